@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestWrongKinds covers values of another kind than the field's: Read reports all of them, each with its position.
-// e2e/asked compares them with a real Envoy.
+// TestWrongKinds covers values of another kind than the field's: Read reports all of them, each
+// with its position. e2e/envoyconfig compares them with a real Envoy.
 func TestWrongKinds(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: 5":                                                   "f:1:19: static_resources: found 5, want an object",
@@ -113,7 +113,8 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}
 }
 
-// TestFragmentsMayLackFields covers an EnvoyFilter that changes an existing filter and therefore lacks required fields.
+// TestFragmentsMayLackFields covers an EnvoyFilter that changes an existing filter and therefore
+// lacks required fields.
 func TestFragmentsMayLackFields(t *testing.T) {
 	const filter = `kind: EnvoyFilter
 spec:

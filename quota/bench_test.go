@@ -35,11 +35,11 @@ func newFleet(streams, buckets int) *fleet {
 
 // round makes each stream report all buckets and confirm the resulting actions, in five seconds.
 func (f *fleet) round(n uint64) (actions int) {
-	for h := range f.streams {
+	for stream := range f.streams {
 		f.now += 5 * time.Second / time.Duration(f.streams)
 		for i, id := range f.ids {
-			allowed := n * uint64(100+(i+h)%7)
-			f.d.Report(f.now, quota.StreamID(h+1), quota.Report{
+			allowed := n * uint64(100+(i+stream)%7)
+			f.d.Report(f.now, quota.StreamID(stream+1), quota.Report{
 				Bucket: quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, ID: id, Limit: f.limit,
 				Allowed: allowed, Elapsed: 5 * time.Second,
 			})

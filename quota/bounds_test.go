@@ -56,13 +56,13 @@ func TestIdleBucketsAreAbandonedWithLateConfirms(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: 3})
-	outcomes := func(h quota.StreamID) (kept int) {
+	outcomes := func(stream quota.StreamID) (accepted int) {
 		for i := range 4 {
-			if r.reportFirst(h, i, hundred) == quota.Accepted {
-				kept++
+			if r.reportFirst(stream, i, hundred) == quota.Accepted {
+				accepted++
 			}
 		}
-		return kept
+		return accepted
 	}
 	if got := []int{outcomes(1), outcomes(2)}; !slices.Equal(got, []int{3, 3}) {
 		t.Errorf("%v buckets are accepted, want 3 of each stream", got)
@@ -70,7 +70,7 @@ func TestBounds(t *testing.T) {
 	if got := r.Counts(); got.Shares != 6 || got.TooManyBuckets != 2 {
 		t.Errorf("%+v", got)
 	}
-	// If half of the memory is used, one idle report is enough.
+	// A stream that uses more than half of its bound loses a bucket after one idle report.
 	r.takeAndConfirm(1)
 	r.advance(5 * time.Second)
 	r.report(1, 0, hundred, 0, 0, 5*time.Second)
@@ -82,22 +82,22 @@ func TestBounds(t *testing.T) {
 // TestMemoryIsDividedAmongClients has clients, each with several streams, use as much memory as
 // they can. Each leaves memory for the next one.
 func TestMemoryIsDividedAmongClients(t *testing.T) {
-	const most = 1 << 20
-	r := newRig(quota.Options{Fresh: true, MaxBytes: most})
-	holder, free := quota.StreamID(0), most
+	const maxBytes = 1 << 20
+	r := newRig(quota.Options{Fresh: true, MaxBytes: maxBytes})
+	last, free := quota.StreamID(0), maxBytes // the last stream, and the free bytes
 	for client := range uint64(5) {
 		bucket := 0
 		for range 20 {
-			holder++
-			r.OpenStream(r.now, holder, 0, client+1)
+			last++
+			r.OpenStream(r.now, last, 0, client+1)
 			for range 200 {
 				bucket++
 				key, id := quota.Bucket{client, uint64(bucket)}, make([]byte, 64)
-				r.Report(r.now, holder, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
+				r.Report(r.now, last, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
 			}
 		}
 		r.tick()
-		left := most - r.Counts().Bytes
+		left := maxBytes - r.Counts().Bytes
 		if left > free*2/3 || left < free/3 {
 			t.Errorf("client %d leaves %d of %d bytes", client, left, free)
 		}
@@ -117,10 +117,10 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 	}
 	// An idle bucket of the first client is abandoned after one report, but not one of the last
 	// client.
-	for h, i := range map[quota.StreamID]quota.Bucket{1: {0, 1}, 1000: spreadBucket(1)} {
-		_, seq, _ := r.TakeActions(r.now, h, nil, 1000)
-		r.Confirm(r.now, h, seq)
-		r.Report(r.now+5*time.Second, h, quota.Report{Bucket: i, Limit: hundred, Elapsed: 5 * time.Second})
+	for stream, i := range map[quota.StreamID]quota.Bucket{1: {0, 1}, 1000: spreadBucket(1)} {
+		_, seq, _ := r.TakeActions(r.now, stream, nil, 1000)
+		r.Confirm(r.now, stream, seq)
+		r.Report(r.now+5*time.Second, stream, quota.Report{Bucket: i, Limit: hundred, Elapsed: 5 * time.Second})
 	}
 	r.now += 5 * time.Second
 	r.tick()
@@ -128,8 +128,8 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 		t.Errorf("%d buckets are abandoned, want 1", got)
 	}
 	// All memory is free once the rates of the closed streams have expired.
-	for h := range holder + 1002 {
-		r.CloseStream(r.now, h)
+	for stream := range last + 1002 {
+		r.CloseStream(r.now, stream)
 	}
 	r.advance(13 * time.Second)
 	if c := r.Counts(); c.Bytes != 0 || c.Buckets != 0 {
@@ -137,24 +137,24 @@ func TestMemoryIsDividedAmongClients(t *testing.T) {
 	}
 }
 
-// TestMemoryOfLostShares has a client open streams one after another. Their lost rates stay in
-// effect and count as the client's.
+// TestMemoryOfLostShares has a client open streams one after another. The lost rates of the closed
+// streams count in the client's memory.
 func TestMemoryOfLostShares(t *testing.T) {
-	const most = 1 << 20
-	for _, o := range []quota.Options{{Fresh: true, MaxBytes: most}, {MaxBytes: most}} {
+	const maxBytes = 1 << 20
+	for _, o := range []quota.Options{{Fresh: true, MaxBytes: maxBytes}, {MaxBytes: maxBytes}} {
 		r := newRig(o)
-		for h := range quota.StreamID(200) {
-			r.OpenStream(r.now, h+1, 0, 7)
+		for stream := range quota.StreamID(200) {
+			r.OpenStream(r.now, stream+1, 0, 7)
 			for i := range 200 {
-				key, id := quota.Bucket{uint64(h), uint64(i)}, []byte("id")
-				r.Report(r.now, h+1, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1, Elapsed: 5 * time.Second})
+				key, id := quota.Bucket{uint64(stream), uint64(i)}, []byte("id")
+				r.Report(r.now, stream+1, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1, Elapsed: 5 * time.Second})
 			}
 			r.tick()
-			r.TakeActions(r.now, h+1, nil, 1000)
-			r.CloseStream(r.now, h+1)
+			r.TakeActions(r.now, stream+1, nil, 1000)
+			r.CloseStream(r.now, stream+1)
 			r.tick()
 		}
-		if c := r.Counts(); c.Bytes > most/2 || c.Buckets*200 > most {
+		if c := r.Counts(); c.Bytes > maxBytes/2 || c.Buckets*200 > maxBytes {
 			t.Errorf("%+v", c)
 		}
 		if wrong := r.CheckInvariants(); wrong != "" {
@@ -163,8 +163,8 @@ func TestMemoryOfLostShares(t *testing.T) {
 	}
 }
 
-// TestAssignTimeout checks that a stream that can get no assignment is assigned DENY_ALL after the
-// timeout, unless its Envoy may still act on an earlier assignment.
+// TestAssignTimeout checks that a stream that can get no rate is assigned DENY_ALL after the
+// timeout, unless its Envoy may still apply an earlier assignment.
 func TestAssignTimeout(t *testing.T) {
 	for _, elapsed := range []time.Duration{0, 5 * time.Second} {
 		r := newRig(quota.Options{Fresh: true})

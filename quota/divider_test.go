@@ -89,31 +89,31 @@ func TestLimitChanges(t *testing.T) {
 	r.Confirm(r.now, 1, seq)
 	r.SetLimit(r.now, bucketOf(0), nil)
 	r.Tick(r.now)
-	for h := range quota.StreamID(2) {
-		if a := r.takeAndConfirm(h + 1); len(a) != 1 || a[0].Kind != quota.Abandon {
-			t.Errorf("stream %d: without a rule the actions are %+v, want Abandon", h+1, a)
+	for stream := range quota.StreamID(2) {
+		if a := r.takeAndConfirm(stream + 1); len(a) != 1 || a[0].Kind != quota.Abandon {
+			t.Errorf("stream %d: without a rule the actions are %+v, want Abandon", stream+1, a)
 		}
 	}
 	if c := r.Counts(); c.Buckets != 0 || c.Shares != 0 {
-		t.Errorf("left %+v", c)
+		t.Errorf("after Abandon the counts are %+v", c)
 	}
 }
 
-// TestLimitRemovedWhileQueued removes a limit while assignments are queued, before the next
-// division: only Abandon is sent.
+// TestLimitRemovedWhileQueued removes a limit while assignments are queued. Only Abandon is sent
+// afterwards.
 func TestLimitRemovedWhileQueued(t *testing.T) {
 	const streams = 20
 	r := newRig(quota.Options{Fresh: true})
-	for h := range quota.StreamID(streams) {
-		r.reportFirst(h+1, 0, hundred)
+	for stream := range quota.StreamID(streams) {
+		r.reportFirst(stream+1, 0, hundred)
 	}
 	r.advance(2 * time.Second)
 	r.SetLimit(r.now, bucketOf(0), nil)
 	for range 2 {
-		for h := range quota.StreamID(streams) {
-			for _, a := range r.takeAndConfirm(h + 1) {
+		for stream := range quota.StreamID(streams) {
+			for _, a := range r.takeAndConfirm(stream + 1) {
 				if a.Kind != quota.Abandon {
-					t.Errorf("stream %d receives %+v", h+1, a)
+					t.Errorf("stream %d receives %+v", stream+1, a)
 				}
 			}
 		}
@@ -129,7 +129,7 @@ func TestPeers(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		peers     [3]uint64 // of two Envoys, and of the new stream
-		mixed     bool      // whether both Envoys have streams at the same time
+		overlap   bool      // whether both Envoys have streams at the same time
 		want      int64
 		inherited int // Counts.Inherited
 	}{
@@ -140,7 +140,7 @@ func TestPeers(t *testing.T) {
 	} {
 		r := newRig(quota.Options{Fresh: true})
 		r.OpenStream(r.now, 1, tt.peers[0], 0)
-		if tt.mixed {
+		if tt.overlap {
 			r.OpenStream(r.now, 2, tt.peers[1], 0)
 		}
 		r.reportFirst(1, 0, hundred)
@@ -202,23 +202,23 @@ func TestOverstatedDemandGetsFairShare(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	rates := map[quota.StreamID]int64{}
 	for range 5 {
-		for h := range quota.StreamID(4) {
-			if h == 3 {
-				r.report(h, 0, hundred, math.MaxUint64, math.MaxUint64, 5*time.Second)
+		for stream := range quota.StreamID(4) {
+			if stream == 3 {
+				r.report(stream, 0, hundred, math.MaxUint64, math.MaxUint64, 5*time.Second)
 			} else {
-				r.report(h, 0, hundred, 100, 0, 5*time.Second) // 20 per second
+				r.report(stream, 0, hundred, 100, 0, 5*time.Second) // 20 per second
 			}
-			for h := range quota.StreamID(4) {
-				if rate := r.takeRate(h); rate >= 0 {
-					rates[h] = rate
+			for stream := range quota.StreamID(4) {
+				if rate := r.takeRate(stream); rate >= 0 {
+					rates[stream] = rate
 				}
 			}
 		}
 		r.advance(5 * time.Second)
 	}
-	for h := range quota.StreamID(3) {
-		if rates[h] < int64(perHour(20)) {
-			t.Errorf("a stream with a demand of 20 per second has %d, the one that overstates its demand %d", rates[h], rates[3])
+	for stream := range quota.StreamID(3) {
+		if rates[stream] < int64(perHour(20)) {
+			t.Errorf("a stream with a demand of 20 per second has %d, the one that overstates its demand %d", rates[stream], rates[3])
 		}
 	}
 	if rates[3] < int64(perHour(35)) {
@@ -368,8 +368,8 @@ func TestView(t *testing.T) {
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("View() (-got +want):\n%s", diff)
 	}
-	h := got.Shares[0]
-	if math.Abs(h.Demand-100) > 1 || got.LostRate == 0 || int64(h.MaxRate)+got.LostRate != got.Rate {
+	share := got.Shares[0]
+	if math.Abs(share.Demand-100) > 1 || got.LostRate == 0 || int64(share.MaxRate)+got.LostRate != got.Rate {
 		t.Errorf("View() = %+v", got)
 	}
 	if buckets := slices.Collect(r.Buckets()); !slices.Equal(buckets, []quota.Bucket{bucketOf(0)}) {
@@ -419,18 +419,19 @@ func ExampleDivider() {
 	d.OpenStream(1, 1, 0, 0)
 	d.Report(2, 1, quota.Report{Bucket: quota.Bucket{1}, ID: []byte("path=/a"), Limit: limit, Allowed: 1})
 	d.Tick(2)
-	for _, h := range d.AppendReady(nil) {
-		actions, seq, _ := d.TakeActions(3, h, nil, 100)
+	for _, stream := range d.AppendReady(nil) {
+		actions, seq, _ := d.TakeActions(3, stream, nil, 100)
 		for _, a := range actions { // written to the stream, followed by a PING
-			fmt.Printf("%d: %s may admit %d an hour, %d at once, for %v\n", h, a.ID, a.Rate, a.MaxTokens, a.TTL)
+			fmt.Printf("%d: %s may admit %d an hour, %d at once, for %v\n", stream, a.ID, a.Rate, a.MaxTokens, a.TTL)
 		}
-		d.Confirm(4, h, seq) // when the PING is acknowledged
+		d.Confirm(4, stream, seq) // when the PING is acknowledged
 	}
 	// Output: 1: path=/a may admit 360000 an hour, 10 at once, for 12s
 }
 
-// TestPredecessorUntil has another divider divide a limit until some time. Streams keep the rates
-// that they report, and nothing else is assigned until the predecessor's assignments have expired.
+// TestPredecessorUntil sets a time until which another divider may have divided a limit. Streams
+// keep the rates that they report, and nothing else is assigned until the predecessor's assignments
+// have expired.
 func TestPredecessorUntil(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.advance(time.Minute)
@@ -444,7 +445,7 @@ func TestPredecessorUntil(t *testing.T) {
 		r.advance(5 * time.Second)
 		r.report(1, 0, &l, 300, 50, 5*time.Second)
 		if got := r.takeRate(1); got != int64(perHour(60)) {
-			t.Errorf("at %v it is assigned %d", r.now, got)
+			t.Errorf("at %v the stream is assigned %d", r.now, got)
 		}
 	}
 	v, _ := r.View(r.now, bucketOf(0))
@@ -454,12 +455,12 @@ func TestPredecessorUntil(t *testing.T) {
 	r.advance(500 * time.Millisecond)
 	r.report(1, 0, &l, 300, 50, 5*time.Second)
 	if got := r.takeRate(1); got != int64(perHour(100)) {
-		t.Errorf("once the predecessor's assignments have expired, it is assigned %d", got)
+		t.Errorf("after the predecessor's assignments have expired, the stream is assigned %d", got)
 	}
 }
 
 // TestPredecessorAssignedMore has one of two streams report a rate that a predecessor assigned. The
-// other stream gets nothing until that rate has been lowered.
+// other stream gets nothing until the first has confirmed a lower rate.
 func TestPredecessorAssignedMore(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.advance(time.Minute)

@@ -46,7 +46,7 @@ func events() []event {
 					return false
 				}
 				written := len(l.down)
-				w.receive(l, 10)
+				w.takeActions(l, 10)
 				return len(l.down) > written
 			},
 			func(w *world) bool { // actions arrive
@@ -90,25 +90,25 @@ func events() []event {
 	)
 }
 
-// newSettledWorld returns a world in which both Envoys are assigned half of the limit, or one of
-// them the complete limit.
-func newSettledWorld(peers bool, who int) *world {
+// newStableWorld returns a world in which the given number of Envoys, one or two, have reported
+// demand and share the limit.
+func newStableWorld(peers bool, active int) *world {
 	w := newWorld(worldOptions{envoys: 2, buckets: 1, peers: peers}.withDefaults(), mutation{})
 	for _, e := range w.envoys {
 		w.connect(e)
 	}
 	for range 6 {
-		for _, e := range w.envoys[:who] {
+		for _, e := range w.envoys[:active] {
 			w.request(e, 0, 500)
 			w.report(e)
 		}
 		for range 4 {
-			for _, e := range w.envoys[:who] {
+			for _, e := range w.envoys[:active] {
 				for ; len(e.link.up) > 0; e.link.up = e.link.up[1:] {
 					e.link.up[0]()
 				}
 				w.d.Tick(w.now)
-				w.receive(e.link, 10)
+				w.takeActions(e.link, 10)
 				for len(e.link.down) > 0 {
 					w.deliver(e.link)
 				}
@@ -127,15 +127,15 @@ func TestAllOrders(t *testing.T) {
 	}
 	all, orders := events(), 0
 	for _, start := range []struct {
-		peers bool
-		who   int
+		peers  bool
+		active int
 	}{{false, 2}, {true, 1}} {
 		var explore func(path []int)
 		explore = func(path []int) {
 			for m := range all {
-				w := newSettledWorld(start.peers, start.who)
-				for _, before := range path {
-					all[before](w)
+				w := newStableWorld(start.peers, start.active)
+				for _, previous := range path {
+					all[previous](w)
 				}
 				if !all[m](w) {
 					continue

@@ -27,11 +27,11 @@ func (c *clientStreams) open(client uint64) quota.StreamID {
 	return c.newest
 }
 
-func (c *clientStreams) close(h quota.StreamID) {
-	c.CloseStream(c.now, h)
-	delete(c.rates, h)
+func (c *clientStreams) close(stream quota.StreamID) {
+	c.CloseStream(c.now, stream)
+	delete(c.rates, stream)
 	for i, s := range c.streams {
-		if s == h {
+		if s == stream {
 			c.streams = append(c.streams[:i:i], c.streams[i+1:]...)
 		}
 	}
@@ -40,14 +40,14 @@ func (c *clientStreams) close(h quota.StreamID) {
 // round makes all streams report that they admitted their share and denied the same amount, and
 // confirms the resulting assignments.
 func (c *clientStreams) round() {
-	for _, h := range c.streams {
-		n := uint64(c.rates[h]) * 5 / 3600
-		c.report(h, 0, hundred, n, n+500, 5*time.Second)
+	for _, stream := range c.streams {
+		n := uint64(c.rates[stream]) * 5 / 3600
+		c.report(stream, 0, hundred, n, n+500, 5*time.Second)
 	}
 	for range 3 {
-		for _, h := range c.streams {
-			for _, a := range c.takeAndConfirm(h) {
-				c.rates[h] = int64(a.Rate)
+		for _, stream := range c.streams {
+			for _, a := range c.takeAndConfirm(stream) {
+				c.rates[stream] = int64(a.Rate)
 			}
 		}
 		c.advance(time.Second)
@@ -57,8 +57,8 @@ func (c *clientStreams) round() {
 
 // shareOf returns the share of a client in percent.
 func (c *clientStreams) shareOf(client uint64) (sum float64) {
-	for h, rate := range c.rates {
-		if c.client[h] == client {
+	for stream, rate := range c.rates {
+		if c.client[stream] == client {
 			sum += float64(rate) / 3600
 		}
 	}
@@ -89,10 +89,10 @@ func TestClientsGetEqualShares(t *testing.T) {
 				t.Errorf("clients with %v streams: client %d gets %.1f of 100, want %.1f", tt.streams, i, got, want)
 			}
 		}
-		for _, h := range c.streams { // the streams of a client also get equal shares
-			want := 100 / clients / float64(tt.streams[c.client[h]-1])
-			if got := float64(c.rates[h]) / 3600; got < want*0.9 || got > want*1.1 {
-				t.Errorf("clients with %v streams: stream %d gets %.2f of 100, want %.2f", tt.streams, h, got, want)
+		for _, stream := range c.streams { // the streams of a client also get equal shares
+			want := 100 / clients / float64(tt.streams[c.client[stream]-1])
+			if got := float64(c.rates[stream]) / 3600; got < want*0.9 || got > want*1.1 {
+				t.Errorf("clients with %v streams: stream %d gets %.2f of 100, want %.2f", tt.streams, stream, got, want)
 			}
 		}
 	}
@@ -108,9 +108,9 @@ func TestReconnectingGainsNothing(t *testing.T) {
 		c.round()
 	}
 	for range 60 {
-		for _, h := range c.streams {
-			if c.client[h] == 2 {
-				c.close(h)
+		for _, stream := range c.streams {
+			if c.client[stream] == 2 {
+				c.close(stream)
 				break
 			}
 		}
@@ -139,8 +139,8 @@ func TestRandomStreamsOfClients(t *testing.T) {
 				c.round()
 			}
 			clients := map[uint64]bool{}
-			for _, h := range c.streams {
-				clients[c.client[h]] = true
+			for _, stream := range c.streams {
+				clients[c.client[stream]] = true
 			}
 			for client := range clients {
 				want := 100 / float64(len(clients))

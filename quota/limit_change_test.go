@@ -35,59 +35,59 @@ func testLimitChange(t *testing.T, name string, old, limit *quota.Limit, streams
 	t.Helper()
 	const unlimited = 1 << 32
 	r := newRig(quota.Options{Fresh: true})
-	for h := range streams {
-		r.reportFirst(quota.StreamID(h), 0, old)
+	for stream := range streams {
+		r.reportFirst(quota.StreamID(stream), 0, old)
 	}
 	r.advance(2 * time.Second)
 	inEffect := make([]int64, streams)
-	take := func(h int) (kinds []quota.Kind) {
-		for _, a := range r.takeAndConfirm(quota.StreamID(h)) {
-			if inEffect[h] = int64(a.Rate); a.Kind == quota.AssignAllowAll {
-				inEffect[h] = unlimited
+	takeActions := func(stream int) (kinds []quota.Kind) {
+		for _, a := range r.takeAndConfirm(quota.StreamID(stream)) {
+			if inEffect[stream] = int64(a.Rate); a.Kind == quota.AssignAllowAll {
+				inEffect[stream] = unlimited
 			}
 			kinds = append(kinds, a.Kind)
 		}
 		return kinds
 	}
-	for h := range streams / 2 {
-		take(h)
+	for stream := range streams / 2 {
+		takeActions(stream)
 	}
 	r.advance(5 * time.Second)
-	for h := range streams { // queues renewals for the first half
-		r.report(quota.StreamID(h), 0, old, 100, 100, 5*time.Second)
+	for stream := range streams { // queues renewals for the first half
+		r.report(quota.StreamID(stream), 0, old, 100, 100, 5*time.Second)
 	}
 	r.advance(1500 * time.Millisecond)
 	sum := func() (sum int64) { // of the rates in effect
-		for h := range streams {
-			sum += inEffect[h]
+		for stream := range streams {
+			sum += inEffect[stream]
 		}
 		return sum
 	}
 	before := sum()
 	r.SetLimit(r.now, bucketOf(0), limit)
-	for h := range streams {
-		actions, seq, _ := r.TakeActions(r.now, quota.StreamID(h), nil, 9)
-		r.Confirm(r.now, quota.StreamID(h), seq)
+	for stream := range streams {
+		actions, seq, _ := r.TakeActions(r.now, quota.StreamID(stream), nil, 9)
+		r.Confirm(r.now, quota.StreamID(stream), seq)
 		if len(actions) > 0 {
-			t.Errorf("%s: stream %d takes %+v, which belongs to the old limit", name, h, actions)
+			t.Errorf("%s: stream %d takes %+v, which belongs to the old limit", name, stream, actions)
 		}
 	}
 	r.tick()
-	for h := range streams / 2 {
-		kinds := take(h)
+	for stream := range streams / 2 {
+		kinds := takeActions(stream)
 		if lower := limit == nil || limit.Strategy == quota.DenyAll || limit.Hits == 20 || old.Strategy == quota.AllowAll; lower && len(kinds) == 0 {
-			t.Errorf("%s: stream %d has no action at once", name, h)
+			t.Errorf("%s: stream %d has no action at once", name, stream)
 		}
 	}
 	for range 4 {
-		for h := range streams {
-			take(h)
-			most := unlimited * int64(streams)
+		for stream := range streams {
+			takeActions(stream)
+			maxRate := unlimited * int64(streams)
 			if limit != nil && limit.Strategy == quota.Divide {
-				most = max(int64(limit.Hits)*3600, before)
+				maxRate = max(int64(limit.Hits)*3600, before)
 			}
-			if sum() > most {
-				t.Fatalf("%s: the rates in effect are %d, want at most %d", name, sum(), most)
+			if sum() > maxRate {
+				t.Fatalf("%s: the rates in effect are %d, want at most %d", name, sum(), maxRate)
 			}
 		}
 		r.advance(time.Second)

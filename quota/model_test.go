@@ -47,8 +47,8 @@ func run(o worldOptions, m mutation, steps int, choose chooser) (*world, string)
 	return w, w.checkQuiescence()
 }
 
-// checkQuiescence lets time pass without events. It returns a description of an error, "" for none:
-// each scheduled division must change something, and soon none may be scheduled.
+// checkQuiescence lets time pass without events. It returns a description of an error, "" if there
+// is none. Each scheduled division must change something, so that after a while none is scheduled.
 func (w *world) checkQuiescence() string {
 	shares := w.d.Counts().Shares + len(w.envoys)
 	begun, end := w.d.Counts().Divisions, w.now+5*w.o.TTL

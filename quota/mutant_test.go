@@ -20,7 +20,7 @@ func TestMutantsAreFound(t *testing.T) {
 		"none, with peers":          {peers, mutation{}},
 		"drops lost rates":          {plain, mutation{afterClosed: func(w *world, _ quota.StreamID, _ uint64) { w.d.ForgetLost() }}},
 		"ignores unconfirmed rates": {plain, mutation{afterTake: func(w *world, _ quota.StreamID, _ uint64) { w.d.ForgetUnconfirmed() }}},
-		"confirms at once":          {plain, mutation{afterTake: func(w *world, h quota.StreamID, seq uint64) { w.d.Confirm(w.clock(), h, seq) }}},
+		"confirms at once":          {plain, mutation{afterTake: func(w *world, stream quota.StreamID, seq uint64) { w.d.Confirm(w.clock(), stream, seq) }}},
 		"clock ahead":               {plain, mutation{early: 100 * time.Millisecond}},
 		"ignores its predecessor":   {restarts, mutation{fresh: true}},
 		"one peer for all Envoys":   {plain, mutation{onePeer: true}},

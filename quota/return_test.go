@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// TestPeerReconnectsBeforeClose has an Envoy open another stream before the end of its last one is
-// noticed. The new stream inherits the rates of the last one when that is closed, unless the
-// streams may belong to different Envoys.
+// TestPeerReconnectsBeforeClose has an Envoy open a new stream before the service notices the end
+// of the previous one. When the previous stream is closed, the new one inherits its rates, unless
+// the two may belong to different Envoys.
 func TestPeerReconnectsBeforeClose(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -57,8 +57,8 @@ func TestPeerReconnectsBeforeClose(t *testing.T) {
 		r.OpenStream(r.now, 2, 7, 0)
 		r.report(2, 0, hundred, 500, 0, tt.elapsed)
 		newest := tt.between(r)
-		for _, h := range tt.closed {
-			r.CloseStream(r.now, h)
+		for _, stream := range tt.closed {
+			r.CloseStream(r.now, stream)
 		}
 		r.tick()
 		if got := r.takeRate(newest); got != tt.want {
@@ -68,19 +68,19 @@ func TestPeerReconnectsBeforeClose(t *testing.T) {
 }
 
 // TestReconnectedPeerKeepsShare has one of two Envoys reconnect while most requests of both are
-// denied. Envoy truncates the elapsed time to seconds, so the first report may cover a second more
-// than it says. The next one then looks like a lower demand. The Envoy must keep its half of the
-// limit nevertheless.
+// denied. Envoy truncates the elapsed time to seconds, so the first report of the new stream may
+// cover up to a second more than its Elapsed. Compared with it, the next report looks like a lower
+// demand. The Envoy must keep its half of the limit nevertheless.
 func TestReconnectedPeerKeepsShare(t *testing.T) {
 	for elapsed := 4 * time.Second; elapsed < 20*time.Second; elapsed += time.Second {
 		r := newRig(quota.Options{Fresh: true})
 		all := []quota.StreamID{1, 2}
-		for i, h := range all {
-			r.OpenStream(r.now, h, uint64(i)+1, uint64(i)+1)
-			r.reportFirst(h, 0, hundred)
+		for i, stream := range all {
+			r.OpenStream(r.now, stream, uint64(i)+1, uint64(i)+1)
+			r.reportFirst(stream, 0, hundred)
 		}
-		report := func(h quota.StreamID, seconds uint64, elapsed time.Duration) {
-			r.report(h, 0, hundred, 50*seconds, 450*seconds, elapsed)
+		report := func(stream quota.StreamID, seconds uint64, elapsed time.Duration) {
+			r.report(stream, 0, hundred, 50*seconds, 450*seconds, elapsed)
 		}
 		deliver := func() {
 			for range 3 {
@@ -90,8 +90,8 @@ func TestReconnectedPeerKeepsShare(t *testing.T) {
 		}
 		for range 4 {
 			r.advance(5 * time.Second)
-			for _, h := range all {
-				report(h, 5, 5*time.Second)
+			for _, stream := range all {
+				report(stream, 5, 5*time.Second)
 			}
 			deliver()
 		}
@@ -117,7 +117,7 @@ func TestReconnectedPeerKeepsShare(t *testing.T) {
 	}
 }
 
-// TestStalledCaller delays the caller of Tick. No action can be taken for the next 250 ms.
+// TestStalledCaller calls Tick four seconds late. No action can be taken for the next 250 ms.
 func TestStalledCaller(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxLate: 500 * time.Millisecond})
 	r.reportFirst(1, 0, hundred)

@@ -44,12 +44,12 @@ func (r *rig) tick() quota.Time {
 }
 
 // reportFirst reports the first request of a bucket.
-func (r *rig) reportFirst(h quota.StreamID, bucket int, l *quota.Limit) quota.Outcome {
-	return r.report(h, bucket, l, 1, 0, 0)
+func (r *rig) reportFirst(stream quota.StreamID, bucket int, l *quota.Limit) quota.Outcome {
+	return r.report(stream, bucket, l, 1, 0, 0)
 }
 
-func (r *rig) report(h quota.StreamID, bucket int, l *quota.Limit, allowed, denied uint64, elapsed time.Duration) quota.Outcome {
-	o := r.Report(r.now, h, quota.Report{
+func (r *rig) report(stream quota.StreamID, bucket int, l *quota.Limit, allowed, denied uint64, elapsed time.Duration) quota.Outcome {
+	o := r.Report(r.now, stream, quota.Report{
 		Bucket: bucketOf(bucket), ID: []byte{byte(bucket)}, Limit: l, Allowed: allowed, Denied: denied, Elapsed: elapsed,
 	})
 	r.tick()
@@ -57,17 +57,17 @@ func (r *rig) report(h quota.StreamID, bucket int, l *quota.Limit, allowed, deni
 }
 
 // takeAndConfirm takes the actions of a stream and confirms them.
-func (r *rig) takeAndConfirm(h quota.StreamID) []quota.Action {
-	actions, seq, _ := r.TakeActions(r.now, h, nil, 1000)
-	r.Confirm(r.now, h, seq)
+func (r *rig) takeAndConfirm(stream quota.StreamID) []quota.Action {
+	actions, seq, _ := r.TakeActions(r.now, stream, nil, 1000)
+	r.Confirm(r.now, stream, seq)
 	r.tick()
 	return actions
 }
 
 // takeRate takes and confirms a single assignment of a stream and returns its rate, -1 if there is
 // none.
-func (r *rig) takeRate(h quota.StreamID) int64 {
-	a := r.takeAndConfirm(h)
+func (r *rig) takeRate(stream quota.StreamID) int64 {
+	a := r.takeAndConfirm(stream)
 	if len(a) != 1 || a[0].Kind != quota.Assign {
 		return -1
 	}

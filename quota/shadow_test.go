@@ -13,11 +13,11 @@ func TestCountShadowHits(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	limit := &quota.Limit{Strategy: quota.AllowAll, Hits: 100, Window: time.Second}
 	r.reportFirst(1, 0, limit)
-	beyond := uint64(0)
+	excess := uint64(0)
 	reports := func(n int, hits uint64) {
 		for range n {
 			r.now += 2500 * time.Millisecond // the streams report alternately
-			beyond += r.CountShadowHits(r.now, bucketOf(0), hits)
+			excess += r.CountShadowHits(r.now, bucketOf(0), hits)
 		}
 	}
 	for _, step := range []struct {
@@ -28,11 +28,11 @@ func TestCountShadowHits(t *testing.T) {
 		{24, 240, 0, 0},       // 96 per second for a minute
 		{24, 500, 5400, 6000}, // 200 per second: half exceeds the limit, except for the saved tokens
 		{24, 240, 5400, 6000}, // within the limit again
-		{24, 0, 5400, 6000},   // saves tokens of at most five seconds
+		{24, 0, 5400, 6000},   // saves the tokens of at most five seconds
 		{1, 1000, 5900, 6500},
 	} {
-		if reports(step.n, step.hits); beyond < step.from || beyond > step.to {
-			t.Errorf("after %d reports of %d: %d hits exceed the limit, want %d to %d", step.n, step.hits, beyond, step.from, step.to)
+		if reports(step.n, step.hits); excess < step.from || excess > step.to {
+			t.Errorf("after %d reports of %d: %d hits exceed the limit, want %d to %d", step.n, step.hits, excess, step.from, step.to)
 		}
 	}
 	for i, l := range []*quota.Limit{{Strategy: quota.AllowAll}, hundred, {Strategy: quota.DenyAll}} {

@@ -28,7 +28,7 @@ type simulation struct {
 	// so that the divider recognizes the Envoys.
 	brokenAt time.Duration
 	peers    bool
-	// phase is the time within five seconds at which an Envoy reports.
+	// phase returns when an Envoy reports, within each five seconds.
 	phase func(i int) time.Duration
 }
 
@@ -37,12 +37,15 @@ const simStep = 10 * time.Millisecond
 type simulatedEnvoy struct {
 	filter.Bucket
 
-	h              quota.StreamID
-	dead           bool
-	rest, first    float64 // fractions of requests: not reported yet, and of the first one of a bucket
-	arriving       []quota.Action
+	stream     quota.StreamID
+	dead       bool
+	unreported float64 // requests, including fractions
+	first      float64 // fraction of the first request of the bucket
+	arriving   []quota.Action
+	// seq is the number of the last batch of actions, got the number of the batch applied in this
+	// step, and sent the value of seq at the last report.
 	seq, got, sent uint64
-	allowedAll     float64
+	allowed        float64 // admitted requests that are not reported yet
 	extra          float64 // in this step; see result
 }
 
@@ -57,18 +60,18 @@ type result struct {
 func (s *simulation) run(t *testing.T) result {
 	t.Helper()
 	d := quota.New(0, quota.Options{Fresh: true})
-	proxies := make([]*simulatedEnvoy, s.n)
-	for i := range proxies {
-		proxies[i] = &simulatedEnvoy{h: quota.StreamID(i + 1)}
-		d.OpenStream(0, proxies[i].h, s.peer(i), 0)
+	envoys := make([]*simulatedEnvoy, s.n)
+	for i := range envoys {
+		envoys[i] = &simulatedEnvoy{stream: quota.StreamID(i + 1)}
+		d.OpenStream(0, envoys[i].stream, s.peer(i), 0)
 	}
 	r := result{rate: float64(s.limit.Hits)}
 	last := quota.StreamID(s.n)
 	for now := simStep; now < s.end; now += simStep {
 		if now == s.brokenAt || now == s.killedAt {
-			for _, p := range proxies {
-				d.CloseStream(now, p.h)
-				p.h, p.arriving = 0, nil
+			for _, p := range envoys {
+				d.CloseStream(now, p.stream)
+				p.stream, p.arriving = 0, nil
 			}
 			if s.restartedAt > now {
 				d = nil
@@ -77,37 +80,37 @@ func (s *simulation) run(t *testing.T) result {
 		if now == s.restartedAt {
 			d = quota.New(now, quota.Options{})
 		}
-		came, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
-		for i, p := range proxies {
+		arrived, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
+		for i, p := range envoys {
 			if s.dies != nil && s.dies(i, now) {
 				if !p.dead {
-					d.CloseStream(now, p.h)
+					d.CloseStream(now, p.stream)
 					p.dead = true
 				}
 				continue
 			}
-			if p.got != 0 && p.h != 0 && !s.byReports {
-				d.Confirm(now, p.h, p.got)
+			if p.got != 0 && p.stream != 0 && !s.byReports {
+				d.Confirm(now, p.stream, p.got)
 			}
 			p.apply(now)
 			hits := s.hits(s.demand(i, now))
-			came += hits
+			arrived += hits
 			admitted += p.admit(now, hits, func() { p.report(d, now, &s.limit) })
 			p.Refill(now)
 			tokens += p.Tokens
 			extra += p.extra
 			p.extra = 0
 			if (now-s.phase(i))%(5*time.Second) == 0 {
-				if p.h == 0 && d != nil {
+				if p.stream == 0 && d != nil {
 					last++
-					p.h = last
-					d.OpenStream(now, p.h, s.peer(i), 0)
+					p.stream = last
+					d.OpenStream(now, p.stream, s.peer(i), 0)
 				}
 				if p.Known {
 					p.report(d, now, &s.limit)
 				}
 				if s.byReports {
-					d.Confirm(now, p.h, p.sent)
+					d.Confirm(now, p.stream, p.sent)
 					p.sent = p.seq
 				}
 			}
@@ -116,13 +119,13 @@ func (s *simulation) run(t *testing.T) result {
 			d.Tick(now)
 		}
 		sum := quota.Rate(0)
-		for _, p := range proxies {
+		for _, p := range envoys {
 			if p.dead {
 				continue
 			}
 			var seq uint64
 			if d != nil {
-				if p.arriving, seq, _ = d.TakeActions(now, p.h, nil, 100); seq != 0 {
+				if p.arriving, seq, _ = d.TakeActions(now, p.stream, nil, 100); seq != 0 {
 					p.seq = seq
 				}
 			}
@@ -133,7 +136,7 @@ func (s *simulation) run(t *testing.T) result {
 		if int64(sum) > int64(s.limit.Hits)*3600 && s.killedAt == 0 {
 			t.Fatalf("%v: %d tokens an hour are in effect, want at most %d", now, sum, s.limit.Hits*3600)
 		}
-		r.arrived = append(r.arrived, came)
+		r.arrived = append(r.arrived, arrived)
 		r.admitted = append(r.admitted, admitted)
 		r.tokens = append(r.tokens, tokens)
 		r.extra = append(r.extra, extra)
@@ -154,15 +157,15 @@ func (s *simulation) hits(demand float64) float64 {
 	if s.random == nil || mean == 0 {
 		return mean
 	}
-	n, left := 0.0, s.random.ExpFloat64() // Poisson: exponential gaps
-	for left < mean {
+	n, at := 0.0, s.random.ExpFloat64() // a Poisson process has exponential gaps
+	for at < mean {
 		n++
-		left += s.random.ExpFloat64()
+		at += s.random.ExpFloat64()
 	}
 	return n
 }
 
-// apply applies the actions that were in transit for a step, and confirms them in the next.
+// apply applies the actions that were in transit for a step. They are confirmed in the next step.
 func (p *simulatedEnvoy) apply(now quota.Time) {
 	p.got = 0
 	if len(p.arriving) == 0 {
@@ -209,24 +212,24 @@ func (p *simulatedEnvoy) admit(now quota.Time, hits float64, report func()) floa
 }
 
 func (p *simulatedEnvoy) count(hits, allowed float64) {
-	p.rest += hits
-	p.allowedAll += allowed
+	p.unreported += hits
+	p.allowed += allowed
 }
 
 func (p *simulatedEnvoy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
 	r := p.usage(now)
-	if p.h == 0 {
+	if p.stream == 0 {
 		return // the counts are lost
 	}
 	r.Limit = limit
-	d.Report(now, p.h, r)
+	d.Report(now, p.stream, r)
 }
 
 // usage returns a report and resets the counts.
 func (p *simulatedEnvoy) usage(now quota.Time) quota.Report {
-	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
-	p.rest -= hits
-	p.allowedAll -= allowed
+	hits, allowed := max(math.Round(p.unreported), 0), max(math.Round(p.allowed), 0)
+	p.unreported -= hits
+	p.allowed -= allowed
 	elapsed := (now - p.Reported).Truncate(time.Second)
 	p.Reported = now
 	return quota.Report{
@@ -237,18 +240,18 @@ func (p *simulatedEnvoy) usage(now quota.Time) quota.Report {
 // utilization returns the ratio of admitted to possible requests between two times: all requests,
 // or R.
 func (r result) utilization(from, to time.Duration) float64 {
-	came, admitted := 0.0, 0.0
+	arrived, admitted := 0.0, 0.0
 	for i := from / simStep; i < to/simStep; i++ {
-		came += r.arrived[i]
+		arrived += r.arrived[i]
 		admitted += r.admitted[i]
 	}
-	return admitted / min(came, r.rate*(to-from).Seconds())
+	return admitted / min(arrived, r.rate*(to-from).Seconds())
 }
 
 // maxAdmitted returns the maximum number of requests admitted in any interval of the given length,
 // as a multiple of R.
 func (r result) maxAdmitted(from, interval time.Duration, rate float64) float64 {
-	n, most, sum := int(interval/simStep), 0.0, 0.0
+	n, largest, sum := int(interval/simStep), 0.0, 0.0
 	for i, a := range r.admitted {
 		if i < int(from/simStep) {
 			continue
@@ -257,9 +260,9 @@ func (r result) maxAdmitted(from, interval time.Duration, rate float64) float64 
 		if i-n >= int(from/simStep) {
 			sum -= r.admitted[i-n]
 		}
-		most = max(most, sum)
+		largest = max(largest, sum)
 	}
-	return most / (rate * interval.Seconds())
+	return largest / (rate * interval.Seconds())
 }
 
 // maxExcess returns the greatest excess over the bound in any interval of the given length. The
@@ -273,8 +276,8 @@ func (r result) maxExcess(interval time.Duration, rate float64) float64 {
 			admitted -= r.admitted[i-n]
 			extra -= r.extra[i-n]
 		}
-		if begin := i - n; begin >= 0 {
-			worst = max(worst, admitted-extra-r.tokens[begin]-rate*interval.Seconds())
+		if start := i - n; start >= 0 {
+			worst = max(worst, admitted-extra-r.tokens[start]-rate*interval.Seconds())
 		}
 	}
 	return worst

@@ -37,11 +37,11 @@ type stalledEnvoy struct {
 
 // stalledLink is a connection with a stream.
 type stalledLink struct {
-	e    *stalledEnvoy
-	h    quota.StreamID
-	up   []func(now quota.Time) // messages that the service has not read yet
-	ping quota.Time             // when the unanswered keepalive was sent, 0 if there is none
-	gone bool                   // whether the Envoy has closed it
+	e      *stalledEnvoy
+	stream quota.StreamID
+	up     []func(now quota.Time) // messages that the service has not read
+	ping   quota.Time             // when the unanswered keepalive was sent, 0 if there is none
+	gone   bool                   // whether the Envoy has closed it
 }
 
 const (
@@ -67,15 +67,15 @@ func (s *stallSimulation) run(t *testing.T) result {
 	}
 	r := result{rate: float64(s.limit.Hits)}
 	for now := simStep; now < s.end; now += simStep {
-		came, admitted, sum := 0.0, 0.0, int64(0)
+		arrived, admitted, sum := 0.0, 0.0, int64(0)
 		for i, e := range s.envoys {
 			if e.got = 0; len(e.arriving) > 0 {
 				e.apply(now)
-				seq, h := e.seq, e.link.h
-				e.send(func(now quota.Time) { s.d.Confirm(now, h, seq) })
+				seq, stream := e.seq, e.link.stream
+				e.send(func(now quota.Time) { s.d.Confirm(now, stream, seq) })
 			}
 			hits := s.hits(s.demand(i, now))
-			came += hits
+			arrived += hits
 			admitted += s.admit(now, e, hits)
 			if e.Active(now) && e.Kind == quota.Assign {
 				sum += int64(e.Rate)
@@ -94,16 +94,16 @@ func (s *stallSimulation) run(t *testing.T) result {
 		if !s.isStalled(now) {
 			s.serve(now)
 		}
-		r.arrived, r.admitted = append(r.arrived, came), append(r.admitted, admitted)
+		r.arrived, r.admitted = append(r.arrived, arrived), append(r.admitted, admitted)
 	}
 	return r
 }
 
 func (s *stallSimulation) connect(e *stalledEnvoy) {
 	s.newest++
-	l := &stalledLink{e: e, h: s.newest}
-	s.links[l.h], e.link = l, l
-	e.send(func(now quota.Time) { s.d.OpenStream(now, l.h, e.peer, e.peer) })
+	l := &stalledLink{e: e, stream: s.newest}
+	s.links[l.stream], e.link = l, l
+	e.send(func(now quota.Time) { s.d.OpenStream(now, l.stream, e.peer, e.peer) })
 }
 
 func (e *stalledEnvoy) send(f func(now quota.Time)) {
@@ -128,8 +128,8 @@ func (s *stallSimulation) keepalive(i int, now quota.Time) {
 	if l.ping > 0 && now-l.ping >= keepaliveTimeout {
 		l.gone, l.e.link, l.e.arriving = true, nil, nil
 		l.up = append(l.up, func(now quota.Time) {
-			s.d.CloseStream(now, l.h)
-			delete(s.links, l.h)
+			s.d.CloseStream(now, l.stream)
+			delete(s.links, l.stream)
 		})
 	}
 }
@@ -138,8 +138,8 @@ func (s *stallSimulation) keepalive(i int, now quota.Time) {
 func (s *stallSimulation) serve(now quota.Time) {
 	for {
 		var pending []*stalledLink
-		for h := range s.newest {
-			if l := s.links[h+1]; l != nil && len(l.up) > 0 {
+		for stream := range s.newest {
+			if l := s.links[stream+1]; l != nil && len(l.up) > 0 {
 				pending = append(pending, l)
 			}
 		}
@@ -150,9 +150,9 @@ func (s *stallSimulation) serve(now quota.Time) {
 		}
 		s.d.Tick(now)
 		s.ready = s.d.AppendReady(s.ready[:0])
-		for _, h := range s.ready {
-			actions, seq, _ := s.d.TakeActions(now, h, nil, 100)
-			if l := s.links[h]; l != nil && !l.gone && seq > 0 {
+		for _, stream := range s.ready {
+			actions, seq, _ := s.d.TakeActions(now, stream, nil, 100)
+			if l := s.links[stream]; l != nil && !l.gone && seq > 0 {
 				l.e.arriving, l.e.seq = append(l.e.arriving, actions...), seq
 			}
 		}
@@ -174,8 +174,8 @@ func (s *stallSimulation) report(e *stalledEnvoy, now quota.Time) {
 	r := e.usage(now)
 	r.Limit = &s.limit
 	if e.link != nil {
-		h := e.link.h
-		e.send(func(now quota.Time) { s.d.Report(now, h, r) })
+		stream := e.link.stream
+		e.send(func(now quota.Time) { s.d.Report(now, stream, r) })
 	}
 }
 
@@ -184,7 +184,8 @@ func TestStalledService(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		shared, deny bool
-		least, most  float64 // used in the worst second, and maximum in five seconds
+		minUsed      float64 // in the worst second
+		maxAdmitted  float64 // in five seconds
 	}{
 		{"an address for each Envoy, ALLOW_ALL", false, false, 0.98, 1.02},
 		{"an address for each Envoy, DENY_ALL", false, true, 0.98, 1.02},
@@ -194,7 +195,7 @@ func TestStalledService(t *testing.T) {
 		for _, lose := range []int{1, 2, 5} {
 			const n = 5
 			for _, load := range []float64{0.8, 1.5} {
-				worst, least, most, second := 1.0, 1.0, 0.0, 0.0
+				worst, used, five, second := 1.0, 1.0, 0.0, 0.0 // in the worst second, 20 s, five seconds and a second
 				for order := range 10 {
 					s := stallSimulation{
 						simulation: &simulation{
@@ -206,16 +207,16 @@ func TestStalledService(t *testing.T) {
 						shared: tt.shared, deny: tt.deny, lose: lose, random: rand.New(rand.NewPCG(uint64(order), 9)),
 					}
 					r := s.run(t)
-					least, most = min(least, r.utilization(s.from, s.from+20*time.Second)), max(most, r.maxAdmitted(demandChange, 5*time.Second, 100))
+					used, five = min(used, r.utilization(s.from, s.from+20*time.Second)), max(five, r.maxAdmitted(demandChange, 5*time.Second, 100))
 					second = max(second, r.maxAdmitted(demandChange, time.Second, 100))
 					for from := s.from; from < s.from+20*time.Second; from += time.Second {
 						worst = min(worst, r.utilization(from, from+time.Second))
 					}
 				}
 				figures := fmt.Sprintf("%s, %d of %d Envoys reconnect, demand %.1f R: used %.3f in 20 s, in the worst second %.3f; maximum in a second %.2f R, in 5 s %.2f R",
-					tt.name, lose, n, load, least, worst, second, most)
+					tt.name, lose, n, load, used, worst, second, five)
 				t.Log(figures)
-				if worst < tt.least || most > tt.most {
+				if worst < tt.minUsed || five > tt.maxAdmitted {
 					t.Error(figures)
 				}
 			}

@@ -14,8 +14,8 @@ import (
 // demandChange is the time at which demand changes. Simulations end a minute later.
 const demandChange = time.Minute
 
-// demandCases are distributions of demand over Envoys. From from to to, at least goal of
-// min(demand, R) must be used; if goal is 0, the figure is only logged.
+// demandCases are distributions of demand over Envoys. Between the times from and to, the part goal
+// of min(demand, R) must be used. If goal is 0, the part is only logged.
 var demandCases = []struct {
 	name     string
 	demand   func(i, n int, moved bool) float64 // fraction of the total demand
@@ -106,7 +106,7 @@ func testUtilization(t *testing.T, spread int, limit quota.Limit, n int, load fl
 	tt, rate := demandCases[spread], float64(limit.Hits)
 	name := fmt.Sprintf("R %.0f, burst %v, %s, %d Envoys, demand %.1f R, %s",
 		rate, limit.Burst, map[bool]string{false: "even", true: "random"}[random], n, load, tt.name)
-	var part, second, five []float64
+	var used, second, five []float64
 	for order := range orders {
 		s := simulation{
 			n: n, limit: limit, end: 2 * demandChange, phase: phases(n, order),
@@ -118,30 +118,31 @@ func testUtilization(t *testing.T, spread int, limit quota.Limit, n int, load fl
 		}
 		r := s.run(t)
 		for _, interval := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second} {
-			if beyond := r.maxExcess(interval, rate); beyond > 1e-6*rate {
-				t.Errorf("%s: the bound is exceeded by %.2f in %v", name, beyond, interval)
+			if excess := r.maxExcess(interval, rate); excess > 1e-6*rate {
+				t.Errorf("%s: the bound is exceeded by %.2f in %v", name, excess, interval)
 			}
 		}
-		part = append(part, r.utilization(demandChange+tt.from, demandChange+tt.to))
+		used = append(used, r.utilization(demandChange+tt.from, demandChange+tt.to))
 		second = append(second, r.maxAdmitted(20*time.Second, time.Second, rate))
 		five = append(five, r.maxAdmitted(20*time.Second, 5*time.Second, rate))
 	}
-	least := slices.Min(part)
-	t.Logf("%s: used %.3f; most in 1 s %.2f R, in 5 s %.2f R", name, least, slices.Max(second), slices.Max(five))
-	if !random && least < tt.goal {
-		t.Errorf("%s: used %.3f, want %.2f", name, least, tt.goal)
+	minUsed := slices.Min(used)
+	t.Logf("%s: used %.3f; maximum in 1 s %.2f R, in 5 s %.2f R", name, minUsed, slices.Max(second), slices.Max(five))
+	if !random && minUsed < tt.goal {
+		t.Errorf("%s: used %.3f, want %.2f", name, minUsed, tt.goal)
 	}
 }
 
 // TestRestart checks utilization and excess around the restart of a service that was unavailable
 // for four seconds, and around the end of all streams. After a restart, assignments stay as they
-// are until the successor knows all Envoys. Streams that known peers open again inherit their
-// rates. Other Envoys keep their rates, and get new assignments once these have expired.
+// are until the successor knows all Envoys. After the end of all streams, new streams of known
+// peers inherit their rates. Envoys of unknown peers keep their rates until these expire, and then
+// get new assignments.
 func TestRestart(t *testing.T) {
 	for _, tt := range []struct {
-		name               string
-		killed, peers      bool
-		worst, least, most float64 // used in the worst second, and overall; maximum in five seconds
+		name                           string
+		killed, peers                  bool
+		minWorst, minUsed, maxAdmitted float64 // used in the worst second, and overall; admitted in five seconds
 	}{
 		{"killed", true, false, 0.97, 0.98, 1.02},
 		{"streams end", false, true, 0.97, 0.98, 1.02},
@@ -150,7 +151,7 @@ func TestRestart(t *testing.T) {
 		for _, spread := range []func(i, n int, moved bool) float64{even, skewed} {
 			for _, n := range []int{2, 5, 10} {
 				for _, load := range []float64{0.5, 1, 1.5, 3} {
-					worst, least, most := 1.0, 1.0, 0.0
+					worst, used, admitted := 1.0, 1.0, 0.0
 					for order := range 4 {
 						s := simulation{
 							n: n, limit: quota.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
@@ -163,14 +164,15 @@ func TestRestart(t *testing.T) {
 							s.brokenAt = demandChange
 						}
 						r := s.run(t)
-						least, most = min(least, r.utilization(demandChange, 85*time.Second)), max(most, r.maxAdmitted(demandChange, 5*time.Second, 1000))
+						used, admitted = min(used, r.utilization(demandChange, 85*time.Second)), max(admitted, r.maxAdmitted(demandChange, 5*time.Second, 1000))
 						for from := demandChange; from < 85*time.Second; from += time.Second {
 							worst = min(worst, r.utilization(from, from+time.Second))
 						}
 					}
-					t.Logf("%s, %d Envoys, demand %.1f R: used %.3f, in the worst second %.3f; most in 5 s %.2f R", tt.name, n, load, least, worst, most)
-					if least < tt.least || worst < tt.worst || most > tt.most {
-						t.Errorf("%s, %d Envoys, demand %.1f R: used %.3f, in the worst second %.3f; most in 5 s %.2f R", tt.name, n, load, least, worst, most)
+					figures := fmt.Sprintf("%s, %d Envoys, demand %.1f R: used %.3f, in the worst second %.3f; maximum in 5 s %.2f R", tt.name, n, load, used, worst, admitted)
+					t.Log(figures)
+					if used < tt.minUsed || worst < tt.minWorst || admitted > tt.maxAdmitted {
+						t.Error(figures)
 					}
 				}
 			}
@@ -197,17 +199,17 @@ func TestConfirmedByReports(t *testing.T) {
 						from = at + time.Second
 					}
 				}
-				t.Logf("%d Envoys, demand %.1f R, %s: used 0.9 from %v later on, %.3f after 40 s", n, load, tt.name, from-demandChange, late)
+				t.Logf("%d Envoys, demand %.1f R, %s: always used more than 0.9 after %v, %.3f after 40 s", n, load, tt.name, from-demandChange, late)
 				if late < 0.97 {
-					t.Errorf("%d Envoys, demand %.1f R, %s: used %.3f 40 s later", n, load, tt.name, late)
+					t.Errorf("%d Envoys, demand %.1f R, %s: used %.3f after 40 s, want 0.97", n, load, tt.name, late)
 				}
 			}
 		}
 	}
 }
 
-// phases returns the time within five seconds at which each Envoy reports, in one of several
-// orders.
+// phases returns a function that returns when an Envoy reports, within each five seconds. order
+// selects one of several orders of the Envoys.
 func phases(n, order int) func(int) time.Duration {
 	return func(i int) time.Duration {
 		at := time.Duration((i*n/2+i*7+order*3)%n) * 5 * time.Second / time.Duration(n)

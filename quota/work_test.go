@@ -15,15 +15,15 @@ func spreadKey(i int) (quota.Bucket, []byte) {
 	return quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, binary.BigEndian.AppendUint32(nil, uint32(i))
 }
 
-// reportMany reports the first requests of n buckets and returns the number of accepted buckets.
-func (r *rig) reportMany(h quota.StreamID, n int, l *quota.Limit) (kept int) {
+// reportMany reports the first requests of n buckets and returns how many buckets are accepted.
+func (r *rig) reportMany(stream quota.StreamID, n int, l *quota.Limit) (accepted int) {
 	for i := range n {
 		key, id := spreadKey(i)
-		if r.Report(r.now, h, quota.Report{Bucket: key, ID: id, Limit: l, Allowed: 1}) == quota.Accepted {
-			kept++
+		if r.Report(r.now, stream, quota.Report{Bucket: key, ID: id, Limit: l, Allowed: 1}) == quota.Accepted {
+			accepted++
 		}
 	}
-	return kept
+	return accepted
 }
 
 // TestSilentStreamsCauseNoWork has streams report many buckets once and then stop before they take
@@ -49,8 +49,8 @@ func TestSilentStreamsCauseNoWork(t *testing.T) {
 		{name: "take nothing, report idle buckets", idle: true, limit: hundred},
 	} {
 		r := newRig(quota.Options{Fresh: true, IdleReports: 2})
-		for h := range quota.StreamID(streams) {
-			r.reportMany(h+1, buckets, hundred)
+		for stream := range quota.StreamID(streams) {
+			r.reportMany(stream+1, buckets, hundred)
 		}
 		if tt.limit != hundred {
 			for i := range buckets {
@@ -60,20 +60,20 @@ func TestSilentStreamsCauseNoWork(t *testing.T) {
 		}
 		r.advance(2 * time.Second)
 		for range tt.takes {
-			for h := range quota.StreamID(streams) {
-				_, seq, _ := r.TakeActions(r.now, h+1, nil, buckets/2)
+			for stream := range quota.StreamID(streams) {
+				_, seq, _ := r.TakeActions(r.now, stream+1, nil, buckets/2)
 				if tt.confirms {
-					r.Confirm(r.now, h+1, seq)
+					r.Confirm(r.now, stream+1, seq)
 				}
 			}
 		}
 		for range 3 {
 			r.advance(5 * time.Second)
-			for h := range quota.StreamID(streams) {
+			for stream := range quota.StreamID(streams) {
 				for i := range buckets {
 					key, id := spreadKey(i)
 					if tt.idle {
-						r.Report(r.now, h+1, quota.Report{Bucket: key, ID: id, Limit: tt.limit, Elapsed: 5 * time.Second})
+						r.Report(r.now, stream+1, quota.Report{Bucket: key, ID: id, Limit: tt.limit, Elapsed: 5 * time.Second})
 					}
 				}
 			}
@@ -95,8 +95,8 @@ func TestSilentStreamsCauseNoWork(t *testing.T) {
 }
 
 // TestTicksAreBounded closes a stream with many buckets while others are divided. Each Tick visits
-// a bounded number of shares, and a bucket that changes meanwhile waits only for those that changed
-// before it.
+// a bounded number of shares. A bucket that changes after the close does not wait until all buckets
+// of the closed stream are divided.
 func TestTicksAreBounded(t *testing.T) {
 	const buckets, tickShares = 20_000, 100
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBytes: 1 << 30, TickShares: tickShares})
@@ -120,12 +120,12 @@ func TestTicksAreBounded(t *testing.T) {
 	r.Confirm(r.now, 1, seq)
 	r.CloseStream(r.now, 1)
 	key, id := spreadKey(buckets + 1)
-	for h := range quota.StreamID(2) {
-		r.Report(r.now, 2+h, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
+	for stream := range quota.StreamID(2) {
+		r.Report(r.now, 2+stream, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
 	}
 	r.Tick(r.now)
 	if got := r.takeRate(2); got <= 0 {
-		t.Errorf("while a stream of %d buckets is closed, another is assigned %d", buckets, got)
+		t.Errorf("after a stream with %d buckets is closed, another stream is assigned %d", buckets, got)
 	}
 	ticks()
 	if v, _ := r.View(r.now, spreadBucket(7)); v.LostRate == 0 || len(v.Shares) > 0 {

@@ -18,8 +18,8 @@ type world struct {
 	envoys []*envoy
 	links  []*link // links that have not ended at both ends
 	limits []*quota.Limit
-	// maxRates is the rate that may be in effect for each bucket: its limit, or more while that has
-	// just been lowered.
+	// maxRates contains the rate that may be in effect for each bucket: its limit or, after the
+	// limit was lowered, the rate of the ledger.
 	maxRates          []int64
 	predecessorExpiry quota.Time // when all assignments of the divider's predecessor have expired
 	last              quota.StreamID
@@ -32,14 +32,14 @@ type worldOptions struct {
 	peers, restarts, allow bool
 	limitChanges           bool
 	silent                 int // number of Envoys that never read
-	clients                int // number of clients that the Envoys belong to; 0: each is its own client
+	clients                int // number of clients to which the Envoys belong; 0: each Envoy is a client of its own
 	o                      quota.Options
 	verbose                bool
 }
 
 // mutation is a bug that is injected into a divider or its caller.
 type mutation struct {
-	afterTake, afterClosed func(w *world, h quota.StreamID, seq uint64)
+	afterTake, afterClosed func(w *world, stream quota.StreamID, seq uint64)
 	early                  time.Duration // error of the divider's clock per second
 	fresh                  bool          // Options.Fresh is set after a restart
 	onePeer                bool          // all Envoys have the same peer
@@ -57,14 +57,15 @@ type envoy struct {
 	link    *link
 }
 
-// link is a stream. Either end may notice the end of the stream before the other.
+// link is a stream between an Envoy and the server. Either side may notice the end of the stream
+// before the other.
 type link struct {
-	h                 quota.StreamID
+	stream            quota.StreamID
 	e                 *envoy
 	down              []message
 	up                []func()
 	atServer, atEnvoy bool
-	gone              quota.Time // when it also ends at the Envoy, if it has ended at the server
+	gone              quota.Time // time at which the stream ends at the Envoy, once it has ended at the server
 }
 
 type message struct {
@@ -135,36 +136,36 @@ func (w *world) step(choose chooser) {
 	if len(w.links) > 0 {
 		l = w.links[choose(len(w.links))]
 	}
-	switch what := choose(40); {
-	case what < 6:
+	switch n := choose(40); {
+	case n < 6:
 		w.request(e, choose(w.buckets), []int{1, 4, 60, 1000}[choose(4)])
-	case what < 10:
+	case n < 10:
 		w.report(e)
-	case what < 13 && e.link == nil:
+	case n < 13 && e.link == nil:
 		w.connect(e)
-	case what < 19 && l != nil && len(l.down) > 0 && l.atEnvoy:
+	case n < 19 && l != nil && len(l.down) > 0 && l.atEnvoy:
 		w.deliver(l)
-	case what < 25 && l != nil && len(l.up) > 0 && l.atServer:
+	case n < 25 && l != nil && len(l.up) > 0 && l.atServer:
 		l.up[0]()
 		l.up = l.up[1:]
 		w.d.Tick(w.clock())
-	case what < 32 && l != nil && l.atServer:
-		w.receive(l, []int{1, 100}[choose(2)])
-	case what < 36:
-		few, some, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
+	case n < 32 && l != nil && l.atServer:
+		w.takeActions(l, []int{1, 100}[choose(2)])
+	case n < 36:
+		short, medium, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
 		w.advance([]time.Duration{
-			few, few, few, few, few, some, some, some, some, time.Second, time.Second, 5 * time.Second, 5 * time.Second,
+			short, short, short, short, short, medium, medium, medium, medium, time.Second, time.Second, 5 * time.Second, 5 * time.Second,
 			ttl - 100*time.Millisecond, ttl, ttl + w.o.ExpiryMargin + 1,
 		}[choose(16)])
-	case what == 36 && l != nil && l.atEnvoy && choose(3) == 0:
-		l.atEnvoy, l.down = false, nil // messages to the server that are in transit may still arrive
+	case n == 36 && l != nil && l.atEnvoy && choose(3) == 0:
+		l.atEnvoy, l.down = false, nil // messages in transit to the server may still arrive
 		l.e.link = nil
-		w.logf("envoy lost %d", l.h)
-	case what == 37 && l != nil && l.atServer && choose(3) == 0:
+		w.logf("envoy lost %d", l.stream)
+	case n == 37 && l != nil && l.atServer && choose(3) == 0:
 		w.close(l)
-	case what == 38 && w.limitChanges:
+	case n == 38 && w.limitChanges:
 		w.changeLimit(choose(w.buckets), choose(6))
-	case what == 39 && w.restarts:
+	case n == 39 && w.restarts:
 		w.restart(choose(4) == 0, e)
 	}
 	w.removeEnded()
@@ -172,11 +173,11 @@ func (w *world) step(choose chooser) {
 
 func (w *world) connect(e *envoy) {
 	w.last++
-	l := &link{h: w.last, e: e, atServer: true, atEnvoy: true}
+	l := &link{stream: w.last, e: e, atServer: true, atEnvoy: true}
 	e.link = l
 	w.links = append(w.links, l)
-	w.d.OpenStream(w.clock(), l.h, e.peer, e.client)
-	w.logf("envoy %p connects as %d", e, l.h)
+	w.d.OpenStream(w.clock(), l.stream, e.peer, e.client)
+	w.logf("envoy %p connects as %d", e, l.stream)
 }
 
 func (w *world) request(e *envoy, i, n int) {
@@ -200,7 +201,7 @@ func (w *world) report(e *envoy) {
 	}
 }
 
-// usage sends a report of one bucket. Without a stream the counts are kept.
+// usage sends a report of one bucket. Without a stream, the counts are sent with a later report.
 func (w *world) usage(e *envoy, i int) {
 	l, b := e.link, &e.buckets[i]
 	if l == nil {
@@ -208,26 +209,27 @@ func (w *world) usage(e *envoy, i int) {
 	}
 	r := b.TakeReport(w.now)
 	r.Bucket, r.ID = bucketOf(i), []byte{byte(i)}
-	w.logf("%d sends %+v", l.h, r)
+	w.logf("%d sends %+v", l.stream, r)
 	l.up = append(l.up, func() {
 		r.Limit = w.limits[i]
-		w.logf("report of %d: %+v", l.h, r)
-		w.d.Report(w.clock(), l.h, r)
+		w.logf("report of %d: %+v", l.stream, r)
+		w.d.Report(w.clock(), l.stream, r)
 	})
 }
 
-func (w *world) receive(l *link, most int) {
+// takeActions takes up to maxActions actions of a stream and puts them in transit to its Envoy.
+func (w *world) takeActions(l *link, maxActions int) {
 	if l.e.silent {
 		return
 	}
-	actions, seq, _ := w.d.TakeActions(w.clock(), l.h, nil, most)
+	actions, seq, _ := w.d.TakeActions(w.clock(), l.stream, nil, maxActions)
 	if seq == 0 {
 		return
 	}
-	w.logf("%d takes %+v", l.h, actions)
+	w.logf("%d takes %+v", l.stream, actions)
 	l.down = append(l.down, message{actions, seq})
 	if w.afterTake != nil {
-		w.afterTake(w, l.h, seq)
+		w.afterTake(w, l.stream, seq)
 	}
 }
 
@@ -235,14 +237,14 @@ func (w *world) receive(l *link, most int) {
 func (w *world) deliver(l *link) {
 	m := l.down[0]
 	l.down = l.down[1:]
-	w.logf("%d gets %d: %+v", l.h, m.seq, m.actions)
+	w.logf("%d gets %d: %+v", l.stream, m.seq, m.actions)
 	for _, a := range m.actions {
 		l.e.buckets[a.ID[0]].Apply(w.now, &a)
 	}
 	if l.atServer {
 		l.up = append(l.up, func() {
-			w.logf("%d confirms %d", l.h, m.seq)
-			w.d.Confirm(w.clock(), l.h, m.seq)
+			w.logf("%d confirms %d", l.stream, m.seq)
+			w.d.Confirm(w.clock(), l.stream, m.seq)
 		})
 	}
 }
@@ -256,12 +258,12 @@ func (w *world) advance(dt time.Duration) {
 
 // close ends a stream at the server. Messages in transit may still arrive for a while.
 func (w *world) close(l *link) {
-	w.logf("server lost %d", l.h)
+	w.logf("server lost %d", l.stream)
 	l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
-	w.d.CloseStream(w.clock(), l.h)
+	w.d.CloseStream(w.clock(), l.stream)
 	w.d.Tick(w.clock())
 	if w.afterClosed != nil {
-		w.afterClosed(w, l.h, 0)
+		w.afterClosed(w, l.stream, 0)
 	}
 }
 
@@ -336,9 +338,9 @@ func (w *world) rateInEffect(i int) int64 {
 	return sum
 }
 
-// check returns a description of a violated invariant, "" if there is none. The ledger contains all
-// rates in effect, and it exceeds the limit only after the limit was lowered, and then does not
-// grow.
+// check returns a description of a violated invariant, "" if there is none. The invariants: the
+// ledger contains all rates in effect. It exceeds the limit only after the limit was lowered, and
+// does not grow while it does.
 func (w *world) check() string {
 	for i, limit := range w.limits {
 		actual := w.rateInEffect(i)

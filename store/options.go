@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -37,6 +38,9 @@ type Options struct {
 	// Clock reads the clock of callers' times. Nil means this machine's.
 	Clock func() time.Time    `kong:"-"`
 	at    func() limiter.Time // returns the store's time in tests; nil otherwise
+	// Spread returns the time to wait before an attempt to connect, given its mean, so that replicas
+	// do not connect at the same time. Nil is random, between three and five quarters of the mean.
+	Spread func(mean time.Duration) time.Duration `kong:"-"`
 	// Panicked is called with the value of a panic, a bug, while its stack is still present.
 	// Optional.
 	Panicked func(thrown any) `kong:"-"`
@@ -126,6 +130,10 @@ func (o *Options) observe() Observer {
 		return noObserver{}
 	}
 	return o.Observer
+}
+
+func randomSpread(mean time.Duration) time.Duration {
+	return mean - mean/4 + rand.N(mean/2+1) //nolint:gosec // no secret
 }
 
 // storeTime returns the time argument of scripts, 0 for the server's clock.

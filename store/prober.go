@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -212,7 +211,7 @@ func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn
 	first, since := wait == 0, clock()
 	var last redis.Kind
 	for {
-		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
+		timer := time.NewTimer(sh.options.Spread(wait))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

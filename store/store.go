@@ -38,6 +38,9 @@ func New(options Options) (*Store, error) {
 	if options.Clock == nil {
 		options.Clock = clock
 	}
+	if options.Spread == nil {
+		options.Spread = randomSpread
+	}
 	if options.Timeout < time.Millisecond || options.Timeout > time.Minute {
 		return nil, fmt.Errorf("store timeout of %v: must be 1ms to 1m", options.Timeout)
 	}

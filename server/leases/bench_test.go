@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// BenchmarkGrant grants leases of random lengths while n others are granted, and returns each after
-// n more.
+// BenchmarkGrant grants leases of random lifetimes while n other leases are granted. Each lease is
+// returned after n more were granted.
 func BenchmarkGrant(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -19,7 +19,7 @@ func BenchmarkGrant(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			t := New(Options{Shared: true})
 			origin := &Origin{"", nil, &descriptors.Descriptor{}}
-			next, back := uint64(0), uint64(0)
+			next, oldest := uint64(0), uint64(0)
 			random := rand.New(rand.NewPCG(1, 2))
 			grant := func() {
 				t.Grant(0, &Lease{
@@ -33,8 +33,8 @@ func BenchmarkGrant(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				grant()
-				t.Return(nil, Key{identity.ID{Hi: back}, limiter.FirstLease})
-				back++
+				t.Return(nil, Key{identity.ID{Hi: oldest}, limiter.FirstLease})
+				oldest++
 			}
 		})
 	}

@@ -16,9 +16,9 @@ import (
 //	return LEASE [X]          makes the end call of a lease, on no known connection by default
 //	work X                    makes a call and its end call
 //	busy X                    makes calls and their end calls for five seconds without a pause
-//	close X ENDING [CALLS]    closes a connection that served the given number of calls, by default 5
+//	close X REASON [CALLS]    closes a connection that served the given number of calls, by default 5
 //	wait DURATION             lets time pass
-//	held N                    checks the number of leases
+//	leases N                  checks the number of leases
 type player struct {
 	*clients
 
@@ -28,10 +28,10 @@ type player struct {
 
 func newPlayer(t *testing.T) *player {
 	t.Helper()
-	return &player{newClients(t, tenSlots, nil), map[string]*Connection{}, map[string]uint64{}}
+	return &player{newClients(t, tenPermits, nil), map[string]*Connection{}, map[string]uint64{}}
 }
 
-var endings = map[string]CloseReason{"gracefully": Graceful, "after-reply": AfterReply, "abruptly": Abrupt, "unresponsive": Unresponsive}
+var closeReasons = map[string]CloseReason{"gracefully": Graceful, "after-reply": AfterReply, "abruptly": Abrupt, "unresponsive": Unresponsive}
 
 func (p *player) play(script string) {
 	p.t.Helper()
@@ -77,7 +77,7 @@ func (p *player) step(words []string) error {
 		if len(more) > 1 {
 			calls, _ = strconv.Atoi(more[1])
 		}
-		x.Close(endings[more[0]], uint32(calls))
+		x.Close(closeReasons[more[0]], uint32(calls))
 	case "wait":
 		d, err := time.ParseDuration(words[1])
 		if err != nil {
@@ -85,12 +85,12 @@ func (p *player) step(words []string) error {
 		}
 		time.Sleep(d)
 		synctest.Wait()
-	case "held":
+	case "leases":
 		n, err := strconv.ParseUint(words[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		p.wantHeld(n)
+		p.wantLeases(n)
 	default:
 		return fmt.Errorf("unknown step %s", words[0])
 	}
@@ -98,15 +98,15 @@ func (p *player) step(words []string) error {
 }
 
 // TestDeadClientLosesItsLeases runs scripts in which connections are closed. After each script and
-// the grace period, the given number of leases is held.
+// the grace period, the lessor has the wanted number of leases.
 func TestDeadClientLosesItsLeases(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
-		held   uint64
+		want   uint64
 	}{
-		"abruptly":            {"connect x, call x, close x abruptly, wait 999ms, held 1", 0},
+		"abruptly":            {"connect x, call x, close x abruptly, wait 999ms, leases 1", 0},
 		"unresponsive":        {"connect x, call x, close x unresponsive", 0},
-		"two connections":     {"connect x y, call x, call y, call y, close x abruptly, wait 10s, held 3, close y abruptly", 0},
+		"two connections":     {"connect x y, call x, call y, call y, close x abruptly, wait 10s, leases 3, close y abruptly", 0},
 		"one of two":          {"connect x y, call x, call y, close x abruptly", 2},
 		"another client's":    {"connect x, connect y of b, call x, call y, close x abruptly", 1},
 		"gracefully":          {"connect x, call x, close x gracefully", 1},
@@ -137,7 +137,7 @@ func TestDeadClientLosesItsLeases(t *testing.T) {
 			"connect x, call x L, close x abruptly, connect y, return L y, call y, wait 10s, close y abruptly", 1,
 		},
 		"abruptly, of a client that was considered dead": {
-			"connect x, call x L, close x abruptly, wait 2s, held 0, connect y, return L y, call y, close y abruptly", 1,
+			"connect x, call x L, close x abruptly, wait 2s, leases 0, connect y, return L y, call y, close y abruptly", 1,
 		},
 		"unresponsive, of a client that drops connections": {"connect x, call x L, close x abruptly, connect y, return L y, call y, close y unresponsive", 0},
 	} {
@@ -145,8 +145,8 @@ func TestDeadClientLosesItsLeases(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlayer(t)
 				p.play(test.script)
-				p.play(fmt.Sprintf("wait %v, held %d", grace, test.held))
-				if test.held > 0 {
+				p.play(fmt.Sprintf("wait %v, leases %d", grace, test.want))
+				if test.want > 0 {
 					return
 				}
 				for _, c := range p.clients.clients {
@@ -162,12 +162,12 @@ func TestDeadClientLosesItsLeases(t *testing.T) {
 // TestNoGrace checks that leases outlive their client if the grace period is 0.
 func TestNoGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClients(t, tenSlots, func(o *Options) { o.Grace = 0 })
+		c := newClients(t, tenPermits, func(o *Options) { o.Grace = 0 })
 		b := c.Connect("a")
 		c.call(b, 0)
 		b.Close(Abrupt, 5)
 		time.Sleep(time.Minute)
-		c.wantHeld(1)
+		c.wantLeases(1)
 	})
 }
 
@@ -177,7 +177,7 @@ func TestNoGrace(t *testing.T) {
 func TestLateDecisionKeepsClient(t *testing.T) {
 	for _, resets := range []bool{true, false} { // whether the transport resets the call
 		synctest.Test(t, func(t *testing.T) {
-			c := newClients(t, tenSlots, nil)
+			c := newClients(t, tenPermits, nil)
 			first := c.Connect("a")
 			first.Close(Abrupt, 1)
 			second := c.Connect("a")
@@ -189,7 +189,7 @@ func TestLateDecisionKeepsClient(t *testing.T) {
 			}
 			third := c.Connect("a")
 			if second.client != third.client || c.clients["a"] != third.client {
-				t.Error("two connections of one client are of two")
+				t.Error("the connections of one client belong to different clients")
 			}
 			c.call(second, 0) // acquires a lease that is not returned
 			c.call(third, c.call(third, 0))
@@ -198,29 +198,29 @@ func TestLateDecisionKeepsClient(t *testing.T) {
 				time.Sleep(time.Second)
 				c.call(third, c.call(third, 0))
 			}
-			c.wantHeld(1)
+			c.wantLeases(1)
 			third.Close(Abrupt, 5)
 			time.Sleep(2 * time.Second)
-			c.wantHeld(0)
+			c.wantLeases(0)
 		})
 	}
 }
 
-// TestStaleLeasesOfALivingClient revokes one lease of a client because it seemed dead, and another
-// because of a reset or a reload. If the client returns the first, its requests outlive its
+// TestStaleLeasesOfALivingClient revokes one lease of a client because it seemed dead, and ends
+// another by a reset or a reload. If the client returns the first lease, its requests outlive its
 // connections. If it returns the second, that is no evidence about its connections.
 func TestStaleLeasesOfALivingClient(t *testing.T) {
-	for name, lose := range map[string]func(*clients){
+	for name, end := range map[string]func(*clients){
 		"reset": func(c *clients) { c.Forget(c.last.ID) },
 		"reload": func(c *clients) {
 			c.serve(noLimit)
 			c.Review(true)
-			c.serve(tenSlots)
+			c.serve(tenPermits)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClients(t, tenSlots, nil)
+				c := newClients(t, tenPermits, nil)
 				b := c.Connect("a")
 				first := c.call(b, 0)
 				b.Close(Abrupt, 1)
@@ -228,14 +228,14 @@ func TestStaleLeasesOfALivingClient(t *testing.T) {
 				synctest.Wait()
 				b = c.Connect("a")
 				second := c.call(b, 0)
-				if lose(c); len(c.leases) > 0 {
-					t.Fatal("the lease is not lost")
+				if end(c); len(c.leases) > 0 {
+					t.Fatal("the lease is still granted")
 				}
 				if c.call(b, second); b.client.dropsConnections {
-					t.Error("a lease that was lost otherwise counts")
+					t.Error("the return of a lease that was reset or reloaded counts as evidence")
 				}
 				if c.call(b, first); !b.client.dropsConnections {
-					t.Error("a lease of a connection that was closed does not count")
+					t.Error("the return of a lease of a closed connection does not count as evidence")
 				}
 			})
 		})
@@ -244,7 +244,7 @@ func TestStaleLeasesOfALivingClient(t *testing.T) {
 
 // TestTransitionsOfClients checks the transitions that the package page draws: of a client's
 // presence and of the trust in it. Each script starts with an open connection x whose call acquired
-// the lease L. The states are those right after the script and after the grace period.
+// the lease L. want is the state right after the script, and later that after the grace period.
 func TestTransitionsOfClients(t *testing.T) {
 	const (
 		connectedTrusted    = "connected, trusted, 1 lease"
@@ -254,7 +254,7 @@ func TestTransitionsOfClients(t *testing.T) {
 		revoked             = "disconnected, suspected, 0 leases"
 	)
 	for name, test := range map[string]struct{ script, want, later string }{
-		"connect":                                         {"held 1", connectedTrusted, connectedTrusted},
+		"connect":                                         {"leases 1", connectedTrusted, connectedTrusted},
 		"close one of two":                                {"connect y, close x after-reply", connectedTrusted, connectedTrusted},
 		"close the last without a lease":                  {"return L x, close x abruptly", "disconnected, suspected, forgotten, 0 leases", "disconnected, suspected, forgotten, 0 leases"},
 		"close the last, trusted":                         {"close x after-reply", disconnectedTrusted, disconnectedTrusted},

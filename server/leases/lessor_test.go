@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	tenSlots = "{domain: d, descriptors: [{key: k, rate_limit: {name: streams, algorithm: concurrency, requests_per_unit: 10, unit: hour}}]}"
-	reserves = "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 1000, unit: hour, reserve: {amount: 60, unsettled: keep, ttl: 1h}}}]}"
-	noLimit  = "{domain: e}"
-	grace    = time.Second
+	tenPermits = "{domain: d, descriptors: [{key: k, rate_limit: {name: streams, algorithm: concurrency, requests_per_unit: 10, unit: hour}}]}"
+	reserves   = "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 1000, unit: hour, reserve: {amount: 60, unsettled: keep, ttl: 1h}}}]}"
+	noLimit    = "{domain: e}"
+	grace      = time.Second
 )
 
 // tableDecider decides synchronously by a table.
@@ -43,7 +43,7 @@ type clients struct {
 	last     Key    // key of the last lease
 }
 
-// newClients returns clients of a lessor with a clock, counters in memory and active rules. Change
+// newClients returns clients of a lessor with a clock, counters in memory and active rules. change
 // may modify the lessor's options.
 func newClients(t *testing.T, rules string, change func(*Options)) *clients {
 	t.Helper()
@@ -111,16 +111,17 @@ func request() *descriptors.Request {
 	}}
 }
 
-// call makes a call on a connection, with the calls to the lessor that package answer makes, and
-// returns the lease that it acquired, or 0 if it is denied. With a lease it is the end call.
-func (c *clients) call(over *Connection, lease uint64) uint64 {
+// call makes a call on a connection. It calls the lessor as package answer does, and returns the
+// lease that the call acquired, 0 if it is denied. If lease is not 0, the call is the end call of
+// that lease.
+func (c *clients) call(conn *Connection, lease uint64) uint64 {
 	c.t.Helper()
 	c.stream += 2
 	now := c.options.Now()
-	c.RecordCall(over, now)
+	c.RecordCall(conn, now)
 	if lease > 0 {
 		p := c.decide(lease, true)
-		c.Return(over, Key{p.Batch.Charges[0].ID, lease})
+		c.Return(conn, Key{p.Batch.Charges[0].ID, lease})
 		return 0
 	}
 	p := c.decide(1, false)
@@ -132,23 +133,23 @@ func (c *clients) call(over *Connection, lease uint64) uint64 {
 	c.last = Key{charge.ID, lease}
 	r := request()
 	c.Grant(now, &Lease{
-		Key: c.last, Counters: c.counters, Connection: over, Stream: c.stream, Expires: now + limiter.Time(charge.Policy.LeaseLife()),
+		Key: c.last, Counters: c.counters, Connection: conn, Stream: c.stream, Expires: now + limiter.Time(charge.Policy.LeaseLife()),
 	}, charge.Policy, &Origin{p.LeaseLimit(0, 0), r.Domain, &r.Descriptors[0]})
 	return lease
 }
 
-// wantHeld checks the number of leases in the counter and in the metric.
-func (c *clients) wantHeld(want uint64) {
+// wantLeases checks the number of leases in the counter and in the metric.
+func (c *clients) wantLeases(want uint64) {
 	c.t.Helper()
 	if held := c.decide(0, false).Batch.Decisions[0].Before; held != want {
-		c.t.Errorf("the counter holds %d, want %d", held, want)
+		c.t.Errorf("the counter contains %d leases, want %d", held, want)
 	}
 	if n := c.gathered("sluice_leases_active"); n != float64(want) {
-		c.t.Errorf("%v are in flight by the metric, want %d", n, want)
+		c.t.Errorf("the metric counts %v leases, want %d", n, want)
 	}
 }
 
-// wantEmpty checks that the lessor has forgotten everything.
+// wantEmpty checks that the lessor tracks neither leases nor clients.
 func (c *clients) wantEmpty() {
 	c.t.Helper()
 	c.mu.Lock()
@@ -178,74 +179,74 @@ func (c *clients) gathered(name string) (sum float64) {
 
 // TestEventsEndLeases checks the transitions of a granted lease that the package page draws.
 func TestEventsEndLeases(t *testing.T) {
-	type after struct {
-		tracked  int     // leases
-		held     uint64  // in the counter
-		expired  float64 // by the metric of the limit
-		revoked  float64 // by the metric of all leases
-		recycled int     // leases whose memory can be reused
+	type outcome struct {
+		tracked  int     // number of tracked leases
+		held     uint64  // number of leases in the counter
+		expired  float64 // value of the limit's metric of expired leases
+		revoked  float64 // value of the metric of revoked leases
+		recycled int     // number of leases whose memory can be reused
 		charged  uint64  // charged hits, for a reservation
 	}
 	tests := map[event]struct {
-		happens func(c *clients, over *Connection, lease uint64)
-		want    after
+		trigger func(c *clients, conn *Connection, lease uint64)
+		want    outcome
 	}{
-		returned: {func(c *clients, over *Connection, lease uint64) { c.call(over, lease) }, after{recycled: 1, charged: 60}},
+		returned: {func(c *clients, conn *Connection, lease uint64) { c.call(conn, lease) }, outcome{recycled: 1, charged: 60}},
 		expired: {func(c *clients, _ *Connection, _ uint64) {
 			time.Sleep(2 * time.Hour)
 			c.Expire()
-		}, after{expired: 1, recycled: 1}},
+		}, outcome{expired: 1, recycled: 1}},
 		counterReset: {func(c *clients, _ *Connection, _ uint64) {
 			p := c.decide(0, false)
 			c.table.Reset(c.options.Now(), &p.Batch, 0)
 			c.Forget(c.last.ID)
-		}, after{recycled: 1}},
+		}, outcome{recycled: 1}},
 		displaced: {func(c *clients, _ *Connection, _ uint64) { // by a lease with the same key; see TestLessorIsBounded
 			c.Grant(c.options.Now(), &Lease{Key: c.last, Counters: c.counters, Expires: 1 << 62}, &limiter.Policy{}, &Origin{"", nil, &descriptors.Descriptor{}})
-		}, after{tracked: 1, held: 1, charged: 60}},
-		callReset: {func(c *clients, over *Connection, _ uint64) { over.ResetCall(c.stream) }, after{revoked: 1}},
-		clientDead: {func(_ *clients, over *Connection, _ uint64) {
-			over.Close(Unresponsive, 1)
+		}, outcome{tracked: 1, held: 1, charged: 60}},
+		callReset: {func(c *clients, conn *Connection, _ uint64) { conn.ResetCall(c.stream) }, outcome{revoked: 1}},
+		clientDead: {func(_ *clients, conn *Connection, _ uint64) {
+			conn.Close(Unresponsive, 1)
 			time.Sleep(grace)
 			synctest.Wait()
-		}, after{revoked: 1, charged: 60}},
+		}, outcome{revoked: 1, charged: 60}},
 		limitRemoved: {func(c *clients, _ *Connection, _ uint64) {
 			rules := c.rules.Load()
 			c.serve(noLimit)
 			c.Review(true)
 			c.rules.Store(rules)
-		}, after{revoked: 1}},
+		}, outcome{revoked: 1}},
 	}
 	for e := range events {
 		test, ok := tests[e]
 		if !ok {
 			t.Fatalf("event %d has no test", e)
 		}
-		for _, rules := range []string{tenSlots, reserves} {
+		for _, rules := range []string{tenPermits, reserves} {
 			for _, shared := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					c := newClients(t, rules, func(o *Options) { o.Shared = shared })
-					over, want := c.Connect("a"), test.want
-					lease := c.call(over, 0)
-					test.happens(c, over, lease)
-					got := after{
+					conn, want := c.Connect("a"), test.want
+					lease := c.call(conn, 0)
+					test.trigger(c, conn, lease)
+					got := outcome{
 						tracked: len(c.leases), held: c.decide(0, false).Batch.Decisions[0].Before,
 						expired: c.gathered("sluice_leases_expired_total"), revoked: c.gathered("sluice_leases_released_total"), recycled: len(c.spare),
 					}
-					if rules == tenSlots {
+					if rules == tenPermits {
 						want.charged = 0
 					} else {
 						got.charged, got.held, want.held = got.held, 0, 0
 					}
-					wantFlight := float64(want.tracked)
+					wantActive := float64(want.tracked)
 					if shared {
-						want.expired, wantFlight = 0, 0
+						want.expired, wantActive = 0, 0
 					}
 					if got != want {
 						t.Errorf("event %d, shared %v, %s: got %+v, want %+v", e, shared, rules, got, want)
 					}
-					if n := c.gathered("sluice_leases_active"); n != wantFlight {
-						t.Errorf("event %d, shared %v: %v are in flight by the metric, want %v", e, shared, n, wantFlight)
+					if n := c.gathered("sluice_leases_active"); n != wantActive {
+						t.Errorf("event %d, shared %v: the metric counts %v leases, want %v", e, shared, n, wantActive)
 					}
 					if e.revokes() != (want.revoked > 0) {
 						t.Errorf("event %d revokes leases: %v", e, e.revokes())
@@ -259,7 +260,7 @@ func TestEventsEndLeases(t *testing.T) {
 // TestGrantEndsExpiredLeases grants a lease after another one has expired.
 func TestGrantEndsExpiredLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClients(t, tenSlots, nil)
+		c := newClients(t, tenPermits, nil)
 		c.call(nil, 0)
 		time.Sleep(time.Hour)
 		c.call(nil, 0)
@@ -271,7 +272,7 @@ func TestGrantEndsExpiredLeases(t *testing.T) {
 
 // TestRevokedLeasesAreCountedByEvent checks the metric of each event that revokes leases.
 func TestRevokedLeasesAreCountedByEvent(t *testing.T) {
-	c := newClients(t, tenSlots, nil)
+	c := newClients(t, tenPermits, nil)
 	m := &c.metrics.Leases
 	for e := callReset; e < events; e++ {
 		want := map[event]any{callReset: m.Reset, clientDead: m.Connection, limitRemoved: m.Reload}[e]
@@ -283,31 +284,31 @@ func TestRevokedLeasesAreCountedByEvent(t *testing.T) {
 
 // TestReturnReportsWhetherALeaseWasGranted returns a lease twice, and one that was never granted.
 func TestReturnReportsWhetherALeaseWasGranted(t *testing.T) {
-	c := newClients(t, tenSlots, nil)
+	c := newClients(t, tenPermits, nil)
 	c.call(nil, 0)
 	if !c.Return(nil, c.last) {
 		t.Error("the lease was not granted")
 	}
 	if c.Return(nil, c.last) || c.Return(c.Connect("a"), Key{Number: 7}) {
-		t.Error("a lease is granted that was returned, or never granted")
+		t.Error("Return reports that a lease was granted that was returned before, or never granted")
 	}
 }
 
 // TestStaleLeaseEnds returns a lease that its counter has released without notifying the lessor.
 func TestStaleLeaseEnds(t *testing.T) {
-	c := newClients(t, tenSlots, nil)
-	over := c.Connect("a")
-	lease := c.call(over, 0)
+	c := newClients(t, tenPermits, nil)
+	conn := c.Connect("a")
+	lease := c.call(conn, 0)
 	p := c.decide(0, false)
 	c.table.Reset(c.options.Now(), &p.Batch, 0)
-	c.call(over, lease)
-	c.wantHeld(0)
+	c.call(conn, lease)
+	c.wantLeases(0)
 }
 
 // TestLessorIsBounded grants more leases than are tracked, to calls that share streams, to clients
 // that connect and disconnect, and each of them twice.
 func TestLessorIsBounded(t *testing.T) {
-	c := newClients(t, tenSlots, nil)
+	c := newClients(t, tenPermits, nil)
 	var last *Connection
 	for n := range uint64(maxLeases + 1000) {
 		if n%100 == 0 {
@@ -326,7 +327,7 @@ func TestLessorIsBounded(t *testing.T) {
 		t.Errorf("%d leases are tracked, and %d are in the queue; want %d", n, len(c.queue), maxLeases)
 	}
 	if c.leases[Key{identity.ID{Hi: 999}, limiter.FirstLease}] != nil || c.leases[Key{identity.ID{Hi: 1000}, limiter.FirstLease}] == nil {
-		t.Error("the lessor has not displaced those that expire first")
+		t.Error("the displaced leases are not those that expire first")
 	}
 	last.Close(Graceful, 5)
 	c.mu.Lock()
@@ -334,7 +335,7 @@ func TestLessorIsBounded(t *testing.T) {
 	c.mu.Unlock()
 	c.wantEmpty()
 	if len(c.spare) > maxSpare {
-		t.Errorf("the memory of %d leases is kept, want at most %d", len(c.spare), maxSpare)
+		t.Errorf("the memory of %d leases is retained, want at most %d", len(c.spare), maxSpare)
 	}
 }
 

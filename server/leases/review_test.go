@@ -15,20 +15,20 @@ func TestReviews(t *testing.T) {
 		rules string
 		stays bool
 	}{
-		"the same":          {tenSlots, true},
-		"another number":    {strings.Replace(tenSlots, "10", "20", 1), true},
+		"the same":          {tenPermits, true},
+		"another number":    {strings.Replace(tenPermits, "10", "20", 1), true},
 		"no limit":          {noLimit, false},
-		"another name":      {strings.Replace(tenSlots, "streams", "other", 1), false},
-		"another window":    {strings.Replace(tenSlots, "hour", "day", 1), false},
-		"another algorithm": {strings.Replace(tenSlots, "concurrency", "sliding_log", 1), false},
-		"another key":       {strings.Replace(tenSlots, "key: k", "key: l", 1), false},
+		"another name":      {strings.Replace(tenPermits, "streams", "other", 1), false},
+		"another window":    {strings.Replace(tenPermits, "hour", "day", 1), false},
+		"another algorithm": {strings.Replace(tenPermits, "concurrency", "sliding_log", 1), false},
+		"another key":       {strings.Replace(tenPermits, "key: k", "key: l", 1), false},
 	} {
-		for way, review := range map[string]func(c *clients){
+		for method, review := range map[string]func(c *clients){
 			"all":  func(c *clients) { c.Review(true) },
 			"call": func(c *clients) { c.ReviewCall(func(yield func(Key) bool) { yield(c.last) }) },
 		} {
-			t.Run(name+" "+way, func(t *testing.T) {
-				c := newClients(t, tenSlots, nil)
+			t.Run(name+" "+method, func(t *testing.T) {
+				c := newClients(t, tenPermits, nil)
 				reserved, err := c.table.Partitions(1, map[string]int64{"d": 100})
 				if err != nil {
 					t.Fatal(err)
@@ -86,7 +86,7 @@ func TestOriginsAreRead(t *testing.T) {
 
 // TestOriginsAreBounded grants leases whose origins exceed the bound.
 func TestOriginsAreBounded(t *testing.T) {
-	c := newClients(t, tenSlots, nil)
+	c := newClients(t, tenPermits, nil)
 	long := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("k"), Value: []byte(strings.Repeat("x", maxOriginBytes/20))}}}
 	for n := range uint64(30) {
 		c.Grant(1, &Lease{Key: Key{Number: n}, Counters: c.counters, Expires: 1 << 61}, &limiter.Policy{}, &Origin{"limit", []byte("d"), &long})
@@ -96,7 +96,7 @@ func TestOriginsAreBounded(t *testing.T) {
 		sum += len(l.origin)
 	}
 	if sum > maxOriginBytes || sum < maxOriginBytes*9/10 || c.originBytes != sum {
-		t.Errorf("30 leases have origins of %d bytes, and %d by the lessor; want at most %d", sum, c.originBytes, maxOriginBytes)
+		t.Errorf("30 leases have origins of %d bytes, and originBytes is %d; want at most %d", sum, c.originBytes, maxOriginBytes)
 	}
 	c.serve(noLimit)
 	c.Review(true)
@@ -108,7 +108,7 @@ func TestOriginsAreBounded(t *testing.T) {
 	c.mu.Unlock()
 	for _, l := range c.spare {
 		if cap(l.origin) > maxSpareOrigin {
-			t.Fatal("the memory of a long origin is kept")
+			t.Fatal("the memory of a long origin is retained")
 		}
 	}
 	c.wantEmpty()

@@ -14,18 +14,18 @@ import (
 
 // stalled is a decider that decides only when decide is called.
 type stalled struct {
-	mu      sync.Mutex
-	waiting []limiter.Waiter
-	most    int
-	full    chan struct{} // receives an element each time that maxRevoking decisions are pending
+	mu         sync.Mutex
+	pending    []limiter.Waiter
+	maxPending int           // maximum number of pending decisions so far
+	full       chan struct{} // receives an element each time that maxRevoking decisions are pending
 }
 
 func (d *stalled) Decide(_ limiter.Time, _ *limiter.Batch, _ [][]byte, w limiter.Waiter) (done bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waiting = append(d.waiting, w)
-	d.most = max(d.most, len(d.waiting))
-	if len(d.waiting) == maxRevoking {
+	d.pending = append(d.pending, w)
+	d.maxPending = max(d.maxPending, len(d.pending))
+	if len(d.pending) == maxRevoking {
 		d.full <- struct{}{}
 	}
 	return false, nil
@@ -34,11 +34,11 @@ func (d *stalled) Decide(_ limiter.Time, _ *limiter.Batch, _ [][]byte, w limiter
 // decide completes all pending decisions and returns their number.
 func (d *stalled) decide() int {
 	d.mu.Lock()
-	all := d.waiting
-	d.waiting = nil
+	all := d.pending
+	d.pending = nil
 	d.mu.Unlock()
 	for _, w := range all {
-		w.Decided(errors.New("the store is away"))
+		w.Decided(errors.New("the store is unavailable"))
 	}
 	return len(all)
 }
@@ -51,8 +51,8 @@ func newStalled(t *testing.T, leases int) (*clients, *stalled) {
 	return newClients(t, noLimit, func(o *Options) { o.Decider, o.Shared = d, true }), d
 }
 
-// TestRevocationsAreBounded checks that a bounded number of leases is being revoked at a time,
-// however many a reload revokes while the store stalls.
+// TestRevocationsAreBounded checks the bound on concurrent releases. A reload revokes more leases
+// than that while the store is stalled.
 func TestRevocationsAreBounded(t *testing.T) {
 	const leases = 3*maxRevoking + 1
 	c, d := newStalled(t, leases)
@@ -73,13 +73,13 @@ func TestRevocationsAreBounded(t *testing.T) {
 		revoked += d.decide()
 	}
 	<-all
-	if revoked += d.decide(); revoked != leases || d.most != maxRevoking || len(c.slots) > 0 {
-		t.Errorf("%d of %d leases were returned, %d at once, want %d; %d are being returned at the end", revoked, leases, d.most, maxRevoking, len(c.slots))
+	if revoked += d.decide(); revoked != leases || d.maxPending != maxRevoking || len(c.slots) > 0 {
+		t.Errorf("%d of %d leases were released, at most %d concurrently, want %d; %d releases are running at the end", revoked, leases, d.maxPending, maxRevoking, len(c.slots))
 	}
 }
 
-// TestReloadDoesNotWaitForStore checks that a reload does not wait for a stalled store, however
-// many leases it revokes.
+// TestReloadDoesNotWaitForStore checks that a reload that revokes many leases does not wait for a
+// stalled store.
 func TestReloadDoesNotWaitForStore(t *testing.T) {
 	const leases = 3*maxRevoking + 1
 	synctest.Test(t, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestReloadDoesNotWaitForStore(t *testing.T) {
 				break
 			}
 		}
-		if revoked != leases || d.most != maxRevoking || len(c.leases) > 0 || c.reviews.running {
-			t.Errorf("%d of %d leases were returned, %d at once, want %d; %d are granted", revoked, leases, d.most, maxRevoking, len(c.leases))
+		if revoked != leases || d.maxPending != maxRevoking || len(c.leases) > 0 || c.reviews.running {
+			t.Errorf("%d of %d leases were released, at most %d concurrently, want %d; %d are still granted", revoked, leases, d.maxPending, maxRevoking, len(c.leases))
 		}
 	})
 }

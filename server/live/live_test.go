@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// compiled compiles rules.
-func compiled(t *testing.T, text string) *descriptors.Set {
+// compile compiles rules.
+func compile(t *testing.T, text string) *descriptors.Set {
 	t.Helper()
 	configs, found := rulefile.Parse("rules.yaml", []byte(text))
 	set, found := descriptors.Build(configs, found, nil, descriptors.Options{})
@@ -30,15 +30,15 @@ const twoLimits = "{domain: shop, descriptors: [{key: user, rate_limits: [{unit:
 // limit is removed.
 func TestKeysAcrossReload(t *testing.T) {
 	l, _ := testLive(Hashed)
-	was := compiled(t, twoLimits)
-	d := l.SetRules(was)[0]
-	d.RecordDenial(&Denial{ID: id(1), Limit: was.Limits[0]})
-	d.RecordDenial(&Denial{ID: id(2), Limit: was.Limits[1]})
-	l.SetRules(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
+	old := compile(t, twoLimits)
+	d := l.SetRules(old)[0]
+	d.RecordDenial(&Denial{ID: id(1), Limit: old.Limits[0]})
+	d.RecordDenial(&Denial{ID: id(2), Limit: old.Limits[1]})
+	l.SetRules(compile(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
 	if keys := l.keys(); len(keys) != 1 || keys[0].Hash != l.Hash(id(1)) || keys[0].Limit != "7/hour" || keys[0].Rule != "user" {
-		t.Errorf("after the load the keys are %+v, want the first, of 7/hour", keys)
+		t.Errorf("after the reload the keys are %+v, want the first, of 7/hour", keys)
 	}
-	l.SetRules(compiled(t, "domain: other"))
+	l.SetRules(compile(t, "domain: other"))
 	if all := l.Denials(); len(all) > 0 {
 		t.Errorf("without the domain there are %+v", all)
 	}
@@ -46,7 +46,7 @@ func TestKeysAcrossReload(t *testing.T) {
 
 func TestSelect(t *testing.T) {
 	l, _ := testLive(Hashed)
-	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: path, value: /x, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
+	set := compile(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: path, value: /x, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
 	d := l.SetRules(set)[0]
 	d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0]})
 	d.RecordDenial(&Denial{ID: id(2), Limit: set.Limits[0]})
@@ -79,13 +79,13 @@ func TestSelect(t *testing.T) {
 			limit = 1
 		}
 		if c.Policy.Window != time.Hour || c.Policy.Limit != limit {
-			t.Errorf("the counter %v counts by %+v", c.ID, c.Policy)
+			t.Errorf("the counter %v has the policy %+v, want the limit %d", c.ID, c.Policy, limit)
 		}
 	}
 	l.Forget(l.Select(Selection{Domain: "shop", Key: l.Hash(id(2))})[0])
 	for _, k := range l.keys() {
 		if k.Hash == l.Hash(id(2)) {
-			t.Errorf("a key that was forgotten is there: %+v", k)
+			t.Errorf("a forgotten key is still recorded: %+v", k)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestSelect(t *testing.T) {
 // TestSelectNames checks that a counter's name in a store is known unless it contains a value.
 func TestSelectNames(t *testing.T) {
 	l := New(Hashed, identity.Key{1}, descriptors.NewRatelimitNamer("pre:", nil))
-	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}")
+	set := compile(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}")
 	d := l.SetRules(set)[0]
 	const exact = "pre:s1{KvY7BUwC8IIbEg4lu7ekBg}f60_"
 	d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0], Name: []byte(exact)})
@@ -105,10 +105,10 @@ func TestSelectNames(t *testing.T) {
 	}
 }
 
-// TestUnmatched checks the report of descriptors without a rule, and how long it stays.
+// TestUnmatched checks which descriptors without a rule are recorded, and for how long.
 func TestUnmatched(t *testing.T) {
 	l, _ := testLive(Off)
-	set := compiled(t, twoLimits)
+	set := compile(t, twoLimits)
 	d := l.SetRules(set)[0]
 	send := func(text string) { d.RecordUnmatched(set.Unmatched(0, entries(text))) }
 	for range 3 {
@@ -118,7 +118,7 @@ func TestUnmatched(t *testing.T) {
 	send(strings.Repeat("k", 100) + "=v")
 	found := l.Unmatched()["shop"]
 	if len(found) != 3 || found[0].Key != "usr" || found[0].Seen != 3 || found[0].Meant != "user" || !found[0].Since.Equal(begin.UTC()) {
-		t.Fatalf("found %+v, want usr first, which was meant to be user", found)
+		t.Fatalf("found %+v, want usr first, with user as its probable meaning", found)
 	}
 	if found[1].Key != strings.Repeat("k", unmatchedKey) || found[2].Key != "path" || found[2].Below != "user" || found[2].Entry != 2 {
 		t.Errorf("found %+v, want a cut key, and path below user", found[1:])
@@ -135,35 +135,35 @@ func TestUnmatched(t *testing.T) {
 // replaces old entries.
 func TestUnmatchedIsBounded(t *testing.T) {
 	l, _ := testLive(Hashed)
-	set := compiled(t, twoLimits)
+	set := compile(t, twoLimits)
 	d := l.SetRules(set)[0]
 	now := begin
 	l.Tick(now)
-	looked := 0
+	examined := 0
 	for range 100 {
 		for i := range 1000 {
 			if d.AcceptsUnmatched() {
-				looked++
-				d.RecordUnmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", looked*1000+i))))
+				examined++
+				d.RecordUnmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", examined*1000+i))))
 			}
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
 	}
-	if looked != 100*unmatchedBudget {
-		t.Errorf("%d descriptors were looked at in 100 s, want %d a second", looked, unmatchedBudget)
+	if examined != 100*unmatchedBudget {
+		t.Errorf("%d descriptors were examined in 100 s, want %d a second", examined, unmatchedBudget)
 	}
 	if n := len(l.Unmatched()["shop"]); n != MaxUnmatched {
-		t.Errorf("%d places, want %d", n, MaxUnmatched)
+		t.Errorf("%d entries are recorded, want %d", n, MaxUnmatched)
 	}
 	d.RecordUnmatched(set.Unmatched(0, entries("usr=v")))
 	if found := l.Unmatched()["shop"]; found[len(found)-1].Key != "usr" {
-		t.Errorf("the newest is not there: %+v", found)
+		t.Errorf("the newest descriptor is not recorded: %+v", found)
 	}
 }
 
-// TestMemoryIsBounded fills all memory for 150 domains, of which 50 share one sketch, and bounds
-// it.
+// TestMemoryIsBounded fills all memory for 150 domains, of which 50 share one sketch, and checks
+// its size.
 func TestMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
@@ -173,8 +173,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&text, "---\n{domain: d%03d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}\n", i)
 	}
-	set := compiled(t, text.String())
-	for most, namer := range map[int64]*descriptors.Namer{2 << 20: nil, 5 << 19: descriptors.NewNamer("", nil)} {
+	set := compile(t, text.String())
+	for maxBytes, namer := range map[int64]*descriptors.Namer{2 << 20: nil, 5 << 19: descriptors.NewNamer("", nil)} {
 		l := New(Hashed, identity.Key{1}, namer)
 		before := heap()
 		domains := l.SetRules(set)
@@ -187,10 +187,10 @@ func TestMemoryIsBounded(t *testing.T) {
 				d.RecordUnmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))
 			}
 		}
-		took := heap() - before
-		t.Logf("%d domains take %d bytes", n, took)
-		if took > most {
-			t.Errorf("%d domains take %d bytes, want at most %d", n, took, most)
+		used := heap() - before
+		t.Logf("%d domains use %d bytes", n, used)
+		if used > maxBytes {
+			t.Errorf("%d domains use %d bytes, want at most %d", n, used, maxBytes)
 		}
 		if all := l.Denials(); len(all) < MaxDomains {
 			t.Errorf("%d domains have denials, want at least %d", len(all), MaxDomains)
@@ -213,7 +213,7 @@ func heap() int64 {
 func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, -time.Minute, -2 * time.Second, time.Minute, time.Hour} {
 		l, _ := testLive(Off)
-		set := compiled(t, twoLimits)
+		set := compile(t, twoLimits)
 		d := l.SetRules(set)[0]
 		send := func(i int) { d.RecordUnmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", i)))) }
 		now := begin
@@ -224,7 +224,7 @@ func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 			l.Tick(now)
 			found := l.Unmatched()["shop"]
 			if len(found) != MaxUnmatched || found[0].Last.After(now) || found[0].Since.After(now) {
-				t.Fatalf("set by %v: at %v there are %d places, such as %+v", by, now, len(found), found)
+				t.Fatalf("set by %v: at %v there are %d entries: %+v", by, now, len(found), found)
 			}
 		}
 		for i := range 2 * MaxUnmatched {
@@ -235,33 +235,33 @@ func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
 		found := l.Unmatched()["shop"]
 		for _, u := range found {
 			if !strings.HasPrefix(u.Key, "k1") || len(u.Key) != len("k100") {
-				t.Errorf("set by %v: %s is there, want the newest", by, u.Key)
+				t.Errorf("set by %v: %s is recorded, want only the newest keys", by, u.Key)
 			}
 		}
 		for last := now; len(l.Unmatched()["shop"]) > 0; now = now.Add(time.Second) {
 			if l.Tick(now); now.Sub(last) > 2*time.Minute {
-				t.Fatalf("set by %v: two minutes later there is %+v", by, l.Unmatched())
+				t.Fatalf("set by %v: two minutes later there are %+v", by, l.Unmatched())
 			}
 		}
 	}
 }
 
-// TestUnmatchedBudget checks that the budget is per second, however often the state is read.
+// TestUnmatchedBudget checks that the budget is per second, even if the state is read more often.
 func TestUnmatchedBudget(t *testing.T) {
 	l, _ := testLive(Off)
-	set := compiled(t, twoLimits)
+	set := compile(t, twoLimits)
 	d := l.SetRules(set)[0]
-	looked := 0
+	examined := 0
 	for range 100 {
 		l.Tick(begin)
 		for range 10 {
 			if d.AcceptsUnmatched() {
-				looked++
+				examined++
 				d.RecordUnmatched(set.Unmatched(0, entries("usr=v")))
 			}
 		}
 	}
-	if looked != unmatchedBudget {
-		t.Errorf("%d descriptors were looked at in a second, want %d", looked, unmatchedBudget)
+	if examined != unmatchedBudget {
+		t.Errorf("%d descriptors were examined at in a second, want %d", examined, unmatchedBudget)
 	}
 }

@@ -35,6 +35,6 @@ func TestSumOfShares(t *testing.T) {
 		t.Error("a replica's state is changed")
 	}
 	if sum := Sum([]string{"x:1", "y:1"}, []*State{{}, {}}); sum.Quota != nil {
-		t.Errorf("of replicas that divide nothing the sum is %+v", sum.Quota)
+		t.Errorf("the sum of replicas without divided limits is %+v", sum.Quota)
 	}
 }

@@ -19,7 +19,7 @@ func TestRates(t *testing.T) {
 	step := func(n uint64) {
 		now = now.Add(time.Second)
 		hits += n
-		r.Advance(now, func(seen func(string, Counts)) { seen("a", Counts{Hits: hits, Denied: hits / 2, Near: 0}) })
+		r.Advance(now, func(record func(string, Counts)) { record("a", Counts{Hits: hits, Denied: hits / 2, Near: 0}) })
 	}
 	rate := func() Rate { return r.rate("a", Counts{Hits: hits, Denied: hits / 2, Near: 0}, now) }
 	step(0)
@@ -59,11 +59,11 @@ func TestRatesOfNewCounts(t *testing.T) {
 	r.Advance(begin, func(func(string, Counts)) {})
 	now := begin.Add(3 * time.Second)
 	if got, want := r.rate("a", Counts{Hits: 100}, now), (Rate{Hits: 12.5}); got != want {
-		t.Errorf("3 s after the first look the rate is %+v, want %+v", got, want)
+		t.Errorf("3 s after the first Advance the rate is %+v, want %+v", got, want)
 	}
-	r.Advance(begin.Add(interval), func(seen func(string, Counts)) { seen("a", Counts{Hits: 100}) })
+	r.Advance(begin.Add(interval), func(record func(string, Counts)) { record("a", Counts{Hits: 100}) })
 	if got, want := r.rate("a", Counts{Hits: 100}, begin.Add(interval)), (Rate{Hits: 20}); got != want {
-		t.Errorf("5 s after the first look the rate is %+v, want %+v", got, want)
+		t.Errorf("5 s after the first Advance the rate is %+v, want %+v", got, want)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestRatesOfNewCounts(t *testing.T) {
 func TestRatesOfRestartedCount(t *testing.T) {
 	var r Rates[string]
 	for i := range 4 {
-		r.Advance(begin.Add(time.Duration(i)*interval), func(seen func(string, Counts)) { seen("a", Counts{Hits: 1000}) })
+		r.Advance(begin.Add(time.Duration(i)*interval), func(record func(string, Counts)) { record("a", Counts{Hits: 1000}) })
 	}
 	if got := r.rate("a", Counts{Hits: 3}, begin.Add(3*interval)); got != (Rate{}) {
 		t.Errorf("the rate is %+v, want 0", got)
@@ -85,7 +85,7 @@ func TestRatesOfAClockThatIsSetBack(t *testing.T) {
 		hits := uint64(0)
 		step := func(now time.Time) Rate {
 			hits += 20
-			r.Advance(now, func(seen func(string, Counts)) { seen("a", Counts{Hits: hits}) })
+			r.Advance(now, func(record func(string, Counts)) { record("a", Counts{Hits: hits}) })
 			return r.rate("a", Counts{Hits: hits}, now)
 		}
 		now := begin
@@ -112,7 +112,7 @@ func TestRatesOfSharedCounters(t *testing.T) {
 	for i := range uint64(80) {
 		now = now.Add(interval)
 		c := Counts{Hits: 100 * i}
-		r.Advance(now, func(seen func(string, Counts)) { seen("a", c); seen("a", c) })
+		r.Advance(now, func(record func(string, Counts)) { record("a", c); record("a", c) })
 		if got := r.rate("a", c, now); i > 2 && got.Hits != 20 {
 			t.Fatalf("the rate is %v, want 20", got.Hits)
 		}
@@ -134,7 +134,7 @@ func TestRatesOfAClockThatIsSetAhead(t *testing.T) {
 			}
 			now = now.Add(time.Second)
 			hits += 20
-			r.Advance(now, func(seen func(string, Counts)) { seen("a", Counts{Hits: hits}) })
+			r.Advance(now, func(record func(string, Counts)) { record("a", Counts{Hits: hits}) })
 			got := r.rate("a", Counts{Hits: hits}, now).Hits
 			if i > 10 && (got < 15 || got > 40) || i > 75 && got != 20 {
 				t.Errorf("%d s after the clock was set by %v the rate is %v, want 20", i-62, by, got)

@@ -140,7 +140,7 @@ func TestKeyUnderPenalty(t *testing.T) {
 		{Domains: []DomainState{{DeniedKeys: []Key{{Hash: "h", PenaltyUntil: new(begin.Add(time.Second))}}}}},
 	})
 	if got := sum.Domains[0].DeniedKeys[0].PenaltyUntil; !got.Equal(begin.Add(time.Second)) {
-		t.Errorf("of two replicas the sum is %v", got)
+		t.Errorf("the sum of two replicas has the end %v, want the later one", got)
 	}
 }
 
@@ -170,8 +170,8 @@ func TestKeyComesAndGoes(t *testing.T) {
 			t.Fatalf("%v after the end: %+v, want a rate of 0", now.Sub(last), k[0])
 		}
 	}
-	if gone := now.Sub(last); gone < forgetAfter || gone >= 2*time.Minute {
-		t.Errorf("the key is gone %v after its last denial, want one to two minutes", gone)
+	if idle := now.Sub(last); idle < forgetAfter || idle >= 2*time.Minute {
+		t.Errorf("the key is removed %v after its last denial, want one to two minutes", idle)
 	}
 }
 
@@ -187,19 +187,19 @@ func deniedTwenty() (l *Recorder, now time.Time) {
 	return l, now
 }
 
-// goesByItself checks that all keys are removed within two minutes from now.
-func goesByItself(t *testing.T, l *Recorder, now time.Time, when string) {
+// checkKeysAreRemoved checks that all keys are removed within two minutes from now.
+func checkKeysAreRemoved(t *testing.T, l *Recorder, now time.Time, when string) {
 	t.Helper()
 	for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
 		if l.Tick(now); now.Sub(last) > 2*time.Minute {
-			t.Fatalf("%s: two minutes later there is %+v", when, l.keys())
+			t.Fatalf("%s: two minutes later there are %+v", when, l.keys())
 		}
 	}
 }
 
-// TestIdleKeysStayWhileThereIsRoom adds a key in each interval until the eight entries of a set are
-// full. Idle keys are not replaced while entries are free.
-func TestIdleKeysStayWhileThereIsRoom(t *testing.T) {
+// TestIdleKeysStayWhileEntriesAreFree adds a key in each interval until the eight entries of a set
+// are full. Idle keys are not replaced while entries are free.
+func TestIdleKeysStayWhileEntriesAreFree(t *testing.T) {
 	l, d := testLive(Hashed)
 	for i := range uint64(ways) {
 		l.Tick(begin.Add(time.Duration(i) * interval))
@@ -223,7 +223,7 @@ func TestKeysOfAClockThatIsSetBack(t *testing.T) {
 		if keys := l.keys(); len(keys) != 1 || keys[0].Denied != 20 || keys[0].Since.After(now) || keys[0].Last.After(now) {
 			t.Errorf("set back by %v: %+v at %v, want the key with 20 denials before", back, keys, now)
 		}
-		goesByItself(t, l, now, fmt.Sprintf("set back by %v", back))
+		checkKeysAreRemoved(t, l, now, fmt.Sprintf("set back by %v", back))
 	}
 }
 
@@ -258,12 +258,12 @@ func TestClearStoresDescriptors(t *testing.T) {
 		l, d := testLive(Clear)
 		d.RecordDenial(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != want {
-			t.Errorf("%q is kept as %q, want %q", sent, got, want)
+			t.Errorf("%q is stored as %q, want %q", sent, got, want)
 		}
 		l, d = testLive(Hashed)
 		d.RecordDenial(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != "" {
-			t.Errorf("hashed keeps %q", got)
+			t.Errorf("mode hashed stores %q", got)
 		}
 	}
 }
@@ -295,8 +295,8 @@ func TestRateOfAFlood(t *testing.T) {
 	}
 }
 
-// TestTicksOutOfOrder checks that a time slightly before the last one, from a caller that was
-// overtaken, ends no interval.
+// TestTicksOutOfOrder checks that a time slightly before the last one, from a concurrent caller,
+// does not end the interval.
 func TestTicksOutOfOrder(t *testing.T) {
 	l, d := testLive(Hashed)
 	now := begin
@@ -325,7 +325,7 @@ func TestKeysOfAClockThatIsSetAhead(t *testing.T) {
 				t.Errorf("set ahead by %v: %+v at %v, want the key with 20 denials before", ahead, keys, now)
 			}
 		}
-		goesByItself(t, l, now, fmt.Sprintf("set ahead by %v", ahead))
+		checkKeysAreRemoved(t, l, now, fmt.Sprintf("set ahead by %v", ahead))
 	}
 }
 
@@ -336,7 +336,7 @@ func TestPenaltyOfAnyLength(t *testing.T) {
 		d.RecordDenial(&Denial{ID: id(1)})
 		d.RecordPenalty(id(1), left)
 		if k := l.keys()[0]; k.PenaltyUntil == nil || !k.PenaltyUntil.After(begin) {
-			t.Errorf("of a penalty of %v the key has %+v", left, k)
+			t.Errorf("penalty of %v: the key is %+v, want a later end", left, k)
 		}
 	}
 }
@@ -344,11 +344,11 @@ func TestPenaltyOfAnyLength(t *testing.T) {
 // TestRateAfterAReset forgets a key, as a reset or a reload without its limit does. Its denials
 // stay in the rate of the domain.
 func TestRateAfterAReset(t *testing.T) {
-	set := compiled(t, twoLimits)
+	set := compile(t, twoLimits)
 	for name, forget := range map[string]func(*Recorder, *Domain){
 		"reset": func(_ *Recorder, d *Domain) { d.Forget(id(1)) },
 		"load": func(l *Recorder, _ *Domain) {
-			l.SetRules(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]}"))
+			l.SetRules(compile(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]}"))
 		},
 	} {
 		l, _ := testLive(Hashed)
@@ -359,7 +359,7 @@ func TestRateAfterAReset(t *testing.T) {
 		}
 		forget(l, d)
 		if all := l.Denials()["shop"]; all == nil || all.PerSecond != 50 || len(all.Keys) != 1 || all.Keys[0].Share != 1 {
-			t.Errorf("after a %s there is %+v, want 50 denied descriptors a second, all of the other key", name, all)
+			t.Errorf("after a %s the denials are %+v, want 50 descriptors a second, all of the other key", name, all)
 		}
 	}
 }
@@ -383,10 +383,10 @@ func TestRatesOfDenialsAfterTheClockIsSet(t *testing.T) {
 				l.Tick(now)
 				denials := l.Denials()["shop"]
 				if r := denials.PerSecond; r > 2000 || r < 500 || (i < 60 || i > 75) && r != 1000 {
-					t.Errorf("%d s after the clock was set by %v %v are denied a second, want 1000", i-60, by, r)
+					t.Errorf("%d s after the clock was set by %v: %v denials a second, want 1000", i-60, by, r)
 				}
 				if r := denials.Keys[0].PerSecond; clients == 1 && r != denials.PerSecond {
-					t.Errorf("%d s after the clock was set by %v the key has %v a second of %v", i-60, by, r, denials.PerSecond)
+					t.Errorf("%d s after the clock was set by %v: the key has %v denials a second, want all %v", i-60, by, r, denials.PerSecond)
 				}
 			}
 		}

@@ -34,7 +34,7 @@ func TestSum(t *testing.T) {
 		}},
 	}
 	if Sum([]string{"a"}, []*State{a}) != a {
-		t.Error("the sum of one is not that one")
+		t.Error("the sum of a single state is not that state")
 	}
 	sum := Sum([]string{"a:1", "b:1"}, []*State{a, b})
 	d := sum.Domains[0]
@@ -62,7 +62,7 @@ func TestSum(t *testing.T) {
 		t.Errorf("with the same rules the conditions are %+v, want only store_unavailable", w)
 	}
 	if !sum.Started.Equal(at(1)) || sum.HashKey != "k" || a.Domains[0].Rules[0].TotalHits != 100 || a.Events[0].Replica != "" {
-		t.Errorf("the sum is %+v, and of the first %+v", sum, a)
+		t.Errorf("the sum is %+v; the first state is now %+v", sum, a)
 	}
 }
 
@@ -87,13 +87,13 @@ func TestSumOfTruncatedKeys(t *testing.T) {
 
 // TestSumOfSaturatedCounts checks that sums saturate at the maximum.
 func TestSumOfSaturatedCounts(t *testing.T) {
-	const most, points = math.MaxUint64 - 1, 3_000_000_000
+	const large, points = math.MaxUint64 - 1, 3_000_000_000
 	of := func() *State {
 		return &State{
-			HashKey: "k", UnknownDomains: []UnknownDomain{{Domain: "x", Descriptors: most}},
+			HashKey: "k", UnknownDomains: []UnknownDomain{{Domain: "x", Descriptors: large}},
 			Domains: []DomainState{{
-				DeniedKeys: []Key{{Hash: "h", Denied: most}}, Unmatched: []Unmatched{{Key: "k", Seen: most}},
-				Rules: []RuleState{{TotalHits: most, TotalDenied: most, Exceeded: most, Line: &Line{Seconds: 10, Hits: []uint32{points}, Denied: []uint32{points}}}},
+				DeniedKeys: []Key{{Hash: "h", Denied: large}}, Unmatched: []Unmatched{{Key: "k", Seen: large}},
+				Rules: []RuleState{{TotalHits: large, TotalDenied: large, Exceeded: large, Line: &Line{Seconds: 10, Hits: []uint32{points}, Denied: []uint32{points}}}},
 			}},
 		}
 	}

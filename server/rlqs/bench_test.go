@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// readSize is the number of bytes that a connection passes on at once.
+// readSize is the number of bytes in each call of Feed.
 const readSize = 16 << 10
 
-// fleet is a number of Envoys that report the same number of buckets each.
+// fleet is a service and Envoys that each report the same number of buckets.
 type fleet struct {
 	elapsed time.Duration
 	service *rlqs.Service
@@ -50,7 +50,7 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	return f
 }
 
-// report has all Envoys report, and receive and confirm all messages.
+// report makes all Envoys report, and receive and confirm all messages.
 func (f *fleet) report(tb testing.TB) {
 	tb.Helper()
 	f.elapsed += 5 * time.Second

@@ -124,11 +124,11 @@ func TestDecodeInvalidUTF8(t *testing.T) {
 	b := marshal(t, report(newUsage(1, 0, 0, "k", "good"), newUsage(2, 0, 0, "k", "bad?"), newUsage(3, 0, 0, "k", "fine")))
 	b = bytes.Replace(b, []byte("bad?"), []byte("bad\xff"), 1)
 	if err := proto.Unmarshal(b, new(rlqsv3.RateLimitQuotaUsageReports)); err == nil {
-		t.Fatal("protobuf accepts it")
+		t.Fatal("protobuf accepts the invalid UTF-8")
 	}
 	got, err := decodePieces(b, 7)
 	if err != nil || !slices.Equal(got.faults, []fault{faultNone, faultInvalidUTF8, faultNone}) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("decoded %v, %v; want a fault in the second bucket", got, err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestDecodeSkipsOversizedFields(t *testing.T) {
 		}
 	}
 	if !slices.Equal(s.faults, []fault{faultTooLarge}) {
-		t.Errorf("%v", s)
+		t.Errorf("the faults are %v, want one for an oversized field", s.faults)
 	}
 }
 

@@ -58,7 +58,7 @@ func FuzzEncode(f *testing.F) {
 			u.addEntry(entry{[]byte(k), []byte(id[k])})
 		}
 		if !utf8.ValidString(k1+"|"+v1+"|"+k2+"|"+v2) || size > maxIDBytes {
-			return // it gets no action
+			return // such an ID gets no action
 		}
 		a := &quota.Action{
 			ID: string(appendID(nil, u.entries)), Kind: quota.Assign + quota.Kind(kind%4), Rate: quota.Rate(rate), MaxTokens: tokens, TTL: time.Duration(seconds) * time.Second,
@@ -71,8 +71,8 @@ func FuzzEncode(f *testing.F) {
 		if want := message(a, id); !proto.Equal(&got, want) {
 			t.Fatalf("%v, want %v", &got, want)
 		}
-		if more := len(b) - len(a.ID); more > maxActionBytes {
-			t.Fatalf("%d bytes in addition to the ID", more)
+		if overhead := len(b) - len(a.ID); overhead > maxActionBytes {
+			t.Fatalf("the action has %d bytes in addition to the ID", overhead)
 		}
 	})
 }

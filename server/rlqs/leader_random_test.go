@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// TestAtMostOneLeader delays and loses requests and replies of the store at random: two services
-// never divide at once.
+// TestAtMostOneLeader delays and loses requests and replies of the store at random. Two services
+// never divide a domain at the same time.
 func TestAtMostOneLeader(t *testing.T) {
 	changed, idle := 0, 0 // seeds with several leaders in turn, and seeds with hardly any leader
 	for seed := range uint64(8) {
@@ -21,10 +21,10 @@ func TestAtMostOneLeader(t *testing.T) {
 			var mu sync.Mutex
 			disturb := func() bool {
 				mu.Lock()
-				longest := []time.Duration{100 * time.Millisecond, 4 * time.Second}[random.IntN(6)/5]
-				wait, lost := time.Duration(random.Int64N(int64(longest))), random.IntN(8) == 0
+				maxDelay := []time.Duration{100 * time.Millisecond, 4 * time.Second}[random.IntN(6)/5]
+				delay, lost := time.Duration(random.Int64N(int64(maxDelay))), random.IntN(8) == 0
 				mu.Unlock()
-				time.Sleep(wait)
+				time.Sleep(delay)
 				return lost
 			}
 			shared.beforeAcquire, shared.afterAcquire = disturb, disturb
@@ -32,15 +32,15 @@ func TestAtMostOneLeader(t *testing.T) {
 				total, leaders := 0, map[int]bool{}
 				for range 40_000 {
 					time.Sleep(5 * time.Millisecond)
-					now := 0
+					current := 0 // number of leaders
 					for i, s := range all {
 						if s.DividedDomains()["d"] {
-							now++
+							current++
 							leaders[i] = true
 						}
 					}
-					if total += now; now > 1 {
-						t.Fatal("two services divide at once")
+					if total += current; current > 1 {
+						t.Fatal("two services divide at the same time")
 					}
 				}
 				t.Logf("there was a leader for %.0f %% of 200 s, and %d of three services were leaders", float64(total)/400, len(leaders))
@@ -53,9 +53,9 @@ func TestAtMostOneLeader(t *testing.T) {
 			})
 		})
 	}
-	// With a single seed one service may be the leader all the time, because goroutines draw random
-	// numbers in any order.
+	// With a single seed, one service may be the leader all the time, because goroutines draw
+	// random numbers in any order.
 	if changed == 0 || idle > 4 {
-		t.Errorf("%d of 8 seeds had several leaders and %d hardly any, so the test is void", changed, idle)
+		t.Errorf("%d of 8 seeds had several leaders and %d hardly any, so this test proves nothing", changed, idle)
 	}
 }

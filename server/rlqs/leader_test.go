@@ -140,7 +140,7 @@ func TestOneReplicaDivides(t *testing.T) {
 			t.Errorf("after Resign the stream fails with %v, woken: %v", err, e.wakes.Load() > woken)
 		}
 		if err := e.Feed(nil, true); status.Code(err) != codes.Unavailable {
-			t.Errorf("its next report returns %v", err)
+			t.Errorf("the next report on the stream returns %v", err)
 		}
 		e.Close()
 		if err := a.reportOnNewStream(); status.Code(err) != codes.Unavailable {
@@ -193,9 +193,8 @@ func TestFailover(t *testing.T) {
 		for !b.DividedDomains()["d"] {
 			time.Sleep(time.Millisecond)
 		}
-		took := time.Since(died)
-		if took < 3*time.Second || took > 5*time.Second {
-			t.Errorf("the other service is the leader after %v, want 3 to 5 s", took)
+		if elapsed := time.Since(died); elapsed < 3*time.Second || elapsed > 5*time.Second {
+			t.Errorf("the other service is the leader after %v, want 3 to 5 s", elapsed)
 		}
 		e, f := b.openEnvoy(), b.openEnvoy()
 		e.report(user(300, 0, "al"))
@@ -294,7 +293,7 @@ func TestPausedProcess(t *testing.T) {
 		}
 		e.Close()
 		if !all[0].DividedDomains()["d"] {
-			t.Error("it does not become the leader again")
+			t.Error("the service does not become the leader again")
 		}
 	})
 }
@@ -343,7 +342,7 @@ func TestStoreLosesLeadership(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if !a.DividedDomains()["d"] {
-			t.Fatal("the first service is no longer the leader, so this test is void")
+			t.Fatal("the first service is no longer the leader, so this test proves nothing")
 		}
 		last := time.Time{} // when the first service could last assign a rate
 		f := b.openEnvoy()
@@ -363,7 +362,7 @@ func TestStoreLosesLeadership(t *testing.T) {
 		}
 		silent.Store(false)
 		if time.Sleep(time.Second); a.DividedDomains()["d"] || !b.DividedDomains()["d"] {
-			t.Error("the first service does not follow the store")
+			t.Error("after the store is reachable again, the first service divides, or the second does not")
 		}
 	})
 }

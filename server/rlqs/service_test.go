@@ -66,10 +66,10 @@ func runService(t *testing.T, allow *access.AllowList, test func(s *testService)
 				return s.set.Load()
 			},
 			Allow: allow, Metrics: metrics,
-			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
+			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, shadowDenied uint64) {
 				text := fmt.Sprintf("%s %s %d %d", r.Path(), entries[0].Value, allowed, denied)
-				if beyond > 0 {
-					text += fmt.Sprintf(", %d beyond", beyond)
+				if shadowDenied > 0 {
+					text += fmt.Sprintf(", %d shadow denied", shadowDenied)
 				}
 				s.counted = append(s.counted, text)
 			},
@@ -196,7 +196,7 @@ func TestShadowHitsOverLimit(t *testing.T) {
 		e, f := s.openEnvoy(), s.openEnvoy()
 		e.report(usage(3, 0, "sluice", "tried", "tried", "x"))
 		f.report(usage(3, 0, "sluice", "tried", "tried", "x"), usage(3, 0, "sluice", "tried", "tried", "y"), usage(99, 0, "sluice", "free", "free", "x"))
-		if want := []string{"tried x 3 0", "tried x 3 0, 2 beyond", "tried y 3 0", "free x 99 0"}; !slices.Equal(s.counted, want) {
+		if want := []string{"tried x 3 0", "tried x 3 0, 2 shadow denied", "tried y 3 0", "free x 99 0"}; !slices.Equal(s.counted, want) {
 			t.Errorf("Count is called with %q, want %q", s.counted, want)
 		}
 	})
@@ -206,7 +206,7 @@ func TestShadowHitsOverLimit(t *testing.T) {
 func TestCountsAreBounded(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		s.openEnvoy().report(user(math.MaxUint64, 1, "al"), user(3, math.MaxUint64, "al"), usage(math.MaxUint64, math.MaxUint64, "sluice", "tried", "tried", "x"))
-		want := []string{"user al 4294967296 1", "user al 3 4294967296", "tried x 4294967296 4294967296, 4294967292 beyond"}
+		want := []string{"user al 4294967296 1", "user al 3 4294967296", "tried x 4294967296 4294967296, 4294967292 shadow denied"}
 		if !slices.Equal(s.counted, want) {
 			t.Errorf("Count is called with %q, want %q", s.counted, want)
 		}
@@ -249,8 +249,8 @@ func TestUnmatched(t *testing.T) {
 	})
 }
 
-// TestInvalidUTF8AffectsOneBucket reports a bucket ID that is not valid UTF-8, as an end client can
-// cause.
+// TestInvalidUTF8AffectsOneBucket reports a bucket ID that is not valid UTF-8, which a downstream
+// client can cause.
 func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		e := s.openEnvoy()
@@ -327,8 +327,8 @@ func TestSharesNeverExceedLimit(t *testing.T) {
 	})
 }
 
-// TestReportWakesOtherStreams has the report of one stream change the assignment of another, which
-// is woken.
+// TestReportWakesOtherStreams checks that a stream is woken if the report of another stream changes
+// its assignment.
 func TestReportWakesOtherStreams(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		a := s.openEnvoy()
@@ -338,7 +338,7 @@ func TestReportWakesOtherStreams(t *testing.T) {
 		b.report(user(500, 10, "al"))
 		time.Sleep(time.Second)
 		if a.wakes.Load() == before {
-			t.Error("a stream is not woken although its share has become smaller")
+			t.Error("a stream whose share was lowered is not woken")
 		}
 	})
 }
@@ -422,7 +422,7 @@ func TestRulesChange(t *testing.T) {
 	})
 }
 
-// TestMillionIDs has an Envoy report a million bucket IDs. A stream's maximum of buckets is
+// TestMillionIDs has an Envoy report a million bucket IDs. As many buckets as a stream may have are
 // divided, and the others leave no state behind.
 func TestMillionIDs(t *testing.T) {
 	chunks := 1000
@@ -442,7 +442,7 @@ func TestMillionIDs(t *testing.T) {
 		}
 		e.receive()
 		if shares, ignored := s.metric("sluice_quota_shares"), s.metric("sluice_quota_ignored_usages_total"); shares != 10_000 || ignored != float64(chunks*1000-9_999) {
-			t.Errorf("%g buckets are divided and %g ignored, want 10,000 and the others", shares, ignored)
+			t.Errorf("%g buckets are divided and %g ignored, want 10,000 and all others", shares, ignored)
 		}
 		e.report(user(1, 0, "al")) // whose bucket existed before
 		if got := e.received["map[sluice:user user:al]"]; !strings.Contains(got, "tokens") {

@@ -60,8 +60,8 @@ func TestOneClientLeavesSlots(t *testing.T) {
 }
 
 // TestClientWithMostStreamsLosesSlots has clients use all slots. Further clients take slots from
-// the client with the most streams: first those of its streams without a report, the oldest first,
-// and then those of its newest streams.
+// the client with the most streams. Its streams without a report lose their slots first, beginning
+// with the oldest, and then its newest streams.
 func TestClientWithMostStreamsLosesSlots(t *testing.T) {
 	runService(t, nil, func(s *testService) {
 		var first []*envoy
@@ -96,7 +96,7 @@ func TestClientWithMostStreamsLosesSlots(t *testing.T) {
 			t.Errorf("%d streams lost their slots, want 5", ended)
 		}
 		if _, err := s.tryOpen(rlqs.Peer{Identity: fmt.Sprint("client ", rlqs.MaxStreams)}); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("the client with the most streams gets another: %v", err)
+			t.Errorf("the client with the most streams opens another one: %v", err)
 		}
 	})
 }

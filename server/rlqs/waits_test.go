@@ -19,25 +19,25 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestFirstReportTimeout checks that streams without a complete first report fail after 10 s, and
-// others do not.
+// TestFirstReportTimeout checks that a stream without a complete first report fails after 10 s, and
+// that a stream that has reported does not fail.
 func TestFirstReportTimeout(t *testing.T) {
 	runService(t, nil, func(s *testService) {
-		empty, half, nothing, reported := s.openEnvoy(), s.openEnvoy(), s.openEnvoy(), s.openEnvoy()
+		silent, half, empty, reported := s.openEnvoy(), s.openEnvoy(), s.openEnvoy(), s.openEnvoy()
 		if n := s.metric("sluice_quota_streams"); n != 4 {
 			t.Errorf("%g streams are open", n)
 		}
 		must.OK(t, half.Feed([]byte("\x0a\x01d\x12"), false))
-		if err := nothing.Feed(nil, true); err != nil { // without a domain
+		if err := empty.Feed(nil, true); err != nil { // without a domain
 			t.Fatal(err)
 		}
 		advance(9 * time.Second)
 		reported.report(user(1, 0, "al"))
-		if empty.Err() != nil || half.Err() != nil {
+		if silent.Err() != nil || half.Err() != nil {
 			t.Error("after 9 s a stream has failed")
 		}
 		advance(time.Second)
-		for name, e := range map[string]*envoy{"without a report": empty, "with half a report": half, "with an empty report": nothing} {
+		for name, e := range map[string]*envoy{"without a report": silent, "with half a report": half, "with an empty report": empty} {
 			if err := e.Err(); status.Code(err) != codes.DeadlineExceeded || e.wakes.Load() == 0 {
 				t.Errorf("a stream %s fails with %v", name, err)
 			}

@@ -1,0 +1,22 @@
+// Package simulation runs whole sluices in simulated time, with faults that a seed chooses.
+//
+// A run is one process and one bubble of testing/synctest. It has 1 to 3 sluices, assembled by
+// server/daemon as sluice serve assembles them; a store that runs the real Lua scripts
+// (store/storetest/luahost); proxies that call as Envoy does; and an in-memory network between them.
+//
+//	network_test.go     connections with latency, silence and resets
+//	grpc_test.go        the client's side of HTTP/2 and gRPC
+//	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
+//	replica_test.go     sluices, which start, drain, are killed and reload rules
+//	scenario_test.go    what a seed chooses: rules, load, settings, faults
+//	ledger_test.go      the requests, and the bounds that they must satisfy
+//	world_test.go       a run
+//	simulation_test.go  the tests, and the report of a failed run
+//
+// # Seeds
+//
+// SLUICE_SEED=n replays the run of a seed and prints its events; SLUICE_SEEDS=n runs the seeds 1 to
+// n, 200 by default. Latencies depend only on the seed, the connection and the time, GOMAXPROCS is
+// 1, and events of the same nanosecond may be in any order, so most seeds give the same trace each
+// time. TestSameSeedSameTrace counts the others.
+package simulation

@@ -1,0 +1,226 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/store"
+)
+
+// envoy is a proxy that calls the replicas as Envoy 1.40 does: one connection to each, a deadline for
+// each call, and a second call at the end of a request with a lease.
+type envoy struct {
+	world *world
+	host  string
+
+	mu    sync.Mutex
+	conns map[string]*grpcConn // by replica
+	ended []*grpcConn
+	turn  int
+}
+
+func newEnvoy(w *world, host string) *envoy {
+	return &envoy{world: w, host: host, conns: map[string]*grpcConn{}}
+}
+
+// close closes all connections and reports what the server did wrong on them.
+func (e *envoy) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, replica := range sortedKeys(e.conns) {
+		e.ended = append(e.ended, e.conns[replica])
+	}
+	for _, c := range e.ended {
+		c.close()
+		<-c.done
+		if c.violated != "" {
+			e.world.fail("%s: the server violates the protocol: %s", e.host, c.violated)
+		}
+	}
+}
+
+// conn returns the connection to a replica, and opens one if there is none.
+func (e *envoy) conn(ctx context.Context, replica string) (*grpcConn, error) {
+	e.mu.Lock()
+	c := e.conns[replica]
+	e.mu.Unlock()
+	if c != nil && c.usable() {
+		return c, nil
+	}
+	c, err := dialGRPC(ctx, e.world.network, e.host, replica+grpcPort)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.conns[replica]; other != nil {
+		e.ended = append(e.ended, other)
+	}
+	e.conns[replica] = c
+	return c, nil
+}
+
+// usable reports whether new calls can be made.
+func (c *grpcConn) usable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err == nil && !c.leaving
+}
+
+// pick returns the next replica, in turn.
+func (e *envoy) pick() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.turn++
+	return e.world.replicas[e.turn%len(e.world.replicas)].host
+}
+
+const rateLimitPath = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
+// call makes a rate limit call with the timeout of the filter. It ends earlier if the client of the
+// request disconnects after the given time.
+func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcommon.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
+	timeout := e.world.callTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, disconnects))
+	defer cancel()
+	c, err := e.conn(ctx, replica)
+	if err != nil {
+		return nil, err
+	}
+	message, err := proto.Marshal(&rls.RateLimitRequest{Domain: domain, Descriptors: descs})
+	if err != nil {
+		panic(err)
+	}
+	began := time.Now()
+	b, err := c.call(ctx, rateLimitPath, timeout, message)
+	if late := time.Since(began) - timeout; late > 0 {
+		e.world.fail("%s: a call to %s ended %v after its deadline", e.host, replica, late)
+	}
+	if err != nil {
+		return nil, err
+	}
+	reply := new(rls.RateLimitResponse)
+	if err := proto.Unmarshal(b, reply); err != nil {
+		e.world.fail("%s: %s sent a reply that cannot be decoded: %v", e.host, replica, err)
+		return nil, err
+	}
+	if len(reply.GetStatuses()) != len(descs) {
+		e.world.fail("%s: %s sent %d statuses for %d descriptors", e.host, replica, len(reply.GetStatuses()), len(descs))
+	}
+	return reply, nil
+}
+
+// request is a request that passes an envoy.
+type request struct {
+	envoy       *envoy
+	limit       *limit
+	tenant      string
+	replica     string        // that decides it
+	ends        string        // the replica that is called at its end
+	disconnects time.Duration // when its client disconnects during the first call
+	hits        uint64
+	lasts       time.Duration // its duration, if it is admitted
+	cost        uint64        // with reserve
+}
+
+// newRequest returns a request with random properties.
+func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request {
+	q := &request{envoy: e, limit: l, tenant: tenant, replica: e.pick(), disconnects: time.Hour, hits: 1}
+	if random.IntN(20) == 0 && !l.grantsLeases() {
+		q.hits = 1 + random.Uint64N(3)
+	}
+	if random.IntN(20) == 0 {
+		q.disconnects = time.Duration(1 + random.Int64N(int64(3*time.Millisecond)))
+	}
+	q.ends = q.replica
+	if random.IntN(4) == 0 {
+		q.ends = e.pick()
+	}
+	q.lasts = time.Duration(random.ExpFloat64() * l.lasts * float64(time.Second))
+	if l.reserve > 0 {
+		q.cost = 2 + random.Uint64N(2*l.reserve)
+	}
+	return q
+}
+
+// descriptor returns a descriptor with the entries of a request.
+func (q *request) descriptor(hits uint64, negative bool) *rlcommon.RateLimitDescriptor {
+	d := &rlcommon.RateLimitDescriptor{
+		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: q.limit.key, Value: q.tenant}},
+		IsNegativeHits: negative,
+	}
+	if hits != 1 {
+		d.HitsAddend = wrapperspb.UInt64(hits)
+	}
+	return d
+}
+
+// outcome is the result of a call.
+type outcome string
+
+const (
+	admitted outcome = "admitted"
+	denied   outcome = "denied"
+	failed   outcome = "failed"  // an error of the service: it has not decided
+	unknown  outcome = "unknown" // no answer: it may have decided
+)
+
+func outcomeOf(reply *rls.RateLimitResponse, err error) outcome {
+	var status *callError
+	switch {
+	case errors.As(err, &status):
+		return failed
+	case err != nil:
+		return unknown
+	case reply.GetOverallCode() == rls.RateLimitResponse_OK:
+		return admitted
+	}
+	return denied
+}
+
+// run makes the calls of a request.
+func (q *request) run() {
+	w, e := q.envoy.world, &entry{limit: q.limit, tenant: q.tenant, hits: q.hits, replica: q.replica, sent: time.Now()}
+	reply, err := q.envoy.call(q.replica, q.disconnects, q.descriptor(q.hits, false))
+	e.received, e.outcome = time.Now(), outcomeOf(reply, err)
+	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, errText(err))
+	w.ledger.add(e)
+	if !q.limit.grantsLeases() || e.outcome != admitted {
+		return
+	}
+	lease := uint64(reply.GetDynamicMetadata().GetFields()[q.limit.key].GetNumberValue())
+	switch {
+	case lease == 0 && w.shared && w.fallback == store.Allow:
+		return // it has no permit
+	case lease == 0:
+		w.fail("%s: an admitted request of %s has no lease: %v", q.replica, q.limit.key, reply)
+		return
+	}
+	time.Sleep(q.lasts)
+	e.ending = time.Now()
+	descs := []*rlcommon.RateLimitDescriptor{q.descriptor(lease, true)}
+	if q.limit.reserve > 0 {
+		descs = append(descs, q.descriptor(q.cost, false))
+		e.cost = q.cost
+	}
+	_, err = q.envoy.call(q.ends, time.Hour, descs...)
+	e.ended, e.endFailed = time.Now(), err != nil
+	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+}
+
+// errText returns the text of an error without addresses of memory.
+func errText(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return fmt.Sprint(err)
+}

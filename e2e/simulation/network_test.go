@@ -1,0 +1,446 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// network connects the parties of a simulation in memory. Each direction of a connection delivers
+// its bytes in order, after a latency that depends only on the seed and on the number of the
+// connection between its two hosts. Hosts are the parts of addresses before the colon.
+type network struct {
+	seed uint64
+
+	mu        sync.Mutex
+	listeners map[string]*listener // by address
+	dials     map[string]int       // number of connections by "from>to"
+	conns     map[*conn]bool       // open ends
+	silent    map[string]time.Time // by host: no byte arrives or leaves before this time
+	latency   map[string]slowLinks // by host: additional latency
+}
+
+// slowLinks is an additional latency until a time.
+type slowLinks struct {
+	extra time.Duration
+	until time.Time
+}
+
+func newNetwork(seed uint64) *network {
+	return &network{
+		seed: seed, listeners: map[string]*listener{}, dials: map[string]int{}, conns: map[*conn]bool{},
+		silent: map[string]time.Time{}, latency: map[string]slowLinks{},
+	}
+}
+
+func hostOf(address string) string {
+	host, _, _ := strings.Cut(address, ":")
+	return host
+}
+
+// silence stops all bytes from and to a host for the given time. They arrive later, as with TCP
+// over a network that loses packets.
+func (n *network) silence(host string, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.silent[host] = time.Now().Add(d)
+}
+
+// slow adds latency to all bytes that a host sends or receives, for the given time.
+func (n *network) slow(host string, extra, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency[host] = slowLinks{extra, time.Now().Add(d)}
+}
+
+// reset resets all connections of a host.
+func (n *network) reset(host string) {
+	n.mu.Lock()
+	var ends []*conn
+	for c := range n.conns {
+		if hostOf(c.local) == host || hostOf(c.remote) == host {
+			ends = append(ends, c)
+		}
+	}
+	n.mu.Unlock()
+	slices.SortFunc(ends, func(a, b *conn) int { return cmp.Compare(a.name+a.local, b.name+b.local) })
+	for _, c := range ends {
+		c.in.fail(syscall.ECONNRESET)
+		c.out.fail(syscall.ECONNRESET)
+		time.Sleep(time.Microsecond) // so that the order of what follows is certain
+	}
+}
+
+// blockedUntil returns when bytes between two hosts flow again, the zero time if they do.
+func (n *network) blockedUntil(a, b string) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	until := n.silent[a]
+	if other := n.silent[b]; other.After(until) {
+		until = other
+	}
+	return until
+}
+
+// extraLatency returns the additional latency between two hosts.
+func (n *network) extraLatency(a, b string) (extra time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, host := range []string{a, b} {
+		if l := n.latency[host]; time.Now().Before(l.until) {
+			extra += l.extra
+		}
+	}
+	return extra
+}
+
+// listener accepts connections to an address.
+type listener struct {
+	network *network
+	address string
+	pending chan *conn
+	done    chan struct{}
+	once    sync.Once
+}
+
+// address implements [net.Addr].
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }
+
+func (n *network) listen(at string) (net.Listener, error) {
+	l := &listener{network: n, address: at, pending: make(chan *conn, 128), done: make(chan struct{})}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[at] != nil {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: address(at), Err: syscall.EADDRINUSE}
+	}
+	n.listeners[at] = l
+	return l, nil
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.pending:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close also resets the connections that have not been accepted.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.network.mu.Lock()
+		delete(l.network.listeners, l.address)
+		l.network.mu.Unlock()
+		close(l.done)
+	})
+	for {
+		select {
+		case c := <-l.pending:
+			c.abort()
+		default:
+			return nil
+		}
+	}
+}
+
+func (l *listener) Addr() net.Addr { return address(l.address) }
+
+// dial opens a connection from a host to an address. While one of the hosts is silent it waits.
+func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
+	n.mu.Lock()
+	link := from + ">" + to
+	n.dials[link]++
+	name := fmt.Sprint(link, "#", n.dials[link])
+	n.mu.Unlock()
+	delay := n.latencyOf(name) + n.extraLatency(from, hostOf(to))
+	for {
+		if until := n.blockedUntil(from, hostOf(to)); time.Until(until) > 0 {
+			delay += time.Until(until)
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: context.Cause(ctx)}
+		}
+		if delay = 0; !n.blockedUntil(from, hostOf(to)).After(time.Now()) {
+			break
+		}
+	}
+	n.mu.Lock()
+	l := n.listeners[to]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
+	}
+	client, server := n.pipe(name, from, to)
+	select {
+	case l.pending <- server:
+		return client, nil
+	default:
+		client.abort()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
+	}
+}
+
+// latencyOf returns the latency of bytes of a connection that are written now: 50 us to 450 us, and up
+// to 5 ms more for one time in fifty. It depends on the seed, the name and the time alone, so it does
+// not matter in which order, or in how many writes, goroutines write at the same time. Its
+// nanoseconds make it improbable that two events happen at the same time.
+func (n *network) latencyOf(name string) time.Duration {
+	random := rand.New(rand.NewPCG(n.seed^hashText(name), uint64(time.Now().UnixNano())))
+	d := 50*time.Microsecond + time.Duration(random.Int64N(int64(400*time.Microsecond)))
+	if random.IntN(50) == 0 {
+		d += time.Duration(random.Int64N(int64(5 * time.Millisecond)))
+	}
+	return d
+}
+
+// pipe returns the two ends of a new connection.
+func (n *network) pipe(name, from, to string) (client, server *conn) {
+	there := newHalf(n, name+" requests", from, hostOf(to))
+	back := newHalf(n, name+" replies", hostOf(to), from)
+	client = &conn{network: n, name: name, local: from + ":0", remote: to, in: back, out: there}
+	server = &conn{network: n, name: name, local: to, remote: from + ":0", in: there, out: back}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns[client], n.conns[server] = true, true
+	return client, server
+}
+
+// conn is one end of a connection.
+type conn struct {
+	network       *network
+	name          string
+	local, remote string
+	in, out       *half
+}
+
+func (c *conn) Read(p []byte) (int, error)  { return c.in.read(p) }
+func (c *conn) Write(p []byte) (int, error) { return c.out.write(p) }
+func (c *conn) CloseWrite() error           { c.out.end(); return nil }
+func (c *conn) LocalAddr() net.Addr         { return address(c.local) }
+func (c *conn) RemoteAddr() net.Addr        { return address(c.remote) }
+
+// Close delivers what was written before, and then the end of the connection.
+func (c *conn) Close() error {
+	c.forget()
+	c.in.fail(net.ErrClosed)
+	c.out.end()
+	c.out.failWrites(net.ErrClosed)
+	return nil
+}
+
+// abort is Close without delivery of what has not arrived.
+func (c *conn) abort() {
+	c.forget()
+	c.in.fail(syscall.ECONNRESET)
+	c.out.fail(syscall.ECONNRESET)
+}
+
+func (c *conn) forget() {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	delete(c.network.conns, c)
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.in.setDeadline(&c.in.readDeadline, t)
+	return nil
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.out.setDeadline(&c.out.writeDeadline, t)
+	return nil
+}
+
+// maxInFlight is how many bytes of a direction can be unread before a write waits.
+const maxInFlight = 64 << 10
+
+// half is one direction of a connection.
+type half struct {
+	network  *network
+	name     string
+	from, to string // hosts
+
+	mu                          sync.Mutex
+	segments                    []segment
+	size                        int // bytes in segments
+	last                        time.Time
+	ended                       bool  // by the sender, after the segments
+	err                         error // of reads and writes, at once
+	writeErr                    error
+	readDeadline, writeDeadline time.Time
+	changed                     chan struct{} // closed at each change
+}
+
+// segment is bytes that arrive together.
+type segment struct {
+	at    time.Time
+	bytes []byte
+}
+
+func newHalf(n *network, name, from, to string) *half {
+	return &half{network: n, name: name, from: from, to: to, changed: make(chan struct{})}
+}
+
+func (h *half) notifyLocked() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func (h *half) update(do func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	do()
+	h.notifyLocked()
+}
+
+func (h *half) end()                 { h.update(func() { h.ended = true }) }
+func (h *half) failWrites(err error) { h.update(func() { h.writeErr = err }) }
+
+func (h *half) fail(err error) {
+	h.update(func() {
+		if h.err == nil {
+			h.err, h.segments, h.size = err, nil, 0
+		}
+	})
+}
+
+func (h *half) setDeadline(which *time.Time, t time.Time) { h.update(func() { *which = t }) }
+
+// write queues p. Some writes arrive in two parts.
+func (h *half) write(p []byte) (written int, err error) {
+	for len(p) > 0 {
+		h.mu.Lock()
+		switch {
+		case h.err != nil || h.writeErr != nil || h.ended:
+			err = syscall.EPIPE
+			if h.writeErr != nil {
+				err = h.writeErr
+			} else if h.err != nil {
+				err = h.err
+			}
+		case isPast(h.writeDeadline):
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			h.mu.Unlock()
+			return written, err
+		}
+		if n := min(len(p), maxInFlight-h.size); n > 0 {
+			h.queueLocked(p[:n])
+			p, written = p[n:], written+n
+			h.mu.Unlock()
+			continue
+		}
+		changed, deadline := h.changed, h.writeDeadline
+		h.mu.Unlock()
+		wait(changed, deadline)
+	}
+	return written, nil
+}
+
+func (h *half) queueLocked(p []byte) {
+	at := time.Now().Add(h.network.latencyOf(h.name) + h.network.extraLatency(h.from, h.to))
+	if h.last.After(at) {
+		at = h.last
+	}
+	h.size += len(p)
+	p = append([]byte(nil), p...)
+	if late := hashText(h.name + at.String()); late%16 == 0 { // in two parts
+		h.segments = append(h.segments, segment{at, p[:len(p)/2]})
+		at, p = at.Add(time.Duration(late>>4%100_000)), p[len(p)/2:]
+	}
+	h.last = at
+	h.segments = append(h.segments, segment{at, p})
+	h.notifyLocked()
+}
+
+// read returns the bytes that have arrived, or waits.
+func (h *half) read(p []byte) (n int, err error) {
+	for {
+		h.mu.Lock()
+		if h.err != nil {
+			h.mu.Unlock()
+			return 0, h.err
+		}
+		next := h.readDeadline
+		blocked := h.network.blockedUntil(h.from, h.to)
+		if !isPast(blocked) && !blocked.IsZero() {
+			next = earlier(next, blocked)
+		} else if n = h.takeLocked(p); n > 0 {
+			h.notifyLocked()
+			h.mu.Unlock()
+			return n, nil
+		} else if len(h.segments) > 0 {
+			next = earlier(next, h.segments[0].at)
+		} else if h.ended {
+			h.mu.Unlock()
+			return 0, io.EOF
+		}
+		if isPast(h.readDeadline) {
+			h.mu.Unlock()
+			return 0, os.ErrDeadlineExceeded
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		wait(changed, next)
+	}
+}
+
+// takeLocked copies bytes that have arrived to p.
+func (h *half) takeLocked(p []byte) (n int) {
+	for len(h.segments) > 0 && n < len(p) && !h.segments[0].at.After(time.Now()) {
+		s := &h.segments[0]
+		m := copy(p[n:], s.bytes)
+		n += m
+		if s.bytes = s.bytes[m:]; len(s.bytes) == 0 {
+			h.segments = h.segments[1:]
+		}
+	}
+	h.size -= n
+	return n
+}
+
+// isPast reports whether t has been reached; the zero time has not.
+func isPast(t time.Time) bool { return !t.IsZero() && !t.After(time.Now()) }
+
+// earlier returns the earlier of two times, of which the zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// wait waits for changed or until a time, unless that is zero.
+func wait(changed <-chan struct{}, until time.Time) {
+	if until.IsZero() {
+		<-changed
+		return
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,169 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store"
+)
+
+const domain = "sim"
+
+// limit is a rule with one limit. Each tenant has a counter.
+type limit struct {
+	key       string // of the rule, and the name of the limit
+	algorithm string
+	n         uint64
+	window    time.Duration // in seconds
+	fields    string        // further fields
+	burst     uint64        // of token_bucket; of leaky_bucket, slack + 1
+	reserve   uint64        // amount
+	demand    float64       // requests per second and tenant
+	lasts     float64       // mean duration of a request in seconds
+}
+
+func (l *limit) grantsLeases() bool { return l.algorithm == "concurrency" || l.reserve > 0 }
+
+func (l *limit) yaml() string {
+	return fmt.Sprintf("  - key: %s\n    rate_limit: { unit: second, unit_multiplier: %d, requests_per_unit: %d, name: %s, algorithm: %s%s }\n",
+		l.key, l.window/time.Second, l.n, l.key, l.algorithm, l.fields)
+}
+
+// scenario is what a seed determines.
+type scenario struct {
+	seed         uint64
+	offset       time.Duration // of the start
+	duration     time.Duration // of the traffic
+	grace        time.Duration // until everything must be at rest
+	replicas     int
+	envoys       int
+	shared       bool // counters in a store
+	stateFiles   bool
+	fallback     store.Fallback
+	storeTimeout time.Duration
+	callTimeout  time.Duration
+	limits       []*limit
+	tenants      []string
+	rules        string
+	faults       []fault
+}
+
+// fault is something that goes wrong, or that an operator does.
+type fault struct {
+	at   time.Duration // after the start of the traffic
+	kind string
+	host string
+	d    time.Duration // its duration
+}
+
+func (f fault) String() string { return fmt.Sprintf("%v: %s %s for %v", f.at, f.kind, f.host, f.d) }
+
+// lasts returns how long the fault has an effect.
+func (f fault) lasts() time.Duration {
+	if f.kind == "slow" {
+		return slowFor
+	}
+	return f.d
+}
+
+// slowFor is how long a fault of the kind slow lasts; its d is the latency of ten segments.
+const slowFor = 5 * time.Second
+
+// newScenario returns the scenario of a seed.
+func newScenario(seed uint64) *scenario {
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := &scenario{
+		seed: seed, offset: time.Duration(r.Int64N(int64(time.Hour))), duration: 60 * time.Second, grace: 20 * time.Second,
+		replicas: 1 + r.IntN(3), envoys: 1 + r.IntN(3), shared: r.IntN(3) > 0,
+		fallback:     []store.Fallback{store.Local, store.Local, store.Local, store.Error, store.Allow, store.Deny}[r.IntN(6)],
+		storeTimeout: []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, time.Second}[r.IntN(3)],
+		callTimeout:  []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}[r.IntN(4)],
+		tenants:      []string{"ann", "bob"}[:1+r.IntN(2)],
+	}
+	if !c.shared {
+		c.replicas = 1
+		c.stateFiles = r.IntN(2) == 0
+	}
+	c.chooseLimits(r)
+	c.chooseFaults(r)
+	return c
+}
+
+func (c *scenario) chooseLimits(r *rand.Rand) {
+	algorithms := []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket", "concurrency", "reserve"}
+	r.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
+	for _, a := range algorithms[:2+r.IntN(2)] {
+		l := &limit{key: a, algorithm: a, n: 3 + r.Uint64N(12), window: time.Duration([]int{1, 2, 5, 10}[r.IntN(4)]) * time.Second}
+		l.demand = (0.5 + 2*r.Float64()) * float64(l.n) / l.window.Seconds()
+		switch a {
+		case "token_bucket":
+			l.burst = 1 + r.Uint64N(2*l.n)
+			l.fields = fmt.Sprintf(", burst: %d", l.burst)
+		case "leaky_bucket":
+			l.burst = 1 + r.Uint64N(5)
+			l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
+		case "concurrency":
+			l.window = 10 * time.Minute
+			l.lasts = 0.2 + r.Float64()
+			l.demand = (0.5 + 2*r.Float64()) * float64(l.n) / l.lasts
+			l.demand = min(l.demand, 20)
+		case "reserve":
+			l.algorithm, l.reserve, l.n = "token_bucket", 5+r.Uint64N(20), 100+r.Uint64N(200)
+			l.burst = l.n
+			l.lasts = 0.2 + r.Float64()
+			l.demand = (0.5 + 2*r.Float64()) * float64(l.n/l.reserve) / l.window.Seconds()
+			l.demand = min(l.demand, 20)
+			l.fields = fmt.Sprintf(", reserve: { amount: %d, ttl: 600s, unsettled: keep }", l.reserve)
+		}
+		c.limits = append(c.limits, l)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
+	for _, l := range c.limits {
+		b.WriteString(l.yaml())
+	}
+	c.rules = b.String()
+}
+
+func (c *scenario) chooseFaults(r *rand.Rand) {
+	if r.IntN(5) == 0 {
+		return // a calm run
+	}
+	kinds := []string{"silence", "slow", "reset"}
+	hosts := []string{}
+	if c.shared {
+		hosts = append(hosts, "store", "store", "store")
+	}
+	for i := range c.replicas {
+		hosts = append(hosts, fmt.Sprint("sluice-", i))
+	}
+	for range 1 + r.IntN(5) {
+		f := fault{
+			at: time.Duration(r.Int64N(int64(c.duration))), kind: kinds[r.IntN(len(kinds))], host: hosts[r.IntN(len(hosts))],
+			d: time.Duration(r.ExpFloat64() * float64([]time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[r.IntN(3)])),
+		}
+		f.d = min(f.d, 8*time.Second)
+		c.faults = append(c.faults, f)
+	}
+}
+
+// playFaults makes the faults of the scenario happen.
+func (w *world) playFaults(ctx context.Context) {
+	for _, f := range w.faults {
+		time.AfterFunc(f.at, func() {
+			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
+			switch f.kind {
+			case "silence":
+				w.network.silence(f.host, f.d)
+			case "slow":
+				w.network.slow(f.host, f.d/10, slowFor)
+			case "reset":
+				w.network.reset(f.host)
+			}
+		})
+	}
+	<-ctx.Done()
+}

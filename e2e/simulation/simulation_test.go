@@ -1,0 +1,107 @@
+package simulation
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// keepTrace keeps all events, to print them.
+var keepTrace = os.Getenv("SLUICE_TRACE") != ""
+
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(1) // so that a seed gives the same trace
+	os.Exit(m.Run())
+}
+
+// play runs a scenario.
+func play(t *testing.T, c *scenario) (w *world) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w = newWorld(t, c)
+		w.run()
+	})
+	return w
+}
+
+// shrink returns a failed run with as few of its faults as possible: without any other fault, no
+// invariant is violated.
+func shrink(t *testing.T, w *world) *world {
+	t.Helper()
+	for i := 0; i < len(w.faults); {
+		c := *w.scenario
+		c.faults = slices.Delete(slices.Clone(c.faults), i, i+1)
+		if smaller := play(t, &c); len(smaller.failures) > 0 {
+			w = smaller
+		} else {
+			i++
+		}
+	}
+	return w
+}
+
+// report describes a run.
+func (w *world) report() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, trace %x: SLUICE_SEED=%[1]d go test ./e2e/simulation -run TestSimulation -v\n", w.seed, w.trace)
+	for _, f := range w.failures {
+		fmt.Fprintln(&b, "  violated:", f)
+	}
+	fmt.Fprintf(&b, "  %d sluices, %d envoys, shared store %t, fallback %s, store timeout %v, call timeout %v\n",
+		len(w.replicas), len(w.envoys), w.shared, w.fallback, w.storeTimeout, w.callTimeout)
+	for line := range strings.Lines(w.rules) {
+		b.WriteString("  | " + line)
+	}
+	for _, f := range w.faults {
+		fmt.Fprintln(&b, "  fault", f)
+	}
+	events := w.last
+	if !keepTrace {
+		events = events[max(0, len(events)-lastEvents):]
+	}
+	for _, line := range events {
+		fmt.Fprintln(&b, "  ", line)
+	}
+	return b.String()
+}
+
+// TestSimulation plays the scenarios of many seeds.
+func TestSimulation(t *testing.T) {
+	if seed, err := strconv.ParseUint(os.Getenv("SLUICE_SEED"), 10, 64); err == nil {
+		w := play(t, newScenario(seed))
+		t.Log(w.report())
+		if len(w.failures) > 0 {
+			t.Fail()
+		}
+		return
+	}
+	n := uint64(200)
+	if more, err := strconv.ParseUint(os.Getenv("SLUICE_SEEDS"), 10, 64); err == nil {
+		n = more
+	}
+	for seed := uint64(1); seed <= n && !t.Failed(); seed++ {
+		if w := play(t, newScenario(seed)); len(w.failures) > 0 {
+			t.Error(shrink(t, w).report())
+		}
+	}
+}
+
+// TestSameSeedSameTrace counts the seeds whose run differs the second time.
+func TestSameSeedSameTrace(t *testing.T) {
+	const n, most = 20, 10 // 1 on an idle machine
+	differ := 0
+	for seed := uint64(1); seed <= n; seed++ {
+		if a, b := play(t, newScenario(seed)), play(t, newScenario(seed)); a.trace != b.trace {
+			differ++
+		}
+	}
+	t.Logf("%d of %d seeds gave two traces", differ, n)
+	if differ > most {
+		t.Errorf("%d of %d seeds gave two traces, want at most %d", differ, n, most)
+	}
+}

@@ -1,0 +1,166 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/storetest/luahost"
+)
+
+// world is one run: the parties, the network and what they did.
+type world struct {
+	*scenario
+
+	dir      string // of state files
+	network  *network
+	store    *storeHost // nil if counters are in memory
+	replicas []*replica
+	envoys   []*envoy
+	ledger   ledger
+	began    time.Time
+	traffic  time.Time // when the traffic starts
+
+	mu       sync.Mutex
+	trace    uint64
+	last     []string // the last events
+	failures []string
+}
+
+// lastEvents is the number of events that a failure prints.
+const lastEvents = 50
+
+// record adds an event to the trace.
+func (w *world) record(who, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	line := fmt.Sprintf("%12.9f %s %s", time.Since(w.began).Seconds(), who, fmt.Sprintf(format, args...))
+	w.trace += hashText(line) // events of the same time may be in any order
+	if w.last = append(w.last, line); len(w.last) > 2*lastEvents && !keepTrace {
+		w.last = append(w.last[:0], w.last[lastEvents:]...)
+	}
+}
+
+// fail records that an invariant is violated.
+func (w *world) fail(format string, args ...any) {
+	w.record("check", format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures = append(w.failures, fmt.Sprintf(format, args...))
+}
+
+// storeHost is the host of the shared store.
+type storeHost struct {
+	*luahost.Server
+
+	network  *network
+	listener net.Listener
+}
+
+const storeAddress = "store:6379"
+
+func (s *storeHost) start() {
+	l, err := s.network.listen(storeAddress)
+	if err != nil {
+		panic(err)
+	}
+	s.listener = l
+	go func() { _ = s.Serve(l) }()
+}
+
+// stop ends the process of the store: connections are reset, and new ones refused.
+func (s *storeHost) stop() {
+	_ = s.listener.Close()
+	s.network.reset(hostOf(storeAddress))
+}
+
+// newWorld starts the parties of a scenario.
+func newWorld(tb testing.TB, c *scenario) *world {
+	tb.Helper()
+	w := &world{scenario: c, dir: tb.TempDir(), network: newNetwork(c.seed)}
+	time.Sleep(c.offset) // so that windows do not start with the run
+	w.began = time.Now()
+	w.ledger.began = w.began
+	if c.shared {
+		w.store = &storeHost{Server: luahost.NewServer(), network: w.network}
+		w.store.start()
+	}
+	for i := range c.replicas {
+		r := &replica{world: w, host: fmt.Sprint("sluice-", i)}
+		w.replicas = append(w.replicas, r)
+		r.start()
+	}
+	for i := range c.envoys {
+		w.envoys = append(w.envoys, newEnvoy(w, fmt.Sprint("envoy-", i)))
+	}
+	return w
+}
+
+// run plays the scenario, waits until everything is at rest, and checks the invariants.
+func (w *world) run() {
+	time.Sleep(2 * time.Second) // the start
+	ctx, cancel := context.WithTimeout(context.Background(), w.duration)
+	defer cancel()
+	w.traffic = time.Now()
+	var parties sync.WaitGroup
+	for _, rule := range w.limits {
+		for _, tenant := range w.tenants {
+			parties.Go(func() { w.generate(ctx, rule, tenant) })
+		}
+	}
+	parties.Go(func() { w.playFaults(ctx) })
+	parties.Wait()
+	time.Sleep(w.grace)
+	w.checkAtRest()
+	w.stop()
+	w.ledger.check(w)
+}
+
+// stop ends all parties.
+func (w *world) stop() {
+	for _, e := range w.envoys {
+		e.close()
+	}
+	for _, r := range w.replicas {
+		if r.daemon != nil {
+			r.stop()
+		}
+	}
+	if w.store != nil {
+		w.store.stop()
+	}
+}
+
+// generate makes requests at random times until ctx ends.
+func (w *world) generate(ctx context.Context, l *limit, tenant string) {
+	random := rand.New(rand.NewPCG(w.seed, hashText(l.key+tenant)))
+	var requests sync.WaitGroup
+	defer requests.Wait()
+	for {
+		select {
+		case <-time.After(time.Duration(random.ExpFloat64() / l.demand * float64(time.Second))):
+		case <-ctx.Done():
+			return
+		}
+		e := w.envoys[random.IntN(len(w.envoys))]
+		q := e.newRequest(l, tenant, random)
+		requests.Go(q.run)
+	}
+}
+
+// hashText returns the hash of a text.
+func hashText(text string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	return h.Sum64()
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
