@@ -35,8 +35,8 @@ type benchCase struct {
 	replicas    []int   // connections to each replica of a service; nil for one replica
 }
 
-// counters completes a case with a counter per key. By default it has two connections with 32 concurrent calls each, like
-// an Envoy with two workers under load.
+// counters completes a case with a counter per key. By default it has two connections with 32
+// concurrent calls each, like an Envoy with two workers under load.
 func counters(c benchCase) benchCase {
 	c.domain, c.entries, c.fill = "counter", "counter=%d", true
 	c.keys, c.connections, c.inFlight = or(c.keys, 10_000), or(c.connections, 2), or(c.inFlight, 64)

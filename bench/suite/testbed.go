@@ -55,8 +55,8 @@ type testbed struct {
 	missing                       []string // what is not measured, and why
 }
 
-// newTestbed builds the programs of this repository and finds the others. With percents the services are only sluice,
-// once for each of these values of GOGC.
+// newTestbed builds the programs of this repository and finds the others. With percents the
+// services are only sluice, once for each of these values of GOGC.
 func newTestbed(ctx context.Context, b *builder, percents []int) (*testbed, error) {
 	fmt.Fprintln(b.progress, "building sluice")
 	w := &testbed{builder: b, services: map[string]*service{}}

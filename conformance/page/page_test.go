@@ -45,9 +45,9 @@ descriptors:
   - {key: path, value: /search, rate_limit: {unit: year, requests_per_unit: 20}}
 `
 
-// chromium returns a browser that is closed with the test, and a function that returns what went wrong in it:
-// errors on the console, dialogs, requests to other origins. The browser answers password prompts with
-// password.
+// chromium returns a browser that is closed with the test, and a function that returns what went
+// wrong in it: errors on the console, dialogs, requests to other origins. The browser answers
+// password prompts with password.
 func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAllocatorOption) (ctx context.Context, wrong func() []string) {
 	t.Helper()
 	path := browser()
@@ -104,8 +104,8 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	}
 }
 
-// browser returns the path of Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the distribution; or
-// "".
+// browser returns the path of Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the
+// distribution; or "".
 func browser() string {
 	if path := os.Getenv("CHROMIUM_BIN"); path != "" {
 		return path
@@ -195,8 +195,8 @@ func await(ctx context.Context, t *testing.T, words string) {
 	get(ctx, t, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", words), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
-// TestPage verifies that a new key appears on an open page without a reload, that values are shown as text,
-// that a reset asks for confirmation, and that the page fits a phone and has a dark mode.
+// TestPage verifies that a new key appears on an open page without a reload, that values are shown
+// as text, that a reset asks for confirmation, and that the page fits a phone and has a dark mode.
 func TestPage(t *testing.T) {
 	s := start(t, rules, "--top-keys", "clear")
 	addr := s.Addr("debug")

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestPageAsksForAToken verifies that a browser on another machine, which uses the listener's name, gets the
-// page with a token as the password, and that the page updates and resets with it.
+// TestPageAsksForAToken verifies that a browser on another machine, which uses the listener's name,
+// gets the page with a token as the password, and that the page updates and resets with it.
 func TestPageAsksForAToken(t *testing.T) {
 	const token = "writing-0123456789abcdef0123456789"
 	dir := t.TempDir()

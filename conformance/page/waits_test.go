@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestPageWaits verifies that the page, which is rebuilt each second, preserves the selection, a pressed
-// button, and the scroll position of a table.
+// TestPageWaits verifies that the page, which is rebuilt each second, preserves the selection, a
+// pressed button, and the scroll position of a table.
 func TestPageWaits(t *testing.T) {
 	long := strings.Repeat("shop", 20)
 	s := start(t, strings.Replace(rules, "domain: shop", "domain: "+long, 1), "--top-keys", "clear")

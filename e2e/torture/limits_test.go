@@ -106,7 +106,8 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
 		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
 	}
-	// ask returns a request with the given numbers of descriptors and entries and the given sizes of keys and values.
+	// ask returns a request with the given numbers of descriptors and entries and the given sizes
+	// of keys and values.
 	ask := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
 		r := &rls.RateLimitRequest{Domain: "torture"}
 		for range descriptors {
@@ -201,8 +202,8 @@ func awaitEnd(t *testing.T, c *hostile.Conn) {
 	suite.Eventually(t, "sluice closes the connection", func() bool { return isEnded(c) })
 }
 
-// checkEnded opens the given number of connections for each text, sends the text, and fails the test if the server
-// does not close all of them.
+// checkEnded opens the given number of connections for each text, sends the text, and fails the
+// test if the server does not close all of them.
 func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

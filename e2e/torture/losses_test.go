@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestCallsLostInRestarts counts the calls lost in a restart behind the cluster of ../../envoy.yaml, and prints
-// the table in docs/failure-modes.md. No call may be lost if the drain is longer than Envoy's health checks need
-// to notice it.
+// TestCallsLostInRestarts counts the calls lost in a restart behind the cluster of
+// ../../envoy.yaml, and prints the table in docs/failure-modes.md. No call may be lost if the drain
+// is longer than Envoy's health checks need to notice it.
 func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
 		t.Skip("only in the long tier: each restart waits for Envoy's health checks")
@@ -62,7 +62,8 @@ func TestCallsLostInRestarts(t *testing.T) {
 	t.Logf("calls that failed:\n| replicas | away | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
 }
 
-// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in place of its own.
+// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in
+// place of its own.
 func quickStartCluster(t *testing.T, outliers bool) []byte {
 	t.Helper()
 	read := func(path string) (map[string]any, []any) {

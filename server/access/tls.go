@@ -198,7 +198,7 @@ func (t *TLS) reportFailure(conn net.Conn, err error) {
 		m.HandshakeErrors.Inc()
 	}
 	if t.server && strings.Contains(err.Error(), "missing selected ALPN property") { // grpc does not export this error
-		t.rare.Warn("TLS connection closed because the client offered no ALPN protocol, as with HTTP/1; this port serves gRPC over HTTP/2. More within ten seconds are only counted",
+		t.rare.Warn("TLS connection closed because the client offered no ALPN protocol, as an HTTP/1 client does; this port serves gRPC over HTTP/2; more within ten seconds are only counted",
 			zap.Stringer("peer", conn.RemoteAddr()))
 		return
 	}
