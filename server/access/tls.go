@@ -95,7 +95,7 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.use(k)
+	t.activate(k)
 	return t, nil
 }
 
@@ -143,10 +143,10 @@ func (t *TLS) reload(f files) {
 	if m != nil {
 		m.Reloads.Inc()
 	}
-	t.use(k)
+	t.activate(k)
 }
 
-func (t *TLS) use(k *keyring) {
+func (t *TLS) activate(k *keyring) {
 	t.current.Store(k)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
