@@ -109,7 +109,7 @@ func checkRate(w *world, l *limit, tenant string, entries []*entry) {
 				}
 			}
 			extra, unlimited := w.allowance(l, first.sent, last.received)
-			if most := l.bound(length) + extra; sum > most && !unlimited {
+			if most := l.bound(first.sent, last.received) + extra; sum > most && !unlimited {
 				w.fail("%s of %s admitted %d hits within %v, at most %d allowed (from %v)", l.key, tenant, sum, length, most, first.sent.Sub(w.began))
 				return
 			}
@@ -117,17 +117,16 @@ func checkRate(w *world, l *limit, tenant string, entries []*entry) {
 	}
 }
 
-// bound returns the number of hits that an interval of a length may admit.
-func (l *limit) bound(length time.Duration) uint64 {
-	windows := uint64(length / l.window)
-	refilled := uint64(float64(length)*float64(l.n)/float64(l.window)) + 1
+// bound returns the number of hits that an interval may admit.
+func (l *limit) bound(from, to time.Time) uint64 {
+	length, window := to.Sub(from), int64(l.window)
 	switch l.algorithm {
-	case "fixed_window":
-		return l.n * (windows + 2)
+	case "fixed_window": // windows are aligned to the epoch
+		return l.n * uint64(to.UnixNano()/window-from.UnixNano()/window+1)
 	case "sliding_window", "sliding_log":
-		return l.n * (windows + 1)
+		return l.n * uint64(length/l.window+1)
 	default:
-		return l.burst + refilled
+		return l.burst + uint64(float64(length)*float64(l.n)/float64(l.window))
 	}
 }
 
