@@ -49,16 +49,28 @@ func (l *ledger) check(w *world) {
 	for _, limit := range w.limits {
 		for _, tenant := range w.tenants {
 			entries := l.of(limit, tenant)
-			if limit.algorithm == "concurrency" {
-				checkConcurrency(w, limit, tenant, entries)
-				continue
+			switch {
+			case limit.algorithm == "concurrency":
+				checkRunning(w, limit, tenant, entries, limit.n)
+			case limit.reserve > 0:
+				checkRunning(w, limit, tenant, entries, limit.n/limit.reserve)
+				checkRate(w, limit, tenant, settled(entries))
+			default:
+				checkRate(w, limit, tenant, entries)
 			}
-			if limit.reserve > 0 {
-				continue
-			}
-			checkRate(w, limit, tenant, entries)
 		}
 	}
+}
+
+// settled returns the hits that ended requests have charged of their reservations. They were
+// charged between the start and the end.
+func settled(entries []*entry) (charged []*entry) {
+	for _, e := range entries {
+		if e.outcome == admitted && !e.ended.IsZero() && !e.endFailed {
+			charged = append(charged, &entry{sent: e.sent, received: e.ended, outcome: admitted, hits: min(e.cost, e.limit.reserve)})
+		}
+	}
+	return charged
 }
 
 // allowance returns how many hits a counter may admit beyond its bound in an interval, by the
@@ -144,9 +156,9 @@ func (l *limit) bound(from, to time.Time) uint64 {
 	}
 }
 
-// checkConcurrency verifies that at most n requests run at the same time: they run at least from
-// their answer until the call at their end.
-func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
+// checkRunning verifies that at most n requests run at the same time: they run at least from their
+// answer until the call at their end.
+func checkRunning(w *world, l *limit, tenant string, entries []*entry, n uint64) {
 	for _, at := range entries {
 		if at.outcome != admitted {
 			continue
@@ -158,8 +170,8 @@ func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
 			}
 		}
 		extra, unlimited := w.allowance(l, at.received, at.received)
-		if running > l.n+extra && !unlimited {
-			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), l.n+extra)
+		if most := n + extra*n/l.n; running > most && !unlimited {
+			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), most)
 			return
 		}
 	}
