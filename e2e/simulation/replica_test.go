@@ -46,6 +46,7 @@ func (r *replica) start() {
 	if err != nil {
 		panic(err)
 	}
+	w.quotas.started(r.host, metrics)
 	o := daemon.Options{
 		Metrics: metrics, Logger: metrics.Events.Watch(zap.New(&eventCore{LevelEnabler: zap.WarnLevel, world: w, host: r.host})),
 		Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry), ShutdownTimeout: time.Minute,
@@ -79,9 +80,9 @@ func (r *replica) loadFirst(context.Context, *errgroup.Group) error {
 	return nil
 }
 
-// load activates rules.
+// load activates rules, and those of the quota service.
 func (r *replica) load(text string) {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text+r.world.quotas.rules()))
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
@@ -91,6 +92,13 @@ func (r *replica) load(text string) {
 	}
 	if err := r.daemon.Loader.LoadRules(source.Update{Set: set}); err != nil {
 		r.world.fail("%s rejected rules: %v", r.host, err)
+	}
+}
+
+// reload activates the rules again, which may have changed.
+func (r *replica) reload() {
+	if r.daemon != nil {
+		r.load(r.world.rules)
 	}
 }
 

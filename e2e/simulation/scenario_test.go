@@ -49,6 +49,7 @@ type scenario struct {
 	tenants      []string
 	rules        string
 	faults       []fault
+	quota        *quotaPlan // nil for none
 }
 
 // fault is something that goes wrong, or that an operator does.
@@ -89,6 +90,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	c.chooseLimits(r)
 	c.chooseFaults(r)
+	c.chooseQuota()
 	return c
 }
 

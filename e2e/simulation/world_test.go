@@ -25,6 +25,7 @@ type world struct {
 	store    *storeHost // nil if counters are in memory
 	replicas []*replica
 	envoys   []*envoy
+	quotas   *quotas // nil for none
 	ledger   ledger
 	began    time.Time
 	traffic  time.Time // when the traffic starts
@@ -93,6 +94,7 @@ func newWorld(tb testing.TB, c *scenario) *world {
 		w.store = &storeHost{Server: luahost.NewServer(), network: w.network}
 		w.store.start()
 	}
+	w.quotas = newQuotas(w)
 	for i := range c.replicas {
 		r := &replica{world: w, host: fmt.Sprint("sluice-", i)}
 		w.replicas = append(w.replicas, r)
@@ -117,6 +119,7 @@ func (w *world) run() {
 		}
 	}
 	parties.Go(func() { w.playFaults(ctx) })
+	parties.Go(w.quotas.run)
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()
