@@ -185,7 +185,7 @@ RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.
-ALONE := ^Test(DamagedSnapshotIsRejected|AbsurdTimes|MergeInto|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictLikeRandomValues|HeaderBlockTooLarge|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesAreUnambiguous|RecommendedNumbersAreTheSmallest|ReservedMemory|LastBlock|SimulatePage|SizeChangesNothing|MatchesService|StoreDecidesAsMemory|SplitRefundsDecideAsMemory|MovingSlotsDecideAsMemory|SyncedAsMemory|BytesPerCounter|CalendarEdges)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
+ALONE := ^Test(DamagedSnapshotIsRejected|AbsurdTimes|MergeInto|Booleans|BytesPerLiveCounter|CalendarWindowsEqualThoseOfPython|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictLikeRandomValues|HeaderBlockTooLarge|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesAreUnambiguous|RecommendedNumbersAreTheSmallest|ReservedMemory|LastBlock|SimulatePage|SizeChangesNothing|MatchesService|StoreDecidesAsMemory|SplitRefundsDecideAsMemory|MovingSlotsDecideAsMemory|SyncedAsMemory|BytesPerCounter|CalendarEdges)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
 
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
@@ -212,7 +212,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-cpus
 	$(MAKE) test-fips
 	$(MAKE) test-race
-	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
+	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
@@ -222,7 +222,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
-	$(MAKE) flight
+	$(MAKE) concurrency
 	$(MAKE) test NAMESPACES=1 FRESH=1
 
 .PHONY: test-stores
@@ -285,9 +285,9 @@ soak: | need-go ## attack the bounds of the limiters for SOAKTIME (3m)
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
 
-.PHONY: flight
-flight: $(ENVOY) | need-go ## run 64 clients with 16 slots behind a real Envoy, some disconnecting (3 minutes)
-	@SLUICE_LONG=1 go test -count=1 -v -timeout 15m ./e2e/flight
+.PHONY: concurrency
+concurrency: $(ENVOY) | need-go ## run 64 clients with 16 permits behind a real Envoy, some disconnecting (3 minutes)
+	@SLUICE_LONG=1 go test -count=1 -v -timeout 15m ./e2e/concurrency
 
 .PHONY: valkey
 valkey: $(VALKEY) ## install Valkey into .build/ (done by test)

@@ -40,16 +40,16 @@ func TestAlgorithmDocs(t *testing.T) {
 	log := func(n uint32) int {
 		return limiter.CounterBytes(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: n, Window: time.Minute})
 	}
-	places := func(n uint32) int {
+	permits := func(n uint32) int {
 		return limiter.CounterBytes(limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Minute})
 	}
 	for _, want := range []string{
-		fmt.Sprintf("32 + 8N, rounded up: %d for 5, %d for 10, %d for 100, %d for 4096", places(5), places(10), places(100), places(4096)),
+		fmt.Sprintf("32 + 8N, rounded up: %d for 5, %d for 10, %d for 100, %d for 4096", permits(5), permits(10), permits(100), permits(4096)),
 		fmt.Sprintf("%d with 10 sub-windows, %d with 1, %d with 60", ring(10), ring(1), ring(60)),
 		fmt.Sprintf("%d for 5, %d for 10, %d for 100, %d for 4096", log(5), log(10), log(100), log(4096)),
 	} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }

@@ -277,12 +277,12 @@ func TestHashIncludesAlgorithmFields(t *testing.T) {
 	} {
 		hash := load(t, Options{}, limited(minute+words)).Hash
 		if other, ok := seen[hash]; ok {
-			t.Errorf("%q and %q have one hash", words, other)
+			t.Errorf("%q and %q have the same hash", words, other)
 		}
 		seen[hash] = words
 	}
 	if other, ok := seen[load(t, Options{}, "max_counters: 5\n"+limited(minute)).Hash]; ok {
-		t.Errorf("max_counters and %q have one hash", other)
+		t.Errorf("max_counters and %q have the same hash", other)
 	}
 }
 

@@ -99,7 +99,7 @@ descriptors:
 				t.Errorf("diagnostics (-want +got):\n%s", diff)
 			}
 			if (s == nil) != ds.HasErrors() {
-				t.Errorf("set = %v beside %d diagnostics", s, len(ds))
+				t.Errorf("set = %v with %d diagnostics", s, len(ds))
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestHash(t *testing.T) {
 		}
 	}
 	if got := load(t, Options{AllOrNothing: true, HashKey: identity.Key{1}}, file).Hash; got != want {
-		t.Errorf("Hash = %s with options, want %s: they are not said by the rules", got, want)
+		t.Errorf("Hash = %s with options, want %s: options are not part of the rules", got, want)
 	}
 	for _, change := range []string{
 		"hour|day", "unit: 1,|unit: 2,", "key: a|key: b", "key: a|key: a, value: a", "x: 1|x: 2", "x: 1|x: .inf", "[b]|[c]", "name: n|name: q",

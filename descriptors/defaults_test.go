@@ -266,12 +266,12 @@ func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 			t.Errorf("with %q the limit is %s, want %s", tt.defaults, got, tt.want)
 		}
 		if want := (rules.Pos{File: "defaults.yaml", Line: 1, Col: 24}); tt.want != "100/hour" && set.Limits[0].Defaults.Pos != want {
-			t.Errorf("the words come from %v, want %v", set.Limits[0].Defaults.Pos, want)
+			t.Errorf("the fields come from %v, want %v", set.Limits[0].Defaults.Pos, want)
 		}
 		hashes[set.Hash] = true
 	}
 	if len(hashes) != 3 {
-		t.Errorf("hashes are %v, want one for none and one for each file of defaults that gives words", hashes)
+		t.Errorf("hashes are %v, want one for none and one for each file of defaults with fields", hashes)
 	}
 }
 

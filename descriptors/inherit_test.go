@@ -23,26 +23,26 @@ func TestLeasesOfEarlierSets(t *testing.T) {
 		first string
 		sets  []string
 	}{
-		"another limit at once":              {onePlace, []string{counts}},
-		"no rule, then another limit":        {onePlace, []string{none, counts}},
-		"no domain, then another limit":      {onePlace, []string{gone, none, gone, counts}},
-		"a rolled-back rule, and the other":  {onePlace, []string{counts, onePlace, none, onePlace, counts}},
-		"a rule of one value":                {onePlace, []string{none, value}},
-		"a rule of a key pattern":            {onePlace, []string{none, pattern}},
+		"another limit at once":              {onePermit, []string{counts}},
+		"no rule, then another limit":        {onePermit, []string{none, counts}},
+		"no domain, then another limit":      {onePermit, []string{gone, none, gone, counts}},
+		"a rolled-back rule, and the other":  {onePermit, []string{counts, onePermit, none, onePermit, counts}},
+		"a rule of one value":                {onePermit, []string{none, value}},
+		"a rule of a key pattern":            {onePermit, []string{none, pattern}},
 		"a rule of the key, after a pattern": {shares, []string{none, counts}},
-		"many sets":                          {onePlace, append(slices.Repeat([]string{none}, 50), counts)},
+		"many sets":                          {onePermit, append(slices.Repeat([]string{none}, 50), counts)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, negative := range []bool{false, true} {
-				d := newDesk(t, test.first)
+				d := newTestService(t, test.first)
 				lease := d.lease()
 				for _, text := range test.sets {
 					d.reload(text)
 				}
-				d.decide(begins())
-				d.decide(carries(lease, negative))
+				d.decide(startCall())
+				d.decide(hitsOf(lease, negative))
 				if used := d.used(); used != 1 {
-					t.Errorf("negative %v: a lease makes 1 hit %d", negative, used)
+					t.Errorf("negative %v: after a returned lease %d hits are used, want 1", negative, used)
 				}
 			}
 		})
@@ -53,21 +53,21 @@ func TestLeasesOfEarlierSets(t *testing.T) {
 // removed.
 func TestLeaseReturnedWithOverride(t *testing.T) {
 	own := func(x Descriptor) Descriptor { return x.limit(1000, int32(rules.Hour), 1) }
-	d := newDesk(t, onePlace)
-	lease := d.decide(own(begins())).Batch.Lease(0)
+	d := newTestService(t, onePermit)
+	lease := d.decide(own(startCall())).Batch.Lease(0)
 	if lease == 0 {
 		t.Fatal("no lease")
 	}
-	other := own(carries(lease, false))
+	other := own(hitsOf(lease, false))
 	other.Entries = []Entry{{[]byte("bytes"), []byte("al")}}
 	for range 2 {
 		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
-		d.decide(own(carries(lease, false)))
-		if p := d.decide(own(begins())); p.Batch.Denied {
+		d.decide(own(hitsOf(lease, false)))
+		if p := d.decide(own(startCall())); p.Batch.Denied {
 			t.Fatalf("after the end of a request of a rule that is gone %d hits are used", p.Batch.Decisions[0].Before)
 		}
 		if p := d.decide(other); p.Matches[0].Lease > 0 || !p.Batch.Denied {
-			t.Fatal("large hits of keys that no rule gave leases for are taken for a lease")
+			t.Fatal("large hits on keys without a lease-granting rule are treated as a lease")
 		}
 	}
 }
@@ -75,15 +75,15 @@ func TestLeaseReturnedWithOverride(t *testing.T) {
 // TestEstimatesSurviveRollback checks that a limit that is absent from two sets keeps its estimate.
 func TestEstimatesSurviveRollback(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
-	d := newDesk(t, text)
+	d := newTestService(t, text)
 	for range 64 {
-		d.decide(carries(d.lease(), false), carries(100, false))
+		d.decide(hitsOf(d.lease(), false), hitsOf(100, false))
 	}
 	for range 2 {
 		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
 	}
 	d.reload(text)
-	if got := d.decide(begins()).Batch.Decisions[0].Charged; got != 100 {
+	if got := d.decide(startCall()).Batch.Decisions[0].Charged; got != 100 {
 		t.Errorf("after 64 requests of 100 and a rollback one reserves %d", got)
 	}
 }

@@ -13,7 +13,7 @@ func TestRowLabels(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
 	random := rand.New(rand.NewPCG(1, 2))
 	names := []string{"", "a", "b", "a b", "a: b", "a: b: a", "a:", "a: ", "a shadow", "shadow", "5/hour", "a #2", "a #3", " a", ": a", "a  b"}
-	lists, refused := 0, 0
+	lists, rejected := 0, 0
 	for range 3000 {
 		var b strings.Builder
 		b.WriteString("domain: d\ndescriptors: [{key: k, rate_limits: [{unit: second, requests_per_unit: 5}")
@@ -27,7 +27,7 @@ func TestRowLabels(t *testing.T) {
 		b.WriteString("]}]")
 		set, found := compile(t, opt, b.String())
 		if lists++; set == nil {
-			if refused++; !strings.Contains(found.Err().Error(), "could have the label") {
+			if rejected++; !strings.Contains(found.Err().Error(), "could have the label") {
 				t.Fatalf("%s: %v", b.String(), found)
 			}
 			continue
@@ -48,8 +48,8 @@ func TestRowLabels(t *testing.T) {
 			}
 		}
 	}
-	if refused == 0 || refused > lists/2 {
-		t.Errorf("%d of %d lists are refused", refused, lists)
+	if rejected == 0 || rejected > lists/2 {
+		t.Errorf("%d of %d lists are rejected", rejected, lists)
 	}
 }
 

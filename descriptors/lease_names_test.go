@@ -53,7 +53,7 @@ func TestLeaseNameErrors(t *testing.T) {
 				t.Errorf("diagnostics (-want +got):\n%s", diff)
 			}
 			if (s == nil) != (tc.want != nil) {
-				t.Errorf("set %v beside %v", s, ds)
+				t.Errorf("set %v with %v", s, ds)
 			}
 		})
 	}

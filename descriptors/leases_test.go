@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// desk decides requests against one limiter table, like a service.
-type desk struct {
+// testService decides requests against one limiter table, like a service.
+type testService struct {
 	t     *testing.T
 	table *limiter.Table
 	set   *Set
@@ -21,15 +21,15 @@ type desk struct {
 
 const opening = limiter.Time(1_800_000_000 * int64(time.Second))
 
-func newDesk(t *testing.T, text string) *desk {
+func newTestService(t *testing.T, text string) *testService {
 	t.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	must.OK(t, err)
-	return &desk{t: t, table: table, set: load(t, Options{HashKey: table.Key()}, text)}
+	return &testService{t: t, table: table, set: load(t, Options{HashKey: table.Key()}, text)}
 }
 
 // reload activates other rules.
-func (d *desk) reload(text string) {
+func (d *testService) reload(text string) {
 	d.t.Helper()
 	set := load(d.t, Options{HashKey: d.table.Key()}, text)
 	set.Inherit(d.set)
@@ -37,7 +37,7 @@ func (d *desk) reload(text string) {
 }
 
 // decide decides a request with the given descriptors.
-func (d *desk) decide(ds ...Descriptor) *Plan {
+func (d *testService) decide(ds ...Descriptor) *Plan {
 	d.t.Helper()
 	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: ds}, Global{})
 	d.table.Decide(opening, &d.plan.Batch)
@@ -45,59 +45,59 @@ func (d *desk) decide(ds ...Descriptor) *Plan {
 	return &d.plan
 }
 
-func begins() Descriptor {
+func startCall() Descriptor {
 	return Descriptor{Entries: []Entry{{[]byte("user"), []byte("al")}}}
 }
 
-func carries(hits uint64, negative bool) Descriptor {
-	d := begins()
+func hitsOf(hits uint64, negative bool) Descriptor {
+	d := startCall()
 	d.HasHits, d.Hits, d.Refund = true, hits, negative
 	return d
 }
 
 // lease acquires a lease on the first limit.
-func (d *desk) lease() uint64 {
+func (d *testService) lease() uint64 {
 	d.t.Helper()
-	p := d.decide(begins())
+	p := d.decide(startCall())
 	if p.Batch.Denied || p.Batch.Lease(0) == 0 {
 		d.t.Fatalf("no lease: denied is %v", p.Batch.Denied)
 	}
 	return p.Batch.Lease(0)
 }
 
-func (d *desk) used() uint64 { return d.decide(carries(0, false)).Batch.Decisions[0].Before }
+func (d *testService) used() uint64 { return d.decide(hitsOf(0, false)).Batch.Decisions[0].Before }
 
-const onePlace = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
+const onePermit = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
 
 // TestLeaseReturnedWithEitherSign returns leases as positive and as negative hits.
 func TestLeaseReturnedWithEitherSign(t *testing.T) {
 	for _, negative := range []bool{false, true} {
-		d := newDesk(t, onePlace)
+		d := newTestService(t, onePermit)
 		for range 3 {
 			lease := d.lease()
-			if !d.decide(begins()).Batch.Denied {
+			if !d.decide(startCall()).Batch.Denied {
 				t.Fatal("a second request passes")
 			}
-			if p := d.decide(carries(lease, negative)); p.Batch.Decisions[0].Charged != 1 || p.Matches[0].Lease != lease {
-				t.Fatalf("negative %v: the lease %d gave nothing back", negative, lease)
+			if p := d.decide(hitsOf(lease, negative)); p.Batch.Decisions[0].Charged != 1 || p.Matches[0].Lease != lease {
+				t.Fatalf("negative %v: the lease %d released nothing", negative, lease)
 			}
-			if p := d.decide(carries(lease, negative)); p.Batch.Decisions[0].Charged != 0 {
-				t.Fatalf("negative %v: the lease %d gave back twice", negative, lease)
+			if p := d.decide(hitsOf(lease, negative)); p.Batch.Decisions[0].Charged != 0 {
+				t.Fatalf("negative %v: the lease %d was released twice", negative, lease)
 			}
 		}
 	}
 }
 
-// TestSettlementsOccupyNoSlot checks that the cost of a request that has ended does not count as
+// TestSettlementsHoldNoPermit checks that the cost of a request that has ended does not count as
 // another request.
-func TestSettlementsOccupyNoSlot(t *testing.T) {
-	d := newDesk(t, `{domain: d, descriptors: [{key: user, rate_limits: [
+func TestSettlementsHoldNoPermit(t *testing.T) {
+	d := newTestService(t, `{domain: d, descriptors: [{key: user, rate_limits: [
 		{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}, {unit: hour, requests_per_unit: 100}]}]}`)
 	lease := d.lease()
 	for range 2 { // the second time the lease is stale
-		d.decide(carries(lease, true), carries(30, false))
+		d.decide(hitsOf(lease, true), hitsOf(30, false))
 	}
-	if p := d.decide(begins()); p.Batch.Denied || p.Batch.Decisions[1].Before != 61 {
+	if p := d.decide(startCall()); p.Batch.Denied || p.Batch.Decisions[1].Before != 61 {
 		t.Errorf("after a request of 1 and costs of 30 and 30: denied is %v, and %d are used", p.Batch.Denied, p.Batch.Decisions[1].Before)
 	}
 }
@@ -105,12 +105,12 @@ func TestSettlementsOccupyNoSlot(t *testing.T) {
 // TestLargeHitsWithoutLeases charges 600 MB to a limit on bytes, which grants no leases.
 func TestLargeHitsWithoutLeases(t *testing.T) {
 	const bytes = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 4000000000}}]}"
-	d := newDesk(t, bytes)
-	d.decide(carries(600<<20, false))
+	d := newTestService(t, bytes)
+	d.decide(hitsOf(600<<20, false))
 	if used := d.used(); used != 600<<20 {
 		t.Errorf("%d bytes are used, want %d", used, 600<<20)
 	}
-	d.decide(carries(600<<20, true))
+	d.decide(hitsOf(600<<20, true))
 	if used := d.used(); used != 0 {
 		t.Errorf("%d bytes are used after a refund of all", used)
 	}
@@ -121,35 +121,35 @@ func TestLargeHitsWithoutLeases(t *testing.T) {
 func TestLeaseReturnedAfterReload(t *testing.T) {
 	const counts = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 	for _, negative := range []bool{false, true} {
-		d := newDesk(t, onePlace)
+		d := newTestService(t, onePermit)
 		lease := d.lease()
 		for range 2 {
 			d.reload(counts)
-			d.decide(begins())
+			d.decide(startCall())
 		}
-		d.decide(carries(lease, negative))
+		d.decide(hitsOf(lease, negative))
 		if used := d.used(); used != 2 {
-			t.Errorf("negative %v: a lease of the rules before makes the hits 2 %d", negative, used)
+			t.Errorf("negative %v: after a lease of the previous rules %d hits are used, want 2", negative, used)
 		}
-		d.reload(onePlace)
-		if !d.decide(begins()).Batch.Denied {
-			t.Error("the place that was taken before both reloads is lost")
+		d.reload(onePermit)
+		if !d.decide(startCall()).Batch.Denied {
+			t.Error("the permit that was acquired before both reloads was released")
 		}
 	}
 }
 
 func TestReservedAmounts(t *testing.T) {
-	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
+	d := newTestService(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
 	lease := d.lease()
-	if p := d.decide(carries(0, false)); p.Batch.Denied || p.Batch.Decisions[0].Charged != 400 {
+	if p := d.decide(hitsOf(0, false)); p.Batch.Denied || p.Batch.Decisions[0].Charged != 400 {
 		t.Error("a request of 0 hits does not reserve 400")
 	}
-	if !d.decide(begins()).Batch.Denied {
-		t.Error("400 can be reserved three times of 1000")
+	if !d.decide(startCall()).Batch.Denied {
+		t.Error("400 of 1000 hits can be reserved three times")
 	}
-	d.decide(carries(70, false), carries(lease, false))
-	if p := d.decide(carries(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
-		t.Errorf("a cost that comes alone is charged %d beside %d", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
+	d.decide(hitsOf(70, false), hitsOf(lease, false))
+	if p := d.decide(hitsOf(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
+		t.Errorf("a cost without a lease is charged %d, with %d hits before it", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
 	}
 }
 
@@ -157,46 +157,46 @@ func TestReservedAmounts(t *testing.T) {
 // reloads the rules.
 func TestEstimateFollowsCosts(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
-	d := newDesk(t, text)
+	d := newTestService(t, text)
 	for n := range 64 {
-		p := d.decide(begins())
+		p := d.decide(startCall())
 		if want := uint64(400); n < 57 && p.Batch.Decisions[0].Charged != want {
 			t.Fatalf("request %d reserves %d, want %d", n, p.Batch.Decisions[0].Charged, want)
 		}
-		d.decide(carries(p.Batch.Lease(0), false), carries(100, false))
+		d.decide(hitsOf(p.Batch.Lease(0), false), hitsOf(100, false))
 	}
 	d.reload(text)
-	p := d.decide(begins())
+	p := d.decide(startCall())
 	if got := p.Batch.Decisions[0].Charged; got != 100 {
 		t.Errorf("after 64 requests of 100 one reserves %d", got)
 	}
 	lease := p.Batch.Lease(0)
 	for range 200 {
-		p = d.decide(begins())
-		d.decide(carries(p.Batch.Lease(0), false), carries(1, false))
+		p = d.decide(startCall())
+		d.decide(hitsOf(p.Batch.Lease(0), false), hitsOf(1, false))
 	}
-	if got := d.decide(begins()).Batch.Decisions[0].Charged; got != 50 {
+	if got := d.decide(startCall()).Batch.Decisions[0].Charged; got != 50 {
 		t.Errorf("after cheap requests one reserves %d, want an eighth of the first estimate", got)
 	}
-	d.decide(carries(lease, false))
+	d.decide(hitsOf(lease, false))
 }
 
 // TestOverrideReservations reserves on overrides up to their capacity. They settle like the limit
 // of the rule.
 func TestOverrideReservations(t *testing.T) {
-	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
+	d := newTestService(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
 	own := func(x Descriptor) Descriptor { return x.limit(10_000, int32(rules.Hour), 1) }
 	var leases []uint64
 	for range 25 {
-		leases = append(leases, d.decide(own(begins())).Batch.Lease(0))
+		leases = append(leases, d.decide(own(startCall())).Batch.Lease(0))
 	}
-	if slices.Contains(leases, 0) || !d.decide(own(begins())).Batch.Denied {
-		t.Fatalf("of 10,000 not 25 times 400 can be reserved, or more: %v", leases)
+	if slices.Contains(leases, 0) || !d.decide(own(startCall())).Batch.Denied {
+		t.Fatalf("want that 400 of 10,000 hits can be reserved exactly 25 times: %v", leases)
 	}
 	for _, lease := range leases {
-		d.decide(own(carries(lease, false)), own(carries(100, false)))
+		d.decide(own(hitsOf(lease, false)), own(hitsOf(100, false)))
 	}
-	if used := d.decide(own(carries(500, false))).Batch.Decisions[0].Before; used != 2500 {
+	if used := d.decide(own(hitsOf(500, false))).Batch.Decisions[0].Before; used != 2500 {
 		t.Errorf("25 requests of 100 have used %d", used)
 	}
 }
@@ -209,11 +209,11 @@ func TestUnsettledReservations(t *testing.T) {
 		"release": {59 * time.Second: 400, time.Minute + time.Second: 0},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
-			d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: hour, requests_per_unit: 1000, algorithm: "+
+			d := newTestService(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: hour, requests_per_unit: 1000, algorithm: "+
 				algorithm+", reserve: {amount: 400, ttl: 60s, unsettled: "+unsettled+"}}}]}")
 			d.lease()
 			for _, after := range slices.Sorted(maps.Keys(want)) {
-				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{begins()}}, Global{ReadOnly: true})
+				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{startCall()}}, Global{ReadOnly: true})
 				d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
 				if got := d.plan.Batch.Decisions[0].Before; got != want[after] {
 					t.Errorf("%s, %s: %d are held after %v, want %d", algorithm, unsettled, got, after, want[after])

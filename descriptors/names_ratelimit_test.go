@@ -201,8 +201,8 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 			}
 			taken[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
-			// In memory, values that share `a*: "*"` have the same counter as a literal `*` that is sent
-			// to `a: "*"`. Their names differ.
+			// In memory, values that share `a*: "*"` have the same counter as a literal `*` that is
+			// sent to `a: "*"`. Their names differ.
 			if strings.Contains(value, "*") && !strings.Contains(key, "*") && r.IntN(2) == 0 {
 				fmt.Fprintf(b, "%s  share_threshold: true\n", indent)
 			}

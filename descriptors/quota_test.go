@@ -70,7 +70,7 @@ func TestQuotaAdvice(t *testing.T) {
 	} {
 		s, _ := compile(t, Options{}, "{domain: d, descriptors: [{key: a, rate_limit: {"+rate+", algorithm: token_bucket, quota: {}}}]}")
 		if ds := Advice(s, false); len(ds) != want {
-			t.Errorf("of %s Advice says %v, want %d", rate, lines(ds), want)
+			t.Errorf("Advice for %s = %v, want %d", rate, lines(ds), want)
 		}
 	}
 }

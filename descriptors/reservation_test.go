@@ -10,19 +10,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// newDeskWithRows returns a desk whose rules may name the table t.
-func newDeskWithRows(t *testing.T, rows, text string) *desk {
+// newTestServiceWithRows returns a testService whose rules may name the table t.
+func newTestServiceWithRows(t *testing.T, rows, text string) *testService {
 	t.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	must.OK(t, err)
 	opt, _ := withTable(t, rows)
 	opt.HashKey = table.Key()
-	return &desk{t: t, table: table, set: load(t, opt, text)}
+	return &testService{t: t, table: table, set: load(t, opt, text)}
 }
 
 // heldOf returns the used and reserved hits of a descriptor's counter, the given time after the
 // start.
-func (d *desk) heldOf(of Descriptor, after time.Duration) uint64 {
+func (d *testService) heldOf(of Descriptor, after time.Duration) uint64 {
 	d.t.Helper()
 	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{ReadOnly: true})
 	d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
@@ -40,24 +40,24 @@ func TestRowReservationLifetime(t *testing.T) {
 		unsettled string
 		held      time.Duration
 	}{
-		{"100, unit: day", "20,second,", begins().limit(20, second, 1), "keep", 2 * time.Second},
-		{"100, unit: day", "20,second,", begins().limit(20, second, 1), "release", time.Second},
-		{"100, unit: second", "20,minute,", begins().limit(20, minute, 1), "keep", 61 * time.Second},
-		{"100, unit: second", "20,minute,", begins().limit(20, minute, 1), "release", time.Second},
-		{"100, unit: second, algorithm: sliding_window", "20,minute,", begins().limit(20, minute, 1), "keep", 61 * time.Second},
-		{"100, unit: minute, algorithm: token_bucket", "20,second,", begins().limit(20, second, 1), "keep", 2 * time.Second},
-		{"100, unit: minute, algorithm: token_bucket, burst: 300", "20,second,60", begins().limit(20, second, 1), "keep", 4 * time.Second},
-		{"100, unit: second, algorithm: token_bucket", "20,minute,", begins().limit(20, minute, 1), "keep", 61 * time.Second},
-		{"0, unit: day", "20,second,", begins().limit(20, second, 1), "keep", 2 * time.Second},
+		{"100, unit: day", "20,second,", startCall().limit(20, second, 1), "keep", 2 * time.Second},
+		{"100, unit: day", "20,second,", startCall().limit(20, second, 1), "release", time.Second},
+		{"100, unit: second", "20,minute,", startCall().limit(20, minute, 1), "keep", 61 * time.Second},
+		{"100, unit: second", "20,minute,", startCall().limit(20, minute, 1), "release", time.Second},
+		{"100, unit: second, algorithm: sliding_window", "20,minute,", startCall().limit(20, minute, 1), "keep", 61 * time.Second},
+		{"100, unit: minute, algorithm: token_bucket", "20,second,", startCall().limit(20, second, 1), "keep", 2 * time.Second},
+		{"100, unit: minute, algorithm: token_bucket, burst: 300", "20,second,60", startCall().limit(20, second, 1), "keep", 4 * time.Second},
+		{"100, unit: second, algorithm: token_bucket", "20,minute,", startCall().limit(20, minute, 1), "keep", 61 * time.Second},
+		{"0, unit: day", "20,second,", startCall().limit(20, second, 1), "keep", 2 * time.Second},
 	} {
-		for name, of := range map[string]Descriptor{"row": begins(), "override": tt.own} {
-			d := newDeskWithRows(t, "user,requests_per_unit,unit,burst\nal,"+tt.row+"\n", fmt.Sprintf(`
+		for name, of := range map[string]Descriptor{"row": startCall(), "override": tt.own} {
+			d := newTestServiceWithRows(t, "user,requests_per_unit,unit,burst\nal,"+tt.row+"\n", fmt.Sprintf(`
 domain: d
 descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t, reserve: {amount: 10, ttl: 1s, unsettled: %s}}}]
 `, tt.rule, tt.unsettled))
 			for range 2 {
 				if p := d.decide(of); p.Batch.Denied || p.Batch.Lease(0) == 0 {
-					t.Fatalf("%+v, %s: not two times 10 of 20 can be reserved", tt, name)
+					t.Fatalf("%+v, %s: want that 10 of 20 hits can be reserved twice", tt, name)
 				}
 			}
 			for after, want := range map[time.Duration]uint64{0: 20, tt.held - time.Millisecond: 20, tt.held: 0} {
@@ -73,14 +73,14 @@ descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t,
 // and on one with a smaller capacity.
 func TestEstimatesAreClampedToRow(t *testing.T) {
 	for row, want := range map[string]uint64{"100000": 5000, "300": 300, "8192000": 5000, "81920000": 40000} {
-		d := newDeskWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `
+		d := newTestServiceWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `
 domain: d
 descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, table: t, reserve: {p90: true, first: 400}}}]
 `)
 		for range 64 {
 			d.set.Limits[0].Reservation.RecordCost(5000)
 		}
-		if got := d.decide(begins()).Batch.Decisions[0].Charged; got != want {
+		if got := d.decide(startCall()).Batch.Decisions[0].Charged; got != want {
 			t.Errorf("under a row of %s, after requests of 5000, one reserves %d, want %d", row, got, want)
 		}
 	}

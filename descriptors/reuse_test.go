@@ -74,7 +74,7 @@ func TestPlanReuse(t *testing.T) {
 				leases++
 			}
 			if got, want := planText(&reused), planText(&fresh); got != want {
-				t.Fatalf("seed %d: a plan that is used again says\n%s\na new one\n%s", seed, got, want)
+				t.Fatalf("seed %d: a reused plan is\n%s\na new one\n%s", seed, got, want)
 			}
 		}
 	}

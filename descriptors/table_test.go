@@ -251,7 +251,7 @@ func TestTableWithoutRows(t *testing.T) {
 	must.OK(t, e.Put([]string{"k"}, []string{"x"}, tables.Row{}))
 	const file = "domain: d\ndescriptors: [{key: other, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]"
 	if set, _ := compile(t, Options{Tables: all}, file); set != nil {
-		t.Error("rules of another key loaded beside a row")
+		t.Error("rules that do not support the column of a row were loaded")
 	}
 	e.Delete([]string{"x"})
 	load(t, Options{Tables: all}, file)
@@ -286,14 +286,14 @@ func TestTableWithSeveralColumns(t *testing.T) {
 	}
 	rows, _ := table.Read("t.csv", strings.NewReader("path,requests_per_unit\n/a,9\n"))
 	if table.Replace(rows); number("/a", "bo") != 9 {
-		t.Error("other columns are not taken")
+		t.Error("other columns are not used")
 	}
 	rows, _ = table.Read("t.csv", strings.NewReader("nothing,requests_per_unit\n/a,9\n"))
 	if err := set.CheckTable("t", *rows.Columns()); err == nil {
-		t.Error("columns that do not fit fit")
+		t.Error("a column without a level is accepted")
 	}
 	if table.Replace(rows); number("/a", "bo") != 1 {
-		t.Error("a table that does not fit has rows")
+		t.Error("rows with an unsupported column apply")
 	}
 }
 

@@ -14,15 +14,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxDependencies is the maximum number of modules that the shipped programs import directly, because we have to
-// follow the updates and vulnerabilities of each.
+// maxDependencies is the maximum number of modules that the shipped programs import directly,
+// because we have to follow the updates and vulnerabilities of each.
 const maxDependencies = 14
 
 // groupedModules are modules that are updated together and count once.
 var groupedModules = []string{"go.opentelemetry.io"}
 
-// TestDependenciesAreDocumented compares go.mod with the table in DESIGN.md. A module counts if a package linked
-// into a command imports it, on any system. Modules imported only by tests and e2e do not count.
+// TestDependenciesAreDocumented compares go.mod with the table in DESIGN.md. A module counts if a
+// package linked into a command imports it, on any system. Modules imported only by tests and e2e
+// do not count.
 func TestDependenciesAreDocumented(t *testing.T) {
 	imported := importedModules(shippedPackages(listPackages(t, "")), requiredModules(t))
 	for _, system := range []string{"darwin", "windows"} {
@@ -71,8 +72,8 @@ func TestDependencyErrors(t *testing.T) {
 	}
 }
 
-// dependencyErrors returns the differences between imported modules, each with a package that imports it, and
-// those in DESIGN.md.
+// dependencyErrors returns the differences between imported modules, each with a package that
+// imports it, and those in DESIGN.md.
 func dependencyErrors(imported map[string]string, rows map[string]bool) []string {
 	var why []string
 	for _, path := range slices.Sorted(maps.Keys(imported)) {
@@ -114,7 +115,8 @@ func shippedPackages(all []goPackage) []goPackage {
 	return found
 }
 
-// importedModules returns the required modules that packages import, each with a package that imports it.
+// importedModules returns the required modules that packages import, each with a package that
+// imports it.
 func importedModules(from []goPackage, require []string) map[string]string {
 	found := map[string]string{}
 	for _, p := range from {

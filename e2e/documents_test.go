@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDocumentsNameExistingTests checks pages that name a test for each statement: `package.TestName`, or
-// `package.TestScripts/name` for a script in testdata/.
+// TestDocumentsNameExistingTests checks pages that name a test for each statement:
+// `package.TestName`, or `package.TestScripts/name` for a script in testdata/.
 func TestDocumentsNameExistingTests(t *testing.T) {
 	known := listTests(t)
 	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
@@ -82,8 +82,9 @@ var (
 	testsItem = regexp.MustCompile(`(?m)^- \*\*Tests\*\*: ((?:.+\n?)+)`)
 )
 
-// untestedStatements returns the statements of a page that name no known test. A statement is a row of a table
-// whose last column is headed "test", or a ### section of a ## part in which some section has an item Tests.
+// untestedStatements returns the statements of a page that name no known test. A statement is a row
+// of a table whose last column is headed "test", or a ### section of a ## part in which some
+// section has an item Tests.
 func untestedStatements(page string, known map[string]bool) []string {
 	var why []string
 	statements := 0

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFuzzTargetsHaveSeeds checks that each parser of untrusted bytes has a fuzz target with a seed corpus, which
-// go test always runs.
+// TestFuzzTargetsHaveSeeds checks that each parser of untrusted bytes has a fuzz target with a seed
+// corpus, which go test always runs.
 func TestFuzzTargetsHaveSeeds(t *testing.T) {
 	known := listTests(t)
 	for read, target := range map[string]string{

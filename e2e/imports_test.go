@@ -16,9 +16,9 @@ const module = "github.com/sluice-ratelimit/sluice"
 // wirePackages implement protobuf and gRPC.
 var wirePackages = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
 
-// importRules contains the imports that DESIGN.md allows for each directory, relative to the module's root. A
-// directory with a row is not part of the directories above it. A directory without a row may import anything
-// except cmd, e2e, examples and wirePackages.
+// importRules contains the imports that DESIGN.md allows for each directory, relative to the
+// module's root. A directory with a row is not part of the directories above it. A directory
+// without a row may import anything except cmd, e2e, examples and wirePackages.
 var importRules = []struct {
 	folder string
 	own    []string
@@ -88,7 +88,7 @@ var importRules = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "internal/jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/daemon", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "internal/file", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// e2e runs the binary and does not depend on its implementation.
 	{folder: "e2e", own: []string{"store/storetest"}},
@@ -105,8 +105,8 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// TestRequestPathLinksNoParser checks that the packages on the path of a request do not link a parser of files,
-// not even indirectly.
+// TestRequestPathLinksNoParser checks that the packages on the path of a request do not link a
+// parser of files, not even indirectly.
 func TestRequestPathLinksNoParser(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/server").Output()
 	if err != nil {
@@ -244,8 +244,8 @@ func underAny(path string, roots []string) bool {
 	return false
 }
 
-// ruleFolder returns the directory whose rules apply to a package of ours: the longest with a row in importRules,
-// otherwise the first path element. For other packages it returns "".
+// ruleFolder returns the directory whose rules apply to a package of ours: the longest with a row
+// in importRules, otherwise the first path element. For other packages it returns "".
 func ruleFolder(importPath string) string {
 	rest, ours := strings.CutPrefix(importPath, module+"/")
 	if !ours {

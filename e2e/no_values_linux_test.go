@@ -22,15 +22,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDeniedValuesLeaveMemory searches the memory of sluice for a value in denied requests. With --top-keys=clear
-// the value is stored, which proves the search. With hashed, the default, and with off it must be absent.
+// TestDeniedValuesLeaveMemory searches the memory of sluice for a value in denied requests. With
+// --top-keys=clear the value is stored, which proves the search. With hashed, the default, and with
+// off it must be absent.
 //
-// Garbage would stay in memory until it is reused, so GODEBUG=clobberfree=1 has the garbage collector overwrite
-// it. Before the search the client disconnects, and other clients send more data through the reused buffers.
+// Garbage would stay in memory until it is reused, so GODEBUG=clobberfree=1 has the garbage
+// collector overwrite it. Before the search the client disconnects, and other clients send more
+// data through the reused buffers.
 //
-// The test excludes two kinds of unreferenced memory that stay for a random time: the stacks of ended goroutines,
-// and therefore parts of 32 bytes or less and the input of SHA-256 for a store; and the buffer of an open
-// connection, which contains its last requests.
+// The test excludes two kinds of unreferenced memory that stay for a random time: the stacks of
+// ended goroutines, and therefore parts of 32 bytes or less and the input of SHA-256 for a store;
+// and the buffer of an open connection, which contains its last requests.
 func TestDeniedValuesLeaveMemory(t *testing.T) {
 	for mode, want := range map[string]bool{"clear": true, "hashed": false, "off": false} {
 		t.Run(mode, func(t *testing.T) {
@@ -92,7 +94,8 @@ func send(t *testing.T, s *sluice.Sluice, value string, requests int) {
 	}
 }
 
-// collectGarbage runs the garbage collector twice, because pools keep their contents for one collection.
+// collectGarbage runs the garbage collector twice, because pools keep their contents for one
+// collection.
 func collectGarbage(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	for range 3 {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestRequestsPassDuringOutage checks envoy.yaml's comment on failure_mode_deny: an outage of sluice does not
-// affect the service behind Envoy, and limits apply again afterwards.
+// TestRequestsPassDuringOutage checks envoy.yaml's comment on failure_mode_deny: an outage of
+// sluice does not affect the service behind Envoy, and limits apply again afterwards.
 func TestRequestsPassDuringOutage(t *testing.T) {
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
 	must.OK(t, err)

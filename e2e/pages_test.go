@@ -13,13 +13,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxWidth is the maximum width of a line of prose. Lines in fenced blocks and lines with one of unwrappedPrefixes
-// (tables, code and comments) may be longer.
+// maxWidth is the maximum width of a line of prose. Lines in fenced blocks and lines with one of
+// unwrappedPrefixes (tables, code and comments) may be longer.
 const maxWidth = 100
 
 var unwrappedPrefixes = []string{"|", "    ", "<!--"}
 
-// TestPages checks every document: links to files and headings, targets of make, and the width of lines.
+// TestPages checks every document: links to files and headings, targets of make, and the width of
+// lines.
 func TestPages(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	must.OK(t, err)
@@ -85,7 +86,8 @@ var (
 	notInID    = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// pageErrors returns the errors in a page. linked returns the text of a linked file and whether it exists.
+// pageErrors returns the errors in a page. linked returns the text of a linked file and whether it
+// exists.
 func pageErrors(page, makefile string, linked func(link string) (string, bool)) []string {
 	var why []string
 	for _, m := range pageLink.FindAllStringSubmatch(page, -1) {
@@ -130,8 +132,8 @@ func hasHeading(page, id string) bool {
 	return false
 }
 
-// TestDesignNamesExistingFiles checks that every file and directory in DESIGN.md exists, and that its table of
-// packages is complete.
+// TestDesignNamesExistingFiles checks that every file and directory in DESIGN.md exists, and that
+// its table of packages is complete.
 func TestDesignNamesExistingFiles(t *testing.T) {
 	text, err := os.ReadFile("../DESIGN.md")
 	must.OK(t, err)

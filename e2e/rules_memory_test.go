@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestMemoryOfRules checks the figures in docs/sizing.md for the memory of many rules, and logs the table.
-// Counters are not included: without requests their memory is not resident.
+// TestMemoryOfRules checks the figures in docs/sizing.md for the memory of many rules, and logs the
+// table. Counters are not included: without requests their memory is not resident.
 func TestMemoryOfRules(t *testing.T) {
 	if _, err := process.MemoryOf(os.Getpid()); err != nil {
 		t.Skip("the memory of a process is unknown without Linux's /proc:", err)
@@ -27,8 +27,9 @@ func TestMemoryOfRules(t *testing.T) {
 		{20_000, 192 << 20}, // the memory limit in our manifests
 		{100_000, 320 << 20},
 	} {
-		// A reload needs about half as much more. The garbage collector's timing varies, more so on a busy machine, so
-		// a quarter more is allowed, and one of three processes must stay within it.
+		// A reload needs about half as much more. The garbage collector's timing varies, more so on
+		// a busy machine, so a quarter more is allowed, and one of three processes must stay within
+		// it.
 		var started, reloaded process.Memory
 		for range 3 {
 			started, reloaded = memoryOfRules(t, tt.rules)

@@ -37,10 +37,11 @@ descriptors:
     descriptors: [{key: method, rate_limit: {unit: year, requests_per_unit: 7}}]
 `
 
-// TestSameAnswersAsRatelimit sends the same random requests to sluice in memory, sluice with a store and exact
-// names, sluice with envoyproxy/ratelimit's names, and envoyproxy/ratelimit itself if RATELIMIT_BIN is its path.
-// Requests include zero hits, weights, overrides that share a rule's counter, and several descriptors. All answers
-// must be equal. SLUICE_REQUESTS sets the number of requests, SLUICE_SEED repeats a run.
+// TestSameAnswersAsRatelimit sends the same random requests to sluice in memory, sluice with a
+// store and exact names, sluice with envoyproxy/ratelimit's names, and envoyproxy/ratelimit itself
+// if RATELIMIT_BIN is its path. Requests include zero hits, weights, overrides that share a rule's
+// counter, and several descriptors. All answers must be equal. SLUICE_REQUESTS sets the number of
+// requests, SLUICE_SEED repeats a run.
 func TestSameAnswersAsRatelimit(t *testing.T) {
 	requests, seed := envOr(t, "SLUICE_REQUESTS", 2000), envOr(t, "SLUICE_SEED", 27)
 	_ = window.Await(t.Context(), time.Duration(requests)*5*time.Millisecond+window.Margin(), func(left time.Duration) { t.Logf("waiting %v for the next hour", left) })
@@ -110,7 +111,8 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 	t.Logf("%d services, %d requests, %d over limit", len(all), requests, over)
 }
 
-// randomRequest returns a random request. Values change slowly, so that counters reach their limits.
+// randomRequest returns a random request. Values change slowly, so that counters reach their
+// limits.
 func randomRequest(random *rand.Rand, n int) *rlsv3.RateLimitRequest {
 	req := &rlsv3.RateLimitRequest{Domain: "shop", HitsAddend: []uint32{0, 0, 0, 1, 2}[random.IntN(5)]}
 	for range 1 + random.IntN(3)*random.IntN(2) {

@@ -35,13 +35,13 @@ descriptors:
         rate_limit: {unit: year, requests_per_unit: 57}
 `
 
-// TestSharedStoreWithRatelimit runs envoyproxy/ratelimit (the path in RATELIMIT_BIN) and sluice with one Valkey
-// and the same environment and rules. Both use the same counters, exactly, and one continues where the other
-// stopped.
+// TestSharedStoreWithRatelimit runs envoyproxy/ratelimit (the path in RATELIMIT_BIN) and sluice
+// with one Valkey and the same environment and rules. Both use the same counters, exactly, and one
+// continues where the other stopped.
 func TestSharedStoreWithRatelimit(t *testing.T) {
 	path := os.Getenv("RATELIMIT_BIN")
 	if path == "" {
-		suite.Skip(t, "RATELIMIT_BIN names no program of envoyproxy/ratelimit to run beside sluice")
+		suite.Skip(t, "RATELIMIT_BIN does not name a program of envoyproxy/ratelimit to run with sluice")
 	}
 	store := storetest.Start(t)
 	dir := t.TempDir()
@@ -93,7 +93,8 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 			t.Errorf("hit %d on one counter: over limit %v, %d remain, want %d", i+1, over, remaining, 56-i)
 		}
 	}
-	// A value from the request that contains _ may use two counters in envoyproxy/ratelimit, and uses one in sluice.
+	// A value from the request that contains _ may use two counters in envoyproxy/ratelimit, and
+	// uses one in sluice.
 	for i, one := range []rlsv3.RateLimitServiceClient{both[0], both[0], both[1]} {
 		want := []uint32{56, 55, 56}[i]
 		if over, remaining := sendHit(t, one, "user", "a_b"); over || remaining != want {
@@ -102,7 +103,8 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 	}
 }
 
-// startRatelimit starts envoyproxy/ratelimit, stops it when the test ends, and returns its gRPC address.
+// startRatelimit starts envoyproxy/ratelimit, stops it when the test ends, and returns its gRPC
+// address.
 func startRatelimit(t *testing.T, path string, environment []string) string {
 	t.Helper()
 	var ports [3]string

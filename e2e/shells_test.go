@@ -60,7 +60,7 @@ func TestShells(t *testing.T) {
 	for shell, program := range shells {
 		t.Run(shell, func(t *testing.T) {
 			if _, err := exec.LookPath(shell); err != nil {
-				suite.Skip(t, "there is no "+shell)
+				suite.Skip(t, shell+" is not installed")
 			}
 			script := filepath.Join(dir, "script."+shell)
 			text, err := exec.CommandContext(t.Context(), programs.sluice, "completion", shell).Output()
@@ -101,7 +101,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	if _, err := exec.LookPath("groff"); err != nil {
-		suite.Skip(t, "there is no groff")
+		suite.Skip(t, "groff is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), "groff", "-man", "-Tutf8", "-ww")
 	cmd.Stdin = strings.NewReader(string(page))

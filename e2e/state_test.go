@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestRestartsLoseNoHits restarts sluice with a state file under load. The hits admitted before, between and after
-// the restarts are exactly the limit.
+// TestRestartsLoseNoHits restarts sluice with a state file under load. The hits admitted before,
+// between and after the restarts are exactly the limit.
 func TestRestartsLoseNoHits(t *testing.T) {
 	const limit, rounds, callers = 3000, 4, 4
 	dir := t.TempDir()
@@ -57,7 +57,8 @@ descriptors:
 					request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
 						{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "v"}}},
 					}}
-					// In the last round until the limit is reached, in earlier ones until the server ends.
+					// In the last round until the limit is reached, in earlier ones until the
+					// server ends.
 					for n := 0; !last || denied[k].Load() == 0; n++ {
 						if n == limit/rounds/callers/2 {
 							enough <- struct{}{}

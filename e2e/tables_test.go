@@ -66,8 +66,9 @@ func rowNumbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	return all
 }
 
-// TestKillsLoseNoRows kills sluice while rows are written, individually and in batches, so that the journal is
-// rewritten continuously. Each row has the last acknowledged value or the one in transit, and batches are atomic.
+// TestKillsLoseNoRows kills sluice while rows are written, individually and in batches, so that the
+// journal is rewritten continuously. Each row has the last acknowledged value or the one in
+// transit, and batches are atomic.
 func TestKillsLoseNoRows(t *testing.T) {
 	const rounds, writers, at = 4, 3, 2000
 	dir := t.TempDir()
@@ -119,8 +120,8 @@ func TestKillsLoseNoRows(t *testing.T) {
 	}
 }
 
-// TestFullDiskRejectsRows simulates a full disk by a limit on the size of files. A row that cannot be saved is
-// rejected and does not become active, and acknowledged rows stay.
+// TestFullDiskRejectsRows simulates a full disk by a limit on the size of files. A row that cannot
+// be saved is rejected and does not become active, and acknowledged rows stay.
 func TestFullDiskRejectsRows(t *testing.T) {
 	dir := t.TempDir()
 	s := tablesAt(t, dir, func(cmd *exec.Cmd) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnknownValues covers values that do not follow from the configuration: they must be reported as unknown. e2e/asked
-// compares the others with a real Envoy.
+// TestUnknownValues covers values that do not follow from the configuration: they must be reported
+// as unknown. e2e/envoyconfig compares the others with a real Envoy.
 func TestUnknownValues(t *testing.T) {
 	action := func(text string) string {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
@@ -56,7 +56,8 @@ func TestFiltersThatMayNotCall(t *testing.T) {
 	}
 }
 
-// TestRewrittenPaths checks that a path is computed only if the connection manager leaves it unchanged.
+// TestRewrittenPaths checks that a path is computed only if the connection manager leaves it
+// unchanged.
 func TestRewrittenPaths(t *testing.T) {
 	text := strings.Replace(listenerText, "          http_filters:", "          normalize_path: true\n          merge_slashes: true\n          path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT\n          http_filters:", 1)
 	text = strings.Replace(text, "x-user", `":path"`, 1)
@@ -102,7 +103,8 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-// TestSeveralListeners checks that Request.Listener is required if several listeners have a rate limit filter.
+// TestSeveralListeners checks that Request.Listener is required if several listeners have a rate
+// limit filter.
 func TestSeveralListeners(t *testing.T) {
 	other := strings.Replace(strings.Replace(listenerText, "name: ingress", "name: other", 1), "domain: shop", "domain: depot", 1)
 	c, err := Read([]File{{"a.yaml", []byte(listenerText)}, {"b.yaml", []byte(other)}})
@@ -125,8 +127,8 @@ func TestSeveralListeners(t *testing.T) {
 	}
 }
 
-// TestNetworkFilterCalls covers network filters, which call the service when a connection starts, with and without an
-// HTTP filter.
+// TestNetworkFilterCalls covers network filters, which call the service when a connection starts,
+// with and without an HTTP filter.
 func TestNetworkFilterCalls(t *testing.T) {
 	const network = `{ name: edge, typed_config: { "@type": x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: edge, descriptors: [{ entries: [{ key: port, value: "443" }] }, ` +
 		`{ entries: [{ key: from, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }] }] } }`

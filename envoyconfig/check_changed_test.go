@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheckChanged covers routes that change the headers of an end-of-stream descriptor. TestRoutesThatChangeDescriptors
-// of e2e/flight compares this with a real Envoy.
+// TestCheckChanged covers routes that change the headers of an end-of-stream descriptor.
+// TestRoutesThatChangeDescriptors of e2e/concurrency compares this with a real Envoy.
 func TestCheckChanged(t *testing.T) {
 	const route = "{ match: { prefix: / }, route: { cluster: backend } }"
 	header := func(name string) string {

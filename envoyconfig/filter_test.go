@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestFiltersWithoutConfiguration covers filters that Envoy accepts without typed_config. e2e/asked covers those that it
-// rejects, with a real Envoy.
+// TestFiltersWithoutConfiguration covers filters that Envoy accepts without typed_config.
+// e2e/envoyconfig covers those that it rejects, with a real Envoy.
 func TestFiltersWithoutConfiguration(t *testing.T) {
 	const typeURL = "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 	for name, tt := range map[string]struct {
@@ -57,7 +57,8 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// TestFiltersThatEnvoyLacks covers messages that resemble the rate limit filter's but do not exist in Envoy 1.40.
+// TestFiltersThatEnvoyLacks covers messages that resemble the rate limit filter's but do not exist
+// in Envoy 1.40.
 func TestFiltersThatEnvoyLacks(t *testing.T) {
 	for _, message := range []string{"ratelimit.v3.GlobalRateLimit", "rate_limit.v3.GlobalRateLimit", "rate_limit.v3.RateLimit", "ratelimit.v3.Ratelimit"} {
 		_, err := Read([]File{{"f", []byte(strings.Replace(listenerText, "ratelimit.v3.RateLimit", message, 1))}})

@@ -47,8 +47,9 @@ func TestLimitOverrides(t *testing.T) {
 	}
 }
 
-// TestInternalRequestsInLogs determines from a log whether Envoy treated a request as internal. The log contains
-// x-forwarded-for with the address that Envoy appended. e2e/asked compares requests of clients with a real Envoy.
+// TestInternalRequestsInLogs determines from a log whether Envoy treated a request as internal. The
+// log contains x-forwarded-for with the address that Envoy appended. e2e/envoyconfig compares
+// requests of clients with a real Envoy.
 func TestInternalRequestsInLogs(t *testing.T) {
 	const internal, external, unknown = "internal", "external", "unknown"
 	ranges := "internal_address_config: { cidr_ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }] }"

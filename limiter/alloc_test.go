@@ -53,10 +53,10 @@ func TestNoAllocations(t *testing.T) {
 			test{name + " in a denied group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
 		)
 	}
-	places, noPlace := &Policy{Algorithm: Concurrency, Limit: 100, Window: time.Minute}, &Policy{Algorithm: Concurrency, Limit: 1, Window: time.Minute}
-	tests = append(tests, test{"concurrency", single(places, 1)}, test{"concurrency, denied", single(noPlace, 1)},
-		test{"concurrency in a group", []Charge{{ID: counterID(0), Policy: places, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
-		test{"concurrency, denied by another", []Charge{{ID: counterID(0), Policy: places, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2, Group: 1}}})
+	permits, noPermit := &Policy{Algorithm: Concurrency, Limit: 100, Window: time.Minute}, &Policy{Algorithm: Concurrency, Limit: 1, Window: time.Minute}
+	tests = append(tests, test{"concurrency", single(permits, 1)}, test{"concurrency, denied", single(noPermit, 1)},
+		test{"concurrency in a group", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
+		test{"concurrency, denied by another", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2, Group: 1}}})
 	jail := Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour, CountRefused: true, Penalty: NewPenalty(time.Second, 2*time.Second)}
 	open := jail
 	open.Limit = 1 << 30
@@ -80,7 +80,7 @@ func TestNoAllocations(t *testing.T) {
 			b.Stored().ReadStates(tab, now, found)
 			b.Stored().Decide(now, found)
 			if n := testing.AllocsPerRun(100, func() { b.Stored().ReadStates(tab, now, found); b.Stored().Decide(now, found) }); n != 0 {
-				t.Errorf("concluded: %v allocations", n)
+				t.Errorf("stored: %v allocations", n)
 			}
 			if n := testing.AllocsPerRun(100, func() { b.Stored().StateAfter(now, 0, &found[0]); b.Stored().BucketAfter(now, 0) }); n != 0 {
 				t.Errorf("reported: %v allocations", n)
@@ -90,23 +90,23 @@ func TestNoAllocations(t *testing.T) {
 	t.Run("leases", func(t *testing.T) {
 		tab, b := newTable(t, 1<<20), &Batch{}
 		reserves := &Policy{Algorithm: TokenBucket, Limit: 100, Window: time.Minute, Burst: 100, Reserve: NewReserve(10, time.Minute, true)}
-		for _, take := range []Charge{{ID: counterID(0), Policy: places, Hits: 1}, {ID: counterID(1), Policy: reserves, Hits: 5, Reserve: true}} {
+		for _, acquire := range []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: reserves, Hits: 5, Reserve: true}} {
 			now := min1
 			if n := testing.AllocsPerRun(100, func() {
 				now += Time(time.Second)
-				b.Charges = append(b.Charges[:0], take)
+				b.Charges = append(b.Charges[:0], acquire)
 				tab.Decide(now, b)
-				end := take
+				end := acquire
 				end.Hits, end.Reserve, end.Refund = b.Lease(0), false, true
 				b.Charges = append(b.Charges[:0], end)
 				if tab.Decide(now, b); b.Decisions[0].Charged == 0 {
 					t.Fatal("no permit was released")
 				}
-				b.Charges = append(b.Charges[:0], take)
+				b.Charges = append(b.Charges[:0], acquire)
 				tab.Decide(now, b)
 				tab.Cancel(now, b)
 			}); n != 0 {
-				t.Errorf("%+v: %v allocations", take, n)
+				t.Errorf("%+v: %v allocations", acquire, n)
 			}
 		}
 	})

@@ -40,7 +40,7 @@ func BenchmarkDecide(b *testing.B) {
 	}{
 		{"allow", Charge{Policy: perDay(1<<32 - 1), Hits: 1}},
 		{"deny", Charge{Policy: perDay(1), Hits: 1}},
-		{"look", Charge{Policy: perDay(1)}},
+		{"peek", Charge{Policy: perDay(1)}},
 	}
 	for _, op := range ops {
 		for _, keys := range []int{1, 1000, 1_000_000} {
@@ -131,16 +131,16 @@ func BenchmarkAlgorithms(b *testing.B) {
 // BenchmarkPenalty admits hits under a limit with penalties, while no client and while another
 // client is under a penalty, and denies hits under a penalty.
 func BenchmarkPenalty(b *testing.B) {
-	for _, op := range []string{"allow without the word", "allow", "allow beside", "deny"} {
+	for _, op := range []string{"allow without a penalty", "allow", "allow next to a penalty", "deny"} {
 		b.Run("op="+op, func(b *testing.B) {
 			p := &Policy{Algorithm: TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}
-			if op != "allow without the word" {
+			if op != "allow without a penalty" {
 				p.Penalty = NewPenalty(MaxPenalty)
 			}
 			p.Prepare()
 			t, batch, now, pace := newTable(b, 0), &Batch{Charges: []Charge{oneHit(counterID(1), p)}}, benchNow, Time(time.Millisecond)
-			if op == "allow beside" || op == "deny" {
-				offender := &Batch{Charges: []Charge{oneHit(counterID(map[string]int{"allow beside": 2, "deny": 1}[op]), p)}}
+			if op == "allow next to a penalty" || op == "deny" {
+				offender := &Batch{Charges: []Charge{oneHit(counterID(map[string]int{"allow next to a penalty": 2, "deny": 1}[op]), p)}}
 				offender.Charges[0].Hits = 1001
 				t.Decide(now, offender)
 			}
@@ -171,12 +171,12 @@ func BenchmarkConcurrency(b *testing.B) {
 						acquirePermit(t, benchNow, counterID(1), p)
 					}
 					decide := func(next func() bool) {
-						takes := &Batch{Charges: []Charge{oneHit(counterID(1), p)}}
-						gives := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Refund: true}}}
+						acquire := &Batch{Charges: []Charge{oneHit(counterID(1), p)}}
+						release := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Refund: true}}}
 						for next() {
-							t.Decide(benchNow, takes)
-							if gives.Charges[0].Hits = takes.Lease(0); op == "pair" && gives.Charges[0].Hits > 0 {
-								t.Decide(benchNow, gives)
+							t.Decide(benchNow, acquire)
+							if release.Charges[0].Hits = acquire.Lease(0); op == "pair" && release.Charges[0].Hits > 0 {
+								t.Decide(benchNow, release)
 							}
 						}
 					}

@@ -213,8 +213,8 @@ func TestBuckets(t *testing.T) {
 	_ = day
 }
 
-// TestOverDivides checks the division by multiplication at the boundaries of every quotient.
-func TestOverDivides(t *testing.T) {
+// TestDivideAtBoundaries checks the division by multiplication at the boundaries of every quotient.
+func TestDivideAtBoundaries(t *testing.T) {
 	const most = math.MaxInt64
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(n, step uint64) {

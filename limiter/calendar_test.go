@@ -60,9 +60,9 @@ func knownWindows(t *testing.T) (all []known) {
 	return all
 }
 
-// TestCalendarWindowsAreThoseOfAnother compares windows with another implementation of time zones,
+// TestCalendarWindowsEqualThoseOfPython compares windows with another implementation of time zones,
 // around their boundaries and in any order of times.
-func TestCalendarWindowsAreThoseOfAnother(t *testing.T) {
+func TestCalendarWindowsEqualThoseOfPython(t *testing.T) {
 	for _, k := range knownWindows(t) {
 		check := func(at, start, end int64) {
 			t.Helper()
@@ -142,8 +142,8 @@ func TestCalendarEndsLeapYears(t *testing.T) {
 
 // TestCalendarRingsKeepTheirBound checks that a sliding window with a calendar admits at most its
 // limit in each of its windows, and in every interval that is no longer than either of the two
-// windows it overlaps. A client that asks often gets at least a third of its limit, even with a
-// single part.
+// windows it overlaps. A client that sends many hits gets at least a third of its limit, even with
+// a single part.
 func TestCalendarRingsKeepTheirBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	zones := []string{"Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "Antarctica/Troll"}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestRefundOfWhatWasCharged checks that a client that refunds Charged gains nothing, also if
+// TestRefundOfChargedHits checks that a client that refunds Charged gains nothing, also if
 // denied hits count, counts saturate, debt is capped or a log is full.
-func TestRefundOfWhatWasCharged(t *testing.T) {
+func TestRefundOfChargedHits(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -79,7 +79,7 @@ func TestClockThatWasAhead(t *testing.T) {
 				t.Errorf("%+v, %v ahead: denied after the clock was set back: %+v", p, jump, first)
 			}
 			for n, now := range []Time{base + 2, base + Time(20*time.Minute), base + Time(10*time.Minute), base + Time(3*time.Hour), base + Time(100*time.Minute), base + Time(span(&p)), base + Time(2*span(&p)), base + Time(2*time.Hour)} {
-				play(fmt.Sprint("look ", n), now, 0)
+				play(fmt.Sprint("peek ", n), now, 0)
 				play(fmt.Sprint("hit ", n), now, 1)
 				play(fmt.Sprint("hits ", n), now, 2)
 			}
@@ -179,9 +179,9 @@ func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestPermitsBesideOneThatBeganAhead checks that a permit granted too far ahead is free, and that
+// TestPermitThatBeganAheadIsFree checks that a permit granted too far ahead is free, and that
 // earlier ones are not.
-func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
+func TestPermitThatBeganAheadIsFree(t *testing.T) {
 	p, tab, id := &Policy{Algorithm: Concurrency, Limit: 3, Window: 10 * time.Hour}, newTable(t, 64<<10), counterID(1)
 	p.Prepare()
 	before := [2]uint64{acquirePermit(tab, benchNow, id, p), acquirePermit(tab, benchNow, id, p)}
@@ -198,7 +198,7 @@ func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
 	}
 	for _, lease := range append(before[:], third) {
 		if returnLease(tab, benchNow+2, id, p, lease) != 1 {
-			t.Errorf("the lease %d is not good", lease)
+			t.Errorf("the lease %d is not valid", lease)
 		}
 	}
 }

@@ -63,11 +63,11 @@ func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 	}
 	b.elapsed += d
 	b.wall += limiter.Time(d)
-	told := b.At(b.elapsed)
-	if told != b.wall && b.elapsed-b.moved >= 100*time.Millisecond {
-		t.Fatalf("%v after it moved, the clock is off by %v", b.elapsed-b.moved, time.Duration(told-b.wall))
+	now := b.At(b.elapsed)
+	if now != b.wall && b.elapsed-b.moved >= 100*time.Millisecond {
+		t.Fatalf("%v after it moved, the clock is off by %v", b.elapsed-b.moved, time.Duration(now-b.wall))
 	}
-	return told
+	return now
 }
 
 // A witness checks the guarantee of an algorithm using only the admitted hits. Its time is the
@@ -80,8 +80,8 @@ type witness struct {
 	admitted uint64
 	// hits are the times of the hits in the last sliding window.
 	hits []limiter.Time
-	// places are the expiry times of held permits, by lease.
-	places map[uint64]limiter.Time
+	// permits are the expiry times of held permits, by lease.
+	permits map[uint64]limiter.Time
 	// level is the time until the hits of a bucket have drained, at the newest time.
 	level time.Duration
 	full  limiter.Time // when the bucket is unused again, including counted denied hits
@@ -135,11 +135,11 @@ func (w *witness) check(o op, a answer) string {
 		since, w.newest = time.Duration(o.now-w.newest), o.now
 	}
 	// Each permit has its own start, and its expiry is rounded up to a millisecond.
-	maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool {
+	maps.DeleteFunc(w.permits, func(_ uint64, end limiter.Time) bool {
 		return end <= w.newest || tooFar(int64(end)+int64(time.Millisecond-p.Window), int64(o.now))
 	})
 	if o.refund { // of a lease
-		delete(w.places, o.hits)
+		delete(w.permits, o.hits)
 		return ""
 	}
 	switch p.Algorithm {
@@ -163,7 +163,7 @@ func (w *witness) check(o op, a answer) string {
 			return "more than the limit in an interval as long as the window"
 		}
 	case limiter.Concurrency:
-		if w.places[o.lease] = o.now + limiter.Time(p.Window); len(w.places) > int(p.Limit) {
+		if w.permits[o.lease] = o.now + limiter.Time(p.Window); len(w.permits) > int(p.Limit) {
 			return "more than the limit at once"
 		}
 	default:
@@ -217,7 +217,7 @@ func TestClockFaults(t *testing.T) {
 			// Counted over all starts: a clock that starts far ahead leaves nothing to admit in one
 			// of them.
 			if all := admitted + denied; admitted < all/100 || denied < all/100 || jumps < all/10 {
-				t.Errorf("%d admitted, %d denied, %d jumps of the clock: the games are too easy", admitted, denied, jumps)
+				t.Errorf("%d admitted, %d denied, %d jumps of the clock: the test is too easy", admitted, denied, jumps)
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 	var witnesses [counters]witness
 	for i := range witnesses {
 		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // long before everything
-		witnesses[i].places = map[uint64]limiter.Time{}
+		witnesses[i].permits = map[uint64]limiter.Time{}
 	}
 	var leases recorder
 	steps := clockSteps()

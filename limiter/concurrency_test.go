@@ -39,7 +39,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 		tab := newTable(t, 1<<20)
 		p, id := atOnce(n), identity.ID{Hi: r.Uint64(), Lo: r.Uint64()}
 		now, held := benchNow, map[uint64]Time{}
-		var given []uint64
+		var ended []uint64
 		for step := range 4000 + 4*int(n) {
 			now += Time(r.Int64N(int64(time.Second)))
 			for lease, end := range held {
@@ -66,13 +66,13 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 						t.Fatalf("seed %d, step %d: returning %d released %d", seed, step, lease, got)
 					}
 					delete(held, lease)
-					given = append(given, lease)
+					ended = append(ended, lease)
 					break
 				}
 			case 4:
 				lease := r.Uint64N(1 << 30) // very rarely a valid lease
-				if len(given) > 0 && r.IntN(2) == 0 {
-					lease = given[r.IntN(len(given))]
+				if len(ended) > 0 && r.IntN(2) == 0 {
+					lease = ended[r.IntN(len(ended))]
 				}
 				if _, is := held[lease]; !is && returnLease(tab, now, id, p, lease) != 0 {
 					t.Fatalf("seed %d, step %d: %d, which is not held, released a permit", seed, step, lease)
@@ -120,7 +120,7 @@ func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 		}
 	}
 	if acquirePermit(tab, benchNow, id, many) == 0 || acquirePermit(tab, benchNow, id, few) != 0 {
-		t.Error("a limit that rises again leaves no room, or one that falls leaves some")
+		t.Error("no permit is free after the limit rose, or one is free after it fell")
 	}
 }
 
@@ -130,12 +130,12 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 	p, full := atOnce(1), &Policy{Algorithm: FixedWindow, Window: time.Minute}
 	other := &Policy{Algorithm: FixedWindow, Window: time.Minute, Limit: 100}
 	for _, order := range [][]int32{{0, 1, 1}, {1, 0, 0}} {
-		place := Charge{ID: identity.ID{Hi: 1 << 30, Lo: 1}, Policy: p, Hits: 1, Group: order[1]}
-		beside := Charge{ID: identity.ID{Hi: 1 << 31, Lo: 3}, Policy: other, Hits: 1, Group: order[2]}
+		permit := Charge{ID: identity.ID{Hi: 1 << 30, Lo: 1}, Policy: p, Hits: 1, Group: order[1]}
+		otherCharge := Charge{ID: identity.ID{Hi: 1 << 31, Lo: 3}, Policy: other, Hits: 1, Group: order[2]}
 		denies := Charge{ID: identity.ID{Hi: 2 << 30, Lo: 2}, Policy: full, Hits: 1, Group: order[0]}
-		b := &Batch{Charges: []Charge{denies, place, beside}}
+		b := &Batch{Charges: []Charge{denies, permit, otherCharge}}
 		if order[0] == 1 {
-			b.Charges = []Charge{place, beside, denies}
+			b.Charges = []Charge{permit, otherCharge, denies}
 		}
 		tab.Decide(benchNow, b)
 		if !b.Denied || b.HasLease() {

@@ -93,7 +93,7 @@ func TestFloodsSpread(t *testing.T) {
 			want := flood.hash(flood.text(0))
 			for i := range spreadBlocks * ways / 2 {
 				if got := flood.hash(flood.text(i)); got != want {
-					t.Fatalf("string %d has the hash %#x, want %#x as the others: this is no flood", i, got, want)
+					t.Fatalf("string %d has the hash %#x, want %#x as the others: it is not a flood", i, got, want)
 				}
 			}
 			spreads(t, flood.text)

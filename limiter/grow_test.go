@@ -302,7 +302,7 @@ func TestCountersOfOneSize(t *testing.T) {
 func skipShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("one goroutine, and long: the race detector has nothing to see")
+		tb.Skip("one goroutine, and long: the race detector has nothing to detect")
 	}
 }
 

@@ -61,7 +61,7 @@ func TestHistoriesGrow(t *testing.T) {
 				}
 				kept := slices.DeleteFunc(rec.ops, func(o porcupine.Operation) bool { return as[op](o.Input).counter >= counters })
 				if !porcupine.CheckOperations(check, kept) {
-					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
+					t.Fatalf("history %d is not linearizable:\n%s", n, describe(kept))
 				}
 			}
 			if evicted > tries/2 && !testing.Short() { // fewer may have too many evictions by chance

@@ -103,7 +103,7 @@ func TestHistoriesPenalty(t *testing.T) {
 				r, m := newRand(t), penaltyChecker(g.model)
 				for n := range histories() {
 					if rec, ok := racePenalties(tableTurn(t, r), r, sizedTable(t, 64<<10), p, m); !ok {
-						t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+						t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 					}
 				}
 			})
@@ -204,14 +204,14 @@ func TestPenaltyMutants(t *testing.T) {
 				rec, ok := racePenalties(turns, r, &penaltyMutant{penaltyMistakes: tt.mutant, turn: turns}, p, m)
 				if !ok {
 					if tt.right {
-						t.Errorf("history %d says it is wrong:\n%s", n, describe(rec.ops))
+						t.Errorf("history %d of the correct version is rejected:\n%s", n, describe(rec.ops))
 					}
-					t.Logf("found out in history %d", n)
+					t.Logf("detected in history %d", n)
 					return
 				}
 			}
 			if !tt.right {
-				t.Errorf("survived %d histories", mutantHistories)
+				t.Errorf("not detected in %d histories", mutantHistories)
 			}
 		})
 	}

@@ -145,7 +145,7 @@ func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 // reserved.
 func (h *budgetHistory) wrong() string {
 	if !porcupine.CheckOperations(budgetChecker(h.release), h.ops) {
-		return "could not have happened one call after another"
+		return "is not linearizable"
 	}
 	held, used := map[uint64]uint64{}, uint64(0)
 	for _, op := range h.ops {
@@ -189,8 +189,8 @@ func (h *budgetHistory) explained(denied porcupine.Operation, held map[uint64]ui
 	}
 	for _, op := range h.ops {
 		o := as[reservation](op.Input)
-		beside := op.Return > denied.Call && op.Call != denied.Call
-		if o.hits > 0 && op.Call < denied.Return && (o.lease > 0 && !ended[o.lease] || beside) {
+		concurrent := op.Return > denied.Call && op.Call != denied.Call
+		if o.hits > 0 && op.Call < denied.Return && (o.lease > 0 && !ended[o.lease] || concurrent) {
 			sum += o.hits
 		}
 	}
@@ -274,7 +274,7 @@ type budgetMutant struct {
 }
 
 type reserveMistakes struct {
-	looksFirst bool // reads the usage before it reserves
+	readsFirst bool // reads the usage before it reserves
 	checksOnly bool // reads usage and reservations before it reserves
 	dropsFirst bool // releases the hold before it charges
 	keepsBoth  bool // both of two settlements of a lease charge
@@ -292,7 +292,7 @@ func (m *budgetMutant) reserve(hits uint64) uint64 {
 	lease := limiter.FirstLease + uint64(len(m.leases))
 	m.leases[lease] = hits
 	m.turn.step()
-	if !m.looksFirst {
+	if !m.readsFirst {
 		spent = m.spent.Load()
 	}
 	if m.checksOnly || spent+held+hits <= budgetLimit {
@@ -337,7 +337,7 @@ func TestReserveMutants(t *testing.T) {
 		right  bool
 	}{
 		{name: "none", right: true},
-		{name: "reads and then reserves", mutant: reserveMistakes{looksFirst: true}},
+		{name: "reads and then reserves", mutant: reserveMistakes{readsFirst: true}},
 		{name: "check then act", mutant: reserveMistakes{checksOnly: true}},
 		{name: "drops and then charges", mutant: reserveMistakes{dropsFirst: true}},
 		{name: "two charge for one", mutant: reserveMistakes{keepsBoth: true}},
@@ -350,14 +350,14 @@ func TestReserveMutants(t *testing.T) {
 				h.race(turns, r, func() budget { return m })
 				if s := h.wrong(); s != "" {
 					if tt.right {
-						t.Errorf("history %d says it is wrong: %s\n%v", n, s, h)
+						t.Errorf("history %d of the correct version is rejected: %s\n%v", n, s, h)
 					}
-					t.Logf("found out in history %d: %s", n, s)
+					t.Logf("detected in history %d: %s", n, s)
 					return
 				}
 			}
 			if !tt.right {
-				t.Errorf("survived %d histories", mutantHistories)
+				t.Errorf("not detected in %d histories", mutantHistories)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func TestHistoriesReset(t *testing.T) {
 				rec := &recorder{}
 				rec.race(tableTurn(t, r), r, resetter{tab}, sprinkle(r, g.plan(r)))
 				if !porcupine.CheckOperations(check, rec.ops) {
-					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+					t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 				}
 			}
 		})
@@ -101,7 +101,7 @@ func TestHistoriesResetReclaim(t *testing.T) {
 					rec.race(tableTurn(t, r), r, resetter{tab}, phase)
 				}
 				if !porcupine.CheckOperations(check, rec.ops) {
-					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+					t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 				}
 				if s := tab.Stats(); s.Evicted > 0 || s.Reclaimed == 0 {
 					t.Fatalf("%+v, want none evicted and some reclaimed", s)

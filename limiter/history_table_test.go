@@ -20,12 +20,12 @@ func (g game) phases(r *rand.Rand, counters, live, ops int) [][][]op {
 	var all [][][]op
 	for range 8 {
 		now += limiter.Time(2*g.lifetime(policy) + time.Second)
-		asked := r.Perm(counters)[:live]
+		chosen := r.Perm(counters)[:live]
 		phase := make([][]op, clients)
 		for c := range phase {
 			for range ops {
 				phase[c] = append(phase[c], op{
-					counter: asked[r.IntN(live)], now: now, hits: 1, policy: policy, budget: time.Minute,
+					counter: chosen[r.IntN(live)], now: now, hits: 1, policy: policy, budget: time.Minute,
 				})
 			}
 		}
@@ -64,7 +64,7 @@ func TestHistoriesReclaim(t *testing.T) {
 					rec.race(tableTurn(t, r), r, tab, phase)
 				}
 				if !porcupine.CheckOperations(check, rec.ops) {
-					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+					t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 				}
 				if s := tab.Stats(); s.Evicted > 0 || s.Reclaimed == 0 {
 					t.Fatalf("%+v, want none evicted and some reclaimed", s)
@@ -74,9 +74,9 @@ func TestHistoriesReclaim(t *testing.T) {
 	}
 }
 
-// TestHistoriesGiveUp checks that counters that have used more than others stay exact while a flood
+// TestHistoriesEvict checks that counters that have used more than others stay exact while a flood
 // fills their pair of blocks.
-func TestHistoriesGiveUp(t *testing.T) {
+func TestHistoriesEvict(t *testing.T) {
 	const established, strangers = 4, 100
 	tries := histories() / 4
 	if testing.Short() { // the flood makes a history of this kind ten times as long as others
@@ -92,9 +92,9 @@ func TestHistoriesGiveUp(t *testing.T) {
 				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
 				var first []op
 				for c := range established {
-					take := op{counter: c, now: now, hits: 2, policy: policy}
-					if first = append(first, take); policy.UsesLeases() { // acquires one permit each time
-						first = append(first, take)
+					charge := op{counter: c, now: now, hits: 2, policy: policy}
+					if first = append(first, charge); policy.UsesLeases() { // acquires one permit each time
+						first = append(first, charge)
 					}
 				}
 				rec.play(tab, 0, first, func() {})
@@ -120,7 +120,7 @@ func TestHistoriesGiveUp(t *testing.T) {
 					}
 				}
 				if !porcupine.CheckOperations(check, kept) {
-					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
+					t.Fatalf("history %d is not linearizable:\n%s", n, describe(kept))
 				}
 				if s := tab.Stats(); s.Evicted < strangers/2 {
 					t.Fatalf("%+v, want many evicted", s)

@@ -41,7 +41,7 @@ type op struct {
 }
 
 func (o op) String() string {
-	verb := "take"
+	verb := "charge"
 	if o.refund {
 		verb = "refund"
 	} else if o.hits == 0 {
@@ -375,7 +375,7 @@ func TestHistories(t *testing.T) {
 				rec := &recorder{}
 				rec.race(tableTurn(t, r), r, tab, g.plan(r))
 				if !porcupine.CheckOperations(check, rec.ops) {
-					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+					t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 				}
 			}
 		})

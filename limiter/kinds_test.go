@@ -43,7 +43,7 @@ func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 				}
 			}
 			if table.Stats().Evicted == 0 {
-				t.Error("nothing was evicted: this is no flood")
+				t.Error("nothing was evicted: it is not a flood")
 			}
 		})
 	}

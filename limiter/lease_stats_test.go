@@ -10,9 +10,9 @@ import (
 
 // TestLeaseStats reads the leases of three requests, the middle one of which ends.
 func TestLeaseStats(t *testing.T) {
-	places := &Policy{Algorithm: Concurrency, Limit: 5, Window: 10 * time.Minute}
+	permits := &Policy{Algorithm: Concurrency, Limit: 5, Window: 10 * time.Minute}
 	hits := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Hour, Reserve: NewReserve(10, 10*time.Minute, true)}
-	for name, p := range map[string]*Policy{"places": places, "reservations": hits} {
+	for name, p := range map[string]*Policy{"permits": permits, "reservations": hits} {
 		p.Prepare()
 		table, err := New(Options{Bytes: 1 << 20})
 		must.OK(t, err)
@@ -25,24 +25,24 @@ func TestLeaseStats(t *testing.T) {
 			table.Decide(at, b)
 			return b.Lease(0)
 		}
-		look := func(at Time) LeaseStats {
+		stats := func(at Time) LeaseStats {
 			b := &Batch{Charges: []Charge{{ID: identity.ID{Hi: 7 << 40, Lo: 1}, Policy: p}}}
 			return table.LeaseStats(at, b, 0)
 		}
-		if got := look(at); got != (LeaseStats{}) {
+		if got := stats(at); got != (LeaseStats{}) {
 			t.Errorf("%s: %+v before the first", name, got)
 		}
 		begin(at)
 		second := begin(at + Time(time.Minute))
 		begin(at + Time(2*time.Minute))
-		if got, want := look(at+Time(3*time.Minute)), (LeaseStats{3, 3 * per, 3 * time.Minute, 7 * time.Minute}); got != want {
+		if got, want := stats(at+Time(3*time.Minute)), (LeaseStats{3, 3 * per, 3 * time.Minute, 7 * time.Minute}); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 		table.Decide(at+Time(3*time.Minute), &Batch{Charges: []Charge{{ID: identity.ID{Hi: 7 << 40, Lo: 1}, Policy: p, Hits: second, Refund: true}}})
-		if got, want := look(at+Time(11*time.Minute)), (LeaseStats{1, per, 9 * time.Minute, time.Minute}); got != want {
-			t.Errorf("%s: %+v after one is over and one given back, want %+v", name, got, want)
+		if got, want := stats(at+Time(11*time.Minute)), (LeaseStats{1, per, 9 * time.Minute, time.Minute}); got != want {
+			t.Errorf("%s: %+v after one has expired and one was returned, want %+v", name, got, want)
 		}
-		if got := look(at + Time(12*time.Minute)); got != (LeaseStats{}) {
+		if got := stats(at + Time(12*time.Minute)); got != (LeaseStats{}) {
 			t.Errorf("%s: %+v after all", name, got)
 		}
 	}

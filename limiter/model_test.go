@@ -77,8 +77,8 @@ func (m model) decide(now Time, b *Batch) {
 		return b.Charges[i].ID == b.Charges[j].ID && b.Charges[i].Policy.Algorithm == b.Charges[j].Policy.Algorithm
 	}
 	refunds := false
-	offs := map[[2]int]uint64{} // by refund and charge
-	given := make([]uint64, n)  // hits that refunds took off their counters
+	offs := map[[2]int]uint64{}   // by refund and charge
+	gaveBack := make([]uint64, n) // hits that refunds took off their counters
 	for i, c := range b.Charges {
 		left[i], refunds = c.Hits, refunds || c.Refund
 	}
@@ -122,8 +122,8 @@ func (m model) decide(now Time, b *Batch) {
 			switch {
 			case c.Refund:
 				after.used -= min(after.used, left[i])
-				given[i] = now0.used - after.used
-				d.Charged = c.Hits - left[i] + given[i]
+				gaveBack[i] = now0.used - after.used
+				d.Charged = c.Hits - left[i] + gaveBack[i]
 			case hasRoom(now0.used, i):
 				after.used += left[i]
 				d.Charged = left[i]
@@ -188,7 +188,7 @@ func (m model) decide(now Time, b *Batch) {
 			}
 			n, limit := m.at(now, r), uint64(r.Policy.Limit)
 			gave := min(off, n.used)
-			d.Before, given[i] = n.used+given[i], given[i]+gave
+			d.Before, gaveBack[i] = n.used+gaveBack[i], gaveBack[i]+gave
 			if n.used -= gave; gave > 0 {
 				m.put(r, n)
 			}
@@ -284,7 +284,7 @@ func compare(tb testing.TB, data []byte) {
 		tab.Decide(now, &got)
 		m.decide(now, &want)
 		if got.Denied != want.Denied || !slices.Equal(got.Decisions, want.Decisions) {
-			tb.Fatalf("step %d at %d, QuotaPass %v, charges\n%s\nRefused = %v, want %v, decisions want -, got +:\n%s",
+			tb.Fatalf("step %d at %d, QuotaPass %v, charges\n%s\nDenied = %v, want %v, decisions want -, got +:\n%s",
 				step, now, got.QuotaPass, describe(got.Charges), got.Denied, want.Denied,
 				cmp.Diff(want.Decisions, got.Decisions))
 		}

@@ -21,10 +21,10 @@ type groupMutant struct {
 }
 
 type mistakes struct {
-	unsorted    bool // charges in the order of the request
-	restores    bool // restores the state it read before, and so drops hits of others
-	keeps       bool // does not roll back
-	doesNotLook bool // checks all, then adds without checking again
+	unsorted       bool // charges in the order of the request
+	restores       bool // restores the state it read before, and so drops hits of others
+	keeps          bool // does not roll back
+	doesNotRecheck bool // checks all, then adds without checking again
 }
 
 func (m *groupMutant) Decide(_ limiter.Time, b *limiter.Batch) {
@@ -39,7 +39,7 @@ func (m *groupMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	if !m.unsorted {
 		slices.SortFunc(order, func(i, j int) int { return counter(i) - counter(j) })
 	}
-	if m.doesNotLook {
+	if m.doesNotRecheck {
 		for i, c := range b.Charges {
 			b.Denied = b.Denied || c.Hits > 0 && m.used[counter(i)].Load()+c.Hits > uint64(c.Policy.Limit)
 		}
@@ -119,20 +119,20 @@ func TestGroupMutants(t *testing.T) {
 		{name: "reserves in the order of the request", mutant: mistakes{unsorted: true}},
 		{name: "restores the state it read", mutant: mistakes{restores: true}},
 		{name: "does not roll back", mutant: mistakes{keeps: true}},
-		{name: "check then act", mutant: mistakes{doesNotLook: true}},
+		{name: "check then act", mutant: mistakes{doesNotRecheck: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
 			for n := range mutantHistories {
 				if !tt.mutant.hold(r) {
 					if tt.right {
-						t.Errorf("history %d says it is wrong", n)
+						t.Errorf("history %d of the correct version is rejected", n)
 					}
 					return
 				}
 			}
 			if !tt.right {
-				t.Errorf("survived %d histories", mutantHistories)
+				t.Errorf("not detected in %d histories", mutantHistories)
 			}
 		})
 	}
@@ -154,7 +154,7 @@ func TestFixedMutants(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 1))
 		for n := range mutantHistories {
 			if ok, rec := m.survives(r, m.plan(r)); !ok {
-				t.Fatalf("%s, mended, is detected in history %d:\n%s", tt.name, n, describe(rec.ops))
+				t.Fatalf("%s, fixed, is detected in history %d:\n%s", tt.name, n, describe(rec.ops))
 			}
 		}
 	}

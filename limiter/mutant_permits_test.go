@@ -22,9 +22,9 @@ type permitsMutant struct {
 }
 
 type permitsMistakes struct {
-	stores      bool // acquires without checking that the word is unchanged
-	looksBefore bool // chooses the cell before it loads the word
-	givesTwice  bool // releases without that check
+	stores        bool // acquires without checking that the word is unchanged
+	choosesBefore bool // chooses the cell before it loads the word
+	releasesTwice bool // releases without that check
 }
 
 const permitsVersion = 1 << 8
@@ -56,14 +56,14 @@ func (m *permitsMutant) free() int {
 func (m *permitsMutant) acquire(limit uint64) (lease uint64) {
 	for {
 		cell := m.free()
-		if m.looksBefore {
+		if m.choosesBefore {
 			m.turn.step()
 		}
 		word := m.word.Load()
 		if word%permitsVersion >= limit {
 			return 0
 		}
-		if !m.looksBefore {
+		if !m.choosesBefore {
 			cell = m.free()
 		}
 		m.turn.step()
@@ -89,7 +89,7 @@ func (m *permitsMutant) release(lease uint64) (freed uint64) {
 		}
 		m.turn.step()
 		switch next := word + permitsVersion - 1; {
-		case m.givesTwice:
+		case m.releasesTwice:
 			m.word.Add(permitsVersion - 1)
 		case !m.word.CompareAndSwap(word, next):
 			continue
@@ -118,7 +118,7 @@ func (m permitsMistakes) hold(r *rand.Rand, plan [][]op) bool {
 	return porcupine.CheckOperations(checker(permits, false), rec.ops)
 }
 
-func TestPlacesMutants(t *testing.T) {
+func TestPermitsMutants(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		mutant permitsMistakes
@@ -126,26 +126,26 @@ func TestPlacesMutants(t *testing.T) {
 	}{
 		{name: "none", right: true},
 		{name: "stores without a swap", mutant: permitsMistakes{stores: true}},
-		{name: "looks for a cell before it reads the word", mutant: permitsMistakes{looksBefore: true}},
-		{name: "releases twice", mutant: permitsMistakes{givesTwice: true}},
+		{name: "looks for a cell before it reads the word", mutant: permitsMistakes{choosesBefore: true}},
+		{name: "releases twice", mutant: permitsMistakes{releasesTwice: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
 			for range 20 {
 				if !tt.mutant.hold(r, oneByOne([][][]op{tt.mutant.plan(r)})[0]) {
-					t.Fatal("found out without a race")
+					t.Fatal("detected without a race")
 				}
 			}
 			for n := range mutantHistories {
 				if !tt.mutant.hold(r, tt.mutant.plan(r)) {
 					if tt.right {
-						t.Errorf("history %d says it is wrong", n)
+						t.Errorf("history %d of the correct version is rejected", n)
 					}
 					return
 				}
 			}
 			if !tt.right {
-				t.Errorf("survived %d histories", mutantHistories)
+				t.Errorf("not detected in %d histories", mutantHistories)
 			}
 		})
 	}

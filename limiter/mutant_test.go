@@ -113,16 +113,16 @@ func TestMutants(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
 			for range 20 {
 				if ok, rec := m.survives(r, oneByOne(m.plan(r))); !ok {
-					t.Fatalf("found out without a race:\n%s", describe(rec.ops))
+					t.Fatalf("detected without a race:\n%s", describe(rec.ops))
 				}
 			}
 			for n := range mutantHistories {
 				if ok, _ := m.survives(r, m.plan(r)); !ok {
-					t.Logf("found out in history %d", n)
+					t.Logf("detected in history %d", n)
 					return
 				}
 			}
-			t.Errorf("survived %d histories", mutantHistories)
+			t.Errorf("not detected in %d histories", mutantHistories)
 		})
 	}
 }

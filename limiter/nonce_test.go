@@ -31,7 +31,7 @@ func (g *guesser) guesses(most int) (nonces []uint64) {
 func TestLeasesAreUnpredictable(t *testing.T) {
 	const others, guesses = 15, 384
 	for name, policy := range map[string]*Policy{
-		"places":       atOnce(40),
+		"permits":      atOnce(40),
 		"reservations": {Algorithm: TokenBucket, Limit: 1e6, Burst: 1e6, Window: time.Minute, Reserve: NewReserve(40, time.Minute, true)},
 	} {
 		for _, pace := range []Time{0, 1, Time(time.Microsecond), Time(time.Millisecond)} {
@@ -139,7 +139,7 @@ func TestEndedLeaseIsStale(t *testing.T) {
 		}
 		for n := 1; n < len(ended); n++ {
 			if ended[n] == ended[n-1] {
-				t.Errorf("the lease %d was given twice in a row", ended[n])
+				t.Errorf("the lease %d was granted twice in a row", ended[n])
 			}
 		}
 	}

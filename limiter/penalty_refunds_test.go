@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestRefundsBesideHitsUnderAPenalty combines refunds with hits that a penalty denies. A refund
+// TestRefundsWithHitsUnderAPenalty combines refunds with hits that a penalty denies. A refund
 // gives back all of its hits. Those that are offset against admitted hits in shadow mode reduce
 // these.
-func TestRefundsBesideHitsUnderAPenalty(t *testing.T) {
+func TestRefundsWithHitsUnderAPenalty(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		p.Limit, p.Burst = 10, min(10*p.Burst, 10)
 		p.Prepare()

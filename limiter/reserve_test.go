@@ -68,7 +68,7 @@ func TestReservationsAreSettled(t *testing.T) {
 			g := newBudget(t, p)
 			first, second := g.reserve(benchNow, 40), g.reserve(benchNow, 40)
 			if first == 0 || second == 0 || g.reserve(benchNow, 40) != 0 {
-				t.Fatal("of 100 hits not two times 40 can be reserved, or three times")
+				t.Fatal("want that 40 of 100 hits can be reserved twice, and not three times")
 			}
 			for _, step := range []struct {
 				does string
@@ -94,8 +94,8 @@ func TestReservationsAreSettled(t *testing.T) {
 	}
 }
 
-// TestOverdraftIsWhatCostsExceed settles reservations at more than their hits.
-func TestOverdraftIsWhatCostsExceed(t *testing.T) {
+// TestCostsBeyondReservations settles reservations at more than their hits.
+func TestCostsBeyondReservations(t *testing.T) {
 	for name, p := range reserving(100, 10, false) {
 		t.Run(name, func(t *testing.T) {
 			g := newBudget(t, p)
@@ -106,7 +106,7 @@ func TestOverdraftIsWhatCostsExceed(t *testing.T) {
 				t.Errorf("%d are used after a cost of 130", used)
 			}
 			if g.reserve(benchNow, 1) != 0 {
-				t.Error("beyond its limit a counter lets reserve")
+				t.Error("a counter beyond its limit admits a reservation")
 			}
 		})
 	}
@@ -196,9 +196,9 @@ func TestReservationsOfGroups(t *testing.T) {
 	}
 }
 
-// TestReservesBesideAHit reserves on a counter that its group also charges, under a policy without
-// reservations.
-func TestReservesBesideAHit(t *testing.T) {
+// TestReserveAndHitInOneGroup reserves on a counter that its group also charges, under a policy
+// without reservations.
+func TestReserveAndHitInOneGroup(t *testing.T) {
 	for name, p := range reserving(10, 10, false) {
 		plain := *p
 		plain.Reserve = nil

@@ -56,8 +56,8 @@ func TestResetEqualsNew(t *testing.T) {
 	}
 }
 
-// TestResetAndLookTakeNoSlot resets and peeks at absent counters.
-func TestResetAndLookTakeNoSlot(t *testing.T) {
+// TestResetAndPeekTakeNoSlot resets and peeks at absent counters.
+func TestResetAndPeekTakeNoSlot(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
 		table := newTable(t, 64<<10)

@@ -65,7 +65,7 @@ type reuseTrial struct {
 	policies [][]*Policy
 	leases   []Charge // each returns one
 
-	reused, concluded     Batch
+	reused, stored        Batch
 	byReused, byFresh     *Table
 	mirrored, mirrorFresh *Table
 }
@@ -135,7 +135,7 @@ func (u *reuseTrial) step() {
 	if at := u.now + Time(r.IntN(2e9)); r.IntN(3) == 0 {
 		clock = func() Time { return at }
 	}
-	u.conclude(charges, quotaPass, budget)
+	u.decideStored(charges, quotaPass, budget)
 
 	fresh := fill(&Batch{}, charges, quotaPass, budget, clock)
 	u.byFresh.Decide(u.now, fresh)
@@ -167,11 +167,11 @@ func (u *reuseTrial) step() {
 	}
 }
 
-// conclude decides charges on simulated store replies, with a reused batch and a new one, and
+// decideStored decides charges on simulated store replies, with a reused batch and a new one, and
 // merges the result into both tables.
-func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Duration) {
+func (u *reuseTrial) decideStored(charges []Charge, quotaPass bool, budget time.Duration) {
 	fresh := fill(&Batch{}, charges, quotaPass, budget, nil)
-	fill(&u.concluded, charges, quotaPass, budget, nil)
+	fill(&u.stored, charges, quotaPass, budget, nil)
 	found, left, want := make([]State, len(charges)), make([]State, len(charges)), make([]State, len(charges))
 	fresh.Stored().ReadStates(u.byFresh, u.now, found)
 	for i := range found {
@@ -188,20 +188,20 @@ func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Dura
 		inTurn[i].Counts = slices.Clone(inTurn[i].Counts)
 	}
 	fresh.Stored().Decide(u.now, found)
-	u.concluded.Stored().Decide(u.now, inTurn)
-	u.same("concluded", &u.concluded, fresh)
+	u.stored.Stored().Decide(u.now, inTurn)
+	u.same("by the states of a store", &u.stored, fresh)
 	for i := range charges {
 		fresh.Stored().StateAfter(u.now, i, &want[i])
-		if u.concluded.Stored().StateAfter(u.now, i, &left[i]); !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
+		if u.stored.Stored().StateAfter(u.now, i, &left[i]); !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
 			u.t.Fatalf("at %d charge %d leaves %+v, want %+v", u.now, i, left[i], want[i])
 		}
 		again := fill(&Batch{}, charges, quotaPass, budget, nil)
 		again.Stored().Decide(u.now, found)
 		again.Stored().MergeInto(u.mirrorFresh, u.now, i, &want[i])
-		u.concluded.Stored().MergeInto(u.mirrored, u.now, i, &left[i])
+		u.stored.Stored().MergeInto(u.mirrored, u.now, i, &left[i])
 	}
 	fresh.Stored().ReadStates(u.mirrorFresh, u.now, want)
-	u.concluded.Stored().ReadStates(u.mirrored, u.now, left)
+	u.stored.Stored().ReadStates(u.mirrored, u.now, left)
 	for i := range charges {
 		if !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
 			u.t.Fatalf("at %d a mirror has %+v of charge %d, want %+v", u.now, left[i], i, want[i])

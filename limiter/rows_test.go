@@ -13,12 +13,12 @@ import (
 
 // TestStoredDecideHasEachAlgorithm checks that the comparison with a store covers all algorithms.
 func TestStoredDecideHasEachAlgorithm(t *testing.T) {
-	told := map[Algorithm]bool{}
+	covered := map[Algorithm]bool{}
 	for i := range storedPolicies {
-		told[storedPolicies[i].Algorithm] = true
+		covered[storedPolicies[i].Algorithm] = true
 	}
-	if len(told) != Algorithms-1 {
-		t.Errorf("TestStoredDecide has %d algorithms of %d", len(told), Algorithms-1)
+	if len(covered) != Algorithms-1 {
+		t.Errorf("TestStoredDecide has %d algorithms of %d", len(covered), Algorithms-1)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 		hit(min1, n)
 	}
 	if table.Stats().Evicted == 0 {
-		t.Fatal("nothing was evicted: this is no flood")
+		t.Fatal("nothing was evicted: it is not a flood")
 	}
 	if d := hit(min1, 0); d.Before != 2 || d.Remaining != 5 {
 		t.Errorf("Before = %d, Remaining = %d after the flood, want 2 and 5: the second and third hit still count", d.Before, d.Remaining)
@@ -36,7 +36,7 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 // as if they were still there.
 func TestALogNeverGoesBack(t *testing.T) {
 	t.Parallel()
-	give := map[string]func(tab *Table, now Time, p *Policy){
+	undo := map[string]func(tab *Table, now Time, p *Policy){
 		"refund": func(tab *Table, now Time, p *Policy) {
 			decide(tab, now, oneHit(counterID(0), p))
 			decide(tab, now, Charge{ID: counterID(0), Policy: p, Hits: 1, Refund: true})
@@ -52,7 +52,7 @@ func TestALogNeverGoesBack(t *testing.T) {
 			tab.Reset(now, b, 0)
 		},
 	}
-	for name, give := range give {
+	for name, undo := range undo {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := &Policy{Algorithm: SlidingLog, Limit: 3, Window: time.Minute}
@@ -61,7 +61,7 @@ func TestALogNeverGoesBack(t *testing.T) {
 			three := Charge{ID: counterID(0), Policy: p, Hits: 3}
 			decide(table, benchNow, three)
 			later := benchNow + Time(p.Window) // when they have ceased to count
-			give(table, later, p)
+			undo(table, later, p)
 			if d := decide(table, later-1, three).Decisions[0]; d.Over || d.Before != 0 || d.Reset != p.Window+1 {
 				t.Errorf("the late hits: %+v, want that they pass and count as if they were in time", d)
 			}

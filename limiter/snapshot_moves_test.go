@@ -32,14 +32,14 @@ type movingTable struct {
 	// rules is write-locked while the partition is added or removed: a request with the earlier
 	// rules counts separately.
 	rules sync.RWMutex
-	// asked and admitted count the hits of each counter, before and after they are charged.
-	asked, admitted []atomic.Int64
+	// requested and admitted count the hits of each counter, before and after they are charged.
+	requested, admitted []atomic.Int64
 	// leases are what hits are held under, and the number of the counter.
 	mu     sync.Mutex
 	leases [][2]uint64
 }
 
-func newBed(t *testing.T, counters int) *movingTable {
+func newMovingTable(t *testing.T, counters int) *movingTable {
 	t.Helper()
 	week, logs := 7*24*time.Hour, func(limit uint32) *Policy {
 		return &Policy{Algorithm: SlidingLog, Limit: limit, Window: 7 * 24 * time.Hour}
@@ -58,7 +58,7 @@ func newBed(t *testing.T, counters int) *movingTable {
 	}
 	return &movingTable{
 		tab: newTable(t, 8<<20), counters: counters, policies: policies,
-		asked: make([]atomic.Int64, 2*len(policies)*counters), admitted: make([]atomic.Int64, 2*len(policies)*counters),
+		requested: make([]atomic.Int64, 2*len(policies)*counters), admitted: make([]atomic.Int64, 2*len(policies)*counters),
 	}
 }
 
@@ -69,7 +69,7 @@ func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64
 	if n%2 == 1 {
 		batch.Partition = own
 	}
-	b.asked[n].Add(int64(hits))
+	b.requested[n].Add(int64(hits))
 	tab.Decide(min1, batch)
 	if lease := batch.Lease(0); lease > 0 {
 		b.mu.Lock()
@@ -107,7 +107,7 @@ func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	case k < 40:
 		b.rules.RLock()
 		defer b.rules.RUnlock()
-		b.hit(b.tab, b.own.Load(), r.IntN(len(b.asked)), 1)
+		b.hit(b.tab, b.own.Load(), r.IntN(len(b.requested)), 1)
 	default:
 		var classes []*sizeClass
 		for p := range b.tab.allPartitions() {
@@ -182,9 +182,9 @@ func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64)
 func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		b := newBed(t, 600)
+		b := newMovingTable(t, 600)
 		b.reserve(t, b.tab, 4000)
-		for n := range b.asked {
+		for n := range b.requested {
 			b.hit(b.tab, b.own.Load(), n, 1+r.Uint64N(3))
 		}
 		least, leases := totals(b.admitted), len(b.leases)
@@ -201,7 +201,7 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 		if writes < 5 {
 			t.Fatalf("%d writes", writes)
 		}
-		b.check(t, buf.Bytes(), least, totals(b.asked))
+		b.check(t, buf.Bytes(), least, totals(b.requested))
 		loaded := load(t, buf.Bytes(), b.tab.bytes)
 		b.returnAll(t, loaded, b.reserve(t, loaded, 4000), leases)
 		b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
@@ -210,9 +210,9 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 
 // TestConcurrentSave checks the same for counters that are moved and charged concurrently.
 func TestConcurrentSave(t *testing.T) {
-	b := newBed(t, 100)
+	b := newMovingTable(t, 100)
 	b.reserve(t, b.tab, 4000)
-	for n := range b.asked {
+	for n := range b.requested {
 		b.hit(b.tab, b.own.Load(), n, 1)
 	}
 	together(func(w int, r *rand.Rand) {
@@ -223,7 +223,7 @@ func TestConcurrentSave(t *testing.T) {
 				if _, err := b.tab.Save(&buf, min1); err != nil {
 					t.Error(err)
 				}
-				b.check(t, buf.Bytes(), least, totals(b.asked))
+				b.check(t, buf.Bytes(), least, totals(b.requested))
 			}
 			return
 		}

@@ -125,9 +125,9 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 	}
 }
 
-// TestASnapshotIsAsGoodAsTheTable checks that a loaded table decides like the saved one, also after
-// any change of rules.
-func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
+// TestLoadedTableDecidesLikeTheSaved checks that a loaded table decides like the saved one, also
+// after any change of rules.
+func TestLoadedTableDecidesLikeTheSaved(t *testing.T) {
 	skipShort(t)
 	const size = 4 << 20
 	bounds := []map[string]int64{
@@ -171,9 +171,9 @@ func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 	}
 }
 
-// TestASnapshotLeavesOutWhatHasExpired checks that expired counters are omitted, but no window of
+// TestSnapshotOmitsExpiredCounters checks that expired counters are omitted, but no window of
 // theirs starts again.
-func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
+func TestSnapshotOmitsExpiredCounters(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p := perMinute(2)
 	decide(tab, min1, oneHit(counterID(1), p))

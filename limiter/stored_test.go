@@ -15,7 +15,7 @@ type logTracker struct {
 	logs map[*Policy][]Time // the hits of a log, oldest first, by the policy of its counter
 }
 
-// stamp adds to found the stamps of logs that b asks for if it is decided as in decided: only the
+// stamp adds to found the stamps of logs that b needs if it is decided as in decided: only the
 // decisions tell how many hits there were when a charge was decided.
 func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, found []State) {
 	tb.Helper()
@@ -201,7 +201,7 @@ func playStored(tb testing.TB, data []byte) {
 		stored.Reset()
 		stored.Charges = append(stored.Charges, plain.Charges...)
 		stored.QuotaPass, stored.Budget = plain.QuotaPass, plain.Budget
-		stored.Clock = func() Time { tb.Error("Conclude reads a clock"); return 0 }
+		stored.Clock = func() Time { tb.Error("Stored.Decide reads a clock"); return 0 }
 		for len(found) < n {
 			found, left, want = append(found, State{}), append(left, State{}), append(want, State{})
 		}
@@ -218,14 +218,14 @@ func playStored(tb testing.TB, data []byte) {
 		}
 		stored.Stored().Decide(now, found[:n])
 		if diff := cmp.Diff(plain.Decisions, stored.Decisions); diff != "" || plain.Denied != stored.Denied || plain.Wait != stored.Wait {
-			tb.Fatalf("step %d at %d, budget %v, QuotaPass %v, charges\n%s\nDenied %v and %v, Wait %v and %v; decided -, concluded +:\n%s",
+			tb.Fatalf("step %d at %d, budget %v, QuotaPass %v, charges\n%s\nDenied %v and %v, Wait %v and %v; table -, stored +:\n%s",
 				step, now, plain.Budget, plain.QuotaPass, describe(plain.Charges), plain.Denied, stored.Denied, plain.Wait, stored.Wait, diff)
 		}
 		plain.Stored().ReadStates(h.tab, now, want[:n])
 		for i := range n {
 			stored.Stored().StateAfter(now, i, &left[i])
 			if diff := cmp.Diff(plainState(want[i]), plainState(left[i])); diff != "" {
-				tb.Fatalf("step %d at %d: charge %d leaves another state; decided -, concluded +:\n%s", step, now, i, diff)
+				tb.Fatalf("step %d at %d: charge %d leaves another state; table -, stored +:\n%s", step, now, i, diff)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ func perMinute(limit uint32) *Policy {
 func TestNew(t *testing.T) {
 	for _, size := range []int64{-1, 1, MinBytes - 1, MaxBytes + 1} {
 		if _, err := New(Options{Bytes: size}); err == nil {
-			t.Errorf("New(%d bytes) gives no error", size)
+			t.Errorf("New(%d bytes) returns no error", size)
 		}
 	}
 	for bytes, want := range map[int64]int64{0: 64 << 20, MinBytes: MinBytes, 5000: 5000} {
@@ -128,7 +128,7 @@ func samePair(n int) []identity.ID {
 	return ids
 }
 
-func TestGiveUpOrder(t *testing.T) {
+func TestEvictionOrder(t *testing.T) {
 	const slots = 2 * ways
 	tests := []struct {
 		name string

@@ -49,7 +49,7 @@ func TestWordsThatOverflow(t *testing.T) {
 					d := want.decide(now, c, time.Minute)
 					d.Denied = d.Over
 					if got := decide(now, c, time.Minute); got != d {
-						t.Fatalf("%+v, step %d, %d hits at %d (%d after the turn):\n got %+v\nwant %+v", p, i, c.Hits, now, now-base, got, d)
+						t.Fatalf("%+v, step %d, %d hits at %d (%d after the overflow):\n got %+v\nwant %+v", p, i, c.Hits, now, now-base, got, d)
 					}
 				}
 			}

@@ -28,14 +28,14 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		decide(time.Second/2, oneHit(id, log))
 	}
 	for _, tc := range []struct {
-		name   string
-		p      *Policy
-		asks   []Charge // the first is checked
-		change func(decide func(after time.Duration, c Charge))
+		name    string
+		p       *Policy
+		charges []Charge // the first is checked
+		change  func(decide func(after time.Duration, c Charge))
 	}{
-		{"look/log", log, []Charge{{ID: id, Policy: log}}, changeLog},
+		{"peek/log", log, []Charge{{ID: id, Policy: log}}, changeLog},
 		{"refund/log", log, []Charge{{ID: id, Policy: log, Hits: 1, Refund: true}}, changeLog},
-		{"look/ring", ring, []Charge{{ID: id, Policy: ring}}, func(decide func(time.Duration, Charge)) {
+		{"peek/ring", ring, []Charge{{ID: id, Policy: ring}}, func(decide func(time.Duration, Charge)) {
 			decide(window, Charge{ID: id, Policy: ring, Hits: 7})
 		}},
 		{"pair/ring", ring, []Charge{{ID: id, Policy: ring, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, func(decide func(time.Duration, Charge)) {
@@ -47,8 +47,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		}, changeLog},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			// run decides asks, with the change after the given number of points, and returns the
-			// decision of the first and the number of points.
+			// run decides charges, with the change after the given number of points, and returns
+			// the decision of the first and the number of points.
 			run := func(at int) (d Decision, points int) {
 				tab, busy := newTable(t, 1<<20), true
 				decide := func(after time.Duration, c Charge) {
@@ -67,14 +67,14 @@ func TestResetIsOfOneMoment(t *testing.T) {
 				defer onPause.Store(nil)
 				decide(-2*time.Second, oneHit(id, tc.p))
 				decide(-time.Second, oneHit(id, tc.p))
-				for _, c := range tc.asks[1:] {
+				for _, c := range tc.charges[1:] {
 					decide(0, c)
 				}
 				busy = false
 				if at == 0 {
 					change()
 				}
-				b := &Batch{Charges: tc.asks}
+				b := &Batch{Charges: tc.charges}
 				tab.Decide(benchNow, b)
 				return b.Decisions[0], points
 			}

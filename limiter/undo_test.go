@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// slots10 returns a policy that delays hits for up to a second, 10 ms apart.
-func slots10(slack uint32) *Policy {
+// delaying10ms returns a policy that delays hits for up to a second, 10 ms apart.
+func delaying10ms(slack uint32) *Policy {
 	return &Policy{
 		Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: slack,
 		MaxWait: time.Second, MaxWaiting: 100,
@@ -23,7 +23,7 @@ func held(t *Table, now Time, charges ...Charge) *Batch {
 
 // TestOwnDecisions checks that a caller may provide the memory of the decisions.
 func TestOwnDecisions(t *testing.T) {
-	p, tab := slots10(0), newTable(t, MinBytes)
+	p, tab := delaying10ms(0), newTable(t, MinBytes)
 	decide(tab, 0, oneHit(counterID(1), p))
 	own := make([]Decision, 1)
 	b := &Batch{Charges: []Charge{oneHit(counterID(1), p)}, Decisions: own, Budget: time.Minute}
@@ -36,8 +36,8 @@ func TestOwnDecisions(t *testing.T) {
 	}
 }
 
-// TestBatchUsedAgain checks that a reused batch has as many decisions as charges.
-func TestBatchUsedAgain(t *testing.T) {
+// TestBatchIsReused checks that a reused batch has as many decisions as charges.
+func TestBatchIsReused(t *testing.T) {
 	tab, b := newTable(t, MinBytes), &Batch{}
 	for n := range 4 {
 		for _, charges := range []int{3, n} {
@@ -54,7 +54,7 @@ func TestBatchUsedAgain(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	const step = 10 * time.Millisecond
-	p := slots10(0)
+	p := delaying10ms(0)
 	tab := newTable(t, MinBytes)
 	id := counterID(1)
 	calls := make([]*Batch, 4)
@@ -96,7 +96,7 @@ func TestCancel(t *testing.T) {
 
 // TestCancelSeveral cancels several delayed charges of one call on one counter.
 func TestCancelSeveral(t *testing.T) {
-	p, tab := slots10(1), newTable(t, MinBytes)
+	p, tab := delaying10ms(1), newTable(t, MinBytes)
 	one, two := counterID(1), counterID(2)
 	b := held(tab, 0,
 		Charge{ID: one, Policy: p, Hits: 3},
@@ -121,7 +121,7 @@ func TestCancelSeveral(t *testing.T) {
 
 // TestBudget checks that a call whose delay exceeds its budget is denied at once.
 func TestBudget(t *testing.T) {
-	p, tab := slots10(0), newTable(t, MinBytes)
+	p, tab := delaying10ms(0), newTable(t, MinBytes)
 	c := oneHit(counterID(1), p)
 	held(tab, 0, c)
 	for _, s := range []struct {
@@ -139,7 +139,7 @@ func TestBudget(t *testing.T) {
 // TestWaitingGroups checks that a denied group has no delay, and an admitted one has the longest of
 // its charges.
 func TestWaitingGroups(t *testing.T) {
-	p, q, tab := slots10(0), slots10(4), newTable(t, MinBytes)
+	p, q, tab := delaying10ms(0), delaying10ms(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
 	group := []Charge{oneHit(counterID(1), p), {ID: counterID(2), Policy: q, Hits: 6}, oneHit(counterID(3), perMinute(1))}
 	if b := held(tab, 0, group...); b.Denied || b.Wait != 40*time.Millisecond || b.Decisions[1].Wait != 10*time.Millisecond {
@@ -238,7 +238,7 @@ func TestRollBackDrained(t *testing.T) {
 
 // TestRollBackWaiting checks that a delayed hit that others wait behind is not given back.
 func TestRollBackWaiting(t *testing.T) {
-	p, tab := slots10(0), newTable(t, MinBytes)
+	p, tab := delaying10ms(0), newTable(t, MinBytes)
 	b := held(tab, 0, oneHit(counterID(1), p))
 	other := held(tab, 0, oneHit(counterID(1), p))
 	b.undoCharge(0, 0)
@@ -256,7 +256,7 @@ func TestWaitingIsReservedLast(t *testing.T) {
 	for i := range 20 {
 		p := perMinute(1)
 		if i%3 == 0 {
-			p = slots10(0)
+			p = delaying10ms(0)
 		}
 		b.Charges = append(b.Charges, oneHit(counterID(i), p))
 	}

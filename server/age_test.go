@@ -24,7 +24,7 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 	t.Parallel()
 	// The second call within three seconds is delayed until they have passed. This is longer than
 	// the short grace, even if a transport checks ages only once a second.
-	const held = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: 3, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}"
+	const delaying = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: 3, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}"
 	for _, tt := range []struct {
 		name  string
 		grace time.Duration
@@ -36,7 +36,7 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := serve(t, service(t, answer.Settings{}, held), Options{Limits: transport.Limits{
+			r := serve(t, service(t, answer.Settings{}, delaying), Options{Limits: transport.Limits{
 				MaxConnectionAge: 200 * time.Millisecond, MaxConnectionAgeGrace: tt.grace,
 			}})
 			var dials atomic.Int64
@@ -51,13 +51,13 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 				called <- err
 			}()
 			if !conn.WaitForStateChange(t.Context(), connectivity.Ready) {
-				t.Error("the connection is never told to go")
+				t.Error("the client never receives GOAWAY")
 			}
 			if err := <-called; status.Code(err) != tt.want {
 				t.Errorf("the call in flight gets %v, want %v", err, tt.want)
 			}
 			next := simpleRequest()
-			next.Descriptors[0].Entries[0].Value = "not held"
+			next.Descriptors[0].Entries[0].Value = "not delayed"
 			if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), next); err != nil {
 				t.Errorf("the next call gets %v, want an answer", err)
 			}

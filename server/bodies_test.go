@@ -26,7 +26,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 		j.ServeHTTP(w, r)
 		return w.Code
 	}
-	ask := func(size int) io.Reader {
+	bodyOf := func(size int) io.Reader {
 		const begin, end = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"`, `"}]}]}`
 		return strings.NewReader(begin + strings.Repeat("v", size-len(begin)-len(end)) + end)
 	}
@@ -39,7 +39,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 			post("192.0.2.1:1", in)
 			_ = in.Close()
 		})
-		_, _ = io.CopyN(out, ask(60<<10), 60<<10-1) // may fail: the request may be rejected before its end
+		_, _ = io.CopyN(out, bodyOf(60<<10), 60<<10-1) // may fail: the request may be rejected before its end
 	}
 	for _, test := range []struct {
 		from string
@@ -50,7 +50,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 		{"192.0.2.1:2", 4 << 10, http.StatusOK},
 		{"192.0.2.2:1", 60 << 10, http.StatusOK},
 	} {
-		if code := post(test.from, ask(test.size)); code != test.want {
+		if code := post(test.from, bodyOf(test.size)); code != test.want {
 			t.Errorf("%d bytes from %s get %d, want %d", test.size, test.from, code, test.want)
 		}
 	}

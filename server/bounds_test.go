@@ -28,7 +28,7 @@ func TestRequestsHaveBounds(t *testing.T) {
 		set     func(request *rls.RateLimitRequest, n int) // sets the bounded quantity to n
 		message string
 		count   func(*answer.Service) prometheus.Counter
-		lookUp  bool // a query of /counters can reach the bound too
+		lookUp  bool // whether a query of /counters can also reach the bound
 	}{
 		{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
 		{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
@@ -68,7 +68,7 @@ func TestRequestsHaveBounds(t *testing.T) {
 				if !test.lookUp {
 					continue
 				}
-				query := url.Values{"domain": {"d"}, "descriptor": {written(request.GetDescriptors()[0])}}
+				query := url.Values{"domain": {"d"}, "descriptor": {descriptorText(request.GetDescriptors()[0])}}
 				if code, text := get(t, "http://"+r.addr["debug"]+"/counters?"+query.Encode()); code != wantCode || !strings.Contains(text, message) {
 					t.Errorf("%d over /counters: %d %.200q, want %d with %q", n, code, text, wantCode, message)
 				}
@@ -110,8 +110,8 @@ func countEntries(s *answer.Service) prometheus.Counter     { return s.Metrics()
 func countKey(s *answer.Service) prometheus.Counter         { return s.Metrics().Rejected.KeyLength }
 func countMessage(s *answer.Service) prometheus.Counter     { return s.Metrics().Rejected.Message }
 
-// written returns a descriptor in the form k=v,k2=v2.
-func written(d *rlcommon.RateLimitDescriptor) string {
+// descriptorText returns a descriptor in the form k=v,k2=v2.
+func descriptorText(d *rlcommon.RateLimitDescriptor) string {
 	var parts []string
 	for _, e := range d.GetEntries() {
 		parts = append(parts, e.GetKey()+"="+e.GetValue())

@@ -42,13 +42,13 @@ func TestBridgedUnary(t *testing.T) {
 	var header, trailer metadata.MD
 	_, err := sendMessage(t, conn, "fail", grpc.Header(&header))
 	if h := header.Get("h"); len(h) != 1 || h[0] != "3" {
-		t.Errorf("a call that fails has the header %v", header)
+		t.Errorf("a failed call has the header %v", header)
 	}
 	if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
 		t.Errorf("the failure is %v, %v", err, st.Details())
 	}
 	if _, err := sendMessage(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
-		t.Errorf("the panic is answered %v, want INTERNAL", err)
+		t.Errorf("a panic results in %v, want INTERNAL", err)
 	}
 	if n, logged := testutil.ToFloat64(s.Metrics().Panics), r.logs.FilterMessage(panicLine).Len(); n != 1 || logged != 1 {
 		t.Errorf("%v panics are counted and %d logged, want one", n, logged)
@@ -59,7 +59,7 @@ func TestBridgedUnary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := reply.GetValue(), `/test.Kinds/Unary [1 2] ["\x01\xfe"] true`; got != want {
-		t.Errorf("the handler has %s, want %s", got, want)
+		t.Errorf("the handler received %s, want %s", got, want)
 	}
 	if h, b, tr := header.Get("h"), header.Get("h-bin"), trailer.Get("t"); fmt.Sprintf("%q %q", h, b) != `["1"] ["\x00\xff"]` || tr[0] != "2" {
 		t.Errorf("the client gets the header %v and the trailer %v", header, trailer)
@@ -106,12 +106,12 @@ func TestBridgedStreams(t *testing.T) {
 	}
 	sendText(t, both, "panic")
 	if _, err := recvText(both); status.Code(err) != codes.Internal {
-		t.Errorf("the panic is answered %v, want INTERNAL", err)
+		t.Errorf("a panic results in %v, want INTERNAL", err)
 	}
 	if n := testutil.ToFloat64(s.Metrics().Panics); n != 1 {
 		t.Errorf("%v panics are counted, want one", n)
 	}
-	// Concurrently: each stream keeps its order.
+	// Concurrent streams each keep their order.
 	streams := make([]grpc.ClientStream, 10)
 	for i := range streams {
 		streams[i] = stream(t, t.Context(), conn, "Both")
@@ -147,17 +147,17 @@ func TestBridgedCallsAreCancelled(t *testing.T) {
 	}
 	for _, unary := range []bool{false, true} {
 		var waiting sync.WaitGroup
-		for _, closes := range []bool{false, true} {
+		for _, closeConn := range []bool{false, true} {
 			conn := r.dial(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			waiting.Go(func() { wait(ctx, conn, unary) })
-			if <-d.began; closes {
+			if <-d.began; closeConn {
 				_ = conn.Close()
 			} else {
 				cancel()
 			}
 			if err := <-d.ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("unary %v, connection closed %v: the handler's context ends with %v", unary, closes, err)
+				t.Errorf("unary %v, connection closed %v: the handler's context ends with %v", unary, closeConn, err)
 			}
 			waiting.Wait()
 			cancel()
@@ -180,8 +180,8 @@ func TestBridgedCallsAreCancelled(t *testing.T) {
 	}
 }
 
-// TestMalformedMessageCancels has a handler wait for its context after an undecodable
-// message, which ends the call.
+// TestMalformedMessageCancels sends a message that cannot be decoded, which ends the call, to a
+// handler that waits for its context.
 func TestMalformedMessageCancels(t *testing.T) {
 	r, d, _ := serveKinds(t)
 	s := stream(t, t.Context(), r.dial(t), "Deaf")
@@ -192,7 +192,7 @@ func TestMalformedMessageCancels(t *testing.T) {
 		t.Errorf("the call ends with %v, want INTERNAL", err)
 	}
 	if err := <-d.ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the context of the call is done for %v, want Canceled", err)
+		t.Errorf("the handler's context ends with %v, want Canceled", err)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestBridgedRepliesBlock(t *testing.T) {
 	}
 	checkOK(t, conn)
 	if n := len(d.sent); n > 10 {
-		t.Errorf("the handler has sent %d messages of 10 KB more, though nobody has read any", n)
+		t.Errorf("the handler has sent %d more messages of 10 KB, although the client has read none", n)
 	}
 	for range 1000 {
 		if m, err := recvText(s); len(m) != 10_000 || err != nil {
@@ -253,7 +253,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 		return cancel, err
 	}
-	leave, err := watch()
+	cancelFirst, err := watch()
 	for range maxWatches - 1 {
 		if err == nil {
 			_, err = watch()
@@ -263,16 +263,16 @@ func TestWatchesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := watch(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
+		t.Errorf("a watch beyond the bound: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	checkOK(t, conn)
-	leave()
+	cancelFirst()
 	for range 10_000 { // until the server has seen the cancellation
 		if _, err := watch(); err == nil {
 			return
 		}
 	}
-	t.Error("the place of one that has left stays taken")
+	t.Error("the slot of a closed stream is not released")
 }
 
 // TestMethodsHaveSeparateStreamBounds opens the maximum number of streams of one service. Streams
@@ -304,14 +304,14 @@ func TestMethodsHaveSeparateStreamBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := reflection.Recv(); err != nil {
-		t.Errorf("reflection beside %d streams of another service: %v", maxConversations, err)
+		t.Errorf("reflection with %d open streams of another service: %v", maxConversations, err)
 	}
 	health, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err == nil {
 		_, err = health.Recv()
 	}
 	if err != nil {
-		t.Errorf("a watch beside %d streams of another service: %v", maxWatches, err)
+		t.Errorf("a health watch with %d open streams of another service: %v", maxWatches, err)
 	}
 }
 
@@ -325,15 +325,15 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := func(question *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+		reflect := func(request *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
 			answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same encoding
-			if err := errors.Join(s.SendMsg(question), s.RecvMsg(answer)); err != nil {
+			if err := errors.Join(s.SendMsg(request), s.RecvMsg(answer)); err != nil {
 				t.Fatal(err)
 			}
 			return answer
 		}
 		var names []string
-		for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{
+		for _, s := range reflect(&grpc_reflection_v1.ServerReflectionRequest{
 			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
 		}).GetListServicesResponse().GetService() {
 			names = append(names, s.GetName())
@@ -343,14 +343,14 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 			t.Errorf("%s lists %q, want %q", method, names, want)
 		}
 		for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", rlqs.ServiceName+"."+rlqs.MethodName, "envoy.service.ratelimit.v3.RateLimitRequest") {
-			answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+			answer := reflect(&grpc_reflection_v1.ServerReflectionRequest{
 				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
 			})
 			if len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 				t.Errorf("%s does not describe %s: %v", method, symbol, answer)
 			}
 		}
-		if answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+		if answer := reflect(&grpc_reflection_v1.ServerReflectionRequest{
 			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "other"},
 		}); codes.Code(answer.GetErrorResponse().GetErrorCode()) != codes.NotFound {
 			t.Errorf("%s of an unknown symbol: %v, want NOT_FOUND", method, answer)
@@ -371,10 +371,10 @@ func TestClientsCheckTheHealth(t *testing.T) {
 	conn := r.dial(t, grpc.WithDefaultServiceConfig(
 		`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"ServiceName": "`+answer.ServiceName+`"}}`,
 	))
-	await := func(what string, reached func(state connectivity.State) bool) {
+	await := func(health string, reached func(state connectivity.State) bool) {
 		for state := conn.GetState(); !reached(state); state = conn.GetState() {
 			if !conn.WaitForStateChange(t.Context(), state) {
-				t.Fatalf("the client does not learn that the server is %s", what)
+				t.Fatalf("the client does not learn that the server is %s", health)
 			}
 		}
 	}
@@ -384,7 +384,7 @@ func TestClientsCheckTheHealth(t *testing.T) {
 	r.health.setServing(false)
 	await("unhealthy", func(state connectivity.State) bool { return !ready(state) })
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {
-		t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE by the client", err)
+		t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE from the client library", err)
 	}
 	r.health.setServing(true)
 	await("healthy again", ready)

@@ -52,8 +52,8 @@ func serveGuarded(t *testing.T, options Options, allow ...string) *allowListServ
 	return g
 }
 
-// as returns a connection with a certificate for the given names.
-func (g *allowListServer) as(t *testing.T, names ...string) *grpc.ClientConn {
+// dialAs returns a connection with a certificate for the given names.
+func (g *allowListServer) dialAs(t *testing.T, names ...string) *grpc.ClientConn {
 	t.Helper()
 	f := write(t, issue(t, g.ours, testcert.Leaf{Names: names}), g.ours.PEM)
 	return g.dialTLS(t, clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
@@ -99,11 +99,11 @@ func TestAllowListByDomain(t *testing.T) {
 		{nil, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
 		{[]string{"stranger.example.com", shopEnvoy}, "d", codes.OK, ""},
 	} {
-		conn := g.as(t, tt.names...)
+		conn := g.dialAs(t, tt.names...)
 		for range 2 { // the second call reuses the connection
 			err := requestDomain(t, conn, tt.domain)
 			if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
-				t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
+				t.Errorf("%q requests %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
 			}
 			if tt.want == codes.PermissionDenied {
 				denied++
@@ -111,7 +111,7 @@ func TestAllowListByDomain(t *testing.T) {
 		}
 		// Each client with a certificate may use health and reflection.
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-			t.Errorf("%q asks for health: %v", tt.names, err)
+			t.Errorf("health check of %q: %v", tt.names, err)
 		}
 		stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 		if err != nil {
@@ -123,7 +123,7 @@ func TestAllowListByDomain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := stream.Recv(); err != nil {
-			t.Errorf("%q asks for reflection: %v", tt.names, err)
+			t.Errorf("reflection request of %q: %v", tt.names, err)
 		}
 	}
 	if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != float64(denied) {
@@ -132,10 +132,10 @@ func TestAllowListByDomain(t *testing.T) {
 	// One line names the client and the domain. Further denials are only counted.
 	lines := g.logs.FilterMessageSnippet("request denied").All()
 	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds have passed
-		t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
+		t.Fatalf("%d log lines for %d denials, want 1", len(lines), denied)
 	}
 	if m := lines[0].ContextMap(); m["certificate"] != `["`+shopEnvoy+`"]` || m["domain"] != `"other"` {
-		t.Errorf("the line says %v", m)
+		t.Errorf("the log line has the fields %v", m)
 	}
 
 	// A client without a certificate, or with one of another authority, fails in the handshake.
@@ -150,7 +150,7 @@ func TestAllowListByDomain(t *testing.T) {
 			t.Errorf("%s: %v, want no connection", name, err)
 		}
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
-			t.Errorf("%s: health answers %v, want no connection", name, err)
+			t.Errorf("%s: the health check returns %v, want no connection", name, err)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 	for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
 		t.Run("json "+jsonAddr, func(t *testing.T) {
 			g := serveGuarded(t, Options{JSONAddr: jsonAddr}, shopEnvoy+"=d")
-			ask := map[string]string{}
+			requests := map[string]string{} // by domain
 			for _, domain := range []string{"d", "other"} {
 				request := simpleRequest()
 				request.Domain = domain
@@ -168,14 +168,14 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				ask[domain] = string(text)
+				requests[domain] = string(text)
 			}
 			for _, listener := range []string{"http", "debug", "metrics"} {
 				want := http.StatusNotFound
 				if listener == "http" {
 					want = http.StatusForbidden
 				}
-				if code, text := send(t, http.MethodPost, "http://"+g.addr[listener]+"/json", ask["d"]); code != want {
+				if code, text := send(t, http.MethodPost, "http://"+g.addr[listener]+"/json", requests["d"]); code != want {
 					t.Errorf("/json on the %s listener answers %d %s, want %d", listener, code, text, want)
 				}
 			}
@@ -184,7 +184,7 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 			}
 			if jsonAddr == "" {
 				if _, listens := g.addr["json"]; listens {
-					t.Error("there is a listener that nobody asked for")
+					t.Error("the json listener is open, although it has no address")
 				}
 				return
 			}
@@ -200,9 +200,9 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 				{[]string{shopEnvoy}, "d", "/healthcheck", 404, ""},
 				{[]string{shopEnvoy}, "d", "/counters", 404, ""},
 			} {
-				code, text, err := g.post(t, tt.path, ask[tt.domain], issue(t, g.ours, testcert.Leaf{Names: tt.names}))
+				code, text, err := g.post(t, tt.path, requests[tt.domain], issue(t, g.ours, testcert.Leaf{Names: tt.names}))
 				if err != nil || code != tt.want || !strings.Contains(strings.ReplaceAll(text, " ", ""), strings.ReplaceAll(tt.text, " ", "")) {
-					t.Errorf("%q asks for %q on %s: %d %q %v, want %d with %q", tt.names, tt.domain, tt.path, code, text, err, tt.want, tt.text)
+					t.Errorf("%q requests %q on %s: %d %q %v, want %d with %q", tt.names, tt.domain, tt.path, code, text, err, tt.want, tt.text)
 				}
 			}
 			// Two requests had a certificate without a right to the domain.
@@ -210,13 +210,13 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 				t.Errorf("%v denials counted, want 2", got)
 			}
 			before := testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors)
-			if _, _, err := g.post(t, "/json", ask["d"]); err == nil {
+			if _, _, err := g.post(t, "/json", requests["d"]); err == nil {
 				t.Error("a client without a certificate gets an answer")
 			}
-			if _, _, err := g.post(t, "/json", ask["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
+			if _, _, err := g.post(t, "/json", requests["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
 				t.Error("a client with a certificate of another authority gets an answer")
 			}
-			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
+			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", requests["d"]); code == http.StatusOK {
 				t.Errorf("in plain text the answer is %s", text)
 			}
 			waitFor(t, "the failed handshakes are counted", func() bool {
@@ -271,7 +271,7 @@ func TestAllowListRequiresCertificates(t *testing.T) {
 	// Fail closed: a connection without an identity is denied.
 	var c answer.Exchange
 	if _, _, err := s.Answer(noon, 0, &c, marshal(t, simpleRequest())); err == nil || !strings.Contains(err.Error(), "no client certificate: --grpc-allow grants no domain") {
-		t.Errorf("a request of nobody: %v, want a denial", err)
+		t.Errorf("a request without a client identity: %v, want a denial", err)
 	}
 }
 
@@ -297,16 +297,16 @@ func TestChangedCertificateAppliesAtNextHandshake(t *testing.T) {
 	if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a new connection is one of the new name", func() bool {
+	waitFor(t, "a new connection has the new name", func() bool {
 		conn := g.dialTLS(t, own)
 		defer conn.Close()
 		return requestDomain(t, conn, "e") == nil && status.Code(requestDomain(t, conn, "d")) == codes.PermissionDenied
 	})
 	if err := requestDomain(t, old, "d"); err != nil {
-		t.Errorf("the old connection: %v, want it as it was", err)
+		t.Errorf("a request on the old connection: %v, want success as before", err)
 	}
 	if err := requestDomain(t, old, "e"); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("the old connection asks for what the new certificate may: %v, want a denial", err)
+		t.Errorf("a request on the old connection for the domain of the new certificate: %v, want a denial", err)
 	}
 }
 
@@ -365,18 +365,18 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 			}
 		})
 		if allocs != 0 {
-			t.Errorf("%s an allow-list a request allocates %v times, want 0", name, allocs)
+			t.Errorf("%s an allow list a request allocates %v times, want 0", name, allocs)
 		}
 	}
 }
 
 // waitFor waits until a condition is true.
-func waitFor(t *testing.T, what string, holds func() bool) {
+func waitFor(t *testing.T, name string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
-	for !holds() {
+	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never is so that %s", what)
+			t.Fatalf("timed out waiting: %s", name)
 		}
 		time.Sleep(time.Millisecond)
 	}

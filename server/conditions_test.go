@@ -41,9 +41,9 @@ func expectCondition(t *testing.T, s *answer.Service, code telemetry.Code, count
 	return active[0]
 }
 
-// expectRare fails the test unless the log has exactly one line about the condition, with the last
-// peer and a remedy.
-func expectRare(t *testing.T, logs *observer.ObservedLogs, c *telemetry.Condition) {
+// expectOneLine fails the test unless the log has exactly one line about the condition, with the
+// last peer and a remedy.
+func expectOneLine(t *testing.T, logs *observer.ObservedLogs, c *telemetry.Condition) {
 	t.Helper()
 	lines := logs.FilterField(zap.String("condition", string(c.Code))).All()
 	if len(lines) != 1 {
@@ -51,7 +51,7 @@ func expectRare(t *testing.T, logs *observer.ObservedLogs, c *telemetry.Conditio
 	}
 	m := lines[0].ContextMap()
 	if peer := fmt.Sprint(m["peer"]); !strings.HasPrefix(peer, "127.0.0.1:") || m["remedy"] != c.Code.Define().Remedy {
-		t.Errorf("the line has %v, want the peer and the remedy", m)
+		t.Errorf("the line has the fields %v, want the peer and the remedy", m)
 	}
 	if last := fmt.Sprint(c.Fields["peer"]); !strings.HasPrefix(last, "127.0.0.1:") {
 		t.Errorf("the last peer is %q", last)
@@ -83,7 +83,7 @@ func TestConditionsOfRejectedRequests(t *testing.T) {
 				}
 			}
 			c := expectCondition(t, s, tt.code, times)
-			expectRare(t, r.logs, &c)
+			expectOneLine(t, r.logs, &c)
 			if got := gathered(t, s, "sluice_rejected_requests_total"); got[tt.reason] != times {
 				t.Errorf("rejected requests are %v, want %d of reason %s", got, times, tt.reason)
 			}
@@ -100,7 +100,7 @@ func TestConditionsOfRejectedRequests(t *testing.T) {
 		expectCondition(t, s, telemetry.RequestsWithoutDescriptors, 1)
 		post(`{"dom`)
 		c := expectCondition(t, s, telemetry.RequestsMalformed, 1)
-		expectRare(t, r.logs, &c)
+		expectOneLine(t, r.logs, &c)
 	})
 }
 
@@ -120,14 +120,14 @@ func TestValidRequestsRaiseNoCondition(t *testing.T) {
 // TestConditionOfDeniedRequests requests a domain that --grpc-allow does not grant.
 func TestConditionOfDeniedRequests(t *testing.T) {
 	g := serveGuarded(t, Options{}, shopEnvoy+"=d")
-	conn := g.as(t, shopEnvoy)
+	conn := g.dialAs(t, shopEnvoy)
 	for range 3 {
 		if err := requestDomain(t, conn, "other"); err == nil {
 			t.Fatal("the request has a reply, want an error")
 		}
 	}
 	c := expectCondition(t, g.service, telemetry.RequestsNotAllowed, 3)
-	expectRare(t, g.logs, &c)
+	expectOneLine(t, g.logs, &c)
 }
 
 // TestConditionOfGRPCOnHTTPPorts sends gRPC to each HTTP/1 listener: with the HTTP/2 preface, and
@@ -136,8 +136,8 @@ func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 	upgrade := "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc+proto\r\n" +
 		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 0\r\n\r\n"
 	for _, listener := range []string{"http", "debug", "metrics"} {
-		for what, hello := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "upgrade": upgrade} {
-			t.Run(listener+" "+what, func(t *testing.T) {
+		for kind, hello := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "upgrade": upgrade} {
+			t.Run(listener+" "+kind, func(t *testing.T) {
 				s := service(t, answer.Settings{}, oneRule)
 				r := serve(t, s, Options{})
 				for range 5 {
@@ -155,7 +155,7 @@ func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 					}
 				}
 				c := expectCondition(t, s, telemetry.GRPCOnHTTPPort, 5)
-				expectRare(t, r.logs, &c)
+				expectOneLine(t, r.logs, &c)
 				if !strings.Contains(c.Remedy, "point Envoy's cluster at the port of --grpc-addr") {
 					t.Errorf("the remedy is %q", c.Remedy)
 				}
@@ -180,7 +180,7 @@ func TestConditionOfRejectedConnections(t *testing.T) {
 
 // TestConditionOfDrain stops a server while a store is deciding.
 func TestConditionOfDrain(t *testing.T) {
-	store := &asyncStore{held: true}
+	store := &asyncStore{manual: true}
 	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{}, func(srv *Server) { srv.logger = s.Metrics().Events.Watch(srv.logger) })
 	result := make(chan error, 1)
@@ -205,8 +205,8 @@ func TestConditionOfDrain(t *testing.T) {
 	await(t, "the drain has ended", func() bool { return len(codes()) == 0 })
 }
 
-// TestPeersAreBoundedAndSanitised lets a client choose its address, as the client of a Unix socket
-// can.
+// TestPeersAreBoundedAndSanitised sends requests from a client that chooses its address, as the
+// client of a Unix socket can.
 func TestPeersAreBoundedAndSanitised(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	h := answer.NewHandler(s, zap.NewNop(), nil, false)

@@ -67,26 +67,26 @@ func (p *pool) check(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsDoNotExcludeOthers checks that idle connections of one address, used or
-// unused and however many, neither exclude nor close connections of another address.
+// TestIdleConnectionsDoNotExcludeOthers checks that any number of idle connections of one address,
+// used or unused, neither exclude nor close connections of another address.
 func TestIdleConnectionsDoNotExcludeOthers(t *testing.T) {
-	const most = 100
+	const maxOpen = 100
 	request := simpleCall(t, 1)
 	for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
 		t.Run(attack, func(t *testing.T) {
 			s := service(t, answer.Settings{}, oneRule)
-			r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: most}})
+			r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: maxOpen}})
 			honest := &pool{}
 			honest.grow(t, r, 4)
-			for range 3 * most {
+			for range 3 * maxOpen {
 				r.dialFrom(t, "127.0.0.2", begin)
 			}
 			await(t, "the surplus connections are ended", func() bool {
-				return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*most+4
+				return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*maxOpen+4
 			})
 			honest.check(t)
 			honest.grow(t, r, 4)
-			for range most {
+			for range maxOpen {
 				r.dialFrom(t, "127.0.0.2", begin)
 			}
 			honest.check(t)
@@ -144,9 +144,9 @@ func watch(t *testing.T, conn *grpc.ClientConn) (cancel func()) {
 	return cancel
 }
 
-// TestConnectionsBeyondTheLimitAreClosed checks that a connection with an open call is not closed
-// in favour of another one of its address, which is rejected instead, and that it is once the call
-// has ended.
+// TestConnectionsBeyondTheLimitAreClosed checks that a new connection is rejected while all
+// connections of its address have open calls. Once a call has ended, its connection is closed for a
+// new one.
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)
@@ -167,8 +167,8 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 }
 
-// TestEachAddressHasASlot checks that a new address is admitted even if all connections of another
-// one have open calls.
+// TestEachAddressHasASlot checks that a connection of a new address is admitted even if all
+// connections have open calls and belong to another address.
 func TestEachAddressHasASlot(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 4}})
@@ -183,7 +183,7 @@ func TestEachAddressHasASlot(t *testing.T) {
 }
 
 // TestUsedConnectionsAreClosedGracefully checks that a used connection is closed gracefully: its
-// client is notified, and calls that have begun are answered.
+// client receives GOAWAY, and calls that it sends before it reads GOAWAY are answered.
 func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
@@ -193,12 +193,12 @@ func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	})
 	conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)
 	frames := http2.NewFramer(conn, conn)
-	until := func(what string, is func(f http2.Frame) bool) {
+	readUntil := func(name string, is func(f http2.Frame) bool) {
 		t.Helper()
 		for {
 			f, err := frames.ReadFrame()
 			if err != nil {
-				t.Fatalf("no %s: %v", what, err)
+				t.Fatalf("no %s: %v", name, err)
 			}
 			if is(f) {
 				return
@@ -211,14 +211,14 @@ func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 			return ok && h.StreamID == stream && h.StreamEnded()
 		}
 	}
-	until("first answer", endOf(1))
+	readUntil("first answer", endOf(1))
 	r.connect(t, "", time.Minute)
-	until("GOAWAY", func(f http2.Frame) bool {
+	readUntil("GOAWAY", func(f http2.Frame) bool {
 		g, ok := f.(*http2.GoAwayFrame)
 		return ok && g.ErrCode == http2.ErrCodeNo && g.LastStreamID == math.MaxInt32
 	})
 	if _, err := io.WriteString(conn, simpleCall(t, 3)); err != nil {
 		t.Fatal(err)
 	}
-	until("answer to a call that crosses it", endOf(3))
+	readUntil("answer to a call that was sent before GOAWAY was read", endOf(3))
 }

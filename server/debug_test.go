@@ -58,9 +58,9 @@ func TestCountersOverAUnixSocket(t *testing.T) {
 	expectUsed("user="+long, 3)
 	_, err := c.Counters(t.Context(), client.CounterQuery{Domain: "d", Descriptor: "user=" + strings.Repeat(long, 10)})
 	if err == nil || !strings.Contains(err.Error(), "the descriptor is too long for a query") {
-		t.Errorf("the error for what is too long is %v", err)
+		t.Errorf("the error for a descriptor that is too long is %v", err)
 	}
 	if _, err := (&client.Debug{Addr: "unix:@nobody"}).Counters(t.Context(), client.CounterQuery{}); err == nil {
-		t.Error("nobody answers, want an error")
+		t.Error("a request to an address without a listener succeeds, want an error")
 	}
 }

@@ -34,7 +34,7 @@ func TestDrainSendsDelayedReplies(t *testing.T) {
 	r.stop()
 	for range calls {
 		if err := <-results; err != nil {
-			t.Errorf("a held call failed: %v", err)
+			t.Errorf("a delayed call failed: %v", err)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestGRPCGoRepliesAreEqual(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(got[transportBuiltin], got[transportGRPC]); diff != "" {
-		t.Errorf("answers over the built-in transport (-) and over grpc-go (+):\n%s", diff)
+		t.Errorf("replies over the built-in transport (-) and over grpc-go (+):\n%s", diff)
 	}
 }
 
@@ -158,15 +158,15 @@ descriptors:
 	if _, err := limits.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
 		t.Fatal(err)
 	}
-	held := make(chan error, 1)
+	delayed := make(chan error, 1)
 	go func() {
 		_, err := limits.ShouldRateLimit(t.Context(), simpleRequest())
-		held <- err
+		delayed <- err
 	}()
-	await(t, "a call is held", func() bool { return testutil.ToFloat64(s.Metrics().DelayedResponses) == 1 })
+	await(t, "a call is delayed", func() bool { return testutil.ToFloat64(s.Metrics().DelayedResponses) == 1 })
 	r.stop()
-	if err := <-held; err != nil {
-		t.Errorf("the held call: %v", err)
+	if err := <-delayed; err != nil {
+		t.Errorf("the delayed call: %v", err)
 	}
 	for name, next := range streams {
 		err := error(nil)
@@ -212,8 +212,8 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	if err := ended(r.connect(t, "", time.Minute)); err != nil {
 		t.Errorf("a second connection of the same address: %v, want its end", err)
 	}
-	if said := gathered(t, s, "sluice_grpc_transport_info"); !cmp.Equal(said, map[string]float64{transportGRPC: 1}) {
-		t.Errorf("sluice_grpc_transport_info is %v", said)
+	if got := gathered(t, s, "sluice_grpc_transport_info"); !cmp.Equal(got, map[string]float64{transportGRPC: 1}) {
+		t.Errorf("sluice_grpc_transport_info is %v", got)
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", 3<<10))
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, simpleRequest()); err == nil {
@@ -222,9 +222,9 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	checkOK(t, conn)
 }
 
-// TestGRPCGoClosesSilentConnections stops a server while a connected client sends nothing.
-// grpc-go alone would wait for --connection-timeout before it notifies the other clients, as would
-// its Stop.
+// TestGRPCGoClosesSilentConnections stops a server while a connected client sends nothing. Both
+// GracefulStop and Stop of grpc-go alone would wait for --connection-timeout before they notify the
+// other clients.
 func TestGRPCGoClosesSilentConnections(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
@@ -234,7 +234,7 @@ func TestGRPCGoClosesSilentConnections(t *testing.T) {
 	checkOK(t, r.dial(t)) // a later client
 	r.stop()
 	if err := ended(silent); err != nil {
-		t.Errorf("the connection that has not begun: %v, want its end", err)
+		t.Errorf("the silent connection: %v, want its end", err)
 	}
 	err := <-r.done
 	r.done <- err // for the end of the test

@@ -30,10 +30,10 @@ descriptors:
 `
 
 const (
-	readToken  = "reading-0123456789abcdef0123456789"
-	writeToken = "writing-0123456789abcdef0123456789"
-	nobodys    = "nobodys-0123456789abcdef0123456789"
-	alice      = "spiffe://cluster.local/ns/ops/sa/alice"
+	readToken    = "reading-0123456789abcdef0123456789"
+	writeToken   = "writing-0123456789abcdef0123456789"
+	unknownToken = "unknownToken-0123456789abcdef0123456789"
+	alice        = "spiffe://cluster.local/ns/ops/sa/alice"
 )
 
 // rightsServer is a running service whose debug listener requires rights, with the credentials of
@@ -74,13 +74,14 @@ func serveRights(t *testing.T) *rightsServer {
 	return g
 }
 
-// request sends a request as from another machine, to the listener's own name. Authorization is the
-// value of the header; who is the name of a certificate, or empty.
-func (g *rightsServer) request(t *testing.T, method, path, who, authorization string, header ...string) (int, http.Header, string, error) {
+// request sends a request as from another machine, to the listener's own name. certificate is the
+// name of the client's certificate, or empty; authorization is the value of the header
+// Authorization.
+func (g *rightsServer) request(t *testing.T, method, path, certificate, authorization string, header ...string) (int, http.Header, string, error) {
 	t.Helper()
 	options := access.TLSOptions{CA: g.names["alice"].CA}
-	if who != "" {
-		options.Cert, options.Key = g.names[who].Cert, g.names[who].Key
+	if certificate != "" {
+		options.Cert, options.Key = g.names[certificate].Cert, g.names[certificate].Key
 	}
 	transport := &http.Transport{
 		TLSClientConfig: clientTLS(t, options).HTTPClient(), DisableKeepAlives: true,
@@ -117,14 +118,14 @@ func TestRights(t *testing.T) {
 		r.SetBasicAuth("anybody", token)
 		return r.Header.Get("Authorization")
 	}
-	type asker struct {
+	type caller struct {
 		certificate, authorization string
 		code                       int // status of requests that only read
 		change                     int
 	}
-	for _, a := range []asker{
+	for _, a := range []caller{
 		{"", "", 401, 401},
-		{"", bearer(nobodys), 401, 401},
+		{"", bearer(unknownToken), 401, 401},
 		{"", bearer(""), 401, 401}, // like no token
 		{"", bearer(readToken + "0"), 401, 401},
 		{"", "Digest " + writeToken, 401, 401},
@@ -133,15 +134,15 @@ func TestRights(t *testing.T) {
 		{"", "bearer " + writeToken, 200, 200},
 		{"", basic(readToken), 200, 403},
 		{"", basic(writeToken), 200, 200},
-		{"", basic(nobodys), 401, 401},
+		{"", basic(unknownToken), 401, 401},
 		{"reader", "", 200, 403},
 		{"alice", "", 200, 200},
 		{"nobody", "", 403, 403},
 		{"nobody", bearer(writeToken), 200, 200},
-		{"alice", bearer(nobodys), 401, 401}, // a token takes precedence over a certificate
+		{"alice", bearer(unknownToken), 401, 401}, // a token takes precedence over a certificate
 		{"alice", bearer(readToken), 200, 403},
 	} {
-		for _, what := range []struct{ method, path string }{
+		for _, target := range []struct{ method, path string }{
 			{"GET", "/"},
 			{"GET", admin.StatePath},
 			{"GET", "/counters?domain=d&descriptor=user=al"},
@@ -157,15 +158,15 @@ func TestRights(t *testing.T) {
 				servertest.Hit(t, g.service, "user", "al", 1, nil)
 			}
 			want := a.code
-			if what.method != "GET" {
+			if target.method != "GET" {
 				want = a.change
 			}
-			code, header, body, err := g.request(t, what.method, what.path, a.certificate, a.authorization)
+			code, header, body, err := g.request(t, target.method, target.path, a.certificate, a.authorization)
 			if err != nil || code != want {
-				t.Errorf("%+v: %s %s = %d %s %v, want %d", a, what.method, what.path, code, body, err, want)
+				t.Errorf("%+v: %s %s = %d %s %v, want %d", a, target.method, target.path, code, body, err, want)
 			}
 			if challenge := header.Values("WWW-Authenticate"); (code == 401) != (len(challenge) == 1) {
-				t.Errorf("%+v: %s %s = %d with the challenge %q", a, what.method, what.path, code, challenge)
+				t.Errorf("%+v: %s %s = %d with the challenge %q", a, target.method, target.path, code, challenge)
 			}
 		}
 	}
@@ -174,7 +175,7 @@ func TestRights(t *testing.T) {
 	}
 	_, header, _, _ := g.request(t, "GET", "/", "", "", "Accept", "text/html")
 	if challenge := header.Values("WWW-Authenticate"); len(challenge) != 2 || !strings.HasPrefix(challenge[1], "Basic ") {
-		t.Errorf("a browser gets the challenge %q, want that it asks for a password", challenge)
+		t.Errorf("a browser gets the challenge %q, want also one for a password", challenge)
 	}
 	code, _, body, _ := g.request(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
 	if code != 403 || !strings.Contains(body, "not from pages of other origins") {
@@ -191,7 +192,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	if n := g.logs.FilterMessageSnippet("request to the debug listener denied").Len(); n == 0 || n > 40 {
-		t.Errorf("%d lines of the log tell of denials, want few", n)
+		t.Errorf("%d log lines report denials, want 1 to 40", n)
 	}
 }
 
@@ -219,17 +220,17 @@ func TestResetsAreAttributed(t *testing.T) {
 			t.Fatalf("the reset is %d %s, %v", code, body, err)
 		}
 		for _, line := range []string{"counters reset", "counter reset"} {
-			said := g.logs.FilterMessage(line).All()
-			if len(said) == 0 || !strings.HasPrefix(fmt.Sprint(said[len(said)-1].ContextMap()["by"]), a.by) {
-				t.Errorf("%s: the log says %+v, want by %s", line, said, a.by)
+			lines := g.logs.FilterMessage(line).All()
+			if len(lines) == 0 || !strings.HasPrefix(fmt.Sprint(lines[len(lines)-1].ContextMap()["by"]), a.by) {
+				t.Errorf("%s: the log lines are %+v, want by %s", line, lines, a.by)
 			}
 		}
 	}
-	_, _, _, _ = g.request(t, "GET", admin.StatePath, "", "Bearer "+nobodys)
+	_, _, _, _ = g.request(t, "GET", admin.StatePath, "", "Bearer "+unknownToken)
 	_, _, state, _ := g.request(t, "GET", admin.StatePath, "", "Bearer "+writeToken)
-	for _, token := range []string{readToken, writeToken, nobodys} {
+	for _, token := range []string{readToken, writeToken, unknownToken} {
 		if strings.Contains(state, token) || strings.Contains(fmt.Sprint(g.logs.All()), token) {
-			t.Error("a token is told")
+			t.Error("the state or the log contains a token")
 		}
 	}
 }
@@ -257,7 +258,7 @@ func TestLocalRequestsHaveRights(t *testing.T) {
 		servertest.Hit(t, g.service, "user", "al", 1, nil)
 	}
 	for token, want := range map[string]string{
-		"": "", writeToken: "", readToken: "403 Forbidden: token grafana from 127.0.0.1:", nobodys: "401 Unauthorized: the token is not one of --debug-token-file",
+		"": "", writeToken: "", readToken: "403 Forbidden: token grafana from 127.0.0.1:", unknownToken: "401 Unauthorized: the token is not one of --debug-token-file",
 	} {
 		c.Token = token
 		_, err := c.ResetDenied(t.Context(), live.Selection{Domain: "d"}, "")

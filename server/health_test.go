@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"runtime"
@@ -104,47 +105,47 @@ func TestFirstClientSeesHealthy(t *testing.T) {
 }
 
 func TestUnhealthyWithoutStore(t *testing.T) {
-	for _, follows := range []bool{false, true} {
+	for _, required := range []bool{false, true} {
 		store := &asyncStore{}
 		store.down.Store(1)
-		r := serve(t, serviceWithStore(t, store, oneRule), Options{UnhealthyWithoutStore: follows})
-		r.checkHealth(t, "before the store is there", !follows)
+		r := serve(t, serviceWithStore(t, store, oneRule), Options{UnhealthyWithoutStore: required})
+		r.checkHealth(t, "before the store is available", !required)
 		next := r.watchHealth(t, "")
-		next(!follows)
-		if !follows {
+		next(!required)
+		if !required {
 			continue
 		}
 		for _, down := range []int64{0, 1} {
 			store.down.Store(down)
 			next(down == 0)
-			r.checkHealth(t, "the store's", down == 0)
+			r.checkHealth(t, fmt.Sprintf("store down: %v", down == 1), down == 0)
 		}
 	}
 }
 
 func TestUnhealthyWithoutRules(t *testing.T) {
-	for _, follows := range []bool{false, true} {
+	for _, required := range []bool{false, true} {
 		s := service(t, answer.Settings{}, "")
-		r := serve(t, s, Options{UnhealthyWithoutRules: follows})
-		r.checkHealth(t, "before the first rules", !follows)
+		r := serve(t, s, Options{UnhealthyWithoutRules: required})
+		r.checkHealth(t, "before the first rules", !required)
 		next := r.watchHealth(t, "ratelimit")
-		next(!follows)
+		next(!required)
 		if err := s.SetRules(0, compile(t, oneRule)); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with rules", true)
-		if follows {
+		if required {
 			next(true)
 		}
 		if err := s.SetRules(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
-			t.Fatal("rules that cannot be had are served")
+			t.Fatal("rules that exceed the memory are accepted")
 		}
 		r.checkHealth(t, "after rules that were rejected", true)
 		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
 		if err := s.SetRules(0, empty); err != nil {
 			t.Fatal(err)
 		}
-		r.checkHealth(t, "without any domain", !follows)
+		r.checkHealth(t, "without any domain", !required)
 		if err := s.SetRules(0, compile(t, "{domain: d}")); err != nil {
 			t.Fatal(err)
 		}
@@ -153,6 +154,6 @@ func TestUnhealthyWithoutRules(t *testing.T) {
 		if err := s.SetRules(0, compile(t, oneRule)); err != nil {
 			t.Fatal(err)
 		}
-		r.checkHealth(t, "with rules while it drains", false)
+		r.checkHealth(t, "with rules while draining", false)
 	}
 }

@@ -55,18 +55,18 @@ func TestHTTP1GetsHint(t *testing.T) {
 				send.text = send.text[5:]
 			}
 			go func() { _, _ = io.Copy(conn, strings.NewReader(send.text)) }()
-			said, err := io.ReadAll(conn)
+			received, err := io.ReadAll(conn)
 			if err != nil {
-				t.Fatalf("after %q: %v", said, err)
+				t.Fatalf("after %q: %v", received, err)
 			}
-			reply, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(said)), nil)
+			reply, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(received)), nil)
 			if err != nil {
-				t.Fatalf("%q: %v", said, err)
+				t.Fatalf("%q: %v", received, err)
 			}
 			body, err := io.ReadAll(reply.Body)
-			if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(said, body) ||
+			if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(received, body) ||
 				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, set by --http-addr")) {
-				t.Errorf("the answer is %q, %v", said, err)
+				t.Errorf("the response is %q, %v", received, err)
 			}
 			_ = conn.Close()
 			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
@@ -74,7 +74,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
 			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "gRPC connection closed") }).Len(); n != 1 {
-				t.Errorf("the log has %d lines about it, want 1", n)
+				t.Errorf("the log has %d lines about the closed connection, want 1", n)
 			}
 			creds := insecure.NewCredentials()
 			if options.TLS != nil {
@@ -109,8 +109,8 @@ func TestNonHTTPGetsNoHTTP1Response(t *testing.T) {
 	if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := io.ReadAll(conn); bytes.Contains(said, []byte("HTTP/1.1")) {
-		t.Errorf("the client gets %q", said)
+	if received, _ := io.ReadAll(conn); bytes.Contains(received, []byte("HTTP/1.1")) {
+		t.Errorf("the client gets %q", received)
 	}
 }
 

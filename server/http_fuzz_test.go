@@ -25,10 +25,10 @@ func FuzzJSON(f *testing.F) {
 	} {
 		f.Add([]byte(body))
 	}
-	const most = 4 << 10
+	const maxBytes = 4 << 10
 	// Mutations cannot exceed a bound by chance.
 	s := service(f, answer.Settings{Bounds: answer.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
-	h := newJSONHandler(answer.NewHandler(s, zap.NewNop(), nil, false), most)
+	h := newJSONHandler(answer.NewHandler(s, zap.NewNop(), nil, false), maxBytes)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", bytes.NewReader(body)))
@@ -38,7 +38,7 @@ func FuzzJSON(f *testing.F) {
 		case http.StatusOK, http.StatusTooManyRequests:
 			var reply rls.RateLimitResponse
 			if err := protojson.Unmarshal(w.Body.Bytes(), &reply); err != nil {
-				t.Fatalf("the answer to %q is no reply: %v", body, err)
+				t.Fatalf("the response to %q is not a RateLimitResponse: %v", body, err)
 			}
 			over := reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT
 			if over != (w.Code == http.StatusTooManyRequests) || malformed != nil || len(reply.GetStatuses()) != len(request.GetDescriptors()) {
@@ -49,7 +49,7 @@ func FuzzJSON(f *testing.F) {
 				t.Errorf("%q is rejected: %s", body, w.Body)
 			}
 		case http.StatusRequestEntityTooLarge:
-			if len(body) <= most {
+			if len(body) <= maxBytes {
 				t.Errorf("%d bytes are rejected as too large", len(body))
 			}
 		default:

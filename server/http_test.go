@@ -22,15 +22,15 @@ func send(t *testing.T, method, url, body string) (int, string) {
 
 func TestHTTP(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}"), Options{})
-	ask := `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
+	request := `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
 	for _, test := range []struct {
 		name, method, listener, path, body string
 		code                               int
 		want                               string
 	}{
 		{"health", "GET", "http", "/healthcheck", "", 200, "OK"},
-		{"json within", "POST", "http", "/json", ask, 200, `"overallCode":"OK"`},
-		{"json over", "POST", "http", "/json", ask, 429, `"OVER_LIMIT"`},
+		{"json within", "POST", "http", "/json", request, 200, `"overallCode":"OK"`},
+		{"json over", "POST", "http", "/json", request, 429, `"OVER_LIMIT"`},
 		{"json in snake case", "POST", "http", "/json", `{"domain":"x","hits_addend":1,"descriptors":[{}]}`, 200, `"OK"`},
 		{"json empty", "POST", "http", "/json", "", 400, "Bad Request"},
 		{"json of another shape", "POST", "http", "/json", `{"domains":"d"}`, 400, "domains"},
@@ -45,7 +45,7 @@ func TestHTTP(t *testing.T) {
 		{"rules", "GET", "debug", "/rlconfig", "", 200, "d.k: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false"},
 		{"stats", "GET", "debug", "/stats", "", 200, "ratelimit_service_total_requests"},
 		{"profiles", "GET", "debug", "/debug/pprof/", "", 200, "goroutine"},
-		{"no json in debug", "POST", "debug", "/json", ask, 404, ""},
+		{"no json in debug", "POST", "debug", "/json", request, 404, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, body := send(t, test.method, "http://"+r.addr[test.listener]+test.path, test.body)

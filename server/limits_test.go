@@ -29,8 +29,8 @@ const (
 	ping      = "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678"
 )
 
-// connect connects to the gRPC listener and sends the first bytes. Its reads end after wait, long
-// before the default timeouts would close the connection.
+// connect connects to the gRPC listener and sends the first bytes. Reads fail after wait, which is
+// shorter than the server's default timeouts.
 func (r *running) connect(t *testing.T, begin string, wait time.Duration) net.Conn {
 	t.Helper()
 	return r.connectTo(t, "grpc", begin, wait)
@@ -52,7 +52,8 @@ func (r *running) connectTo(t *testing.T, listener, begin string, wait time.Dura
 	return conn
 }
 
-// ended returns how a connection ends, nil for EOF or a reset.
+// ended waits until the server closes a connection. It returns an error if the deadline passes
+// first.
 func ended(conn net.Conn) error {
 	_, err := io.Copy(io.Discard, conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -96,14 +97,14 @@ func TestListenersForOperatorsHaveFewConnections(t *testing.T) {
 		}
 		get(t, "http://"+r.addr[listener]+"/") // accepted after the others
 		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != want {
-			t.Errorf("%s: %v connections are ended, want %v", listener, got, want)
+			t.Errorf("%s: %v connections were closed, want %v", listener, got, want)
 		}
 	}
 }
 
-// TestUsedHTTPConnectionsStay checks that a connection with a running handler is not closed in
-// favour of another, which is rejected instead, and that it is once the handler reads from the
-// client or has returned.
+// TestUsedHTTPConnectionsStay checks that a new connection is rejected while the only other one has
+// a running handler. Once the handler reads from its client or has returned, that connection is
+// closed for a new one.
 func TestUsedHTTPConnectionsStay(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -150,7 +151,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 		t.Error(err)
 	}
 	if got := testutil.ToFloat64(rejected); got != 1 {
-		t.Fatalf("%v connections are rejected beside one with a running handler, want 1", got)
+		t.Fatalf("%v connections are rejected while another one has a running handler, want 1", got)
 	}
 	release <- struct{}{}
 	response, err := http.ReadResponse(bufio.NewReader(used), nil)
@@ -213,7 +214,7 @@ func TestPingsTooOftenEndAConnection(t *testing.T) {
 				t.Fatalf("ping %d: %v", i, err)
 			}
 			if head[3] == 7 { // GOAWAY
-				t.Fatalf("ping %d: the server says goodbye", i)
+				t.Fatalf("ping %d: the server sends GOAWAY", i)
 			}
 			answered = head[3] == 6 && head[4] == 1 // PING, ACK
 		}
@@ -228,7 +229,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
-		t.Error("an idle connection goes on")
+		t.Error("an idle connection stays open")
 	}
 	checkOK(t, conn)
 }

@@ -34,12 +34,12 @@ func TestPortInUse(t *testing.T) {
 	if r.addr["http"] != "" || r.addr["metrics"] != "" || r.addr["debug"] == "" {
 		t.Errorf("listeners %v, want grpc and debug", r.addr)
 	}
-	left := map[any]any{}
+	disabled := map[any]any{} // the flag of each disabled listener
 	for _, e := range r.logs.FilterMessage("port already in use; listener disabled").All() {
-		left[e.ContextMap()["listener"]] = e.ContextMap()["address_set_by"]
+		disabled[e.ContextMap()["listener"]] = e.ContextMap()["address_set_by"]
 	}
-	if len(left) != 2 || left["http"] != "--a" || left["metrics"] != "--b" {
-		t.Errorf("warned of %v, want http and metrics", left)
+	if len(disabled) != 2 || disabled["http"] != "--a" || disabled["metrics"] != "--b" {
+		t.Errorf("the log reports the disabled listeners %v, want http and metrics", disabled)
 	}
 
 	for name, options := range map[string]Options{
@@ -66,16 +66,16 @@ func TestReusePort(t *testing.T) {
 
 	s := service(t, answer.Settings{}, oneRule)
 	if err := New(same, s, old.logger).Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("Listen() = %v without ReusePort, want that the address is in use", err)
+		t.Errorf("Listen() = %v without ReusePort, want an error that the address is in use", err)
 	}
 	same.ReusePort = true
-	young := serve(t, service(t, answer.Settings{}, oneRule), same)
+	successor := serve(t, service(t, answer.Settings{}, oneRule), same)
 	old.stop()
 	if err := <-old.done; err != nil {
 		t.Fatal(err)
 	}
 	old.done <- nil // received again by the cleanup
-	checkOK(t, young.dial(t))
+	checkOK(t, successor.dial(t))
 	if _, body := get(t, "http://"+old.addr["http"]+"/healthcheck"); body != "OK" {
 		t.Errorf("/healthcheck = %q, want OK", body)
 	}
@@ -123,7 +123,7 @@ func TestSocketMode(t *testing.T) {
 }
 
 func TestListenKeepsOtherFiles(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "precious")
+	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -131,11 +131,11 @@ func TestListenKeepsOtherFiles(t *testing.T) {
 		t.Error("listen on a regular file succeeded")
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "x" {
-		t.Errorf("the file is %q, %v afterwards, want it as it was", b, err)
+		t.Errorf("the file is %q, %v afterwards, want it unchanged", b, err)
 	}
 	for _, addr := range []string{"unix://", "unix:", "unix://tmp/s", "unix:s"} {
 		if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
-			t.Errorf("listen(%q) = %v, want what is allowed", addr, err)
+			t.Errorf("listen(%q) = %v, want an error with the allowed forms", addr, err)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestListenOpensAllOrNone(t *testing.T) {
 		t.Errorf("Listen() = %v, want an error of the http listener", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the gRPC socket is still there: %v", err)
+		t.Errorf("the gRPC socket still exists: %v", err)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestBoundedConnImplementsSyscallConn(t *testing.T) {
 	client, server := net.Pipe()
 	t.Cleanup(func() { _ = errors.Join(client.Close(), server.Close()) })
 	if _, err := (&boundedConn{Conn: server}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("a connection without a file: %v, want it to be unsupported", err)
+		t.Errorf("SyscallConn of a connection without a file: %v, want ErrUnsupported", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,7 +217,7 @@ func TestBoundedConnImplementsSyscallConn(t *testing.T) {
 	t.Cleanup(func() { conn.Close() })
 	file, ok := conn.(syscall.Conn)
 	if !ok {
-		t.Fatal("a bounded connection shows no file")
+		t.Fatal("a bounded connection does not implement syscall.Conn")
 	}
 	if _, err := file.SyscallConn(); err != nil {
 		t.Error(err)

@@ -28,7 +28,7 @@ func expectSeries(t *testing.T, page string, want ...string) {
 		}
 		name, _, _ := strings.Cut(w, "{")
 		found := slices.DeleteFunc(lines, func(l string) bool { return !strings.HasPrefix(l, name) })
-		t.Errorf("there is no %s; of that name are:\n%s", w, strings.Join(found, "\n"))
+		t.Errorf("the page lacks %s; the lines with that name are:\n%s", w, strings.Join(found, "\n"))
 	}
 }
 
@@ -81,7 +81,7 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 		t.Error("a client can name a method in the metrics")
 	}
 	if code, _ := get(t, "http://"+r.addr["metrics"]+"/metrics"); code != http.StatusNotFound {
-		t.Errorf("/metrics is %d, want 404: they are elsewhere", code)
+		t.Errorf("/metrics is %d, want 404, because MetricsPath is different", code)
 	}
 }
 
@@ -95,7 +95,7 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `), Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
-	ask := func(entry *rlcommon.RateLimitDescriptor_Entry, change func(*rlcommon.RateLimitDescriptor)) {
+	request := func(entry *rlcommon.RateLimitDescriptor_Entry, change func(*rlcommon.RateLimitDescriptor)) {
 		t.Helper()
 		d := &rlcommon.RateLimitDescriptor{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry}}
 		change(d)
@@ -105,14 +105,14 @@ descriptors:
 	}
 	plain := func(*rlcommon.RateLimitDescriptor) {}
 	refund := func(d *rlcommon.RateLimitDescriptor) { d.IsNegativeHits = true }
-	ask(entry("ip", "10.0.0.1:80"), plain)
-	ask(entry("ip", "10.0.0.1:80"), refund)
-	ask(entry("ip", "10.0.0.1:80"), refund) // a refund without hits
-	ask(entry("user", "\"quoted\"\n\\é"), plain)
-	ask(entry("user", "x"), func(d *rlcommon.RateLimitDescriptor) {
+	request(entry("ip", "10.0.0.1:80"), plain)
+	request(entry("ip", "10.0.0.1:80"), refund)
+	request(entry("ip", "10.0.0.1:80"), refund) // a refund without hits
+	request(entry("user", "\"quoted\"\n\\é"), plain)
+	request(entry("user", "x"), func(d *rlcommon.RateLimitDescriptor) {
 		d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: typev3.RateLimitUnit_DAY}
 	})
-	ask(entry("free", ""), refund)
+	request(entry("free", ""), refund)
 	series := func(name, key1, rule, value string) string {
 		return fmt.Sprintf(`%s{domain="a_b_c.10_0_0_1.d",key1="%s",key2="",limit="",rule="%s"} %s`, name, key1, rule, value)
 	}
@@ -129,7 +129,7 @@ descriptors:
 		"sluice_refunded_hits_total 1",
 	)
 	if strings.Contains(page, series("sluice_rule_window_seconds", "free", "free", "")) {
-		t.Error("an unlimited rule shows a window")
+		t.Error("an unlimited rule has a metric of its window")
 	}
 }
 

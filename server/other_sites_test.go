@@ -30,9 +30,9 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 			{"evil.example:6070", nil, 403},
 			{"", nil, 403},
 		} {
-			for _, own := range []net.Addr{servertest.Loopback, &net.UnixAddr{Name: "/s", Net: "unix"}} {
-				if w := servertest.RequestAt(own, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
-					t.Errorf("GET %s of %q at %v with %q = %d, want %d", path, tt.host, own, tt.header, w.Code, tt.want)
+			for _, local := range []net.Addr{servertest.Loopback, &net.UnixAddr{Name: "/s", Net: "unix"}} {
+				if w := servertest.RequestAt(local, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
+					t.Errorf("GET %s of %q at %v with %q = %d, want %d", path, tt.host, local, tt.header, w.Code, tt.want)
 				}
 			}
 		}
@@ -43,7 +43,7 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 // other origins, which could charge and refund through an operator's browser.
 func TestJSONRejectsWebPages(t *testing.T) {
 	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), web.MaxBody)
-	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
+	const request = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
 	for _, tt := range []struct {
 		method, host string
 		header       []string
@@ -62,7 +62,7 @@ func TestJSONRejectsWebPages(t *testing.T) {
 		{"GET", "localhost:8080", nil, 405},
 		{"PUT", "localhost:8080", nil, 405},
 	} {
-		if w := servertest.RequestAt(servertest.Loopback, h, tt.method, "/json", tt.host, ask, tt.header...); w.Code != tt.want {
+		if w := servertest.RequestAt(servertest.Loopback, h, tt.method, "/json", tt.host, request, tt.header...); w.Code != tt.want {
 			t.Errorf("%s /json of %s with %q = %d %s, want %d", tt.method, tt.host, tt.header, w.Code, w.Body, tt.want)
 		}
 	}

@@ -25,15 +25,15 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	metrics := newMetrics(t)
 	for _, test := range []struct {
-		name  string
-		throw func()
-		want  string
+		name   string
+		panics func()
+		want   string
 	}{
 		{"a text", func() { panic("bad value secret") }, "string"},
 		{"an error", func() { panic(errors.New("bad value secret")) }, "*errors.errorString"},
 		{"an error of Go", func() { _ = make([]int, 3)[len(t.Name())] }, "runtime.boundsError"},
 	} {
-		h := recoverPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.throw() }), telemetry.NewPanics(metrics.Panics, zap.New(core)))
+		h := recoverPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.panics() }), telemetry.NewPanics(metrics.Panics, zap.New(core)))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		if w.Code != http.StatusInternalServerError {
@@ -60,16 +60,15 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 		t.Errorf("%v panics are counted, want 3", got)
 	}
 	defer func() {
-		if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // as it was thrown
-			t.Errorf("recovered %v, want the wish to abort", p)
+		if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // the panic's own value
+			t.Errorf("recovered %v, want ErrAbortHandler", p)
 		}
 	}()
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	recoverPanics(http.HandlerFunc(abort), telemetry.NewPanics(metrics.Panics, zap.New(core))).ServeHTTP(httptest.NewRecorder(), nil)
 }
 
-// TestPanicsAbortStartedResponse checks that a client never takes a partial response for a
-// complete one.
+// TestPanicsAbortStartedResponse checks that a client gets an error for a partial response.
 func TestPanicsAbortStartedResponse(t *testing.T) {
 	half := func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "y,12\n")
@@ -83,6 +82,6 @@ func TestPanicsAbortStartedResponse(t *testing.T) {
 	}
 	defer response.Body.Close()
 	if text, err := io.ReadAll(response.Body); err == nil {
-		t.Errorf("the client takes %q for all", text)
+		t.Errorf("the client reads the partial response %q without an error", text)
 	}
 }

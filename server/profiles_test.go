@@ -33,7 +33,7 @@ func (e *endless) Read(b []byte) (int, error) {
 func TestProfilesReadNoLargeBody(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.Handler
-		most    int
+		maxRead int
 	}{
 		"public": {publicHandler(func() bool { return true }, jsonOverTLS), 0},
 		"debug":  {profiles[profilesPath+"symbol"], 2 * web.MaxBody},
@@ -47,8 +47,8 @@ func TestProfilesReadNoLargeBody(t *testing.T) {
 					r.Body = io.NopCloser(io.MultiReader(strings.NewReader("--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n"), body))
 				}
 				newHTTPServer(test.handler, maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(httptest.NewRecorder(), r)
-				if body.read > test.most {
-					t.Errorf("%s %s, %s: %d bytes of the body are read, want at most %d", method, name, kind, body.read, test.most)
+				if body.read > test.maxRead {
+					t.Errorf("%s %s, %s: %d bytes of the body are read, want at most %d", method, name, kind, body.read, test.maxRead)
 				}
 			}
 		}

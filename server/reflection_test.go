@@ -60,7 +60,7 @@ func TestHealthAndReflection(t *testing.T) {
 		t.Errorf("Watch() at the end of the delay = %v, want UNAVAILABLE", err)
 	}
 	if _, err := stream.Recv(); err == nil {
-		t.Error("the reflection stream goes on")
+		t.Error("the reflection stream stays open")
 	}
 }
 
@@ -85,27 +85,27 @@ func TestReflectionStreamsAreBounded(t *testing.T) {
 			return err
 		}, cancel
 	}
-	first, leave := reflect()
+	first, cancelFirst := reflect()
 	if err := first(); err != nil {
 		t.Fatal(err)
 	}
 	for range maxConversations - 1 {
-		ask, _ := reflect()
-		if err := ask(); err != nil {
+		request, _ := reflect()
+		if err := request(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask, _ := reflect()
-	if err := ask(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
+	request, _ := reflect()
+	if err := request(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a stream beyond the bound: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	checkOK(t, r.dial(t))
-	leave()
+	cancelFirst()
 	for range 10_000 { // until the server has seen the cancellation
-		ask, _ := reflect()
-		if ask() == nil {
+		request, _ := reflect()
+		if request() == nil {
 			return
 		}
 	}
-	t.Error("the place of one that has left stays taken")
+	t.Error("the slot of a closed stream is not released")
 }

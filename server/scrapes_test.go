@@ -76,7 +76,7 @@ func TestResponsesHaveADeadline(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		after := time.Now()
 		if len(w.Set) != 1 || w.Set[0].Before(before.Add(want)) || w.Set[0].After(after.Add(want)) {
-			t.Errorf("%s: deadlines %v, asked between %v and %v, want one %v later", target, w.Set, before, after, want)
+			t.Errorf("%s: deadlines %v, requested between %v and %v, want one %v later", target, w.Set, before, after, want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestSlowClientDoesNotDelayOtherListeners(t *testing.T) {
 		go func() { _ = server.Serve(l) }()
 		return "http://" + l.Addr().String(), server
 	}
-	ask := func(url string) <-chan string {
+	request := func(url string) <-chan string {
 		answer := make(chan string, 1)
 		go func() {
 			text := ""
@@ -47,8 +47,8 @@ func TestSlowClientDoesNotDelayOtherListeners(t *testing.T) {
 	slow, _ := begin(never)
 	other, server := begin(released)
 	server.RegisterOnShutdown(func() { close(released) })
-	ask(slow)
-	answer := ask(other)
+	request(slow)
+	answer := request(other)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	go func() {
 		if got := <-answer; got != "all" || ctx.Err() != nil {

@@ -30,8 +30,8 @@ import (
 // always at noon, so that delays do not depend on the machine.
 type asyncStore struct {
 	table *limiter.Table
-	// held is true while no decision is made.
-	held bool
+	// manual is true if decisions are only made by calls of decide.
+	manual bool
 	// fail is returned instead of a decision, and broken makes Decide panic. With atOnce, the
 	// decision is made before Decide returns.
 	fail           error
@@ -75,7 +75,7 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 	if s.breaks {
 		panic("a bug in the store, which has the charges already")
 	}
-	if !s.held {
+	if !s.manual {
 		s.deciding.Go(func() {
 			for range rand.IntN(50) {
 				runtime.Gosched()
@@ -157,7 +157,7 @@ func TestStoreDecidesAsynchronously(t *testing.T) {
 		calling.Wait()
 		// Each admitted call has a different number of remaining hits, from limit-1 to 0.
 		if got, sum := admitted.Load(), remained.Load(); got != limit || sum != limit*(limit-1)/2 {
-			t.Errorf("%d calls were admitted, with %d remaining in all, want %d and %d", got, sum, limit, limit*(limit-1)/2)
+			t.Errorf("%d calls were admitted, and their remaining hits add up to %d, want %d and %d", got, sum, limit, limit*(limit-1)/2)
 		}
 	}
 }
@@ -171,8 +171,8 @@ func TestStoreWithoutDecision(t *testing.T) {
 		want  codes.Code
 		text  string
 	}{
-		{"failing", &asyncStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
-		{"failing at once", &asyncStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
+		{"failing", &asyncStore{fail: errors.New("down")}, "compatible", codes.Unknown, "no decision by the store: down"},
+		{"failing at once", &asyncStore{fail: errors.New("down"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: down"},
 		{"broken", &asyncStore{broken: true}, "compatible", codes.Internal, "internal error"},
 	} {
 		s := serviceWithStore(t, test.store, oneRule)
@@ -194,8 +194,8 @@ func TestStoreWithoutDecision(t *testing.T) {
 	}
 }
 
-// TestStorePanicsAndDecides uses a store that panics after it has received the charges, and
-// decides them later. Their memory must not be reused before.
+// TestStorePanicsAndDecides uses a store that panics after it has received the charges, and decides
+// them later. The memory of the charges must not be reused before.
 func TestStorePanicsAndDecides(t *testing.T) {
 	const calls = 5
 	store := &asyncStore{breaks: true}
@@ -205,7 +205,7 @@ func TestStorePanicsAndDecides(t *testing.T) {
 	client := rls.NewRateLimitServiceClient(conn)
 	for range calls {
 		if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Internal {
-			t.Errorf("a call that panicked gets %v, want INTERNAL", err)
+			t.Errorf("a call whose decision panics gets %v, want INTERNAL", err)
 		}
 	}
 	store.breaks, store.atOnce = false, true
@@ -213,7 +213,7 @@ func TestStorePanicsAndDecides(t *testing.T) {
 	store.decide(calls)
 	checkOK(t, conn)
 	if got := store.lost.Load(); got != 0 {
-		t.Errorf("%d of %d calls had lost their charges", got, calls)
+		t.Errorf("the charges of %d of %d calls were overwritten", got, calls)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestStorePanicsAndDecides(t *testing.T) {
 // arrive. Each reply and its description belong to their own request.
 func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 	const calls = 50
-	store := &asyncStore{held: true}
+	store := &asyncStore{manual: true}
 	s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
@@ -251,9 +251,9 @@ func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 // by closing the connection. Delayed charges that are granted later are cancelled, and no state
 // remains.
 func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
-	for _, closes := range []bool{false, true} {
+	for _, closeConn := range []bool{false, true} {
 		const calls = 6
-		store := &asyncStore{held: true}
+		store := &asyncStore{manual: true}
 		// Delays are ten seconds apart, so no delay ends before the server knows that its call has
 		// ended.
 		s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
@@ -270,19 +270,19 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 			})
 		}
 		store.await(calls)
-		if closes {
+		if closeConn {
 			_ = conn.Close()
 		}
 		cancel()
 		calling.Wait()
-		awaitEnds(t, s, conn, closes) // otherwise the decisions might precede the resets
+		awaitEnds(t, s, conn, closeConn) // otherwise the decisions might precede the resets
 		store.decide(calls)
 		// The first call was not delayed. The delays of the others are cancelled.
 		for testutil.ToFloat64(s.Metrics().CancelledDelays) < calls-1 {
 			runtime.Gosched()
 		}
 		if got := store.cancelled.Load(); got != calls-1 {
-			t.Errorf("%d turns came back, want %d", got, calls-1)
+			t.Errorf("the store cancelled the charges of %d calls, want %d", got, calls-1)
 		}
 		for testutil.ToFloat64(s.Metrics().PendingDelays) > 0 {
 			runtime.Gosched()
@@ -307,7 +307,7 @@ func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bo
 // including those whose replies are delayed afterwards.
 func TestDrainWaitsForStore(t *testing.T) {
 	const calls = 20
-	store := &asyncStore{held: true}
+	store := &asyncStore{manual: true}
 	s := serviceWithStore(t, store, shaping)
 	r := serve(t, s, Options{})
 	client := rls.NewRateLimitServiceClient(r.dial(t))
@@ -359,8 +359,8 @@ func TestCountersOfTheStore(t *testing.T) {
 	}{
 		{http.MethodGet, `"used": 1`, nil},
 		{http.MethodDelete, `"forgotten": 38`, nil}, // the test's store returns the length of the name
-		{http.MethodGet, `"error": "no decision by the store: away"`, errors.New("away")},
-		{http.MethodDelete, `"error": "no decision by the store: away"`, errors.New("away")},
+		{http.MethodGet, `"error": "no decision by the store: down"`, errors.New("down")},
+		{http.MethodDelete, `"error": "no decision by the store: down"`, errors.New("down")},
 	} {
 		store.fail = test.fail
 		code, body := send(t, test.method, url, "")
@@ -375,6 +375,6 @@ func TestRequestsWithoutChargesSkipStore(t *testing.T) {
 	s := serviceWithStore(t, &asyncStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	var c answer.Exchange
 	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
-		t.Errorf("a request that no rule is for: %v", err)
+		t.Errorf("a request that matches no rule: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 type fakeServed struct {
 	usage      transport.Usage
 	usageCalls *int         // number of calls of Usage
-	retired    atomic.Value // how it was closed: "gently" or "at once"
+	retired    atomic.Value // how it was closed: "gracefully" or "immediately"
 }
 
 func (s *fakeServed) Usage() transport.Usage {
@@ -27,10 +27,10 @@ func (s *fakeServed) Usage() transport.Usage {
 	return s.usage
 }
 
-func (s *fakeServed) Retire(gently bool) {
-	how := "at once"
-	if gently {
-		how = "gently"
+func (s *fakeServed) Retire(gracefully bool) {
+	how := "immediately"
+	if gracefully {
+		how = "gracefully"
 	}
 	s.retired.Store(how)
 }
@@ -51,14 +51,14 @@ type testListener struct {
 	usageCalls int
 }
 
-func newCrowd(t *testing.T, limit int, groups ...group) *testListener {
+func newTestListener(t *testing.T, limit int, groups ...group) *testListener {
 	t.Helper()
 	c := &testListener{groups: map[string][]*fakeServed{}}
 	c.max, c.retireTimeout, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	for _, g := range groups {
 		for i := range g.n {
 			if !c.join(g, i) {
-				t.Fatalf("no room for connection %d of %s", i, g.name)
+				t.Fatalf("connection %d of %s is not admitted", i, g.name)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func (c *testListener) join(g group, i int) bool {
 	return true
 }
 
-// retired returns the connections that made room.
+// retired returns the connections that were closed for others.
 func (c *testListener) retired() string {
 	var text strings.Builder
 	for _, name := range []string{"attacker", "honest", "other"} {
@@ -105,27 +105,27 @@ func TestSurplusConnections(t *testing.T) {
 		from             string
 		want             string
 	}{
-		"an address with many unused connections":        {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.2", "attacker 0 at once;"},
-		"and a client that has none":                     {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.3", "attacker 0 at once;"},
-		"and one more of that address":                   {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", "attacker 0 at once;"},
-		"an address with many that were used":            {group{address: "10.9.0.1", n: limit - 8, usage: late}, group{address: "10.9.0.2", n: 8}, "10.9.0.3", "attacker 0 gently;"},
-		"an address with many open calls":                {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: busy}, "10.9.0.2", "attacker 0 gently;"},
-		"which gets no room from idle connections":       {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", ""},
-		"many addresses with an unused connection":       {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "attacker 0 at once;"},
-		"and a client with several":                      {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.2", "attacker 0 at once;"},
-		"many addresses with a used connection":          {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", "attacker 0 gently;"},
-		"those that have one leave the second to others": {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "honest 0 gently;"},
+		"an address with many unused connections":        {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.2", "attacker 0 immediately;"},
+		"and a client that has none":                     {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.3", "attacker 0 immediately;"},
+		"and one more of that address":                   {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", "attacker 0 immediately;"},
+		"an address with many that were used":            {group{address: "10.9.0.1", n: limit - 8, usage: late}, group{address: "10.9.0.2", n: 8}, "10.9.0.3", "attacker 0 gracefully;"},
+		"an address with many open calls":                {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: busy}, "10.9.0.2", "attacker 0 gracefully;"},
+		"which does not replace idle connections":        {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", ""},
+		"many addresses with an unused connection":       {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "attacker 0 immediately;"},
+		"and a client with several":                      {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.2", "attacker 0 immediately;"},
+		"many addresses with a used connection":          {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", "attacker 0 gracefully;"},
+		"those that have one leave the second to others": {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "honest 0 gracefully;"},
 		"many addresses with an open call":               {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", ""},
-		"and a client that has none gets its slot":       {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.3", "honest 0 gently;"},
-		"of one address the unused go first":             {group{address: "10.9.0.1", n: limit - 100, usage: used}, group{address: "10.9.0.1", n: 100, usage: transport.Usage{Since: time.Minute}}, "10.9.0.1", "honest 0 at once;"},
-		"an unused one that is fresh stays":              {group{address: each, n: limit - 1, usage: late}, group{address: "10.9.0.1", n: 1, begun: time.Hour}, "10.9.0.3", "attacker 0 gently;"},
+		"and a client that has none gets its slot":       {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.3", "honest 0 gracefully;"},
+		"of one address the unused go first":             {group{address: "10.9.0.1", n: limit - 100, usage: used}, group{address: "10.9.0.1", n: 100, usage: transport.Usage{Since: time.Minute}}, "10.9.0.1", "honest 0 immediately;"},
+		"an unused one that is fresh stays":              {group{address: each, n: limit - 1, usage: late}, group{address: "10.9.0.1", n: 1, begun: time.Hour}, "10.9.0.3", "attacker 0 gracefully;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.attacker.name, test.honest.name = "attacker", "honest"
-			c := newCrowd(t, limit, test.attacker, test.honest)
+			c := newTestListener(t, limit, test.attacker, test.honest)
 			admitted := c.join(group{name: "other", address: test.from, begun: time.Hour, n: 1}, 0)
 			if got := c.retired(); got != test.want || admitted != (test.want != "") {
-				t.Errorf("admitted: %t, made room: %q, want %q", admitted, got, test.want)
+				t.Errorf("admitted: %t, closed connections: %q, want %q", admitted, got, test.want)
 			}
 		})
 	}
@@ -138,7 +138,7 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 	for name, busy := range map[string]bool{"admitted": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {
 			honest := group{name: "honest", address: "10.9.0.2", n: 8, usage: transport.Usage{Used: true}}
-			c := newCrowd(t, limit, group{name: "attacker", address: "10.9.0.1", n: limit - 8, usage: transport.Usage{Busy: busy}}, honest)
+			c := newTestListener(t, limit, group{name: "attacker", address: "10.9.0.1", n: limit - 8, usage: transport.Usage{Busy: busy}}, honest)
 			c.usageCalls = 0
 			for i := range limit {
 				if c.join(group{name: "attacker", address: "10.9.0.1", begun: time.Hour, n: 1}, i) == busy {
@@ -146,7 +146,7 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 				}
 			}
 			if c.usageCalls > 64*limit {
-				t.Errorf("%d connections were looked at for %d", c.usageCalls, limit)
+				t.Errorf("Usage was called %d times for %d new connections", c.usageCalls, limit)
 			}
 			for i, s := range c.groups["honest"] {
 				if how := s.retired.Load(); how != nil {
@@ -165,12 +165,12 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 func TestGracefulClosesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}
-		c := newCrowd(t, 32, used)
+		c := newTestListener(t, 32, used)
 		c.retireTimeout = time.Second
 		for i, want := range []string{
-			"honest 0 gently;",
-			"honest 0 gently;honest 1 gently;",
-			"honest 0 at once;honest 1 gently;honest 2 gently;", // with a bound of 32, two may close gracefully at a time
+			"honest 0 gracefully;",
+			"honest 0 gracefully;honest 1 gracefully;",
+			"honest 0 immediately;honest 1 gracefully;honest 2 gracefully;", // with a bound of 32, two may close gracefully at a time
 		} {
 			if !c.join(group{name: "other", address: "10.9.0.3", begun: time.Hour, n: 1}, i) {
 				t.Errorf("client %d is not admitted", i)
@@ -181,7 +181,7 @@ func TestGracefulClosesAreBounded(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got, want := c.retired(), "honest 0 at once;honest 1 at once;honest 2 at once;"; got != want {
+		if got, want := c.retired(), "honest 0 immediately;honest 1 immediately;honest 2 immediately;"; got != want {
 			t.Errorf("in the end: %s, want %s", got, want)
 		}
 	})

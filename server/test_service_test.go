@@ -67,13 +67,13 @@ func (d *callEvents) register(r grpc.ServiceRegistrar) {
 				return nil, err
 			}
 			if err := grpc.SetHeader(ctx, metadata.Pairs("h", "late")); err == nil {
-				return nil, errors.New("a late header is taken")
+				return nil, errors.New("a header is accepted after the header was sent")
 			}
 			if err := grpc.SetTrailer(ctx, metadata.Pairs("t", "2")); err != nil {
 				return nil, err
 			}
 			if err := grpc.SetTrailer(ctx, metadata.Pairs("t", "\n")); err == nil {
-				return nil, errors.New("a trailer that no header may be is taken")
+				return nil, errors.New("an invalid trailer is accepted")
 			}
 			method, _ := grpc.Method(ctx)
 			return &text{Value: fmt.Sprintf("%s %v %q %v", method, in["x"], in["y-bin"], p.Addr != nil)}, nil
@@ -88,12 +88,12 @@ func (d *callEvents) register(r grpc.ServiceRegistrar) {
 	}
 	r.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "test.Kinds", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Unary", Handler: func(srv any, ctx context.Context, decode func(any) error, around grpc.UnaryServerInterceptor) (any, error) {
+		Methods: []grpc.MethodDesc{{MethodName: "Unary", Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			request := new(text)
 			if err := decode(request); err != nil {
 				return nil, err
 			}
-			return around(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/test.Kinds/Unary"}, func(ctx context.Context, request any) (any, error) {
+			return interceptor(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/test.Kinds/Unary"}, func(ctx context.Context, request any) (any, error) {
 				m, _ := request.(*text)
 				return unary(ctx, m)
 			})

@@ -42,15 +42,15 @@ func handshake(t *testing.T, server, client *access.TLS) ([]byte, error) {
 		a.Close()
 		served <- err
 	}()
-	var shown []byte
+	var received []byte
 	conn, info, err := client.ClientHandshake(t.Context(), host, b)
 	if err == nil {
 		_, _ = io.Copy(io.Discard, conn) // until the server has accepted or rejected the client
 		secure, _ := info.(credentials.TLSInfo)
-		shown = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.State.PeerCertificates[0].Raw})
+		received = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.State.PeerCertificates[0].Raw})
 	}
 	b.Close()
-	return shown, errors.Join(<-served, err)
+	return received, errors.Join(<-served, err)
 }
 
 // follow runs s until the test ends.
@@ -89,15 +89,15 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			f := write(t, issue(t, a, testcert.Leaf{}), ours.PEM)
 			return clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
 		}
-		old, young := client(ours), client(newer)
+		oldClient, newClient := client(ours), client(newer)
 		both := slices.Concat(ours.PEM, newer.PEM)
 		var errorsBefore, reloadsBefore float64
 		for _, step := range []struct {
-			name   string
-			change func()
-			shown  testcert.Pair
-			young  bool   // whether a client of the newer authority is accepted
-			logged string // expected log line; "" means none
+			name    string
+			change  func()
+			served  testcert.Pair
+			accepts bool   // whether a client of the newer authority is accepted
+			logged  string // expected log line; "" means none
 		}{
 			{"nothing", func() {}, first, false, ""},
 			{"the same again", func() { put(t, files.Cert, first.Cert) }, first, false, ""},
@@ -144,12 +144,12 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			}
 			reloadsBefore += reloads
 			errorsBefore += failures
-			shown, err := handshake(t, s, old)
-			if err != nil || !bytes.Equal(shown, step.shown.Cert) {
-				t.Errorf("%s: another certificate is shown, or none: %v", step.name, err)
+			served, err := handshake(t, s, oldClient)
+			if err != nil || !bytes.Equal(served, step.served.Cert) {
+				t.Errorf("%s: the server sends another certificate, or none: %v", step.name, err)
 			}
-			if _, err := handshake(t, s, young); (err == nil) != step.young {
-				t.Errorf("%s: the client of the newer authority gets %v, want that it may come: %v", step.name, err, step.young)
+			if _, err := handshake(t, s, newClient); (err == nil) != step.accepts {
+				t.Errorf("%s: the client of the newer authority gets %v; want it accepted: %v", step.name, err, step.accepts)
 			}
 			for len(core) > 0 {
 				<-core // failed handshakes
@@ -238,7 +238,7 @@ func TestRotationFailsNoCall(t *testing.T) {
 			default:
 			}
 			if _, err := stub.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
-				t.Errorf("call %d on the connection that stays: %v", calls, err)
+				t.Errorf("call %d on the permanent connection: %v", calls, err)
 				return
 			}
 		}
@@ -255,15 +255,15 @@ func TestRotationFailsNoCall(t *testing.T) {
 
 	for range rotations {
 		if err := <-fresh; err != nil {
-			t.Errorf("call on a connection of its own: %v", err)
+			t.Errorf("call on a new connection: %v", err)
 		}
 		last, signer, next = signer, next, authority(t)
 		_, pair := mount(serverDir, host)
 		mount(clientDir, san)
 		serverLog.await(t, "TLS files loaded")
 		clientLog.await(t, "TLS files loaded")
-		if shown, err := handshake(t, secure, client); err != nil || !bytes.Equal(shown, pair.Cert) {
-			t.Fatalf("a new handshake does not show the new certificate: %v", err)
+		if cert, err := handshake(t, secure, client); err != nil || !bytes.Equal(cert, pair.Cert) {
+			t.Fatalf("the server does not send the new certificate in a new handshake: %v", err)
 		}
 	}
 	close(stop)
@@ -275,7 +275,7 @@ func TestRotationFailsNoCall(t *testing.T) {
 	for _, m := range []*telemetry.TLS{metrics, clientMetrics} {
 		reloads, failed, rejected := testutil.ToFloat64(m.Reloads), testutil.ToFloat64(m.ReloadErrors), testutil.ToFloat64(m.HandshakeErrors)
 		if reloads != float64(rotations) || failed != 0 || rejected != 0 {
-			t.Errorf("%v reloads, %v failed ones, %v failed handshakes, want %d, 0, 0", reloads, failed, rejected, rotations)
+			t.Errorf("%v reloads, %v failed reloads, %v failed handshakes, want %d, 0, 0", reloads, failed, rejected, rotations)
 		}
 	}
 }

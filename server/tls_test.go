@@ -99,7 +99,7 @@ func (r *running) request(t *testing.T, creds credentials.TransportCredentials) 
 	return err
 }
 
-// lines is a log that a test can wait for. Logging never blocks.
+// lines contains log lines for which a test can wait. Logging never blocks.
 type lines chan string
 
 func newLines() (lines, *zap.Logger) {
@@ -130,7 +130,7 @@ func (l lines) await(t *testing.T, text string) string {
 			}
 			seen = append(seen, line)
 		case <-ctx.Done():
-			t.Fatalf("no line with %q; there were %q", text, seen)
+			t.Fatalf("timed out waiting for a log line with %q; the log is %q", text, seen)
 		}
 	}
 }
@@ -181,12 +181,12 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 				err := side.to.request(t, tt.creds)
 				if side.want == "" {
 					if err != nil {
-						t.Errorf("%s: error is %v, want an answer", side.name, err)
+						t.Errorf("%s: error is %v, want success", side.name, err)
 					}
 					continue
 				}
 				if err == nil {
-					t.Fatalf("%s: there is an answer, want none", side.name)
+					t.Fatalf("%s: the request succeeds, want an error", side.name)
 				}
 				log.await(t, side.want)
 				if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before+1 {
@@ -226,7 +226,7 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 			conn.Close()
 		}
 	})
-	t.Run("a probe of the port is no failure", func(t *testing.T) {
+	t.Run("a probe of the port is not a failure", func(t *testing.T) {
 		before := testutil.ToFloat64(metrics.HandshakeErrors)
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", mutual.addr["grpc"])
 		if err != nil {

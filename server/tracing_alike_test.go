@@ -80,7 +80,7 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 func TestTransportsReportSameEvents(t *testing.T) {
 	events := map[string][]string{}
 	for _, name := range []string{transportGRPC, transportBuiltin} {
-		s := service(t, answer.Settings{}, oneRule+"\n---\n{domain: held, descriptors: [{key: k, rate_limit: {algorithm: leaky_bucket, unit: hour, requests_per_unit: 72000, slack: 0, max_wait: 1m, max_waiting: 1200}}]}")
+		s := service(t, answer.Settings{}, oneRule+"\n---\n{domain: delayed, descriptors: [{key: k, rate_limit: {algorithm: leaky_bucket, unit: hour, requests_per_unit: 72000, slack: 0, max_wait: 1m, max_waiting: 1200}}]}")
 		r := New(Options{GRPCAddr: "127.0.0.1:0", Transport: name, Limits: fillLimits(transport.Limits{}), DrainTimeout: time.Minute}, s, zap.NewNop())
 		rec := &recorder{ended: make(chan struct{}, 1)}
 		r.tracer = rec
@@ -108,19 +108,19 @@ func TestTransportsReportSameEvents(t *testing.T) {
 			t.Error(err)
 		}
 		<-rec.ended
-		held := simpleRequest()
-		held.Domain = "held"
+		delayed := simpleRequest()
+		delayed.Domain = "delayed"
 		for range 2 {
-			if _, err := client.ShouldRateLimit(t.Context(), held); err != nil {
+			if _, err := client.ShouldRateLimit(t.Context(), delayed); err != nil {
 				t.Error(err)
 			}
 			<-rec.ended
 		}
-		held.HitsAddend = 1000 // delays the reply for 50 seconds
+		delayed.HitsAddend = 1000 // delays the reply for 50 seconds
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
-		waiting.Go(func() { _, _ = client.ShouldRateLimit(ctx, held) })
-		await(t, "a reply is held", func() bool { return testutil.ToFloat64(s.Metrics().PendingDelays) == 1 })
+		waiting.Go(func() { _, _ = client.ShouldRateLimit(ctx, delayed) })
+		await(t, "a reply is delayed", func() bool { return testutil.ToFloat64(s.Metrics().PendingDelays) == 1 })
 		cancel()
 		<-rec.ended
 		waiting.Wait()

@@ -41,8 +41,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
 `
 
-// newTracing returns tracing to the collector that the environment names. It is shut down when the
-// test ends, if not before.
+// newTracing returns tracing to the collector in the environment variables. It is shut down at the
+// end of the test at the latest.
 func newTracing(t *testing.T, s *answer.Service, o telemetry.TracingOptions, logger *zap.Logger) *telemetry.Tracing {
 	t.Helper()
 	tracing, err := telemetry.NewTracing(t.Context(), o, s.Metrics(), logger)
@@ -122,7 +122,7 @@ func TestSpansReachTheCollector(t *testing.T) {
 						t.Errorf("the span is %v %s, want that of a server's method", span.GetKind(), span.GetName())
 					}
 					if text := span.String(); strings.Contains(text, "secret") {
-						t.Errorf("the span holds values of the request: %s", text)
+						t.Errorf("the span contains values of the request: %s", text)
 					}
 					got := attributes(span.GetAttributes())
 					for key := range got {
@@ -139,11 +139,11 @@ func TestSpansReachTheCollector(t *testing.T) {
 						t.Errorf("attributes of span %d (-want +got):\n%s", i, diff)
 					}
 				}
-				about := c.resource()
-				if about["service.name"] != ServiceName || about["service.namespace"] != "ns" || about["zone"] != "a" {
-					t.Errorf("the process is described by %v, want %s in ns, zone a", about, ServiceName)
+				resource := c.resource()
+				if resource["service.name"] != ServiceName || resource["service.namespace"] != "ns" || resource["zone"] != "a" {
+					t.Errorf("the resource is %v, want %s in ns, zone a", resource, ServiceName)
 				}
-				if id, _ := about["service.instance.id"].(string); len(id) != 36 {
+				if id, _ := resource["service.instance.id"].(string); len(id) != 36 {
 					t.Errorf("service.instance.id is %q, want a UUID", id)
 				}
 			})
@@ -189,14 +189,14 @@ func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 	}
 	for _, span := range spans {
 		if strings.Contains(span.String(), "secret") {
-			t.Errorf("the span holds what a stranger sent: %v", span)
+			t.Errorf("the span contains values of a rejected request: %v", span)
 		}
 		if len(span.GetParentSpanId()) != 0 {
 			t.Errorf("the span has the parent %x, want none", span.GetParentSpanId())
 		}
 	}
-	if about := c.resource(); about["service.name"] != "named" || about["service.instance.id"] != "i" {
-		t.Errorf("the process is described by %v, want what the options say", about)
+	if resource := c.resource(); resource["service.name"] != "named" || resource["service.instance.id"] != "i" {
+		t.Errorf("the resource is %v, want the values of the options", resource)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestSampling(t *testing.T) {
 		{"the parent is recorded", "", 0, parent + "1", 1},
 		{"the parent is not", "", 1, parent + "0", 0},
 		{"the variable", "always_off", 1, "", 0},
-		{"a rate beats the variable", "always_on", 0, "", 0},
+		{"a rate overrides the variable", "always_on", 0, "", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("OTEL_TRACES_SAMPLER", test.sampler)
@@ -257,7 +257,7 @@ func TestCollectorThatHangs(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			if err := tracing.Shutdown(ctx); err == nil {
-				t.Error("Shutdown() = nil, want an error: no span was taken")
+				t.Error("Shutdown() = nil, want an error, because no span was exported")
 			}
 		})
 	}

@@ -13,21 +13,21 @@ import (
 func TestTransportIsReported(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{})
-	var said []string
+	var transports []string
 	for _, e := range r.logs.FilterMessage("listening").All() {
 		if v, ok := e.ContextMap()["transport"].(string); ok {
-			said = append(said, v)
+			transports = append(transports, v)
 		}
 	}
-	if !slices.Equal(said, []string{transportBuiltin}) {
-		t.Errorf("the log says that %q carries gRPC", said)
+	if !slices.Equal(transports, []string{transportBuiltin}) {
+		t.Errorf("the log names the transports %q", transports)
 	}
 	want := map[string]float64{transportBuiltin: 1}
 	if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_transport_info")); diff != "" {
 		t.Errorf("sluice_grpc_transport_info: -want +got\n%s", diff)
 	}
 	if n := gathered(t, s, "sluice_grpc_connections"); n != nil {
-		t.Errorf("sluice_grpc_connections is %v before the first", n)
+		t.Errorf("sluice_grpc_connections is %v before the first connection", n)
 	}
 	conn := r.dial(t)
 	checkOK(t, conn)

@@ -33,7 +33,7 @@ func TestSocketsInUseAreKept(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = c.Close() })
 		}
-		t.Fatal("the queue of a socket takes 10,000 connections")
+		t.Fatal("the socket accepts 10,000 connections, so its queue is not full")
 	}
 	datagrams := func(path string) {
 		l, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "unixgram", path)
@@ -51,7 +51,7 @@ func TestSocketsInUseAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := listen(t.Context(), "unix://"+path, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "in use by another process") {
-				t.Errorf("listen = %v, want that the socket may be in use", err)
+				t.Errorf("listen = %v, want an error that the socket may be in use", err)
 			}
 			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
 				t.Errorf("the file has been replaced (%v)", err)

@@ -75,7 +75,7 @@ func TestReportWithoutLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(text.String(), "\n\nno requests for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
-		t.Errorf("the report says\n%s", text.String())
+		t.Errorf("the report is\n%s", text.String())
 	}
 	if !strings.Contains(page.String(), "No requests for any limit: ") {
 		t.Error("the page does not report that no limit has requests")

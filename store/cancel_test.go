@@ -25,11 +25,11 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	now := limiter.Time(time.Now().UnixNano())
 	var c caller
 	for _, p := range append(reservingPolicies(true), permitCharge(1, 5).Policy) {
-		take, held := func() uint64 { return c.reserveHits(t, s, p, 60) }, func() bool { return c.usedAndReserved(t, s, p) > 0 }
+		acquire, held := func() uint64 { return c.reserveHits(t, s, p, 60) }, func() bool { return c.usedAndReserved(t, s, p) > 0 }
 		if p.Reserve == nil {
-			take, held = func() uint64 { return c.acquirePermit(t, s, oneHit(1, p)) }, func() bool { return c.usedHits(t, s, oneHit(1, p)) > 0 }
+			acquire, held = func() uint64 { return c.acquirePermit(t, s, oneHit(1, p)) }, func() bool { return c.usedHits(t, s, oneHit(1, p)) > 0 }
 		}
-		if take() == 0 {
+		if acquire() == 0 {
 			t.Fatal("nothing can be held")
 		}
 		r.pause(true)

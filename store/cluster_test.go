@@ -154,7 +154,7 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 		want := limiter.Batch{Charges: slices.Clone(charges), Budget: longTimeout}
 		leases.setRefunds(&want, 0)
 		leases.setRefunds(&limiter.Batch{Charges: charges}, 1)
-		must.OK(t, c.askWithin(s, longTimeout, charges...))
+		must.OK(t, c.decideWithin(s, longTimeout, charges...))
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
@@ -176,7 +176,7 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 			peek := charges[i]
 			peek.Hits, peek.Refund, peek.Reserve, peek.Mode = 0, false, peek.Policy.Reserve != nil, limiter.Shadow
 			storetest.Eventually(t, "the charges of denied groups are refunded", func() bool {
-				must.OK(t, c.askWithin(s, longTimeout, peek))
+				must.OK(t, c.decideWithin(s, longTimeout, peek))
 				want.Charges = append(want.Charges[:0], peek)
 				table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 				return want.Decisions[0].Before == c.b.Decisions[0].Before

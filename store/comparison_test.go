@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// fromEnvironment returns the number in an environment variable, or otherwise if it is not set.
-func fromEnvironment(tb testing.TB, name string, otherwise uint64) uint64 {
+// fromEnvironment returns the number in an environment variable, or fallback if it is not set.
+func fromEnvironment(tb testing.TB, name string, fallback uint64) uint64 {
 	tb.Helper()
 	text := os.Getenv(name)
 	if text == "" {
-		return otherwise
+		return fallback
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

@@ -114,7 +114,7 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 	return (cpuOf(t, srv) - began) / (rounds * charges)
 }
 
-func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, dear *limiter.Charge) {
+func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, costly *limiter.Charge) {
 	t.Helper()
 	srv := storetest.StartBinary(t, binary)
 	o, others := &recorder{}, &recorder{}
@@ -124,7 +124,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 	neighbour := runStore(t, Options{Server: serverAt(srv), Observer: others})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && neighbour.Up() })
 	srv.Must("CONFIG", "SET", "slowlog-log-slower-than", "100")
-	charges := manyCharges(1, n, dear.Policy, dear.Hits)
+	charges := manyCharges(1, n, costly.Policy, costly.Hits)
 	var busy atomic.Bool
 	busy.Store(true)
 	done := make(chan struct{})
@@ -132,7 +132,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 		defer close(done)
 		var c caller
 		for i := 0; i < 100 || busy.Load(); i++ {
-			_ = c.askWithin(neighbour, 20*time.Millisecond, oneHit(1<<20, hugeBucket))
+			_ = c.decideWithin(neighbour, 20*time.Millisecond, oneHit(1<<20, hugeBucket))
 			time.Sleep(200 * time.Microsecond)
 		}
 	}()
@@ -140,7 +140,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 	longest := time.Duration(0)
 	for range 3 {
 		began := clock()
-		_ = c.askWithin(s, 20*time.Millisecond, charges...)
+		_ = c.decideWithin(s, 20*time.Millisecond, charges...)
 		longest = max(longest, clock().Sub(began))
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -154,7 +154,7 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 		slowest = max(slowest, took)
 	}
 	fallback, _ := others.decisions()
-	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeCostly(dear), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)
+	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeCostly(costly), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)
 }
 
 // cpuOf returns the CPU time of a server's first thread.

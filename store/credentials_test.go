@@ -209,17 +209,17 @@ func TestSentinelOverTLS(t *testing.T) {
 		return secure >= 2
 	})
 	one := to.Sentinel(side.addr)
-	asked, err := redis.Dial(t.Context(), one, longTimeout)
+	conn, err := redis.Dial(t.Context(), one, longTimeout)
 	must.OK(t, err)
-	defer asked.Close()
-	if _, err := asked.Replica(t.Context(), "main", "a:1"); err != nil {
-		t.Errorf("ask for the replicas: %v", err)
+	defer conn.Close()
+	if _, err := conn.Replica(t.Context(), "main", "a:1"); err != nil {
+		t.Errorf("query the replicas: %v", err)
 	}
 	if n := o.failuresOf(redis.Refused); n > 0 {
 		t.Errorf("%d times refused", n)
 	}
 	if secure, _ := front.connections(); secure == 0 {
-		t.Error("the primary was not asked by TLS")
+		t.Error("the primary was not queried by TLS")
 	}
 	if secure, plain := side.connections(); secure == 0 || plain > 0 {
 		t.Errorf("Sentinel: %d connections by TLS, %d plain", secure, plain)

@@ -19,7 +19,7 @@ func (o *recorder) decidedBy(what string) int {
 }
 
 // For a second after a counter was full, hits are denied without the store, if the mirror is
-// certain. Then one caller asks the store again, which sees the refunds of other replicas.
+// certain. Then one caller queries the store again, which sees the refunds of other replicas.
 func TestCachedDenials(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -44,35 +44,35 @@ func TestCachedDenials(t *testing.T) {
 				now.Store(1_900_000_000_999_999_999)
 				clock := func() time.Time { return time.Unix(0, now.Load()) }
 				theirs := func() limiter.Time { return limiter.Time(now.Load()) }
-				mine := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: fallback, Clock: clock, at: theirs})
+				store := runStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: fallback, Clock: clock, at: theirs})
 				other := runStore(t, Options{Server: serverAt(srv), Clock: clock, at: theirs})
-				storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
+				storetest.Eventually(t, "up", func() bool { return store.Up() && other.Up() })
 				c, d := caller{clock: clock}, caller{clock: clock}
-				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
+				decide := func(s *Store, c *caller, charges ...limiter.Charge) {
 					t.Helper()
 					must.OK(t, c.decide(s, charges...))
 				}
 				charge := oneHit(1, &tt.p)
 				charge.Hits = 8
-				ask(mine, &c, charge)
+				decide(store, &c, charge)
 				charge.Hits = 3 // there is room for 2
-				ask(mine, &c, charge)
+				decide(store, &c, charge)
 				first := c.b.Decisions[0]
 				if !first.Over {
 					t.Fatalf("decided %+v, want a denial", first)
 				}
 				charge.Hits = 10
-				ask(mine, &c, charge)
+				decide(store, &c, charge)
 				before := o.decidedBy(byStore)
 				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.decidedBy(byMemory) != want {
 					t.Errorf("%d denied by memory that have no room, want %d", o.decidedBy(byMemory), want)
 				}
 				charge.Hits = 2
-				ask(mine, &c, charge) // now the counter is full
+				decide(store, &c, charge) // now the counter is full
 				memory := o.decidedBy(byMemory)
 				charge.Hits = 1
 				for range 5 {
-					ask(mine, &c, charge)
+					decide(store, &c, charge)
 					got := c.b.Decisions[0]
 					if !got.Over || !c.b.Denied || got.RetryAfter == 0 || tt.certain && got.Charged != 0 {
 						t.Errorf("decided %+v", got)
@@ -84,18 +84,18 @@ func TestCachedDenials(t *testing.T) {
 				memory = o.decidedBy(byMemory)
 				peek, refund := charge, charge
 				peek.Hits, refund.Hits, refund.Refund = 0, 60, true
-				ask(mine, &c, peek)
+				decide(store, &c, peek)
 				if o.decidedBy(byMemory) != memory || o.decidedBy(byStore) == before {
 					t.Error("a peek was decided by memory")
 				}
 				// Another replica refunds all hits. This replica notices after a second.
-				ask(other, &d, refund)
+				decide(other, &d, refund)
 				now.Add(int64(cacheFor))
-				ask(mine, &c, charge)
+				decide(store, &c, charge)
 				if o.decidedBy(byMemory) != memory || c.b.Denied {
-					t.Errorf("after a second decided %+v, want the store to be asked", c.b.Decisions)
+					t.Errorf("after a second decided %+v, want the store to decide", c.b.Decisions)
 				}
-				ask(mine, &c, refund)
+				decide(store, &c, refund)
 				if o.decidedBy(byMemory) != memory {
 					t.Error("a refund was answered by memory")
 				}
@@ -138,37 +138,37 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	small := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow}
 	large := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow}
 	var c caller
-	ask := func(charges ...limiter.Charge) []limiter.Decision {
+	decide := func(charges ...limiter.Charge) []limiter.Decision {
 		t.Helper()
 		must.OK(t, c.decide(s, charges...))
 		return c.b.Decisions
 	}
-	ask(oneHit(1, small))
-	ask(oneHit(2, large))
+	decide(oneHit(1, small))
+	decide(oneHit(2, large))
 	group := []limiter.Charge{oneHit(2, large), oneHit(1, small)}
 	before := o.decidedBy(byMemory)
-	got := ask(group...)
+	got := decide(group...)
 	if o.decidedBy(byMemory) != before+2 || !c.b.Denied || got[0].Over || !got[0].Denied || got[0].Remaining != 8 || !got[1].Over {
 		t.Errorf("decided %+v, %d by memory, want the group denied by memory", got, o.decidedBy(byMemory))
 	}
 	group[1].Group = 1
-	if got := ask(group...); got[0].Charged != 1 || !got[1].Over {
+	if got := decide(group...); got[0].Charged != 1 || !got[1].Over {
 		t.Errorf("decided %+v, want the first to be admitted", got)
 	}
 	group[1].Group, group[1].Mode = 0, limiter.Shadow
-	if got := ask(group...); got[0].Charged != 1 || !got[1].Over || c.b.Denied {
+	if got := decide(group...); got[0].Charged != 1 || !got[1].Over || c.b.Denied {
 		t.Errorf("decided %+v, want the group to be admitted, since one in shadow denies nothing", got)
 	}
 	counts := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow, CountRefused: true, Penalty: limiter.NewPenalty(time.Hour)}
 	group = []limiter.Charge{oneHit(3, counts), oneHit(1, small)}
 	for used := range uint64(3) {
-		if got := ask(group...); got[0].Before != used || got[0].Charged != 1 || !got[0].Denied {
+		if got := decide(group...); got[0].Before != used || got[0].Charged != 1 || !got[0].Denied {
 			t.Errorf("decided %+v, want the first to be charged although it is denied: its limit counts denied hits, and no penalty has begun", got)
 		}
 	}
 }
 
-// After the second, exactly one of many callers asks the store.
+// After the second, exactly one of many callers queries the store.
 func TestOneCallerRechecksADenial(t *testing.T) {
 	var f deniedCache
 	c := oneHit(7, hugeBucket)
@@ -211,7 +211,7 @@ func TestCachedDenialAllocatesNothing(t *testing.T) {
 	now := limiter.Time(time.Now().UnixNano())
 	if n := testing.AllocsPerRun(1000, func() {
 		if !s.denyFromCache(now, &c.b) {
-			t.Error("asked the store")
+			t.Error("queried the store")
 		}
 	}); n != 0 {
 		t.Errorf("%s allocations", strconv.FormatFloat(n, 'f', -1, 64))

@@ -165,7 +165,7 @@ func (l grantedLeases) add(tb testing.TB, plain, stored *limiter.Batch) {
 	for i := range plain.Charges {
 		mine, theirs := plain.Lease(i), stored.Lease(i)
 		if (mine > 0) != (theirs > 0) {
-			tb.Fatalf("charge %d took the lease %d of the table and %d of the store\n%s", i, mine, theirs, describe(plain.Charges))
+			tb.Fatalf("charge %d acquired the lease %d of the table and %d of the store\n%s", i, mine, theirs, describe(plain.Charges))
 		}
 		if n := plain.Charges[i].ID.Lo; mine > 0 {
 			l[n] = append(l[n], [2]uint64{mine, theirs})
@@ -346,7 +346,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			}
 		}
 		if rep.Unread() != 0 || rep.Admitted != admitted {
-			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
+			tb.Fatalf("step %d: %d values too many; the store admitted %d, the decision %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
 		}
 	}
 }

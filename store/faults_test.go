@@ -94,7 +94,7 @@ func startLoad(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration)
 			var c caller
 			for !stop.Load() {
 				began := clock()
-				if err := c.askWithin(s, budget, oneHit(uint64(n+1), p)); err != nil {
+				if err := c.decideWithin(s, budget, oneHit(uint64(n+1), p)); err != nil {
 					tb.Errorf("answered %v", err)
 				}
 				for took := int64(clock().Sub(began)); ; {
@@ -296,7 +296,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	m.setFault(0, -1)
 	storetest.Eventually(t, "up", s.Up)
 	if o.diverged > 0 {
-		t.Errorf("%d replies were taken for others'", o.diverged)
+		t.Errorf("%d replies were used for other requests", o.diverged)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestShortDeadline(t *testing.T) {
 	srv.Stop()
 	defer srv.Continue()
 	var c caller
-	err := c.askWithin(s, time.Millisecond, oneHit(1, hugeBucket))
+	err := c.decideWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
@@ -318,7 +318,7 @@ func TestShortDeadline(t *testing.T) {
 	}
 	// The next requests wait for the timeout, though each has a short deadline.
 	storetest.Eventually(t, "unavailable", func() bool {
-		_ = c.askWithin(s, time.Millisecond, oneHit(1, hugeBucket))
+		_ = c.decideWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 		return !s.Up()
 	})
 }

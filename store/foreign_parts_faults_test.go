@@ -31,7 +31,7 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	var c caller
 	passed := 0
 	for range 4 * limit {
-		must.OK(t, c.askNamed(s, names, charges...))
+		must.OK(t, c.decideNamed(s, names, charges...))
 		if !c.b.Denied {
 			passed++
 		}

@@ -70,7 +70,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			if err := callers[i].askNamed(s, names, charges...); err != nil {
+			if err := callers[i].decideNamed(s, names, charges...); err != nil {
 				t.Error(err)
 			}
 		})
@@ -90,7 +90,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	used := func(i int) int {
 		peek := charges[i]
 		peek.Hits, peek.Group = 0, 0
-		must.OK(t, c.askNamed(other, names[i:i+1], peek))
+		must.OK(t, c.decideNamed(other, names[i:i+1], peek))
 		return int(c.b.Decisions[0].Before)
 	}
 	storetest.Eventually(t, fmt.Sprintf("%s: the store counts %d and %d", u.name, second, third), func() bool {
@@ -98,8 +98,8 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	})
 }
 
-// askNamed is ask for counters with the given names.
-func (c *caller) askNamed(s *Store, names [][]byte, charges ...limiter.Charge) error {
+// decideNamed is decide for counters with the given names.
+func (c *caller) decideNamed(s *Store, names [][]byte, charges ...limiter.Charge) error {
 	if c.decided == nil {
 		c.decided = make(chan error, 1)
 	}
@@ -173,13 +173,13 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 		}
 		var c caller
 		for n := range 3 {
-			if err := c.askNamed(s, names, charges...); err != nil || c.b.Denied != (n > 0) {
+			if err := c.decideNamed(s, names, charges...); err != nil || c.b.Denied != (n > 0) {
 				t.Errorf("algorithm %d: request %d was decided %+v, %v", p.Algorithm, n+1, c.b.Decisions, err)
 			}
 			storetest.Eventually(t, "the charge of a denied group is refunded", func() bool {
 				peek := charges[1]
 				peek.Hits = 0
-				must.OK(t, c.askNamed(s, names[1:2], peek))
+				must.OK(t, c.decideNamed(s, names[1:2], peek))
 				return c.b.Decisions[0].Before == 1 && s.unsyncedCounters() == 0
 			})
 		}

@@ -84,7 +84,7 @@ func TestForeignKeys(t *testing.T) {
 				}
 				want++
 			}
-			storetest.Eventually(t, "a request without a decision takes no hits from another counter", func() bool {
+			storetest.Eventually(t, "a request without a decision removes no hits from another counter", func() bool {
 				n := srv.Must("EXISTS", partner)
 				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted the hits, and they are refunded
 			})

@@ -146,7 +146,7 @@ func TestRunsAreBounded(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("%d requests and %d parts were not taken", len(small), len(parts))
+	t.Errorf("%d requests and %d parts were not sent", len(small), len(parts))
 }
 
 // Parts of a large request are not sent after the deadline.
@@ -159,6 +159,6 @@ func TestPartsAfterTheirDeadlineAreDropped(t *testing.T) {
 	l.mu.Unlock()
 	batch, _ := l.nextBatch(0, nil)
 	if len(late) != 1 || late[0] != dropped || len(batch) != 1 || batch[0] != kept {
-		t.Errorf("%d requests are late and %d were taken, want one each", len(late), len(batch))
+		t.Errorf("%d requests are late and %d were sent, want one each", len(late), len(batch))
 	}
 }

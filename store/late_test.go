@@ -30,7 +30,7 @@ func TestDeadlines(t *testing.T) {
 // but not because requests are late or a message has waited behind others.
 func TestWhenAShardIsUnavailable(t *testing.T) {
 	now := time.Now()
-	asked := func(since, until time.Duration) *request {
+	waiting := func(since, until time.Duration) *request {
 		return &request{queuedAt: now.Add(since), deadline: now.Add(until)}
 	}
 	for name, tt := range map[string]struct {
@@ -40,10 +40,10 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 		due, unavailable time.Duration // 0 for none
 	}{
 		"no request waits":                   {},
-		"one call's deadline":                {sending: -time.Millisecond, open: []*request{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, unavailable: 999 * time.Millisecond},
-		"no answer":                          {sending: -time.Second, open: []*request{asked(-time.Second, time.Hour)}, due: 0 + 1, unavailable: 0 + 1},
+		"one call's deadline":                {sending: -time.Millisecond, open: []*request{waiting(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"no answer":                          {sending: -time.Second, open: []*request{waiting(-time.Second, time.Hour)}, due: 0 + 1, unavailable: 0 + 1},
 		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
-		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
+		"none has been sent":                 {queued: waiting(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
 	} {
 		l := newShard(&backend{options: &Options{Timeout: time.Second}}, name, nil)
 		l.conn = &redis.Conn{}

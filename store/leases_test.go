@@ -47,7 +47,7 @@ func TestPermitsAreShared(t *testing.T) {
 	for _, s := range replicas {
 		storetest.Eventually(t, "up", s.Up)
 	}
-	var held, most, denied, taken atomic.Int64
+	var held, most, denied, acquired atomic.Int64
 	var all sync.WaitGroup
 	for i := range 2 * callers {
 		all.Go(func() {
@@ -59,7 +59,7 @@ func TestPermitsAreShared(t *testing.T) {
 					denied.Add(1)
 				} else {
 					mine = append(mine, lease)
-					taken.Add(1)
+					acquired.Add(1)
 					now := held.Add(1)
 					for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
 					}
@@ -82,7 +82,7 @@ func TestPermitsAreShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d taken, %d denied, %d at once", taken.Load(), denied.Load(), most.Load())
+	t.Logf("%d acquired, %d denied, %d at once", acquired.Load(), denied.Load(), most.Load())
 	if most.Load() > n || denied.Load() == 0 {
 		t.Errorf("%d held at once, %d denied, want %d at most and some", most.Load(), denied.Load(), n)
 	}
@@ -118,11 +118,11 @@ func TestPermitsInAnOutage(t *testing.T) {
 		storetest.Eventually(t, "up", func() bool { return replicas[0].Up() && replicas[1].Up() })
 		var c caller
 		held := map[uint64]bool{}
-		take := func(s *Store) uint64 {
+		acquire := func(s *Store) uint64 {
 			lease := c.acquirePermit(t, s, permitCharge(1, n))
 			if lease > 0 {
 				if held[lease] {
-					t.Fatalf("the lease %d was given twice", lease)
+					t.Fatalf("the lease %d was granted twice", lease)
 				}
 				held[lease] = true
 			}
@@ -136,7 +136,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one number in 128 may be a lease of the counter
 			other = c.acquirePermit(t, replicas[0], permitCharge(2, limiter.MaxLog))
 		}
-		early := []uint64{take(replicas[0]), take(replicas[1]), take(replicas[1]), take(replicas[0])}
+		early := []uint64{acquire(replicas[0]), acquire(replicas[1]), acquire(replicas[1]), acquire(replicas[0])}
 		for _, r := range relays {
 			r.cut(true)
 		}
@@ -150,7 +150,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 		var late []uint64
 		for range n {
 			for _, s := range replicas {
-				if lease := take(s); lease > 0 {
+				if lease := acquire(s); lease > 0 {
 					late = append(late, lease)
 				}
 			}
@@ -162,7 +162,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
 			t.Error("a lease must release one permit of its own counter, once")
 		}
-		if a, b := take(replicas[0]), take(replicas[0]); a == 0 || b == 0 || take(replicas[0]) != 0 {
+		if a, b := acquire(replicas[0]), acquire(replicas[0]); a == 0 || b == 0 || acquire(replicas[0]) != 0 {
 			t.Error("the first replica must have as many free permits as were released there")
 		}
 		relays[first].cut(false)
@@ -177,7 +177,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 				t.Errorf("replica %d first: the store holds %d permits, want the %d that were not released", first, got, len(held))
 			}
 		}
-		if take(replicas[0]) != 0 {
+		if acquire(replicas[0]) != 0 {
 			t.Error("a permit was granted beyond the limit after the recovery")
 		}
 		for lease := range held {
@@ -251,7 +251,7 @@ func TestReservationsAreShared(t *testing.T) {
 		}
 		first, second := c.reserveHits(t, s[0], p, 40), c.reserveHits(t, s[1], p, 40)
 		if first == 0 || second == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
-			t.Fatalf("%d: of 100 hits not twice 40 can be reserved, or 21 more", n)
+			t.Fatalf("%d: want that 40 of 100 hits can be reserved twice, and not 21 more", n)
 		}
 		for _, step := range []struct {
 			does      string
@@ -270,7 +270,7 @@ func TestReservationsAreShared(t *testing.T) {
 			}
 		}
 		if c.reserveHits(t, s[0], p, 1) != 0 {
-			t.Errorf("%d: beyond its limit a counter lets reserve", n)
+			t.Errorf("%d: a counter beyond its limit admits a reservation", n)
 		}
 		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.usedAndReserved(t, s[1], p) != 0 {
 			t.Errorf("%d: %d were used before the reset, %v", n, used, err)
@@ -312,7 +312,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 		})
 		during := c.reserveHits(t, s[0], p, 30)
 		if c.usedAndReserved(t, s[0], p) != 80 || during == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
-			t.Errorf("%d: of 100 hits, 50 of them held, not 30 can be reserved, or 21 more", n)
+			t.Errorf("%d: with 50 of 100 hits held, want that 30 can be reserved, and not 21 more", n)
 		}
 		ended := c.reserveHits(t, s[1], p, 50)
 		if c.settleLease(t, s[1], p, ended, 8); ended == 0 || c.usedAndReserved(t, s[1], p) != 50+8 {
@@ -420,12 +420,12 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 	}
 }
 
-// If the deadline comes before the reply, the caller has a lease of the fallback. That lease is
-// synced, whether the reply comes or the connection ends, and the store's own lease is released:
-// exactly one permit is held. Cancelling a request releases its permit or reservation.
+// If the deadline passes before the reply comes, the caller has a lease of the fallback. That lease
+// is synced, whether the reply arrives or the connection ends, and the store's own lease is
+// released: exactly one permit is held. Cancelling a request releases its permit or reservation.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
-	for _, comes := range []bool{true, false} {
+	for _, arrives := range []bool{true, false} {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
@@ -449,7 +449,7 @@ func TestLateLeases(t *testing.T) {
 		if err := <-decided; err != nil || b.Lease(0) == 0 {
 			t.Fatal(err, b.Lease(0))
 		}
-		if !comes {
+		if !arrives {
 			r.cut(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			r.cut(false)

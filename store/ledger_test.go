@@ -91,12 +91,12 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 		if made != kept+dropped+over || len(l.entries) != len(model) || len(l.byExpiry) != len(model) || dropped == 0 || over == 0 {
 			t.Errorf("seed %d: of %d hits %d are kept, %d dropped and %d expired, by %d counters of %d", seed, made, kept, dropped, over, len(l.entries), len(model))
 		}
-		taken := 0
+		removed := 0
 		for all := l.removeForSlots(func(uint16) bool { return true }); len(all) > 0; all = l.removeForSlots(func(uint16) bool { return true }) {
-			taken += len(all)
+			removed += len(all)
 		}
-		if taken != len(model) || len(l.entries)+len(l.byExpiry)+len(l.bySlot)+l.leases != 0 {
-			t.Errorf("seed %d: %d entries are removed, want %d; the ledger has %d", seed, taken, len(model), len(l.entries))
+		if removed != len(model) || len(l.entries)+len(l.byExpiry)+len(l.bySlot)+l.leases != 0 {
+			t.Errorf("seed %d: %d entries are removed, want %d; the ledger has %d", seed, removed, len(model), len(l.entries))
 		}
 	}
 }

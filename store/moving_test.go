@@ -155,7 +155,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			out.setRefunds(&want, 0)
 			out.setRefunds(&limiter.Batch{Charges: charges}, 1)
 			table.Decide(limiter.Time(time.Now().UnixNano()), &want)
-			c.askMoving(s, slot, charges, names)
+			c.decideMoving(s, slot, charges, names)
 			for i := range charges {
 				got, want := &c.b.Decisions[i], &want.Decisions[i]
 				// The two decide at different times.
@@ -185,8 +185,8 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 	}
 }
 
-// askMoving sends a request. If the nodes answer TRYAGAIN, the slot continues to move.
-func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge, names [][]byte) {
+// decideMoving sends a request. If the nodes answer TRYAGAIN, the slot continues to move.
+func (c *caller) decideMoving(s *Store, slot *movingSlot, charges []limiter.Charge, names [][]byte) {
 	slot.tb.Helper()
 	before := slot.tryAgain()
 	decided := make(replyChan, 1)
@@ -245,7 +245,7 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 		storetest.Eventually(t, "up", s.Up)
 		var c caller
 		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow, CountRefused: true}
-		if err := c.askWithin(s, longTimeout, oneHit(1, p)); err != nil || c.b.Decisions[0].Over || c.b.Decisions[0].Before != 0 {
+		if err := c.decideWithin(s, longTimeout, oneHit(1, p)); err != nil || c.b.Decisions[0].Over || c.b.Decisions[0].Before != 0 {
 			t.Errorf("%s: decided %+v, %v; want the first hit of a window", word, c.b.Decisions, err)
 		}
 		storetest.Eventually(t, word+": the key expires", func() bool {

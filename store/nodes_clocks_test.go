@@ -94,8 +94,8 @@ func (n *clockNode) answer(command []string) string {
 }
 
 // If the nodes of a cluster have different clocks, replicas agree on the window of each counter and
-// admit exactly the limit: no key expires before its window ends, or long after. The same is true of
-// names whose slot depends on the start of the window.
+// admit exactly the limit: no key expires before its window ends, or long after. The same is true
+// of names whose slot depends on the start of the window.
 func TestNodesWithDifferentClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -235,7 +235,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			key = fmt.Sprintf("untagged_%d_%d", n, start.Unix())
 		}
 		name := []byte(strings.TrimSuffix(key, strconv.FormatInt(start.Unix(), 10)))
-		ask := func() *limiter.Decision {
+		decide := func() *limiter.Decision {
 			t.Helper()
 			c.b.Reset()
 			c.b.Charges, c.b.Budget = []limiter.Charge{oneHit(1, p)}, longTimeout
@@ -246,16 +246,16 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			must.OK(t, err)
 			return &c.b.Decisions[0]
 		}
-		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {
+		if d := decide(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {
 			t.Errorf("a node that is %v ahead decided %+v, want a reset after an hour", ahead, d)
 		}
 		all[1].setDropsHits(true)
-		if d := ask(); d.Before != 1 || d.Reset.Round(time.Second) != time.Hour {
+		if d := decide(); d.Before != 1 || d.Reset.Round(time.Second) != time.Hour {
 			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
 		}
 		all[1].setDropsHits(false)
 		storetest.Eventually(t, "the hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
-		if d := ask(); d.Before != 2 {
+		if d := decide(); d.Before != 2 {
 			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
 		}
 		all[1].mu.Lock()

@@ -47,15 +47,15 @@ func TestPanicCostsOneRequest(t *testing.T) {
 			t.Fatal("the shard is unavailable")
 		}
 	}
-	type asked struct {
+	type pendingRequest struct {
 		batch   limiter.Batch
 		decided replyChan
 	}
-	one := func() *asked {
-		return &asked{limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket)}}, make(replyChan, 1)}
+	one := func() *pendingRequest {
+		return &pendingRequest{limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket)}}, make(replyChan, 1)}
 	}
 	// Each sender sends one request alone. All later requests form one batch.
-	var ahead, behind []*asked
+	var ahead, behind []*pendingRequest
 	for n := range senders {
 		a := one()
 		put(a.decided, &a.batch, &a.batch)

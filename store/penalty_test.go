@@ -39,51 +39,51 @@ func TestPenaltiesAreShared(t *testing.T) {
 			other := runStore(t, Options{Server: serverAt(srv), Clock: clock, at: theirs})
 			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 			c := caller{clock: clock}
-			ask := func(s *Store, hits uint64) limiter.Decision {
+			decide := func(s *Store, hits uint64) limiter.Decision {
 				t.Helper()
 				charge := oneHit(1, &p)
 				charge.Hits = hits
 				must.OK(t, c.decide(s, charge))
 				return c.b.Decisions[0]
 			}
-			ask(other, 2)
-			if d := ask(other, 1); !d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < steps[0]-time.Millisecond {
+			decide(other, 2)
+			if d := decide(other, 1); !d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < steps[0]-time.Millisecond {
 				t.Fatalf("the third hit: %+v", d)
 			}
 			now.Add(int64(time.Minute))
 			memory := o.decidedBy(byMemory)
 			for n := range 5 {
-				if d := ask(mine, 1); !d.Over || d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
+				if d := decide(mine, 1); !d.Over || d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
 					t.Fatalf("at another replica: %+v", d)
 				}
 				if got := o.decidedBy(byMemory) - memory; got != n {
 					t.Errorf("%d of %d were denied by memory", got, n)
 				}
 			}
-			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
+			if d := decide(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
 				t.Errorf("a peek: %+v", d)
 			}
 			r.cut(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !mine.Up() })
 			now.Add(int64(30 * time.Second))
-			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
+			if d := decide(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
 				t.Errorf("during the outage: %+v", d)
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up", mine.Up)
 			now.Add(int64(31 * time.Second))
-			if d := ask(mine, 1); d.Over {
+			if d := decide(mine, 1); d.Over {
 				t.Errorf("after it: %+v", d)
 			}
-			ask(other, 1)
-			if d := ask(mine, 1); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < steps[1]-time.Millisecond {
+			decide(other, 1)
+			if d := decide(mine, 1); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < steps[1]-time.Millisecond {
 				t.Errorf("denied again within a window: %+v", d)
 			}
 			if _, err := reset(other, &p, c.names[0]); err != nil {
 				t.Fatal(err)
 			}
 			now.Add(int64(cacheFor + time.Second))
-			if d := ask(mine, 1); d.Over || d.Penalty != 0 {
+			if d := decide(mine, 1); d.Over || d.Penalty != 0 {
 				t.Errorf("after a reset: %+v", d)
 			}
 			if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
@@ -101,7 +101,7 @@ func TestPenaltyKeys(t *testing.T) {
 	s := runStore(t, Options{Server: serverAt(srv)})
 	storetest.Eventually(t, "up", s.Up)
 	p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 2, Burst: 2, Window: time.Hour, Penalty: limiter.NewPenalty(time.Hour)}
-	ask := func() limiter.Decision {
+	decide := func() limiter.Decision {
 		var c caller
 		s.denied.clear()
 		charge := oneHit(1, p)
@@ -109,7 +109,7 @@ func TestPenaltyKeys(t *testing.T) {
 		must.OK(t, c.decide(s, charge))
 		return c.b.Decisions[0]
 	}
-	if d := ask(); !d.PenaltyStarted {
+	if d := decide(); !d.PenaltyStarted {
 		t.Fatalf("%+v", d)
 	}
 	key := strings.TrimSpace(srv.Must("EVAL", "return redis.call('KEYS', '*y')[1]", "0"))
@@ -119,13 +119,13 @@ func TestPenaltyKeys(t *testing.T) {
 	if n := srv.Must("EVAL", "local t = redis.call('TIME') redis.call('SET', KEYS[1], '1 ' .. t[1] + 4381 * 86400 .. '000') return redis.call('GET', KEYS[1])", "1", key); !strings.HasPrefix(n, "1 ") {
 		t.Fatal(n)
 	}
-	if d := ask(); !d.PenaltyStarted || d.Penalty != 1 {
+	if d := decide(); !d.PenaltyStarted || d.Penalty != 1 {
 		t.Errorf("of a clock that was set back: %+v", d)
 	}
 	for _, foreign := range []string{"1", "one 1900000000000", "1 1900000000000 1", "100 1900000000000", "1 -5", "1 1e9", "1 1900000000000000"} {
 		srv.Must("SET", key, foreign)
-		if d := ask(); d.Penalty > 1 || srv.Must("GET", key) != foreign {
-			t.Errorf("%q is taken for a penalty, or changed: %+v, now %q", foreign, d, srv.Must("GET", key))
+		if d := decide(); d.Penalty > 1 || srv.Must("GET", key) != foreign {
+			t.Errorf("%q is treated as a penalty, or changed: %+v, now %q", foreign, d, srv.Must("GET", key))
 		}
 	}
 }

@@ -84,10 +84,10 @@ func (c *caller) Exceeded(int) func(hits uint64) { return c.exceeded }
 func (c *caller) Decided(err error) { c.decided <- err }
 
 func (c *caller) decide(s *Store, charges ...limiter.Charge) error {
-	return c.askWithin(s, 0, charges...)
+	return c.decideWithin(s, 0, charges...)
 }
 
-func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
+func (c *caller) decideWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
 	done, err := c.start(s, budget, charges...)
 	if !done {
 		err = <-c.decided

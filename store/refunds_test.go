@@ -22,9 +22,9 @@ var refundable = []*limiter.Policy{
 
 // withRefund returns 4 hits on a counter and a refund.
 func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge {
-	taken, refund := oneHit(number, p), oneHit(number, p)
-	taken.Hits, refund.Hits, refund.Refund = 4, hits, true
-	return []limiter.Charge{taken, refund}
+	charge, refund := oneHit(number, p), oneHit(number, p)
+	charge.Hits, refund.Hits, refund.Refund = 4, hits, true
+	return []limiter.Charge{charge, refund}
 }
 
 // A refund returns all of its hits, once and as far as the counter has them, if other hits on the
@@ -61,7 +61,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 			for _, refundFirst := range []bool{false, true} {
 				number++
 				var c caller
-				ask := func(charges []limiter.Charge) {
+				decide := func(charges []limiter.Charge) {
 					t.Helper()
 					if refundFirst {
 						charges[0], charges[1] = charges[1], charges[0]
@@ -80,7 +80,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					}
 					want := min(refund, used)
 					used -= want
-					ask(withRefund(number, p, refund))
+					decide(withRefund(number, p, refund))
 					at := 1
 					if refundFirst {
 						at = 0
@@ -162,7 +162,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 	memory, c := newTable(t), caller{clock: clock}
 	for n := range 3000 {
 		var plain limiter.Batch
-		taken, group := map[uint64]bool{}, int32(0)
+		charged, group := map[uint64]bool{}, int32(0)
 		for range 1 + random.IntN(6) {
 			which := random.IntN(len(policies))
 			if k := len(plain.Charges); k > 0 && random.IntN(2) == 0 {
@@ -170,9 +170,9 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 			}
 			charge := oneHit(uint64(which+1), policies[which])
 			charge.Hits, charge.Group = random.Uint64N(8), group
-			charge.Refund = taken[charge.ID.Lo] || random.IntN(3) == 0
+			charge.Refund = charged[charge.ID.Lo] || random.IntN(3) == 0
 			charge.Mode = []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Watch}[random.IntN(4)]
-			taken[charge.ID.Lo] = taken[charge.ID.Lo] || !charge.Refund
+			charged[charge.ID.Lo] = charged[charge.ID.Lo] || !charge.Refund
 			plain.Charges = append(plain.Charges, charge)
 			group += random.Int32N(2)
 		}

@@ -60,18 +60,18 @@ func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay
 }
 
 // pause stops forwarding in both directions, or resumes.
-func (r *relay) pause(yes bool) {
+func (r *relay) pause(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.paused = yes
+	r.paused = on
 	r.resumed.Broadcast()
 }
 
 // pauseReplies stops forwarding replies, or resumes. Commands are still forwarded.
-func (r *relay) pauseReplies(yes bool) {
+func (r *relay) pauseReplies(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.silent = yes
+	r.silent = on
 	r.resumed.Broadcast()
 }
 
@@ -189,11 +189,11 @@ func (b *peekedConn) Read(p []byte) (int, error) {
 }
 
 // cut closes all connections, and rejects new ones until it is called with false.
-func (r *relay) cut(yes bool) {
+func (r *relay) cut(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.severed = yes
-	if yes {
+	r.severed = on
+	if on {
 		for c := range r.open {
 			_ = c.Close()
 		}

@@ -172,7 +172,7 @@ func TestTLS(t *testing.T) {
 	must.OK(t, err)
 	write(files.CA, foreign.PEM)
 	if err := reach(other); err == nil {
-		t.Error("of a strange authority, though its name need not match: connected")
+		t.Error("with an unknown authority, though its name need not match: connected")
 	}
 	write(files.CA, []byte("no certificate"))
 	if err := reach(to); err == nil || !strings.Contains(err.Error(), files.CA) {

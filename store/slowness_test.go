@@ -80,7 +80,7 @@ func TestRunsReportTheirDuration(t *testing.T) {
 			}
 		}
 		if least[1] != 0 || least[30] < 0 || least[600] != 0 && least[600] <= least[30] {
-			t.Errorf("%s: by their replies runs took %v", binary, least)
+			t.Errorf("%s: the replies report that runs took %v", binary, least)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type stallTest struct {
 	watch     *Store // reads the held permits and hits
 	idleStore *Store // does not stall; callers that wait use it
 	observed  *recorder
-	freeze    func(yes bool)
+	freeze    func(on bool)
 	fallback  Fallback
 	deadline  time.Duration
 	counters  uint64 // number of the first counter
@@ -81,7 +81,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 			st.pauseCaller(tb, &other)
 			continue
 		}
-		if err := c.askWithin(s, st.deadline, charges...); err != nil || c.b.Denied {
+		if err := c.decideWithin(s, st.deadline, charges...); err != nil || c.b.Denied {
 			st.pauseCaller(tb, &other)
 			continue
 		}
@@ -94,7 +94,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 				byFallback = true
 			}
 		}
-		if err := other.askWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that the permit is held for a while
+		if err := other.decideWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that the permit is held for a while
 			tb.Error(err)
 		}
 		for i, kind := range kinds {
@@ -107,7 +107,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 			if kinds[len(kinds)-1] == 0 {
 				s = st.replicas[random.IntN(len(st.replicas))]
 			}
-			if err := other.askWithin(s, st.deadline, charges...); err != nil && st.fallback != Error {
+			if err := other.decideWithin(s, st.deadline, charges...); err != nil && st.fallback != Error {
 				tb.Error(err)
 			}
 		}
@@ -263,9 +263,9 @@ func newStallTest(t *testing.T, to func(address string) redis.Server, o Options,
 	}
 	st.watch = runStore(t, Options{Server: serverAt(srv), Fallback: Error, Timeout: time.Minute, DialTimeout: time.Minute})
 	st.idleStore = st.watch
-	st.freeze = func(yes bool) {
+	st.freeze = func(on bool) {
 		for _, r := range relays {
-			r.pauseReplies(yes)
+			r.pauseReplies(on)
 		}
 	}
 	return st
@@ -290,9 +290,9 @@ func newClusterStallTest(t *testing.T, o Options, replicas int) *stallTest {
 	st.watch = runStore(t, Options{Server: nodes(all), Fallback: Error, Timeout: time.Minute, DialTimeout: time.Minute})
 	st.idleStore = runStore(t, Options{Server: serverAt(storetest.Start(t)), Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", st.idleStore.Up)
-	st.freeze = func(yes bool) {
+	st.freeze = func(on bool) {
 		for _, n := range all {
-			if yes {
+			if on {
 				n.Stop()
 			} else {
 				n.Continue()

@@ -30,11 +30,11 @@ func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
 	return int(c.b.Decisions[0].Before)
 }
 
-// If a request's own deadline passes and the reply comes later, its hits are not synced. If the
+// If a request's own deadline passes and the reply arrives later, its hits are not synced. If the
 // connection ends instead, they are.
 func TestLateRepliesSyncNothing(t *testing.T) {
 	t.Parallel()
-	for _, comes := range []bool{true, false} {
+	for _, arrives := range []bool{true, false} {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
 		o := &recorder{}
@@ -65,7 +65,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 		if n := s.unsyncedCounters(); n != 0 {
 			t.Errorf("%d counters are unsynced while replies may come, want none", n)
 		}
-		if !comes {
+		if !arrives {
 			r.cut(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			storetest.Eventually(t, "the hits are unsynced", func() bool { return s.unsyncedCounters() == 2 })
@@ -80,11 +80,11 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 				return got > 0
 			})
 			if got != 1 {
-				t.Errorf("answers come: %v: the store has %d hits, want 1", comes, got)
+				t.Errorf("the reply arrives: %v: the store has %d hits, want 1", arrives, got)
 			}
 		}
-		if comes != (o.synced == 0) {
-			t.Errorf("replies come: %v: %d hits were synced", comes, o.synced)
+		if arrives != (o.synced == 0) {
+			t.Errorf("the reply arrives: %v: %d hits were synced", arrives, o.synced)
 		}
 	}
 }
@@ -348,7 +348,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	cancel()
 	b := &limiter.Batch{Charges: []limiter.Charge{charge}}
 	if _, err := s.Reset(ctx, limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &charge)}, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("a reset whose caller has given up: %v", err)
+		t.Errorf("a reset whose caller has gone: %v", err)
 	}
 	r.pauseReplies(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.usedHits(t, s, charge) == 0 })

@@ -58,7 +58,7 @@ func TestResponseTime(t *testing.T) {
 			t.Errorf("the first bucket is %v, want 1 up to %v", first, tt.least)
 		}
 		if len(ok.GetPositiveSpan()) == 0 {
-			t.Error("there is no native histogram")
+			t.Error("no native histogram")
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestResponseTimeHasReferenceBuckets(t *testing.T) {
 	}
 	for _, le := range prometheus.DefBuckets {
 		if !slices.Contains(responseTimeBuckets, le) {
-			t.Errorf("there is no bucket for le=%v", le)
+			t.Errorf("no bucket for le=%v", le)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func TestProtocol(t *testing.T) {
 		st.respond("v2", "n2", xds.TypeURL, bad)
 		nack := st.expect("v1", "n2", true)
 		if d := nack.GetErrorDetail(); d.GetCode() != int32(codes.InvalidArgument) || d.GetMessage() != "xds:bad: error: the domain is empty; every configuration must name its domain" {
-			t.Errorf("NACK says %v", d)
+			t.Errorf("the NACK has the text %v", d)
 		}
 		rejected := time.Now()
 		if !slices.Equal(s.ignored, []string{"type.googleapis.com/envoy.config.cluster.v3.Cluster"}) {
@@ -229,7 +229,7 @@ func TestRejectsRulesThatCannotBeActivated(t *testing.T) {
 		st.expect("v1", "n1", false)
 		st.respond("v2", "n2", xds.TypeURL, wire(t, domain("a", 5)))
 		if got := st.expect("v1", "n2", true).GetErrorDetail().GetMessage(); got != full.Error() {
-			t.Errorf("NACK says %q, want %q", got, full)
+			t.Errorf("the NACK has the text %q, want %q", got, full)
 		}
 	})
 }
@@ -382,7 +382,7 @@ func TestReconnectsEachInterval(t *testing.T) {
 	var dialed []time.Time
 	dial := func(context.Context) (net.Conn, error) {
 		dialed = append(dialed, time.Now())
-		return nil, errors.New("nobody there")
+		return nil, errors.New("no listener")
 	}
 	play(t, xds.Options{RetryInterval: want}, dial, func(s *stage) {
 		<-time.After(5 * time.Minute)
@@ -401,7 +401,7 @@ func TestReconnectsEachInterval(t *testing.T) {
 		if len(distinct) < 50 {
 			t.Errorf("only %d of %d waits differ", len(distinct), len(dialed)-1)
 		}
-		if err := s.failures[0]; !strings.Contains(err.Error(), "nobody there") {
+		if err := s.failures[0]; !strings.Contains(err.Error(), "no listener") {
 			t.Errorf("the failure is %v", err)
 		}
 	})

@@ -1,8 +1,9 @@
-// Command floor is the lower bound of a gRPC server's cost: the system calls of a call, and no work. One goroutine per
-// connection reads, looks for the frames that end a request, and replies to each with the same bytes.
+// Command floor is the lower bound of a gRPC server's cost: the system calls of a call, and no
+// work. One goroutine per connection reads, looks for the frames that end a request, and replies to
+// each with the same bytes.
 //
-// It decodes neither header blocks nor requests, and does no flow control except for a large initial window. Use it
-// only for measurements.
+// It decodes neither header blocks nor requests, and does no flow control except for a large
+// initial window. Use it only for measurements.
 package main
 
 import (
@@ -44,7 +45,8 @@ var (
 	settings = []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\x00\x00")
 	ack      = []byte("\x00\x00\x00\x04\x01\x00\x00\x00\x00")
 
-	// reply is status 200 and the content type, overall_code OK with a status OK, and grpc-status 0.
+	// reply is status 200 and the content type, overall_code OK with a status OK, and grpc-status
+	// 0.
 	reply = []byte("\x00\x00\x14\x01\x04\x00\x00\x00\x00" + "\x88\x0f\x10\x10application/grpc" +
 		"\x00\x00\x0b\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x06\x08\x01\x12\x02\x08\x01" +
 		"\x00\x00\x0f\x01\x05\x00\x00\x00\x00" + "\x00\x0bgrpc-status\x010")

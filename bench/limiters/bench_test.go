@@ -1,5 +1,5 @@
-// Package limiters contains benchmarks that compare sluice's limiters with those of other Go libraries. The suite runs
-// them in rounds and prints a table.
+// Package limiters contains benchmarks that compare sluice's limiters with those of other Go
+// libraries. The suite runs them in rounds and prints a table.
 package limiters
 
 import (
@@ -18,11 +18,11 @@ import (
 
 var counters = flag.Int("counters", 1_000_000, "counters of the large cases")
 
-// BenchmarkLimiters makes the same decision with each limiter. It builds the identity from a key, reads the clock,
-// finds the counter and decides.
+// BenchmarkLimiters makes the same decision with each limiter. It builds the identity from a key,
+// reads the clock, finds the counter and decides.
 func BenchmarkLimiters(b *testing.B) {
-	// Disable the collector, so that no limiter pays for another one's garbage. The collector's cost of counters is
-	// measured separately.
+	// Disable the collector, so that no limiter pays for another one's garbage. The collector's
+	// cost of counters is measured separately.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, c := range contenders() {
 		b.Run("limiter="+c.name, func(b *testing.B) {
@@ -93,7 +93,8 @@ func measureGC(b *testing.B, c *contender) {
 	runtime.KeepAlive(s)
 }
 
-// cpuTime returns the CPU time of all threads of this process. It is exact; getrusage may lag by 4 ms.
+// cpuTime returns the CPU time of all threads of this process. It is exact; getrusage may lag by 4
+// ms.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var t unix.Timespec

@@ -32,8 +32,8 @@ const (
 	lasting                  // a hit counts for hours
 )
 
-// store contains the counters of one limiter. It returns a function, for one thread, that decides one hit on the
-// counter of a key and reports whether it was admitted.
+// store contains the counters of one limiter. It returns a function, for one thread, that decides
+// one hit on the counter of a key and reports whether it was admitted.
 type store func() (decide func(key []byte) bool)
 
 // contender is a limiter under measurement.
@@ -68,7 +68,8 @@ func (c *contender) fill(s store, n int) (admitted int) {
 	return admitted
 }
 
-// contenders returns sluice's limiters, then the others. Libraries without keys get one limiter per key in a sync.Map.
+// contenders returns sluice's limiters, then the others. Libraries without keys get one limiter per
+// key in a sync.Map.
 func contenders() []contender {
 	return append(sluiceContenders(), []contender{
 		{name: "golang.org/x/time/rate", open: openXRate},
@@ -83,12 +84,12 @@ func contenders() []contender {
 // refillInterval is the time after which a denying or lasting counter regains a hit.
 const refillInterval = 1000 * time.Hour
 
-// unsafeString converts the key to a string without a copy. That saves the other libraries an allocation that most of
-// their users need.
+// unsafeString converts the key to a string without a copy. That saves the other libraries an
+// allocation that most of their users need.
 func unsafeString(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // perKey returns a store of limiters in a sync.Map.
-func perKey[L any](limiter func() L, take func(L) bool) store {
+func perKey[L any](limiter func() L, allow func(L) bool) store {
 	var limiters sync.Map
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
@@ -97,7 +98,7 @@ func perKey[L any](limiter func() L, take func(L) bool) store {
 			if !ok {
 				l, _ = limiters.LoadOrStore(k, limiter())
 			}
-			return take(l.(L))
+			return allow(l.(L))
 		}
 	}
 }

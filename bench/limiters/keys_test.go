@@ -21,7 +21,8 @@ func setKey(key []byte, i uint32) {
 	}
 }
 
-// falseSharingRange is the distance in bytes between data that two threads write. Closer data could share cache lines.
+// falseSharingRange is the distance in bytes between data that two threads write. Closer data could
+// share cache lines.
 const falseSharingRange = 128
 
 // keyWalk is the state of one thread between decisions.
@@ -41,11 +42,12 @@ func (w *keyWalk) next(numbers []uint32) []byte {
 	return w.key[:]
 }
 
-// sequenceLength is the number of draws before they repeat. It is a power of two, so that the modulo is cheap.
+// sequenceLength is the number of draws before they repeat. It is a power of two, so that the
+// modulo is cheap.
 const sequenceLength = 1 << 20
 
-// sequence draws counter numbers below n, uniformly or by Zipf's law with exponent 1.01. The result is the same each
-// time.
+// sequence draws counter numbers below n, uniformly or by Zipf's law with exponent 1.01. The result
+// is the same each time.
 func sequence(n int, zipf bool) []uint32 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	out := make([]uint32, sequenceLength)

@@ -61,8 +61,8 @@ func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
 	}
 }
 
-// openSluice creates a table for s.counters: if all are live, half of the one-word slots are used, or 65 % of larger
-// ones.
+// openSluice creates a table for s.counters: if all are live, half of the one-word slots are used,
+// or 65 % of larger ones.
 func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 	tb.Helper()
 	slots := 2.0

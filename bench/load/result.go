@@ -29,8 +29,8 @@ type Result struct {
 	Idle float64
 	// ClientCPU is the load generator's own CPU time, in microseconds per call.
 	ClientCPU float64
-	// OtherCPU is the share of the machine's CPU time, 0 to 1, used by neither the generator nor the servers. If it is
-	// large, the times are doubtful.
+	// OtherCPU is the share of the machine's CPU time, 0 to 1, used by neither the generator nor
+	// the servers. If it is large, the times are doubtful.
 	OtherCPU float64
 }
 

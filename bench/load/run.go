@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// Run runs the load c. It returns an error if c is invalid, a process cannot be measured, or ctx ends. Failed calls are
-// counted in the result.
+// Run runs the load c. It returns an error if c is invalid, a process cannot be measured, or ctx
+// ends. Failed calls are counted in the result.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -56,7 +56,8 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return r, nil
 }
 
-// newWorkers returns workers that share the connections. A worker with several connections uses them in turn.
+// newWorkers returns workers that share the connections. A worker with several connections uses
+// them in turn.
 func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 	var filled atomic.Uint64
 	workers := make([]*worker, c.InFlight)
@@ -115,7 +116,8 @@ func connect(ctx context.Context, workers []*worker) error {
 	return nil
 }
 
-// Idle returns the processes' memory per idle connection: each makes a call, and then none for c.Duration.
+// Idle returns the processes' memory per idle connection: each makes a call, and then none for
+// c.Duration.
 func Idle(ctx context.Context, c Config) (*Result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err

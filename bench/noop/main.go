@@ -1,5 +1,6 @@
-// Command noop is a rate-limit service that makes no decision: grpc-go with default options, requests decoded by
-// protobuf's generated code, and OK for every descriptor. Its cost is that of a Go service before its own work begins.
+// Command noop is a rate-limit service that makes no decision: grpc-go with default options,
+// requests decoded by protobuf's generated code, and OK for every descriptor. Its cost is that of a
+// Go service before its own work begins.
 //
 // Its statuses only contain a code. Real replies are longer, which favours noop.
 package main

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime returns the CPU time of all threads of a process, including those that have ended. The kernel has a clock for
-// it, whose ID contains the process ID (clock_getcpuclockid). /proc has a resolution of 10 ms, which is a thousand
-// requests.
+// cpuTime returns the CPU time of all threads of a process, including those that have ended. The
+// kernel has a clock for it, whose ID contains the process ID (clock_getcpuclockid). /proc has a
+// resolution of 10 ms, which is a thousand requests.
 func cpuTime(pid int) (time.Duration, error) {
 	const ofScheduler = 2
 	var t unix.Timespec

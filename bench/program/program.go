@@ -15,8 +15,9 @@ import (
 	"syscall"
 )
 
-// Main implements a program's main function: it calls run with the arguments and a context that ends at SIGINT or
-// SIGTERM. If run fails, it prints the error after the program's name and exits with 1. flag.ErrHelp is not an error.
+// Main implements a program's main function: it calls run with the arguments and a context that
+// ends at SIGINT or SIGTERM. If run fails, it prints the error after the program's name and exits
+// with 1. flag.ErrHelp is not an error.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -27,8 +28,8 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 	}
 }
 
-// Serve implements the main function of a service. It listens and prints the address. serve must run until ctx ends,
-// and close the listener.
+// Serve implements the main function of a service. It listens and prints the address. serve must
+// run until ctx ends, and close the listener.
 func Serve(name string, serve func(ctx context.Context, listener net.Listener) error) {
 	Main(name, func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		flags := flag.NewFlagSet(name, flag.ContinueOnError)

@@ -42,7 +42,8 @@ func (p *Page) Command(folder string, args []string) {
 	p.Line("    %s\n", strings.Join(words, " "))
 }
 
-// Processor returns the name of this machine's processor, or its architecture if the name is unknown.
+// Processor returns the name of this machine's processor, or its architecture if the name is
+// unknown.
 func Processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// suite selects benchmarks of a package of a module. A build tag becomes the last part of their names.
+// suite selects benchmarks of a package of a module. A build tag becomes the last part of their
+// names.
 type suite struct{ module, pkg, pattern, tag string }
 
 var suites = []suite{
@@ -23,7 +24,8 @@ var suites = []suite{
 // sample is a line of go test -bench.
 type sample struct {
 	name string
-	// nanos is the CPU time of an operation if the benchmark reports it, otherwise the elapsed time.
+	// nanos is the CPU time of an operation if the benchmark reports it, otherwise the elapsed
+	// time.
 	nanos         float64
 	bytes, allocs float64
 }
@@ -34,8 +36,8 @@ type samples struct {
 	of    map[string][]sample
 }
 
-// inRounds runs Go benchmarks in rounds. Each round is one process per package, so that all benchmarks have the same
-// noise.
+// inRounds runs Go benchmarks in rounds. Each round is one process per package, so that all
+// benchmarks have the same noise.
 func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*samples, error) {
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
@@ -129,8 +131,8 @@ func minNanos(all []sample) float64 {
 	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Min
 }
 
-// printCountingCost prints the cost of metrics per request. Over gRPC two servers differ by more than that, so it is measured in
-// process and compared with a request over gRPC.
+// printCountingCost prints the cost of metrics per request. Over gRPC two servers differ by more
+// than that, so it is measured in process and compared with a request over gRPC.
 func (p *page) printCountingCost(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests

@@ -10,7 +10,8 @@ import (
 // limiters are sluice's and those of other libraries.
 var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
 
-// reference is the limiter with which the others are compared, because most of them are token buckets.
+// reference is the limiter with which the others are compared, because most of them are token
+// buckets.
 const reference = "sluice/token_bucket"
 
 // printLimiters prints a line for each limiter.

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Ways in which an Envoy can limit, as columns of a table. All have the same Envoy, upstream and sluice, and differ in
-// one filter.
+// Ways in which an Envoy can limit, as columns of a table. All have the same Envoy, upstream and
+// sluice, and differ in one filter.
 const (
 	limitNone   = "no limit"
 	limitBucket = "RLQS, one bucket"

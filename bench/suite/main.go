@@ -1,5 +1,5 @@
-// Command suite measures sluice and prints Markdown tables: over gRPC in comparison with a no-op service, and in
-// process in comparison with other limiters. See suite -h.
+// Command suite measures sluice and prints Markdown tables: over gRPC in comparison with a no-op
+// service, and in process in comparison with other limiters. See suite -h.
 package main
 
 import (

@@ -14,7 +14,8 @@ import (
 type page struct {
 	report.Page
 
-	// request is the minimum CPU time of sluice for a request over gRPC, in µs; 0 before it was measured.
+	// request is the minimum CPU time of sluice for a request over gRPC, in µs; 0 before it was
+	// measured.
 	request float64
 }
 

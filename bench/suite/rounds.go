@@ -31,7 +31,7 @@ func compareServices(ctx context.Context, w *testbed, o *options, q *comparison,
 			break
 		}
 		found = append(found, results)
-		if c.name == "closed" && services[0].name == sluiceOwn {
+		if c.name == "closed" && services[0].name == sluiceBuiltin {
 			page.request = spread(results[0], cpu.value).Min
 		}
 	}
@@ -42,8 +42,8 @@ func compareServices(ctx context.Context, w *testbed, o *options, q *comparison,
 	return failed
 }
 
-// measureCase returns each service's figures of each round. It restarts the services, so that their memory is that of
-// this case.
+// measureCase returns each service's figures of each round. It restarts the services, so that their
+// memory is that of this case.
 func measureCase(ctx context.Context, w *testbed, o *options, c *benchCase, services []*service) ([][]figures, error) {
 	defer func() {
 		for _, s := range services {

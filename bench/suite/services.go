@@ -18,13 +18,13 @@ import (
 
 // The names of the services in the tables.
 const (
-	sluiceOwn   = "**sluice**"
-	sluiceGRPC  = "sluice over grpc-go"
-	sluiceStore = "**sluice, store**"
-	noop        = "no-op, grpc-go"
-	floor       = "floor"
-	limitador   = "limitador"
-	ratelimit   = "ratelimit"
+	sluiceBuiltin = "**sluice**"
+	sluiceGRPC    = "sluice over grpc-go"
+	sluiceStore   = "**sluice, store**"
+	noop          = "no-op, grpc-go"
+	floor         = "floor"
+	limitador     = "limitador"
+	ratelimit     = "ratelimit"
 )
 
 var (
@@ -39,13 +39,16 @@ type service struct {
 	name string
 	// limits is false for a service that always returns OK.
 	limits bool
-	// bootstrap is the configuration of its Envoy, or nil for an Envoy that calls it for each request.
+	// bootstrap is the configuration of its Envoy, or nil for an Envoy that calls it for each
+	// request.
 	bootstrap []byte
-	// warmup is the duration of the load before the first round, until the service works as intended.
+	// warmup is the duration of the load before the first round, until the service works as
+	// intended.
 	warmup time.Duration
 	// store is true if its replicas share their counters in a store.
 	store bool
-	// start starts a replica and returns its address. store is the address of its store, if it has one.
+	// start starts a replica and returns its address. store is the address of its store, if it has
+	// one.
 	start func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error)
 
 	addrs    []string // of the replicas

@@ -79,7 +79,7 @@ func TestPages(t *testing.T) {
 			}
 			for _, m := range regexp.MustCompile("[ `]--([a-z][a-z-]+)").FindAllStringSubmatch(line, -1) {
 				if !slices.Contains(flags, strings.TrimPrefix(m[1], "no-")) && m[1] != "max-" { // --max-...
-					t.Errorf("%s: there is no flag --%s", page, m[1])
+					t.Errorf("%s: sluice has no flag --%s", page, m[1])
 				}
 			}
 		}

@@ -65,7 +65,7 @@ func TestProgressNeedsTerminal(t *testing.T) {
 	must.OK(t, err)
 	defer null.Close()
 	if newMeter(file, nil, time.Time{}) != nil || newMeter(null, nil, time.Time{}) != nil || newMeter(&bytes.Buffer{}, nil, time.Time{}) != nil {
-		t.Error("progress is shown where there is no terminal")
+		t.Error("progress is shown without a terminal")
 	}
 	_, terminal := openTerminals(t)
 	if m := newMeter(terminal, []string{log, log}, time.Time{}); m == nil || m.total != 10 {

@@ -123,8 +123,8 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	return &at, nil
 }
 
-// options returns the options of the store, or nil if counters are in memory. It logs which store is
-// used, and settings that may surprise the operator.
+// options returns the options of the store, or nil if counters are in memory. It logs which store
+// is used, and settings that may surprise the operator.
 func (f *storeFlags) options(logger *zap.Logger) (*store.Options, error) {
 	if f.URL == "" {
 		return nil, nil

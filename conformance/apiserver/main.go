@@ -1,8 +1,8 @@
-// Command apiserver runs Kubernetes' API server and etcd in one process, on loopback, without controllers or
-// kubelets. It validates objects as a cluster does.
+// Command apiserver runs Kubernetes' API server and etcd in one process, on loopback, without
+// controllers or kubelets. It validates objects as a cluster does.
 //
-// It writes the file kubeconfig into the given directory, prints "ready" when both servers answer, and exits at
-// the end of standard input.
+// It writes the file kubeconfig into the given directory, prints "ready" when both servers answer,
+// and exits at the end of standard input.
 package main
 
 import (
@@ -172,7 +172,7 @@ func await(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	last := errors.New("it was not asked")
+	last := errors.New("no request was sent")
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", http.NoBody)
 		if err != nil {

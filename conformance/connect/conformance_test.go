@@ -25,7 +25,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
-// features selects the cases: gRPC over HTTP/2 with all kinds of streams, and with identity and gzip.
+// features selects the cases: gRPC over HTTP/2 with all kinds of streams, and with identity and
+// gzip.
 const features = `
 features:
   versions: [HTTP_VERSION_2]
@@ -37,8 +38,9 @@ features:
 // cases is the number of selected cases in connectrpc/conformance 1.0.7.
 const cases = 374
 
-// knownFailing are the cases that must fail with grpc-go, whose server answers calls with no request, or with
-// several where one is expected, with INTERNAL. gRPC's status code guide requires UNIMPLEMENTED.
+// knownFailing are the cases that must fail with grpc-go, whose server answers calls with no
+// request, or with several where one is expected, with INTERNAL. gRPC's status code guide requires
+// UNIMPLEMENTED.
 var knownFailing = map[string][]string{
 	"grpc-go": {"**/unary/multiple-requests", "**/unary/no-request", "**/server-stream/multiple-requests", "**/server-stream/no-request"},
 }
@@ -57,8 +59,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve runs a server until the suite stops it. The suite sends its request to in and reads the address from
-// out.
+// serve runs a server until the suite stops it. The suite sends its request to in and reads the
+// address from out.
 func serve(name string, in io.Reader, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

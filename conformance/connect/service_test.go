@@ -21,8 +21,8 @@ import (
 
 const serviceName = "connectrpc.conformance.v1.ConformanceService"
 
-// serviceDesc is the suite's ConformanceService, which is documented in its .proto: the methods answer as the
-// request demands. Unimplemented is missing, because the suite expects that.
+// serviceDesc is the suite's ConformanceService, which is documented in its .proto: the methods
+// answer as the request demands. Unimplemented is missing, because the suite expects that.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*any)(nil),
@@ -258,7 +258,8 @@ func toMetadata(headers []*pb.Header) metadata.MD {
 	return md
 }
 
-// toStatus returns the demanded error, or nil if e is nil. info, if not nil, is added to its details.
+// toStatus returns the demanded error, or nil if e is nil. info, if not nil, is added to its
+// details.
 func toStatus(e *pb.Error, info *pb.ConformancePayload_RequestInfo) error {
 	if e == nil {
 		return nil

@@ -1,4 +1,5 @@
-// Package h2spec runs h2spec, a conformance suite for HTTP/2 and HPACK, with the built-in transport.
+// Package h2spec runs h2spec, a conformance suite for HTTP/2 and HPACK, with the built-in
+// transport.
 package h2spec
 
 import (
@@ -61,7 +62,8 @@ func report(t *testing.T, group *spec.TestGroup) {
 	}
 }
 
-// start runs sluice without rules until the test ends, and returns the address of its gRPC listener.
+// start runs sluice without rules until the test ends, and returns the address of its gRPC
+// listener.
 func start(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "sluice")

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
-// cases are those of https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that need
-// neither accounts nor proxies, without compression, for which Go's client has none.
+// cases are those of https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that
+// need neither accounts nor proxies, without compression, for which Go's client has none.
 var cases = []struct {
 	name string
 	run  func(context.Context, grpc_testing.TestServiceClient, *grpc.ClientConn)
@@ -79,9 +79,9 @@ func runCase() int {
 	return 1
 }
 
-// patient answers a stream without requests only when it is canceled. The case cancel_after_begin cancels such
-// a stream and then closes it. A server that sees the close first could answer before the client checks for the
-// cancellation.
+// patient answers a stream without requests only when it is canceled. The case cancel_after_begin
+// cancels such a stream and then closes it. A server that sees the close first could answer before
+// the client checks for the cancellation.
 type patient struct{ grpc_testing.TestServiceServer }
 
 func (p patient) StreamingInputCall(stream grpc_testing.TestService_StreamingInputCallServer) error {

@@ -38,8 +38,8 @@ type Server struct {
 	done chan error
 }
 
-// Start starts a server on a free port of loopback, with the services that register adds. maxMessage limits
-// messages; 0 is the default. The caller must call Stop.
+// Start starts a server on a free port of loopback, with the services that register adds.
+// maxMessage limits messages; 0 is the default. The caller must call Stop.
 func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*Server, error) {
 	metrics, err := telemetry.New(telemetry.Options{})
 	if err != nil {

@@ -90,7 +90,7 @@ func TestObjectsNextToRuleFiles(t *testing.T) {
 		t.Fatalf("ParseObjects = %v", ds)
 	}
 	if _, ds := namespace.Rules(true); len(ds) > 0 {
-		t.Errorf("Rules of a Namespace beside a ConfigMap = %v, want nothing", ds)
+		t.Errorf("Rules of a Namespace next to a ConfigMap = %v, want nothing", ds)
 	}
 	var none envoygateway.Objects
 	if configs, ds := none.Rules(false); len(configs)+len(ds) > 0 {

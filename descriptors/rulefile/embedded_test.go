@@ -38,7 +38,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 			quoted, err := json.Marshal(text)
 			must.OK(t, err)
 			_, there := Parse("f", []byte(head+`  "r": `+string(quoted)+"\n"))
-			holdPlaces(t, alone, there, func(p rules.Pos) rules.Pos {
+			comparePositions(t, alone, there, func(p rules.Pos) rules.Pos {
 				lines := strings.SplitAfter(text, "\n")
 				prefix := strings.Join(lines[:min(p.Line-1, len(lines))], "")
 				if p.Line <= len(lines) {
@@ -59,7 +59,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 		t.Run(filepath.Base(file)+"/block", func(t *testing.T) {
 			compared++
 			_, there := Parse("f", []byte(whole))
-			holdPlaces(t, alone, there, func(p rules.Pos) rules.Pos { return rules.Pos{File: "f", Line: p.Line + 4, Col: p.Col + 4} })
+			comparePositions(t, alone, there, func(p rules.Pos) rules.Pos { return rules.Pos{File: "f", Line: p.Line + 4, Col: p.Col + 4} })
 		})
 	}
 	if compared < len(files) {
@@ -69,13 +69,13 @@ func TestEmbeddedPlaces(t *testing.T) {
 
 var lineInText = regexp.MustCompile(`line \d+`)
 
-func holdPlaces(t *testing.T, alone, there rules.Diagnostics, place func(rules.Pos) rules.Pos) {
+func comparePositions(t *testing.T, alone, there rules.Diagnostics, mapPos func(rules.Pos) rules.Pos) {
 	t.Helper()
 	if len(alone) != len(there) {
 		t.Fatalf("alone %v\nin a ConfigMap %v", alone, there)
 	}
 	for i, want := range alone {
-		want.Pos = place(want.Pos)
+		want.Pos = mapPos(want.Pos)
 		want.Message = lineInText.ReplaceAllString(want.Message, "line N")
 		there[i].Message = lineInText.ReplaceAllString(there[i].Message, "line N")
 		if there[i] != want {

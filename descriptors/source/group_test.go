@@ -94,7 +94,7 @@ func TestVolumeUpdateIsOneChange(t *testing.T) {
 					steps = steps[1:]
 				}
 			})
-			if len(steps) > 0 { // otherwise look began before the change
+			if len(steps) > 0 { // otherwise the check began before the change
 				must.OK(t, steps[0].Do())
 				steps = steps[1:]
 			}
@@ -277,7 +277,7 @@ func TestUnfinishedTableDoesNotRereadOthers(t *testing.T) {
 			check(t, w.group.Load(t.Context()))
 			w.mountUnfinished("1.csv")
 			opened = 0
-			took(t, unfinishedTime, unfinishedTime+3*settled, step.take)
+			checkDuration(t, unfinishedTime, unfinishedTime+3*settled, step.take)
 			w.expect(step.name, 2, 2, 2)
 			if opened > 2 {
 				t.Errorf("%s: the complete file was read %d times, want at most twice", step.name, opened)
@@ -297,7 +297,7 @@ func TestRulesKeepChangingAtStart(t *testing.T) {
 			write(t, rulesOf(version), w.dir, "rules.yaml")
 			return openTable(path)
 		}
-		took(t, startTime, startTime+2*settled, func() {
+		checkDuration(t, startTime, startTime+2*settled, func() {
 			want := "read " + filepath.Join(w.dir, "rules.yaml") + ": the file keeps changing; write to another file and rename it"
 			if err := w.group.Load(t.Context()); err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)

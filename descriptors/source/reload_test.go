@@ -11,19 +11,19 @@ import (
 func TestReload(t *testing.T) {
 	bad, full := errors.New("bad rules"), errors.New("no room for these rules")
 	sets := map[string]*descriptors.Set{"a": {Hash: "a"}, "b": {Hash: "b"}, "full": {Hash: "full"}}
-	var told []Update
+	var loaded []Update
 	built := 0
 	r := Reload[string]{OnLoad: func(u Update) error {
-		told = append(told, u)
+		loaded = append(loaded, u)
 		if u.Set == sets["full"] {
 			return full
 		}
 		return u.Err
 	}}
 	for i, step := range []struct {
-		key         string
-		err         error
-		told, build bool
+		key           string
+		err           error
+		loaded, build bool
 	}{
 		{"bad", bad, true, true},
 		{"bad", bad, false, false},
@@ -37,9 +37,9 @@ func TestReload(t *testing.T) {
 		{"b", nil, true, true},
 		{"a", nil, true, true},
 	} {
-		told, built = nil, 0
-		if got, want := r.IsNew(step.key), step.told; got != want {
-			t.Errorf("step %d: News(%s) = %v, want %v", i, step.key, got, want)
+		loaded, built = nil, 0
+		if got, want := r.IsNew(step.key), step.loaded; got != want {
+			t.Errorf("step %d: IsNew(%s) = %v, want %v", i, step.key, got, want)
 		}
 		err := r.Apply(step.key, func() Update {
 			built++
@@ -48,11 +48,11 @@ func TestReload(t *testing.T) {
 			}
 			return Update{Err: bad}
 		})
-		if !errors.Is(err, step.err) || (len(told) == 1) != step.told || (built == 1) != step.build {
-			t.Errorf("step %d: Take(%s) = %v, told %v, built %d times, want %+v", i, step.key, err, told, built, step)
+		if !errors.Is(err, step.err) || (len(loaded) == 1) != step.loaded || (built == 1) != step.build {
+			t.Errorf("step %d: Apply(%s) = %v, loaded %v, built %d times, want %+v", i, step.key, err, loaded, built, step)
 		}
-		if step.told && told[0].Set != sets[step.key] {
-			t.Errorf("step %d: OnLoad got %+v for %s", i, told[0], step.key)
+		if step.loaded && loaded[0].Set != sets[step.key] {
+			t.Errorf("step %d: OnLoad got %+v for %s", i, loaded[0], step.key)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestReloadUsedRules(t *testing.T) {
 	for _, key := range []string{"a", "waits", "a", "waits", "a"} {
 		err := r.Apply(key, func() Update { return Update{Set: &descriptors.Set{Hash: key}} })
 		if (err != nil) != (key == "waits") {
-			t.Errorf("Take(%s) = %v", key, err)
+			t.Errorf("Apply(%s) = %v", key, err)
 		}
 	}
 	if len(used) != 5 {

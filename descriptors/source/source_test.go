@@ -82,7 +82,7 @@ func await(t *testing.T, updates <-chan Update, what string, wanted func(Update)
 			if wanted(u) {
 				return u
 			}
-			t.Logf("passed over %+v", u)
+			t.Logf("skipped %+v", u)
 		case <-timeout:
 			t.Fatalf("no update for %s", what)
 		}
@@ -121,7 +121,7 @@ func TestSourceKeepsGoodRules(t *testing.T) {
 		Paths: []string{dir}, Settle: time.Nanosecond,
 		OnLoad: func(u Update) error { got = append(got, u); return u.Err },
 	})
-	look := func(want int) {
+	poll := func(want int) {
 		t.Helper()
 		for range 3 {
 			s.applyChanges(t.Context(), &watcher{}, func() {})
@@ -135,31 +135,31 @@ func TestSourceKeepsGoodRules(t *testing.T) {
 	}
 	first := got[0]
 	got = nil
-	look(0)
+	poll(0)
 	write(t, "domain: [\n", dir, "a.yaml")
-	look(1)
+	poll(1)
 	if u := got[0]; u.Set != nil || u.Err == nil || !strings.Contains(u.Err.Error(), "a.yaml:2:1") {
 		t.Errorf("update = %+v, want the error of a.yaml", u)
 	}
 	write(t, "domain: {\n", dir, "a.yaml") // another error
-	look(2)
+	poll(2)
 	write(t, rulesOf(1), dir, "a.yaml")
-	look(3)
+	poll(3)
 	if u := got[2]; u.Set != first.Set || u.Err != nil {
 		t.Errorf("update = %+v, want the set of Load again", u)
 	}
 	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	look(4)
+	poll(4)
 	if u := got[3]; u.Set != nil || u.Err == nil || !strings.Contains(u.Err.Error(), dir) {
 		t.Errorf("update = %+v, want an error for no files", u)
 	}
 	must.OK(t, os.Remove(dir))
-	look(5)
+	poll(5)
 	if u := got[4]; u.Set != nil || !errors.Is(u.Err, os.ErrNotExist) {
 		t.Errorf("update = %+v, want an error for the missing directory", u)
 	}
 	write(t, rulesOf(2), dir, "a.yaml")
-	look(6)
+	poll(6)
 	if versionOf(got[5]) != 2 {
 		t.Errorf("update = %+v, want version 2", got[5])
 	}
@@ -251,7 +251,7 @@ func TestSourceWaitsForWriter(t *testing.T) {
 	next()
 	s.applyChanges(t.Context(), &watcher{}, next)
 	if len(got) != 1 {
-		t.Errorf("updates = %+v, want none for what was taken back", got[1:])
+		t.Errorf("updates = %+v, want none for a reverted change", got[1:])
 	}
 }
 

@@ -29,8 +29,8 @@ func (k *fakedTable) last(n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// took calls f, and checks that it takes at least least and at most most.
-func took(t *testing.T, least, most time.Duration, f func()) {
+// checkDuration calls f, and checks that it takes from least to most.
+func checkDuration(t *testing.T, least, most time.Duration, f func()) {
 	t.Helper()
 	start := time.Now() // fake time
 	if f(); time.Since(start) < least || time.Since(start) > most {
@@ -47,11 +47,11 @@ func TestUnfinishedTable(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
 		write(t, tableOf(1), k.path)
-		took(t, 0, 0, func() { check(t, k.group.Load(t.Context())) })
+		checkDuration(t, 0, 0, func() { check(t, k.group.Load(t.Context())) })
 		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be truncated`
 
 		write(t, tableOf(2)+"b,1", k.path)
-		took(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
+		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
 		if got := k.last(2); !strings.HasPrefix(got, cut) {
 			t.Errorf("a file that ends within a line: %s", got)
 		}
@@ -69,7 +69,7 @@ func TestUnfinishedTable(t *testing.T) {
 				write(t, tableOf(3)+"b,12\n", k.path)
 			}
 		}
-		took(t, 4*time.Second, 4*time.Second+3*settled, func() { k.poll(finish) })
+		checkDuration(t, 4*time.Second, 4*time.Second+3*settled, func() { k.poll(finish) })
 		if n, _ := k.number("b"); k.last(3) != "" || n != 12 {
 			t.Errorf("a file that is completed: %s, the row is %d", k.last(3), n)
 		}
@@ -78,7 +78,7 @@ func TestUnfinishedTable(t *testing.T) {
 		start = time.Now()
 		parts := 0
 		write(t, tableOf(4)+"b,1", k.path)
-		took(t, 19*time.Second, 20*time.Second+2*settled, func() {
+		checkDuration(t, 19*time.Second, 20*time.Second+2*settled, func() {
 			k.poll(func() {
 				if n := int(time.Since(start) / time.Second); n > parts && n <= 15 {
 					parts = n
@@ -94,7 +94,7 @@ func TestUnfinishedTable(t *testing.T) {
 		write(t, "", k.path)
 		written := false
 		start = time.Now()
-		took(t, time.Second, time.Second+4*settled, func() {
+		checkDuration(t, time.Second, time.Second+4*settled, func() {
 			k.poll(func() {
 				if !written && time.Since(start) >= time.Second {
 					written = true
@@ -108,7 +108,7 @@ func TestUnfinishedTable(t *testing.T) {
 
 		// An invalid row may be an incomplete one.
 		write(t, tableOf(5)+"b,many", k.path)
-		took(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
+		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
 		if got := k.last(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
 			t.Errorf("a bad row: %s", got)
 		}
@@ -135,7 +135,7 @@ func TestTableKeepsChanging(t *testing.T) {
 				t.Errorf("ends with %q: %s", end, got)
 			}
 		}
-		took(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.poll(nil) })
+		checkDuration(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.poll(nil) })
 		if n, _ := k.number("a"); n != 3 {
 			t.Errorf("the row is %d", n)
 		}
@@ -165,7 +165,7 @@ func TestUnfinishedTablesAtStart(t *testing.T) {
 				return err
 			}).Load(t.Context())
 		}
-		took(t, unfinishedTime, unfinishedTime+settled, func() { check(t, load()) })
+		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { check(t, load()) })
 		for _, k := range all {
 			if got := k.last(1); !strings.Contains(got, `:3:1: warning: the file does not end with a newline: the row of k="b"`) {
 				t.Errorf("a warning: %s", got)
@@ -176,7 +176,7 @@ func TestUnfinishedTablesAtStart(t *testing.T) {
 		k.follow(TableOptions{Table: tables.New("t")})
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		took(t, time.Second, time.Second, func() {
+		checkDuration(t, time.Second, time.Second, func() {
 			if err := k.group.Load(ctx); !errors.Is(err, context.Canceled) || len(k.updates) > 0 {
 				t.Errorf("the end of a start: %v, %+v", err, k.updates)
 			}
@@ -189,7 +189,7 @@ func TestUnfinishedTablesAtStart(t *testing.T) {
 				write(t, tableOf(1)+strings.Repeat("\n", writes)+"b,1", k.path)
 			}
 		}
-		took(t, startTime, startTime+settled, func() {
+		checkDuration(t, startTime, startTime+settled, func() {
 			if err := load(); !errors.Is(err, errChanging) {
 				t.Errorf("files that keep changing: %v", err)
 			}
@@ -245,7 +245,7 @@ func TestTableLosesRows(t *testing.T) {
 		k.follow(TableOptions{Table: k.file.opt.Table, AllowEmpty: true})
 		k.poll(nil)
 		if got := k.last(1); k.file.opt.Table.Rows().Len() != 0 || !strings.Contains(got, "warning: the file has no rows") {
-			t.Errorf("what is allowed: %s", got)
+			t.Errorf("with AllowEmpty: %s", got)
 		}
 	})
 }
@@ -272,7 +272,7 @@ func TestTruncatedTable(t *testing.T) {
 					u := k.updates[len(k.updates)-1]
 					waited := time.Since(start) >= unfinishedTime
 					if ends := cut > 0 && text[cut-1] == '\n'; waited == ends {
-						t.Errorf("%d bytes: it was taken after %v", cut, time.Since(start))
+						t.Errorf("%d bytes: it was accepted after %v", cut, time.Since(start))
 					}
 					if u.Err != nil || waited && len(u.Diagnostics) > 0 {
 						continue

@@ -37,11 +37,11 @@ func linesOf(version int) string {
 
 // torn is a file that is followed, with the active rules and the reported updates.
 type torn struct {
-	t       *testing.T
-	path    string
-	source  *Files
-	inForce Update
-	errors  []error
+	t      *testing.T
+	path   string
+	source *Files
+	active Update
+	errors []error
 }
 
 func newTorn(t *testing.T, text string) *torn {
@@ -50,7 +50,7 @@ func newTorn(t *testing.T, text string) *torn {
 	w.write(text)
 	w.source = NewFiles(Options{Paths: []string{w.path}, Settle: time.Nanosecond, OnLoad: w.apply})
 	start(t, w.source)
-	if w.inForce.Set == nil {
+	if w.active.Set == nil {
 		t.Fatal(w.errors)
 	}
 	return w
@@ -65,24 +65,24 @@ func (w *torn) apply(u Update) error {
 		w.errors = append(w.errors, u.Err)
 		return u.Err
 	}
-	w.inForce = u
+	w.active = u
 	return nil
 }
 
 // poll reads the file until two readings agree; next is done between two.
 func (w *torn) poll(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
 
-// holds checks that all active limits are of the given version, and none is missing.
-func (w *torn) holds(when string, version int) {
+// checkActive checks that all active limits are of the given version, and none is missing.
+func (w *torn) checkActive(when string, version int) {
 	w.t.Helper()
 	got := 0
-	for _, l := range w.inForce.Set.Limits {
+	for _, l := range w.active.Set.Limits {
 		if l.RequestsPerUnit == uint32(version) {
 			got++
 		}
 	}
-	if want := strings.Count(fileOf(version), "key:"); got != want || len(w.inForce.Set.Limits) != want {
-		w.t.Fatalf("%s: %d limits are in force, %d of version %d; want %d", when, len(w.inForce.Set.Limits), got, version, want)
+	if want := strings.Count(fileOf(version), "key:"); got != want || len(w.active.Set.Limits) != want {
+		w.t.Fatalf("%s: %d limits are active, %d of version %d; want %d", when, len(w.active.Set.Limits), got, version, want)
 	}
 }
 
@@ -103,14 +103,14 @@ func TestEveryPrefixOfNewFile(t *testing.T) {
 				w.errors = nil
 				w.poll(func() {})
 				when := fmt.Sprintf("%d of %d bytes, %s", n, len(next), name)
-				w.holds(when, 1)
+				w.checkActive(when, 1)
 				if len(w.errors) != 1 || !placeInFile.MatchString(w.errors[0].Error()) {
 					t.Fatalf("%s: reported are %v, want one error with its place", when, w.errors)
 				}
 			}
 			w.write(next)
 			w.poll(func() {})
-			w.holds("whole", 2)
+			w.checkActive("whole", 2)
 		})
 	}
 }
@@ -123,8 +123,8 @@ func TestEveryPauseOfWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTorn(t, text(1))
-			taken := 0
-			w.source.reload.OnLoad = func(u Update) error { taken++; return w.apply(u) }
+			activated := 0
+			w.source.reload.OnLoad = func(u Update) error { activated++; return w.apply(u) }
 			for n := 0; n <= len(text(2)); n += stride(9) {
 				version := 2 + n%2
 				next := text(version)
@@ -132,14 +132,14 @@ func TestEveryPauseOfWriter(t *testing.T) {
 				if n%3 > 0 {
 					w.write(next[:n]) // after a truncation
 				}
-				taken = 0
+				activated = 0
 				w.poll(func() { w.write(next) })
 				w.write(next) // the change was not seen before
 				w.poll(func() {})
 				when := fmt.Sprintf("after a pause at %d of %d bytes", n, len(next))
-				w.holds(when, version)
-				if taken != 1 || len(w.errors) > 0 {
-					t.Fatalf("%s: %d sets were taken and %v rejected, want one and none", when, taken, w.errors)
+				w.checkActive(when, version)
+				if activated != 1 || len(w.errors) > 0 {
+					t.Fatalf("%s: %d sets were activated and %v rejected, want one and none", when, activated, w.errors)
 				}
 			}
 		})
@@ -191,12 +191,12 @@ func TestFileAppearsAndDisappears(t *testing.T) {
 		step.do()
 		w.poll(func() {})
 		w.poll(func() {})
-		w.holds(step.name, 1)
+		w.checkActive(step.name, 1)
 		if step.rejected == "" && len(w.errors) > 0 || step.rejected != "" && (len(w.errors) != 1 || !strings.Contains(w.errors[0].Error(), step.rejected)) {
 			t.Errorf("%s: reported are %v, want %q", step.name, w.errors, step.rejected)
 		}
 	}
 	w.write(fileOf(2))
 	w.poll(func() {})
-	w.holds("at last", 2)
+	w.checkActive("at last", 2)
 }

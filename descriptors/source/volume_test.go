@@ -36,7 +36,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 		return f
 	}
 	mount(t, dir, files(1))
-	inForce, rejected := 0, 0
+	active, rejected := 0, 0
 	take := func(u Update) error {
 		if u.Err != nil {
 			rejected++
@@ -47,16 +47,16 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 			versions = append(versions, int(l.RequestsPerUnit))
 		}
 		if len(versions) != 2 || versions[0] != versions[1] || !slices.Equal(u.Set.Domains(), []string{"a", "b"}) {
-			t.Fatalf("limits of versions %v of domains %q are in force, want two of one", versions, u.Set.Domains())
+			t.Fatalf("limits of versions %v of domains %q are active, want two of one", versions, u.Set.Domains())
 		}
-		inForce = versions[0]
+		active = versions[0]
 		return nil
 	}
 	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: take})
 	start(t, s)
-	looks, crash, latest := 0, 0, 0
+	checks, crash, latest := 0, 0, 0
 	for version := 2; version <= 101; version++ {
-		before, renamed := inForce, version/3 != (version-1)/3
+		before, renamed := active, version/3 != (version-1)/3
 		rejected = 0
 		play := func(steps []volumetest.Step) {
 			swapped := false
@@ -66,11 +66,11 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 				}
 				swapped = swapped || step.Name == volumetest.Swap
 				s.applyChanges(t.Context(), &watcher{}, func() {})
-				looks++
-				if inForce != before && (inForce != version || !swapped) {
-					t.Fatalf("version %d, after %q: version %d is in force, want %d, or the new one after the swap", version, step.Name, inForce, before)
+				checks++
+				if active != before && (active != version || !swapped) {
+					t.Fatalf("version %d, after %q: version %d is active, want %d, or the new one after the swap", version, step.Name, active, before)
 				}
-				before = inForce
+				before = active
 			}
 		}
 		steps := func() []volumetest.Step { return volumetest.Steps(dir, files(version), version%4 < 2) }
@@ -81,15 +81,15 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 			play(all[:crash])
 		}
 		play(steps())
-		if inForce != version {
-			t.Fatalf("after all steps version %d is in force, want %d", inForce, version)
+		if active != version {
+			t.Fatalf("after all steps version %d is active, want %d", active, version)
 		}
 		if rejected > 0 && !renamed {
 			t.Errorf("version %d: %d errors, want none where names stay", version, rejected)
 		}
 	}
-	if latest < 15 || looks < 1500 {
-		t.Errorf("%d looks, and a crash after step %d at most: want more", looks, latest)
+	if latest < 15 || checks < 1500 {
+		t.Errorf("%d checks, and a crash after step %d at most: want more", checks, latest)
 	}
 }
 

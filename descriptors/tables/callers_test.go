@@ -38,7 +38,7 @@ func TestConcurrentApply(t *testing.T) {
 		t.Errorf("%d rows, %d bytes torn", len(got), torn)
 	}
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed journal took a change: %v", err)
+		t.Errorf("a closed journal accepted a change: %v", err)
 	}
 }
 

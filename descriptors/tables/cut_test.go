@@ -31,7 +31,7 @@ func TestReadWarnsOfTruncatedFile(t *testing.T) {
 	} {
 		rows, found := New("t").Read("t", strings.NewReader(text))
 		if rows == nil {
-			t.Errorf("%q is refused: %v", text, found)
+			t.Errorf("%q is rejected: %v", text, found)
 			continue
 		}
 		got := ""
@@ -71,7 +71,7 @@ func TestTruncatedFile(t *testing.T) {
 	} {
 		whole, found := New("t").Read("t", strings.NewReader(text))
 		if whole == nil {
-			t.Errorf("%q is refused: %v", text, found)
+			t.Errorf("%q is rejected: %v", text, found)
 			continue
 		}
 		for cut := range text {
@@ -197,7 +197,7 @@ func FuzzCSV(f *testing.F) {
 			return
 		}
 		if rows == nil {
-			t.Fatalf("%q is refused: %v", text, found)
+			t.Fatalf("%q is rejected: %v", text, found)
 		}
 		got := map[string]Row{}
 		for values, row := range rows.All() {

@@ -126,7 +126,7 @@ func TestJournalDamaged(t *testing.T) {
 		switch before := len(sizes) - 2; {
 		case int64(at) < sizes[before] && at < len(journalMagic):
 			if err == nil {
-				t.Fatalf("byte %d: another kind of file was taken", at)
+				t.Fatalf("byte %d: another kind of file was accepted", at)
 			}
 		case int64(at) < sizes[before]:
 			if !errors.Is(err, ErrDamaged) {
@@ -142,7 +142,7 @@ func TestJournalDamaged(t *testing.T) {
 func TestJournalCompaction(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
-	anew, last := 0, int64(0)
+	rewrites, last := 0, int64(0)
 	want := map[string]Row{}
 	for round := range 60 {
 		var changes []Change
@@ -156,7 +156,7 @@ func TestJournalCompaction(t *testing.T) {
 			t.Fatalf("the file has %d bytes", j.size)
 		}
 		if j.size < last {
-			anew++
+			rewrites++
 		}
 		last = j.size
 	}
@@ -164,8 +164,8 @@ func TestJournalCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, _ := open(t, dir)
-	if got := rowsOf(again.table.Rows()); anew < 3 || !maps.Equal(got, want) {
-		t.Errorf("written anew %d times; %d rows differ from %d", anew, len(got), len(want))
+	if got := rowsOf(again.table.Rows()); rewrites < 3 || !maps.Equal(got, want) {
+		t.Errorf("rewritten %d times; %d rows differ from %d", rewrites, len(got), len(want))
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
 		t.Errorf("files %q are left", left)
@@ -308,7 +308,7 @@ func TestFullTable(t *testing.T) {
 	j.table.maxRows = 2
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2}))
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrFull) {
-		t.Errorf("a row beyond the most: %v, want that the table is full", err)
+		t.Errorf("a row beyond the maximum: %v, want that the table is full", err)
 	}
 	apply(t, j, put("x", "2", Row{RequestsPerUnit: 4}))
 	apply(t, j, Change{Values: []string{"x", "1"}, Delete: true})
@@ -335,7 +335,7 @@ func TestUnusedNamesAreDropped(t *testing.T) {
 		if i == MaxNames-10 { // rejected after their names were reserved
 			many := []Change{put("x", "y", Row{Name: "other"}), put("x", "\x00", Row{})}
 			if err := j.Apply([]string{"a", "b"}, many); err == nil {
-				t.Fatal("a value with a NUL byte was taken")
+				t.Fatal("a value with a NUL byte was accepted")
 			}
 		}
 	}
@@ -395,7 +395,7 @@ func TestJournalFileRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrNotSaved) || j.table.Rows().Len() != 2 {
-		t.Errorf("beside another file a row was put: %v, %d rows", err, j.table.Rows().Len())
+		t.Errorf("a row was put though another file was there: %v, %d rows", err, j.table.Rows().Len())
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

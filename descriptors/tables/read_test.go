@@ -148,7 +148,7 @@ func TestReadBoundsErrors(t *testing.T) {
 	}
 	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
 	if len(found) != maxErrors+1 {
-		t.Errorf("%d rows stand twice", len(found))
+		t.Errorf("%d rows occur twice", len(found))
 	}
 }
 

@@ -120,7 +120,7 @@ func TestPutMemory(t *testing.T) {
 		}
 		const key = 1 + 1 + 8 // the value and the lengths of value and key
 		if took := (float64(heap())-float64(before))/float64(i+1) - key; took > 64 {
-			t.Errorf("%d rows in %d shards take %.1f bytes each beside their keys", i+1, shards, took)
+			t.Errorf("%d rows in %d shards take %.1f bytes each without their keys", i+1, shards, took)
 		}
 	}
 	runtime.KeepAlive(table)

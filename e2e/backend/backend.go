@@ -1,5 +1,5 @@
-// Package backend is the service behind Envoy in tests and in the demo. It answers every request with a
-// description of the request.
+// Package backend is the service behind Envoy in tests and in the demo. It answers every request
+// with a description of the request.
 package backend
 
 import (
@@ -20,7 +20,8 @@ type Request struct {
 	Header http.Header `json:"header"`
 }
 
-// Backend is a running server. It is safe for concurrent use. The starter must call [Backend.Close].
+// Backend is a running server. It is safe for concurrent use. The starter must call
+// [Backend.Close].
 type Backend struct {
 	// Addr is the server's host:port.
 	Addr string

@@ -31,7 +31,8 @@ func docsBlock(t *testing.T, name string) string {
 	return block
 }
 
-// newRepository returns a user's repository with rules and an Envoy configuration that sends their descriptors.
+// newRepository returns a user's repository with rules and an Envoy configuration that sends their
+// descriptors.
 func newRepository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +91,8 @@ func mustRun(t *testing.T, dir string, env []string, name string, args ...string
 	return said
 }
 
-// TestPreCommit has the real pre-commit run the hooks of a clone of this repository with its uncommitted changes.
+// TestPreCommit has the real pre-commit run the hooks of a clone of this repository with its
+// uncommitted changes.
 func TestPreCommit(t *testing.T) {
 	t.Parallel()
 	installed, err := filepath.Glob(root + "/.build/pre-commit-*")
@@ -98,7 +100,7 @@ func TestPreCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(installed) == 0 {
-		suite.Skip(t, "pre-commit is not installed: `make test` says why")
+		suite.Skip(t, "pre-commit is not installed; `make test` prints the reason")
 	}
 	python, err := filepath.Abs(installed[0])
 	if err != nil {
@@ -110,7 +112,8 @@ func TestPreCommit(t *testing.T) {
 	write(t, dir+"/.pre-commit-config.yaml", strings.ReplaceAll(config, "v0.1.0", strings.TrimSpace(mustRun(t, hooks, nil, "git", "rev-parse", "HEAD"))))
 	env := []string{
 		"PYTHONPATH=" + python, "PRE_COMMIT_HOME=" + t.TempDir(),
-		// By default, pre-commit uses separate Go caches, and everything would be downloaded and built again.
+		// By default, pre-commit uses separate Go caches, and everything would be downloaded and
+		// built again.
 		"GOMODCACHE=" + strings.TrimSpace(mustRun(t, ".", nil, "go", "env", "GOMODCACHE")),
 		"GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
@@ -201,8 +204,9 @@ func (j *job) expand(t *testing.T, a *action, text string) string {
 	})
 }
 
-// run runs the scripts of an action as documented by GitHub, with `bash --noprofile --norc -eo pipefail` and the
-// variables of the runner and of each step. It returns their output up to the first failure.
+// run runs the scripts of an action as documented by GitHub, with `bash --noprofile --norc -eo
+// pipefail` and the variables of the runner and of each step. It returns their output up to the
+// first failure.
 func (j *job) run(t *testing.T, a *action) (said string, ok bool) {
 	t.Helper()
 	for _, step := range a.Runs.Steps {

@@ -22,27 +22,32 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// client is a gRPC library with a program that makes calls over one channel. The arguments of the program are the
-// server's address and, for TLS, the file of the authority. It reads steps from standard input, one per line:
+// client is a gRPC library with a program that makes calls over one channel. The arguments of the
+// program are the server's address and, for TLS, the file of the authority. It reads steps from
+// standard input, one per line:
 //
 //	CALLS TIMEOUT METADATA ENCODING CANCEL FIRST REQUEST
 //
-// It makes one call with the message FIRST, unless that is "-", and concurrently CALLS calls with the message REQUEST.
-// Messages are in hexadecimal, TIMEOUT is in milliseconds, METADATA is the size of a header in bytes, and ENCODING is
-// identity or gzip. If CANCEL is 1, the program prints "begun", waits for a line, and cancels all calls. When the calls
-// have ended, it prints the number of each answer, such as "3 OK" or "1 UNKNOWN: text", and an empty line.
+// It makes one call with the message FIRST, unless that is "-", and concurrently CALLS calls with
+// the message REQUEST. Messages are in hexadecimal, TIMEOUT is in milliseconds, METADATA is the
+// size of a header in bytes, and ENCODING is identity or gzip. If CANCEL is 1, the program prints
+// "begun", waits for a line, and cancels all calls. When the calls have ended, it prints the number
+// of each answer, such as "3 OK" or "1 UNKNOWN: text", and an empty line.
 type client struct {
 	name string
 	// folder is the program's directory in .build/clients, created by `make clients`.
 	folder string
-	// run returns the command and additional environment of the program; in is the path of the folder.
+	// run returns the command and additional environment of the program; in is the path of the
+	// folder.
 	run func(in string) (run, env []string)
 }
 
-// clients without a folder are in every tier, and so is grpcio, in which calls of all tiers have found bugs.
+// clients without a folder are in every tier, and so is grpcio, in which calls of all tiers have
+// found bugs.
 var clients = []client{
 	{name: "grpc-go", run: func(string) (run, env []string) { return []string{os.Args[0], "-calls"}, nil }},
-	// gRPC's C core, used by Python, C++, Ruby and PHP. It sends two WINDOW_UPDATEs per call before any answer.
+	// gRPC's C core, used by Python, C++, Ruby and PHP. It sends two WINDOW_UPDATEs per call before
+	// any answer.
 	{name: "grpcio", folder: "python", run: func(in string) (run, env []string) {
 		return []string{"python3", "testdata/python/calls.py"}, []string{"PYTHONPATH=" + in}
 	}},
@@ -57,8 +62,8 @@ var clients = []client{
 	}},
 }
 
-// command returns a function that starts the client with the given arguments. It skips the test, with a note, if
-// the client is not installed.
+// command returns a function that starts the client with the given arguments. It skips the test,
+// with a note, if the client is not installed.
 func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 	t.Helper()
 	if c.folder != "" && c.folder != "python" && !long {
@@ -67,7 +72,7 @@ func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 	in, err := filepath.Abs(filepath.Join(root, ".build", "clients", c.folder))
 	must.OK(t, err)
 	if _, err := os.Stat(in); c.folder != "" && errors.Is(err, os.ErrNotExist) {
-		suite.Skip(t, "there is no client by "+c.name+": `make clients` says why")
+		suite.Skip(t, "no client for "+c.name+"; `make clients` prints the reason")
 	}
 	run, env := c.run(in)
 	return func(args ...string) *exec.Cmd {
@@ -187,7 +192,8 @@ func (c *conn) line(t *testing.T) string {
 	return c.out.Text()
 }
 
-// expect compares the answers with s.want. The texts of errors are compared, except those that the client created.
+// expect compares the answers with s.want. The texts of errors are compared, except those that the
+// client created.
 func (c *conn) expect(t *testing.T, s *step) {
 	t.Helper()
 	got := map[string]int{}

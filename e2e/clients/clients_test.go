@@ -1,5 +1,5 @@
-// Package clients tests sluice with gRPC clients other than Envoy. They open more concurrent calls, send more
-// frames per call, and handle windows, headers and the ends of calls differently.
+// Package clients tests sluice with gRPC clients other than Envoy. They open more concurrent calls,
+// send more frames per call, and handle windows, headers and the ends of calls differently.
 package clients_test
 
 import (
@@ -52,7 +52,8 @@ func TestMain(m *testing.M) {
 // long selects the tests before a release.
 var long = os.Getenv("SLUICE_LONG") != ""
 
-// forEachTransport runs a test without and with TLS, sequentially, because a client uses the whole machine.
+// forEachTransport runs a test without and with TLS, sequentially, because a client uses the whole
+// machine.
 func forEachTransport(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
 	t.Helper()
 	for _, name := range []string{"plain", "TLS"} {
@@ -85,8 +86,8 @@ func certificate(t *testing.T) testcert.Files {
 	return files
 }
 
-// TestCalls has each client make calls of all kinds over one connection. All are answered, limits are exact, and
-// the connection stays open.
+// TestCalls has each client make calls of all kinds over one connection. All are answered, limits
+// are exact, and the connection stays open.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range clients {
@@ -111,8 +112,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// burstSteps returns calls that start before the first answer, more than the allowed concurrent streams. Either
-// the first reply is delayed by a second and all others wait behind it, or none is.
+// burstSteps returns calls that start before the first answer, more than the allowed concurrent
+// streams. Either the first reply is delayed by a second and all others wait for it, or none is.
 func burstSteps() []step {
 	sizes := []int{1000, 2000}
 	if long {
@@ -150,8 +151,8 @@ func ordinarySteps() []step {
 	}
 }
 
-// testCancelled has the client cancel calls whose replies are delayed behind a call of another client. Their slots
-// become free.
+// testCancelled has the client cancel calls whose replies are delayed after a call of another
+// client. Their permits are released.
 func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	t.Helper()
 	const n = 1000
@@ -175,11 +176,12 @@ func testCancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	finishOther()
 	wait(0)
 	if got := metricSum(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
-		t.Errorf("%v slots were released, want %v", got, 1+n)
+		t.Errorf("%v permits were released, want %v", got, 1+n)
 	}
 }
 
-// testExpired stops sluice until the deadlines of calls have passed. The connection continues to work.
+// testExpired stops sluice until the deadlines of calls have passed. The connection continues to
+// work.
 func testExpired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 	t.Helper()
 	send(t, limits, syscall.SIGSTOP)

@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// requireTool returns the path of an HTTP/2 tool. It skips the test, with a note, if it is not installed.
+// requireTool returns the path of an HTTP/2 tool. It skips the test, with a note, if it is not
+// installed.
 func requireTool(t *testing.T, name, debian string) string {
 	t.Helper()
 	if !long {
@@ -73,7 +74,8 @@ func TestCurl(t *testing.T) {
 			{"compressed", []string{"-H", "grpc-encoding: gzip", "--data-binary", "@" + grpcBody(t, 1, request("user", strings.Repeat("long", 5000), 1))}, "grpc-status: 0"},
 			{"50 KiB of metadata", []string{"-H", "x-large: " + strings.Repeat("m", 50<<10), "--data-binary", "@" + grpcBody(t, 0, request("user", "metadata", 1))}, "grpc-status: 0"},
 			{"held", []string{"--data-binary", "@" + grpcBody(t, 0, request("held", "one", 500))}, "grpc-status: 0"},
-			// Without bodies: curl 7.88 reports an error if the stream ends before it has sent everything.
+			// Without bodies: curl 7.88 reports an error if the stream ends before it has sent
+			// everything.
 			{"unknown method", []string{"-X", "POST", url + "/a.B/C"}, "grpc-status: 12"},
 			{"no gRPC", []string{"-X", "POST", "-H", "content-type: text/plain"}, "HTTP/2 415"},
 			{"GET", []string{"-G"}, "HTTP/2 405"},
@@ -95,7 +97,8 @@ func TestCurl(t *testing.T) {
 	})
 }
 
-// TestH2load makes the maximum number of concurrent calls with nghttp2, the codec that Envoy also uses.
+// TestH2load makes the maximum number of concurrent calls with nghttp2, the codec that Envoy also
+// uses.
 func TestH2load(t *testing.T) {
 	h2load := requireTool(t, "h2load", "nghttp2-client")
 	forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {

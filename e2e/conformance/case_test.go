@@ -1,8 +1,9 @@
-// Package conformance runs recorded cases, each a configuration with requests and expected answers, against the
-// real binary.
+// Package conformance runs recorded cases, each a configuration with requests and expected answers,
+// against the real binary.
 //
-// ../testdata/conformance contains the answers of envoyproxy/ratelimit, and exceptions.yaml in it the few cases in
-// which sluice differs on purpose, with reasons. ../testdata/cases covers features that only sluice has.
+// ../testdata/conformance contains the answers of envoyproxy/ratelimit, and exceptions.yaml in it
+// the few cases in which sluice differs on purpose, with reasons. ../testdata/cases covers features
+// that only sluice has.
 package conformance
 
 import (
@@ -63,8 +64,8 @@ type Expect struct {
 	Metrics map[string]uint64
 	// Series contains values of other series after the step, by their text in /metrics.
 	Series map[string]float64
-	// Headers contains the response headers in order, and RequestHeaders those of the forwarded request. "*" matches
-	// any value. Nil is not checked.
+	// Headers contains the response headers in order, and RequestHeaders those of the forwarded
+	// request. "*" matches any value. Nil is not checked.
 	Headers         []Header
 	RequestHeaders  []Header       `yaml:"request_headers"`
 	DynamicMetadata map[string]any `yaml:"dynamic_metadata"`

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, "../..", func(path, _ string) { binary = path }))
 }
 
-// TestReference runs the cases of envoyproxy/ratelimit. A case with an exception must pass with the exception and
-// fail without it, otherwise the exception is unnecessary.
+// TestReference runs the cases of envoyproxy/ratelimit. A case with an exception must pass with the
+// exception and fail without it, otherwise the exception is unnecessary.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	cases := readCases(t, "../testdata/conformance/cases.yaml")
@@ -121,8 +121,8 @@ func (c *Case) writeFiles(t *testing.T) string {
 	return config
 }
 
-// runBy runs a case against a service that gets its rules from the given flags. It returns the differences and the
-// service's /rlconfig.
+// runBy runs a case against a service that gets its rules from the given flags. It returns the
+// differences and the service's /rlconfig.
 func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig string) {
 	t.Helper()
 	window.AwaitHour(t)

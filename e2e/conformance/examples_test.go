@@ -20,8 +20,8 @@ import (
 
 const examples = "../../examples"
 
-// TestExamples checks ../../examples: the rules load without a warning, Envoy accepts the routes, and requests get
-// the answers in the cases.
+// TestExamples checks ../../examples: the rules load without a warning, Envoy accepts the routes,
+// and requests get the answers in the cases.
 func TestExamples(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(examples, "README.md"))
 	must.OK(t, err)
@@ -78,8 +78,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// runInOneWindow is run for cases whose windows may end soon; the shortest in the examples are 30 seconds. If a
-// window ended during a failed case, its counters were reset, and the case is run again.
+// runInOneWindow is run for cases whose windows may end soon; the shortest in the examples are 30
+// seconds. If a window ended during a failed case, its counters were reset, and the case is run
+// again.
 func (c *Case) runInOneWindow(t *testing.T) (found []string) {
 	t.Helper()
 	const window, attempts = 30 * time.Second, 5

@@ -17,8 +17,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// notOverXDS contains the cases with a field that xDS messages lack, and the field. Defaults can set fields that
-// are sluice's own. Add a new such case here.
+// notOverXDS contains the cases with a field that xDS messages lack, and the field. Defaults can
+// set fields that are sluice's own. Add a new such case here.
 var notOverXDS = map[string]string{
 	"algorithms/delayed_reply_passes":                    "algorithm",
 	"algorithms/limit_of_zero_denies_in_every_algorithm": "algorithm",
@@ -49,8 +49,8 @@ var notOverXDS = map[string]string{
 	"share_threshold_on_parent_applies_to_child_limit":   "share_threshold",
 }
 
-// TestOverXDS sends the rules of every case from a management server. /rlconfig and all answers must equal those
-// of files.
+// TestOverXDS sends the rules of every case from a management server. /rlconfig and all answers
+// must equal those of files.
 func TestOverXDS(t *testing.T) {
 	t.Parallel()
 	cases := readCases(t, "../testdata/conformance/cases.yaml")

@@ -1,5 +1,6 @@
-// Command demo runs sluice behind a real Envoy in front of an echo service, all on free ports. It sends a
-// fixed sequence of requests and prints the answers. It exits with 1 if an answer is not the expected one.
+// Command demo runs sluice behind a real Envoy in front of an echo service, all on free ports. It
+// sends a fixed sequence of requests and prints the answers. It exits with 1 if an answer is not
+// the expected one.
 package main
 
 import (
@@ -77,8 +78,8 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	return nil
 }
 
-// maxDuration is a generous bound on the duration of the script. The counters of the rules are reset on the hour,
-// so the script does not start later than this before the hour.
+// maxDuration is a generous bound on the duration of the script. The counters of the rules are
+// reset on the hour, so the script does not start later than this before the hour.
 const maxDuration = time.Minute
 
 func isTerminal(f *os.File) bool {

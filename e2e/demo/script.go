@@ -13,7 +13,8 @@ type step struct {
 	play  func(context.Context, *stage, *transcript) error
 }
 
-// script expects examples/quickstart/rules.yaml. Later steps depend on the counters of alice and bob from earlier ones.
+// script expects examples/quickstart/rules.yaml. Later steps depend on the counters of alice and
+// bob from earlier ones.
 var script = []step{
 	{"A limit per user: 5 requests per hour, then 429", func(ctx context.Context, s *stage, t *transcript) error {
 		return s.sendAndCompare(ctx, t, request{user: "alice", path: "/"},

@@ -93,8 +93,8 @@ func (s *stage) copyRules(from string) error {
 	return os.WriteFile(s.rules, text, 0o600)
 }
 
-// stop stops the programs in the order of a real shutdown, Envoy first, and removes the files. It returns an error
-// if sluice exits with another code than 0. A second call does nothing.
+// stop stops the programs in the order of a real shutdown, Envoy first, and removes the files. It
+// returns an error if sluice exits with another code than 0. A second call does nothing.
 func (s *stage) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -168,8 +168,8 @@ func (s *stage) showMetric(ctx context.Context, t *transcript, name, labels, wan
 	return nil
 }
 
-// changeRules edits the rules file as an editor does, by renaming a new file over it. It returns when sluice has
-// loaded the new rules.
+// changeRules edits the rules file as an editor does, by renaming a new file over it. It returns
+// when sluice has loaded the new rules.
 func (s *stage) changeRules(ctx context.Context, from, to string) error {
 	text, err := os.ReadFile(s.rules)
 	if err != nil {

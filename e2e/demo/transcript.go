@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// transcript prints the output. It ignores write errors: a user who closes the output does not want it.
+// transcript prints the output. It ignores write errors: a user who closes the output does not want
+// it.
 type transcript struct {
 	out      io.Writer
 	colour   bool

@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// Environment variables for the test process in the namespaces: the mode, and the path of the image.
+// Environment variables for the test process in the namespaces: the mode, and the path of the
+// image.
 const (
 	insideVariable = "SLUICE_DROPIN_INSIDE"
 	imageVariable  = "SLUICE_DROPIN_IMAGE"
@@ -44,10 +45,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestDropIn starts the image with the manifests of Istio, Contour and others for envoyproxy/ratelimit, with
-// BACKEND_TYPE=memory added, and with sluice's own. It runs as users that own no file of the image, with a
-// read-only root, on the ports of the manifests. This requires network and mount namespaces, by root or with user
-// namespaces.
+// TestDropIn starts the image with the manifests of Istio, Contour and others for
+// envoyproxy/ratelimit, with BACKEND_TYPE=memory added, and with sluice's own. It runs as users
+// that own no file of the image, with a read-only root, on the ports of the manifests. This
+// requires network and mount namespaces, by root or with user namespaces.
 func TestDropIn(t *testing.T) {
 	if mode := os.Getenv(insideVariable); mode != "" {
 		testInside(t, mode, os.Getenv(imageVariable))

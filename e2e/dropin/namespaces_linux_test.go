@@ -79,7 +79,8 @@ func readOnly(t *testing.T, dir string) {
 	check(t, unix.Mount("", dir, "", flags|unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 }
 
-// confinedTo returns the attributes of a process with the given user that sees only files below root.
+// confinedTo returns the attributes of a process with the given user that sees only files below
+// root.
 func confinedTo(mode, root string, uid int) *syscall.SysProcAttr {
 	if mode == byRoot {
 		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}

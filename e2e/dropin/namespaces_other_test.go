@@ -11,14 +11,14 @@ import (
 
 var regexpUID = regexp.MustCompile(`^$`)
 
-func modes() []string { return nil }
+func namespaceModes() []string { return nil }
 
-func inside(*testing.T, string, ...string) *exec.Cmd { return nil }
+func inNamespaces(*testing.T, string, ...string) *exec.Cmd { return nil }
 
-func enter() error { return nil }
+func setUpNamespaces() error { return nil }
 
 func readOnly(*testing.T, string) {}
 
-func confined(string, string, int) *syscall.SysProcAttr { return nil }
+func confinedTo(string, string, int) *syscall.SysProcAttr { return nil }
 
 func hostUID(string, int) string { return "" }

@@ -20,13 +20,13 @@ type (
 	list   = []any
 )
 
-// connectTimeout is the connect_timeout of all clusters. A busy machine may exceed the one second in examples, and
-// a call that fails for that reason is not limited.
+// connectTimeout is the connect_timeout of all clusters. A busy machine may exceed the one second
+// in examples, and a call that fails for that reason is not limited.
 const connectTimeout = "60s"
 
-// render returns a copy of the configuration as JSON that can run concurrently with others: listeners and the
-// admin page use free ports on loopback, clusters and endpoints are replaced by the options, and connectTimeout is
-// set.
+// render returns a copy of the configuration as JSON that can run concurrently with others:
+// listeners and the admin page use free ports on loopback, clusters and endpoints are replaced by
+// the options, and connectTimeout is set.
 func render(o Options) ([]byte, error) {
 	var config object
 	if err := yaml.Unmarshal(o.Bootstrap, &config); err != nil {
@@ -103,8 +103,8 @@ func extendTimeouts(config any) (found bool) {
 	return found
 }
 
-// moveEndpoints replaces addresses of endpoints. It finds all of them before it replaces one, because a new
-// address may equal another old one.
+// moveEndpoints replaces addresses of endpoints. It finds all of them before it replaces one,
+// because a new address may equal another old one.
 func moveEndpoints(clusters []object, moves map[string]string) error {
 	found := make(map[string][]clusterEndpoint)
 	for from := range moves {

@@ -22,8 +22,8 @@ const Version = "1.40.0"
 // ErrNotInstalled is returned by [Find] if no Envoy is installed.
 var ErrNotInstalled = errors.New("no Envoy found: run `make envoy`, or set ENVOY_BIN")
 
-// Find returns the path of Envoy: ENVOY_BIN, which must exist if set, or the one that `make envoy` installed below
-// root, the repository's root.
+// Find returns the path of Envoy: ENVOY_BIN, which must exist if set, or the one that `make envoy`
+// installed below root, the repository's root.
 func Find(root string) (string, error) {
 	path := os.Getenv("ENVOY_BIN")
 	if path == "" {
@@ -39,8 +39,8 @@ func Find(root string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Validate has Envoy check a configuration file without changes. Envoy opens its output files, so it runs in a
-// temporary directory.
+// Validate has Envoy check a configuration file without changes. Envoy opens its output files, so
+// it runs in a temporary directory.
 func Validate(ctx context.Context, binary, config string) error {
 	config, err := filepath.Abs(config)
 	if err != nil {
@@ -63,17 +63,18 @@ func Validate(ctx context.Context, binary, config string) error {
 type Options struct {
 	// Binary is the path of Envoy; see [Find].
 	Binary string
-	// Bootstrap is the configuration in YAML. The ports of its listeners and admin page are replaced by free ones on
-	// 127.0.0.1.
+	// Bootstrap is the configuration in YAML. The ports of its listeners and admin page are
+	// replaced by free ones on 127.0.0.1.
 	Bootstrap []byte
-	// Clusters replaces all endpoints (host:port, or unix:// and a path) of the named clusters. Optional.
+	// Clusters replaces all endpoints (host:port, or unix:// and a path) of the named clusters.
+	// Optional.
 	Clusters map[string][]string
-	// Endpoints replaces single endpoints (host:port by host:port). Endpoints that are listeners of the same
-	// configuration are replaced automatically. Optional.
+	// Endpoints replaces single endpoints (host:port by host:port). Endpoints that are listeners of
+	// the same configuration are replaced automatically. Optional.
 	Endpoints map[string]string
-	// Patient extends Envoy's timeouts for rate limit calls, health checks and PINGs, so that a busy machine does not
-	// change its behaviour. Envoy still notices immediately if a process has ended. The configuration must contain a
-	// rate limit filter.
+	// Patient extends Envoy's timeouts for rate limit calls, health checks and PINGs, so that a
+	// busy machine does not change its behaviour. Envoy still notices immediately if a process has
+	// ended. The configuration must contain a rate limit filter.
 	Patient bool
 	// Workers is the number of worker threads. Optional; default 2.
 	Workers int
@@ -91,8 +92,8 @@ type Envoy struct {
 	listeners map[string]string
 }
 
-// Start starts Envoy and returns when its listeners serve, which is after the first health checks of its clusters.
-// If ctx ends first, it returns an error and leaves no process running.
+// Start starts Envoy and returns when its listeners serve, which is after the first health checks
+// of its clusters. If ctx ends first, it returns an error and leaves no process running.
 func Start(ctx context.Context, o Options) (*Envoy, error) {
 	config, err := render(o)
 	if err != nil {

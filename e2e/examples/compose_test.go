@@ -115,8 +115,8 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 	return problems
 }
 
-// TestCompose checks examples/compose, starts sluice with the command line of its service and Envoy with its
-// configuration, and runs the README.
+// TestCompose checks examples/compose, starts sluice with the command line of its service and Envoy
+// with its configuration, and runs the README.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")

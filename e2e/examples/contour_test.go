@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// extensionService, contourConfiguration and httpProxy contain the fields of Contour's objects that the example
-// uses.
+// extensionService, contourConfiguration and httpProxy contain the fields of Contour's objects that
+// the example uses.
 type extensionService struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -98,8 +98,8 @@ func (c contourConfiguration) filter(timeout string) object {
 	return object{"name": "envoy.filters.http.ratelimit", "typed_config": config}
 }
 
-// TestContour translates the objects of examples/contour like Contour (internal/envoy/v3/ratelimit.go), and runs
-// the README with the result.
+// TestContour translates the objects of examples/contour like Contour
+// (internal/envoy/v3/ratelimit.go), and runs the README with the result.
 func TestContour(t *testing.T) {
 	t.Parallel()
 	var service extensionService

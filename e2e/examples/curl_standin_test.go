@@ -25,9 +25,9 @@ type curlRequest struct {
 	parallel       int
 }
 
-// curl implements the part of curl that the READMEs use, for machines without curl: GET, other methods with -X and
-// -d, the options -s, -i, -D -, -o, -w '%{http_code}', -H and --parallel-max, and ranges such as [1-20] in the
-// address. It rejects everything else.
+// curl implements the part of curl that the READMEs use, for machines without curl: GET, other
+// methods with -X and -d, the options -s, -i, -D -, -o, -w '%{http_code}', -H and --parallel-max,
+// and ranges such as [1-20] in the address. It rejects everything else.
 func curl(args []string) error {
 	r, err := parseCurl(args)
 	if err != nil {
@@ -127,8 +127,8 @@ func expand(address string) ([]string, error) {
 	return all, nil
 }
 
-// get returns the output for one answer. Heads are printed as received, because net/http would change names and
-// order.
+// get returns the output for one answer. Heads are printed as received, because net/http would
+// change names and order.
 func (r curlRequest) get(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

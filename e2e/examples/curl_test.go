@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// linkCurl links this program into dir as curl and returns the path. Under that name the program is the stand-in.
+// linkCurl links this program into dir as curl and returns the path. Under that name the program is
+// the stand-in.
 func linkCurl(dir string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -27,8 +28,8 @@ func linkCurl(dir string) (string, error) {
 
 var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|[A-Z]+ +|- +|/dev/null +)+`)
 
-// TestCurl runs every form of curl command in the READMEs with the stand-in, and compares it with the real curl if
-// there is one.
+// TestCurl runs every form of curl command in the READMEs with the stand-in, and compares it with
+// the real curl if there is one.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

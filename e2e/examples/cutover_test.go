@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestShadowAlongsideOldService runs step 2 of the plan in docs/migrating.md: its filter precedes the existing
-// filter of envoy.yaml, whose service stands for the old one. Envoy sends the same requests to both, and the one
-// in shadow mode counts the requests that it would have denied.
+// TestShadowAlongsideOldService runs step 2 of the plan in docs/migrating.md: its filter precedes
+// the existing filter of envoy.yaml, whose service stands for the old one. Envoy sends the same
+// requests to both, and the one in shadow mode counts the requests that it would have denied.
 func TestShadowAlongsideOldService(t *testing.T) {
 	t.Parallel()
 	suite.Envoy(t, root)

@@ -26,9 +26,9 @@ type quotaPolicy struct {
 	}
 }
 
-// TestEnvoyAIGateway translates examples/envoy-ai-gateway/quota.yaml like Envoy AI Gateway: the rules for sluice
-// (internal/ratelimit/translator), and the filter and the rate_limits of a route (internal/extensionserver,
-// quota_ratelimit.go). Then it runs the README.
+// TestEnvoyAIGateway translates examples/envoy-ai-gateway/quota.yaml like Envoy AI Gateway: the
+// rules for sluice (internal/ratelimit/translator), and the filter and the rate_limits of a route
+// (internal/extensionserver, quota_ratelimit.go). Then it runs the README.
 func TestEnvoyAIGateway(t *testing.T) {
 	t.Parallel()
 	const domain, filterName, namespace = "ai-gateway-quota", "envoy.filters.http.ratelimit/ai-gateway-quota", "io.envoy.ai_gateway"
@@ -55,13 +55,13 @@ func TestEnvoyAIGateway(t *testing.T) {
 	fixed := func(key, value string) object {
 		return object{"generic_key": object{"descriptor_key": key, "descriptor_value": value}}
 	}
-	told := func(key, name string) object {
+	metadataAction := func(key, name string) object {
 		return object{"metadata": object{"descriptor_key": key, "source": "DYNAMIC", "metadata_key": object{"key": namespace, "path": list{object{"key": name}}}}}
 	}
 	limits := list{
 		object{"actions": list{fixed("backend_name", backend), fixed("model_name_override", model.ModelName)}},
 		object{
-			"actions":     list{told("backend_name", "ai_service_backend_name"), told("model_name_override", "model_name_override")},
+			"actions":     list{metadataAction("backend_name", "ai_service_backend_name"), metadataAction("model_name_override", "model_name_override")},
 			"hits_addend": object{"format": "%DYNAMIC_METADATA(" + namespace + ":quota_cost)%"}, "apply_on_stream_done": true,
 		},
 	}

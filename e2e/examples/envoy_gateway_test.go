@@ -11,8 +11,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// backendTrafficPolicy contains the fields of Envoy Gateway's object that the example uses. The tests of
-// kustomize/ compare it with Envoy Gateway's types.
+// backendTrafficPolicy contains the fields of Envoy Gateway's object that the example uses. The
+// tests of kustomize/ compare it with Envoy Gateway's types.
 type backendTrafficPolicy struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -41,8 +41,9 @@ type trafficRule struct {
 	}
 }
 
-// rateLimits returns the rate_limits elements of a rule: one for the request, and one for the end of the stream if
-// the response has a cost. It follows Envoy Gateway (rateLimitCostToHitsAddend), without is_negative_hits.
+// rateLimits returns the rate_limits elements of a rule: one for the request, and one for the end
+// of the stream if the response has a cost. It follows Envoy Gateway (rateLimitCostToHitsAddend),
+// without is_negative_hits.
 func (r trafficRule) rateLimits(actions list) list {
 	all := list{object{"actions": actions}}
 	if m := r.Cost.Response.Metadata; m.Key != "" {
@@ -54,9 +55,9 @@ func (r trafficRule) rateLimits(actions list) list {
 	return all
 }
 
-// translate translates a rule like Envoy Gateway (internal/xds/translator/ratelimit.go, buildRouteRateLimits and
-// buildRateLimitServiceDescriptors). It returns the actions after the one for the route, and the rule below that
-// of the route.
+// translate translates a rule like Envoy Gateway (internal/xds/translator/ratelimit.go,
+// buildRouteRateLimits and buildRateLimitServiceDescriptors). It returns the actions after the one
+// for the route, and the rule below that of the route.
 func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.RateLimitDescriptor) {
 	t.Helper()
 	var path []*pb.RateLimitDescriptor
@@ -97,8 +98,8 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 	return actions, path[0]
 }
 
-// TestEnvoyGateway translates examples/envoy-gateway/policy.yaml into the rules that sluice gets over xDS and the
-// route of Envoy, and runs the README.
+// TestEnvoyGateway translates examples/envoy-gateway/policy.yaml into the rules that sluice gets
+// over xDS and the route of Envoy, and runs the README.
 func TestEnvoyGateway(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "policy.yaml")
@@ -108,8 +109,8 @@ func TestEnvoyGateway(t *testing.T) {
 	})
 }
 
-// TestEnvoyGatewayInFlight does the same for streams.yaml: each request acquires one of three slots and releases
-// it.
+// TestEnvoyGatewayInFlight does the same for streams.yaml: each request acquires one of three slots
+// and releases it.
 func TestEnvoyGatewayInFlight(t *testing.T) {
 	t.Parallel()
 	config, flags := envoyGateway(t, "streams.yaml")
@@ -135,8 +136,9 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 // gatewayService is the address of the rate limit service in Envoy Gateway.
 const gatewayService = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
 
-// envoyGateway translates a policy of examples/envoy-gateway. It returns sluice's flags for a management server
-// with the rules, and Envoy's configuration, with the filter of kustomize/overlays/envoy-gateway.
+// envoyGateway translates a policy of examples/envoy-gateway. It returns sluice's flags for a
+// management server with the rules, and Envoy's configuration, with the filter of
+// kustomize/overlays/envoy-gateway.
 func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 	t.Helper()
 	var policy backendTrafficPolicy
@@ -157,11 +159,11 @@ func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 	rules := &pb.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*pb.RateLimitDescriptor{tree}}
 	must.OK(t, manager.Set("1", rules))
 
-	asked := field[object](example(t, "..", "kustomize", "overlays", "envoy-gateway", "envoy-gateway.yaml"), "rateLimit")
+	backendSettings := field[object](example(t, "..", "kustomize", "overlays", "envoy-gateway", "envoy-gateway.yaml"), "rateLimit")
 	filter := object{"name": "envoy.filters.http.ratelimit", "typed_config": object{
 		"@type":  "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
-		"domain": domain, "timeout": seconds(t, field[string](asked, "timeout")),
-		"failure_mode_deny":          field[bool](asked, "failClosed"),
+		"domain": domain, "timeout": seconds(t, field[string](backendSettings, "timeout")),
+		"failure_mode_deny":          field[bool](backendSettings, "failClosed"),
 		"enable_x_ratelimit_headers": "DRAFT_VERSION_03",
 		"rate_limit_service": object{
 			"transport_api_version": "V3",

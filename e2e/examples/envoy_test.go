@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// envoyConfigs returns the complete Envoy configurations in this repository: YAML files with a document that
-// contains static_resources.
+// envoyConfigs returns the complete Envoy configurations in this repository: YAML files with a
+// document that contains static_resources.
 func envoyConfigs(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -63,8 +63,8 @@ func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	}
 }
 
-// TestExamplesUseTheQuickStartCluster compares the copies of the cluster `sluice` with that of envoy.yaml, in
-// which each line is explained.
+// TestExamplesUseTheQuickStartCluster compares the copies of the cluster `sluice` with that of
+// envoy.yaml, in which each line is explained.
 func TestExamplesUseTheQuickStartCluster(t *testing.T) {
 	t.Parallel()
 	cluster := func(path string) object {
@@ -113,8 +113,8 @@ func field[T any](o object, name string) T {
 	return v
 }
 
-// TestREADMESnippetMatchesQuickStart compares the Envoy configuration in README.md with envoy.yaml, which must
-// contain the same values.
+// TestREADMESnippetMatchesQuickStart compares the Envoy configuration in README.md with envoy.yaml,
+// which must contain the same values.
 func TestREADMESnippetMatchesQuickStart(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -180,7 +180,8 @@ func TestContainsConfig(t *testing.T) {
 	}
 }
 
-// TestQuotaServiceEnvoysMatch checks that the two Envoys of quota-service differ only in their ports.
+// TestQuotaServiceEnvoysMatch checks that the two Envoys of quota-service differ only in their
+// ports.
 func TestQuotaServiceEnvoysMatch(t *testing.T) {
 	t.Parallel()
 	ports := map[int]int{9901: 9911, 10000: 10010, 10001: 10011}

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestEveryExampleIsListedAndTested checks that the table contains each directory with its question, and that a
-// test runs it.
+// TestEveryExampleIsListedAndTested checks that the table contains each directory with its
+// question, and that a test runs it.
 func TestEveryExampleIsListedAndTested(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile(filepath.Join(root, "examples", "README.md"))

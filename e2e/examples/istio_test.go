@@ -31,7 +31,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// envoyFilter contains the fields of Istio's EnvoyFilter that the examples use. Other fields are errors.
+// envoyFilter contains the fields of Istio's EnvoyFilter that the examples use. Other fields are
+// errors.
 type envoyFilter struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -70,8 +71,8 @@ type configPatch struct {
 // gateway is an Envoy configuration to which EnvoyFilters are applied as by istiod.
 type gateway struct{ *bootstrapv3.Bootstrap }
 
-// apply applies a patch. A patch that matches nothing is an error, unlike in Istio, because the example would have
-// no effect.
+// apply applies a patch. A patch that matches nothing is an error, unlike in Istio, because the
+// example would have no effect.
 func (g gateway) apply(p configPatch) error {
 	if p.Match.Context != "GATEWAY" {
 		return fmt.Errorf("context is %q, want GATEWAY", p.Match.Context)
@@ -213,8 +214,8 @@ func applyPatches(config object, filters []byte) (object, error) {
 	return result, yaml.Unmarshal(text, &result)
 }
 
-// TestIstio applies examples/istio/envoyfilter.yaml to a gateway's configuration from istiod. Envoy validates the
-// result, and the README is run.
+// TestIstio applies examples/istio/envoyfilter.yaml to a gateway's configuration from istiod. Envoy
+// validates the result, and the README is run.
 func TestIstio(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
@@ -228,8 +229,8 @@ func TestIstio(t *testing.T) {
 	})
 }
 
-// TestEnvoyFiltersLoadInOlderEnvoys checks for fields that only Envoy 1.40 and later have. Gateways use older
-// Envoys, which reject a filter with an unknown field.
+// TestEnvoyFiltersLoadInOlderEnvoys checks for fields that only Envoy 1.40 and later have. Gateways
+// use older Envoys, which reject a filter with an unknown field.
 func TestEnvoyFiltersLoadInOlderEnvoys(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"examples/istio/envoyfilter.yaml", "kustomize/overlays/istio/filter.yaml"} {

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, dir string) {
 		sluiceBinary, sluiceDir = binary, dir
 		if _, err := exec.LookPath("curl"); err != nil {
-			// dir is the first directory in PATH. If linking fails, the commands report that curl is missing.
+			// dir is the first directory in PATH. If linking fails, the commands report that curl
+			// is missing.
 			if _, err := linkCurl(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}

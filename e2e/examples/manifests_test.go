@@ -54,8 +54,8 @@ type objectMeta struct {
 	}
 }
 
-// gatewaySkeleton returns a gateway with one host, and a backend in place of its services. Tests provide the rate
-// limit filter, the cluster of sluice and the routes.
+// gatewaySkeleton returns a gateway with one host, and a backend in place of its services. Tests
+// provide the rate limit filter, the cluster of sluice and the routes.
 func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes list) object {
 	t.Helper()
 	config := testdata(t, "gateway.yaml")

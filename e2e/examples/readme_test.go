@@ -66,8 +66,8 @@ func readReadme(path string) (*readme, error) {
 // incidental matches headers that do not concern limits, which a README need not show.
 var incidental = regexp.MustCompile(`^(date|server|content-type|content-length|x-envoy-upstream-service-time): `)
 
-// differences compares the output of a command with the README. In the README, "..." matches any text within a
-// line.
+// differences compares the output of a command with the README. In the README, "..." matches any
+// text within a line.
 func (s step) differences(output string) []string {
 	got := comparableLines(output, s.want)
 	for i, want := range s.want {
@@ -84,8 +84,8 @@ func (s step) differences(output string) []string {
 	return nil
 }
 
-// comparableLines returns the lines of an output without empty lines and without incidental ones that the README
-// does not show.
+// comparableLines returns the lines of an output without empty lines and without incidental ones
+// that the README does not show.
 func comparableLines(output string, want []string) []string {
 	wanted := make(map[string]bool)
 	for _, line := range want {

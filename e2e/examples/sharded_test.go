@@ -62,8 +62,8 @@ func (s *shards) add(t *testing.T, endpoint string) {
 	s.endpoints[endpoint] = replica.Addr("grpc")
 }
 
-// shardedConfig returns the example's Envoy configuration, changed to deny on errors, so that a request passes
-// only if sluice admitted it.
+// shardedConfig returns the example's Envoy configuration, changed to deny on errors, so that a
+// request passes only if sluice admitted it.
 func shardedConfig(t *testing.T) object {
 	t.Helper()
 	config := example(t, "sharded", "envoy.yaml")
@@ -98,12 +98,12 @@ func (s *shards) addFourthReplica(t *testing.T) {
 
 var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
 
-// errDisturbed is returned if calls failed or the set of healthy replicas changed according to Envoy's statistics.
-// The numbers of passed requests are then meaningless.
+// errDisturbed is returned if calls failed or the set of healthy replicas changed according to
+// Envoy's statistics. The numbers of passed requests are then meaningless.
 var errDisturbed = errors.New("not each call of Envoy was answered, by the same replicas")
 
-// sendAll sends all users' requests, interleaved, from many concurrent clients. It returns the number of passed
-// requests per user, or [errDisturbed].
+// sendAll sends all users' requests, interleaved, from many concurrent clients. It returns the
+// number of passed requests per user, or [errDisturbed].
 func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 	t.Helper()
 	window.AwaitHour(t)
@@ -171,8 +171,8 @@ func (s *shards) get(ctx context.Context, user string) (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// owners returns the index of the replica that counted each user. It fails the test if two replicas counted a
-// user.
+// owners returns the index of the replica that counted each user. It fails the test if two replicas
+// counted a user.
 func (s *shards) owners(t *testing.T) map[string]int {
 	t.Helper()
 	owners := make(map[string]int)
@@ -211,8 +211,8 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 	suite.Eventually(t, fmt.Sprintf("Envoy considers %d replicas healthy", want), func() bool {
 		return suite.EnvoyStats(t, s.envoy, `^cluster\.sluice\.membership_healthy$`)["cluster.sluice.membership_healthy"] == want
 	})
-	// Workers may learn this later than Envoy's main thread. A worker that has answered two requests on one
-	// connection has the update.
+	// Workers may learn this later than Envoy's main thread. A worker that has answered two
+	// requests on one connection has the update.
 	for range 2 {
 		var clients errgroup.Group
 		for range 64 {
@@ -225,9 +225,9 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 	}
 }
 
-// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user's limit is exact. Only
-// the counters of users of a lost replica, and of users that move to a new replica, start again. The test is
-// repeated if Envoy was disturbed, as on a busy machine.
+// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user's limit
+// is exact. Only the counters of users of a lost replica, and of users that move to a new replica,
+// start again. The test is repeated if Envoy was disturbed, as on a busy machine.
 func TestShardsAreExact(t *testing.T) {
 	t.Parallel()
 	const attempts = 5
@@ -307,7 +307,8 @@ func checkShards(t *testing.T) error {
 	return s.checkFourthReplica(t)
 }
 
-// checkFourthReplica adds a replica, which takes a quarter of the users. Only their counters start again.
+// checkFourthReplica adds a replica, which takes a quarter of the users. Only their counters start
+// again.
 func (s *shards) checkFourthReplica(t *testing.T) error {
 	t.Helper()
 	s.addFourthReplica(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestTranscripts runs the examples' READMEs: the programs in their sh blocks, then the commands in their console
-// blocks. The output must match the README.
+// TestTranscripts runs the examples' READMEs: the programs in their sh blocks, then the commands in
+// their console blocks. The output must match the README.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
@@ -111,8 +111,8 @@ func testGateway(t *testing.T, p gatewayCase) {
 	})
 }
 
-// runScenario runs a scenario until it succeeds, or fails within one minute of the clock. If the minute changed
-// during a failed run, windows ended, and it is run again.
+// runScenario runs a scenario until it succeeds, or fails within one minute of the clock. If the
+// minute changed during a failed run, windows ended, and it is run again.
 func runScenario(t *testing.T, scenario func(context.Context, *session) []string) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -271,7 +271,8 @@ func (s *session) startSluice(ctx context.Context, words []string) error {
 	return nil
 }
 
-// startEnvoy starts Envoy with a configuration file whose endpoints are replaced by those of the running sluices.
+// startEnvoy starts Envoy with a configuration file whose endpoints are replaced by those of the
+// running sluices.
 func (s *session) startEnvoy(ctx context.Context, t *testing.T, path string) error {
 	t.Helper()
 	config := document(t, path)
@@ -353,8 +354,8 @@ var (
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
 
-// runStep runs one command. A command that changes nothing is repeated until its output matches, because it may
-// precede charges at the end of a stream, whose replies are not awaited.
+// runStep runs one command. A command that changes nothing is repeated until its output matches,
+// because it may precede charges at the end of a stream, whose replies are not awaited.
 func (s *session) runStep(ctx context.Context, step step) []string {
 	unknown := ""
 	command := localAddr.ReplaceAllStringFunc(built.ReplaceAllString(step.command, "${1}sluice "), func(addr string) string {

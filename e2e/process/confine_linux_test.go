@@ -60,7 +60,8 @@ func awaitGone(t *testing.T, pid int) {
 	t.Errorf("process %d still runs", pid)
 }
 
-// running reports whether the process exists and is not a zombie, which an orphan stays if there is no reaper.
+// running reports whether the process exists and is not a zombie, which an orphan stays if there is
+// no reaper.
 func running(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// confine creates a process group for the child, as on Linux. Here, children of a killed starter keep running.
+// confine creates a process group for the child, as on Linux. Here, children of a killed starter
+// keep running.
 func confine(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

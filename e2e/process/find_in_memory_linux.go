@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// FindInMemory searches the memory of a process for a text and returns the places: the line of /proc/PID/maps and
-// the surrounding bytes. By default the kernel allows this for the parent.
+// FindInMemory searches the memory of a process for a text and returns the places: the line of
+// /proc/PID/maps and the surrounding bytes. By default the kernel allows this for the parent.
 func FindInMemory(pid int, text []byte) (places []string, err error) {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {

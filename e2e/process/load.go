@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// ScaleByLoad multiplies d by the number of runnable processes per processor. The result is at least d, and at
-// most the larger of a minute and d. It is for waits that must be short on an idle machine and longer on a busy
-// one. Without /proc it returns d.
+// ScaleByLoad multiplies d by the number of runnable processes per processor. The result is at
+// least d, and at most the larger of a minute and d. It is for waits that must be short on an idle
+// machine and longer on a busy one. Without /proc it returns d.
 func ScaleByLoad(d time.Duration) time.Duration {
 	load := 0.0
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {

@@ -73,8 +73,8 @@ func (l *log) wait(ctx context.Context, match func(string) bool) error {
 	}
 }
 
-// linesFrom returns a copy of the complete lines after offset, including an incomplete last line if the program
-// has ended.
+// linesFrom returns a copy of the complete lines after offset, including an incomplete last line if
+// the program has ended.
 func (l *log) linesFrom(offset int) (lines []byte, ended bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

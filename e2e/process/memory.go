@@ -9,8 +9,8 @@ import (
 // Memory is the current and peak resident memory of a process in bytes.
 type Memory struct{ RSS, Peak int }
 
-// MemoryOf returns the kernel's figures of a process. It returns an error if the process has ended or the system
-// does not have Linux's /proc.
+// MemoryOf returns the kernel's figures of a process. It returns an error if the process has ended
+// or the system does not have Linux's /proc.
 func MemoryOf(pid int) (m Memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

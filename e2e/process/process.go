@@ -1,5 +1,5 @@
-// Package process runs the programs of the end-to-end tests and the demo, and ensures that none outlives its
-// starter. On Linux the kernel kills the child even if the starter is killed.
+// Package process runs the programs of the end-to-end tests and the demo, and ensures that none
+// outlives its starter. On Linux the kernel kills the child even if the starter is killed.
 package process
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Process is a running program. It is safe for concurrent use. The starter must call [Process.Stop] or
-// [Process.Kill].
+// Process is a running program. It is safe for concurrent use. The starter must call [Process.Stop]
+// or [Process.Kill].
 type Process struct {
 	name string
 	cmd  *exec.Cmd
@@ -38,8 +38,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// run locks an operating system thread for the life of the program: Linux sends the parent-death signal when the
-// thread that started the child ends, and Go may end any unlocked thread.
+// run locks an operating system thread for the life of the program: Linux sends the parent-death
+// signal when the thread that started the child ends, and Go may end any unlocked thread.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -64,8 +64,8 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 	}
 }
 
-// WaitLine waits for a line of past or future output that match accepts. If the program or ctx ends first, it
-// returns an error with all output.
+// WaitLine waits for a line of past or future output that match accepts. If the program or ctx ends
+// first, it returns an error with all output.
 func (p *Process) WaitLine(ctx context.Context, match func(line string) bool) error {
 	if err := p.log.wait(ctx, match); err != nil {
 		return fmt.Errorf("wait for output of %s: %w; its log:\n%s", p.name, err, p.log)
@@ -82,7 +82,8 @@ func (p *Process) PauseOutput() (release func()) {
 // Log returns the output so far.
 func (p *Process) Log() string { return p.log.String() }
 
-// Stop sends SIGTERM and returns the exit code. If ctx ends first, it kills the program and returns an error.
+// Stop sends SIGTERM and returns the exit code. If ctx ends first, it kills the program and returns
+// an error.
 func (p *Process) Stop(ctx context.Context) (int, error) {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return 0, err

@@ -29,7 +29,8 @@ func allowFlags(t *testing.T) (flags []string, rules string) {
 	return flags, rules
 }
 
-// teamListeners are listeners for the domains of both teams. On an error some allow the request and some deny it.
+// teamListeners are listeners for the domains of both teams. On an error some allow the request and
+// some deny it.
 func teamListeners() []listener {
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	return []listener{
@@ -39,8 +40,8 @@ func teamListeners() []listener {
 	}
 }
 
-// TestEnvoyIsLimitedToItsDomains runs examples/tls/teams.yaml with three Envoys. Their certificates contain a
-// SPIFFE ID, a DNS name, and a name that no list contains.
+// TestEnvoyIsLimitedToItsDomains runs examples/tls/teams.yaml with three Envoys. Their certificates
+// contain a SPIFFE ID, a DNS name, and a name that no list contains.
 func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 	t.Parallel()
 	const ok, failed = http.StatusOK, http.StatusInternalServerError
@@ -73,7 +74,8 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 					})
 				}
 			}
-			// Envoy treats a rejected call as an error and allows the request without failure_mode_deny.
+			// Envoy treats a rejected call as an error and allows the request without
+			// failure_mode_deny.
 			got, err := p.getFrom(t.Context(), "pay passing", "/", "x-user: al")
 			if err != nil || got.status != ok {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
@@ -94,8 +96,8 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 	}
 }
 
-// TestUntrustedCertificatesAreRejected covers a certificate with the right name from another authority, and a
-// client without a certificate.
+// TestUntrustedCertificatesAreRejected covers a certificate with the right name from another
+// authority, and a client without a certificate.
 func TestUntrustedCertificatesAreRejected(t *testing.T) {
 	t.Parallel()
 	flags, rules := allowFlags(t)

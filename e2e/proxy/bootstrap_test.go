@@ -21,7 +21,8 @@ type listener struct {
 	name string
 	// before lists filters that come before the rate limit filters. Optional.
 	before string
-	// rateLimit lists the rate limit filters, each as fields that override rateLimitFilter. Default: one filter.
+	// rateLimit lists the rate limit filters, each as fields that override rateLimitFilter.
+	// Default: one filter.
 	rateLimit []string
 	// routes lists the routes. All lead to the backend, so a route needs no action.
 	routes string
@@ -33,8 +34,8 @@ type listener struct {
 	manager string
 }
 
-// rateLimitFilter denies on errors, unlike envoy.yaml, and has a longer timeout, so that no test passes because of
-// a late or missing reply.
+// rateLimitFilter denies on errors, unlike envoy.yaml, and has a longer timeout, so that no test
+// passes because of a late or missing reply.
 const rateLimitFilter = `
 "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
 domain: d
@@ -59,8 +60,8 @@ typed_extension_protocol_options:
     explicit_http_config: { http2_protocol_options: {} }
 `
 
-// bootstrap returns an Envoy configuration as JSON with the given listeners and the clusters sluice and backend.
-// clusterFields (YAML) are added to the cluster sluice.
+// bootstrap returns an Envoy configuration as JSON with the given listeners and the clusters sluice
+// and backend. clusterFields (YAML) are added to the cluster sluice.
 func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte {
 	t.Helper()
 	cluster := fields(t, sluiceCluster)

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestClientInputCannotBypassLimits varies everything that a client of Envoy controls, from one byte to sizes that
-// Envoy rejects. No call may fail, because Envoy allows a request on an error: the first request passes, the
-// second is denied, and other clients get the same answers as before.
+// TestClientInputCannotBypassLimits varies everything that a client of Envoy controls, from one
+// byte to sizes that Envoy rejects. No call may fail, because Envoy allows a request on an error:
+// the first request passes, the second is denied, and other clients get the same answers as before.
 func TestClientInputCannotBypassLimits(t *testing.T) {
 	t.Parallel()
 	t.Run("as it is", func(t *testing.T) {
@@ -60,14 +60,15 @@ func testClientInput(t *testing.T, args []string, cluster string) {
 	t.Logf("other clients got %d answers; peak memory %s", others.total(), peakMemory(limits))
 }
 
-// envoyRejects reports whether Envoy itself rejected a request. Over HTTP/2 it may reset the stream instead of
-// answering.
+// envoyRejects reports whether Envoy itself rejected a request. Over HTTP/2 it may reset the stream
+// instead of answering.
 func envoyRejects(status int, err error) bool {
 	return err != nil && strings.Contains(err.Error(), "stream error") ||
 		status == http.StatusRequestHeaderFieldsTooLarge || status == http.StatusBadRequest
 }
 
-// sizes returns the sizes to try, from one byte to more than Envoy accepts, with more around the bounds.
+// sizes returns the sizes to try, from one byte to more than Envoy accepts, with more around the
+// bounds.
 func (w input) sizes() []int {
 	var all []int
 	for _, n := range []int{
@@ -107,8 +108,8 @@ func inputRules() string {
 	return rules.String()
 }
 
-// TestLongHeadersNeedHigherLimits configures Envoy to accept longer headers than by default. Only calls beyond a
-// bound of sluice fail. With higher bounds they are limited.
+// TestLongHeadersNeedHigherLimits configures Envoy to accept longer headers than by default. Only
+// calls beyond a bound of sluice fail. With higher bounds they are limited.
 func TestLongHeadersNeedHigherLimits(t *testing.T) {
 	t.Parallel()
 	taken := "{ max_request_headers_kb: 500 }"

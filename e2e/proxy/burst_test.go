@@ -77,8 +77,8 @@ func (w bystanders) stop(t *testing.T) {
 	}
 }
 
-// patientCluster contains fields of the cluster sluice for an Envoy with thousands of requests, which may notice
-// late that a connection is established.
+// patientCluster contains fields of the cluster sluice for an Envoy with thousands of requests,
+// which may notice late that a connection is established.
 const patientCluster = `
 circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
 `
@@ -116,7 +116,8 @@ func (r *burst) wait() map[string]int {
 	return r.counts
 }
 
-// await waits until the given number of requests has reached the Envoys and waits for sluice or is answered.
+// await waits until the given number of requests has reached the Envoys and waits for sluice or is
+// answered.
 func (r *burst) await(t *testing.T, all int, envoys ...*proxy) {
 	t.Helper()
 	suite.Eventually(t, "all calls wait", func() bool {
@@ -133,8 +134,9 @@ func (r *burst) await(t *testing.T, all int, envoys ...*proxy) {
 	})
 }
 
-// TestDisconnectingClients has many clients with long headers wait for delayed replies. Half of them disconnect.
-// Few replies are due per second, so that many clients wait even if a busy machine sends them slowly.
+// TestDisconnectingClients has many clients with long headers wait for delayed replies. Half of
+// them disconnect. Few replies are due per second, so that many clients wait even if a busy machine
+// sends them slowly.
 func TestDisconnectingClients(t *testing.T) {
 	t.Parallel()
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, burstRules))

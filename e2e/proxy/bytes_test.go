@@ -30,8 +30,9 @@ var oddValues = []string{
 	strings.Repeat("\xe9", 59*kib),
 }
 
-// TestNonUTF8ValuesAreCounted sends header values that are not valid in a protobuf string. They are counted
-// unchanged. With all reporting enabled, Envoy, Prometheus and a collector can still read the output of sluice.
+// TestNonUTF8ValuesAreCounted sends header values that are not valid in a protobuf string. They are
+// counted unchanged. With all reporting enabled, Envoy, Prometheus and a collector can still read
+// the output of sluice.
 func TestNonUTF8ValuesAreCounted(t *testing.T) {
 	t.Parallel()
 	var spans, unreadable atomic.Int64

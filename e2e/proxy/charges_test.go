@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestConcurrentChargesAreExact charges one counter from many threads at once, more often than through Envoy: each
-// call contains many equal descriptors.
+// TestConcurrentChargesAreExact charges one counter from many threads at once, more often than
+// through Envoy: each call contains many equal descriptors.
 func TestConcurrentChargesAreExact(t *testing.T) {
 	t.Parallel()
 	const (

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestConnectionsStayOpen connects an Envoy with two workers over a Unix socket, with PINGs from both ends. Every
-// request is answered and neither end closes a connection. Other tests cover TCP, TLS, health checks and
-// connections that reach their maximum age.
+// TestConnectionsStayOpen connects an Envoy with two workers over a Unix socket, with PINGs from
+// both ends. Every request is answered and neither end closes a connection. Other tests cover TCP,
+// TLS, health checks and connections that reach their maximum age.
 func TestConnectionsStayOpen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -28,9 +28,10 @@ domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 } }]
 `
 
-// TestShutdownLosesNoRequest stops one of two replicas under load. Envoy learns of the shutdown from the health
-// check and uses the other replica. A request without a reply from sluice would fail. If Envoy does not learn of
-// it in time, as on a busy machine, the next attempt uses a longer delay.
+// TestShutdownLosesNoRequest stops one of two replicas under load. Envoy learns of the shutdown
+// from the health check and uses the other replica. A request without a reply from sluice would
+// fail. If Envoy does not learn of it in time, as on a busy machine, the next attempt uses a longer
+// delay.
 func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const most = time.Minute
@@ -108,8 +109,8 @@ func stopProcess(t *testing.T, p *process.Process) {
 	}
 }
 
-// TestConnectionAgeFailsNoCall sets a short maximum age of connections, which sluice has to spread clients over
-// new replicas.
+// TestConnectionAgeFailsNoCall sets a short maximum age of connections, which sluice has to spread
+// clients over new replicas.
 func TestConnectionAgeFailsNoCall(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -166,7 +167,8 @@ func request() *rls.RateLimitRequest {
 	}}
 }
 
-// TestCallInFlightAtSIGTERM starts a call, and finishes it after sluice has sent GOAWAY. The call is answered.
+// TestCallInFlightAtSIGTERM starts a call, and finishes it after sluice has sent GOAWAY. The call
+// is answered.
 func TestCallInFlightAtSIGTERM(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, highLimitRules)}})
@@ -196,8 +198,8 @@ func TestCallInFlightAtSIGTERM(t *testing.T) {
 	}
 }
 
-// TestRestartLosesNoCall has clients that wait for a server while there is none. A call fails if a server accepts
-// it and does not answer.
+// TestRestartLosesNoCall has clients that wait for a server while there is none. A call fails if a
+// server accepts it and does not answer.
 func TestRestartLosesNoCall(t *testing.T) {
 	t.Parallel()
 	config := suite.WriteRules(t, highLimitRules)

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestLimitIsExact has many clients compete for few hits, through several threads of Envoy and sluice.
+// TestLimitIsExact has many clients compete for few hits, through several threads of Envoy and
+// sluice.
 func TestLimitIsExact(t *testing.T) {
 	t.Parallel()
 	const (

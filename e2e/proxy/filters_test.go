@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestFiltersUseTheirDomains configures two filters with different stages and domains, and a route that overrides
-// both domains.
+// TestFiltersUseTheirDomains configures two filters with different stages and domains, and a route
+// that overrides both domains.
 func TestFiltersUseTheirDomains(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{

@@ -17,8 +17,8 @@ import (
 // counterKind identifies the counters of one rule.
 type counterKind struct{ domain, key string }
 
-// TestFloodEvictsItself sends new values, each once, with far too little memory for them, and in a domain with few
-// counters. Counters that existed before keep exact limits.
+// TestFloodEvictsItself sends new values, each once, with far too little memory for them, and in a
+// domain with few counters. Counters that existed before keep exact limits.
 func TestFloodEvictsItself(t *testing.T) {
 	t.Parallel()
 	const (

@@ -55,8 +55,8 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
 }
 
-// largest returns the sizes of the largest header (name and value), of all headers as defined in RFC 9113, and of
-// the message.
+// largest returns the sizes of the largest header (name and value), of all headers as defined in
+// RFC 9113, and of the message.
 func (r recordedCall) largest() (field, headers, message int) {
 	for name, values := range r.headers {
 		for _, value := range values {
@@ -73,8 +73,8 @@ func (r recordedCall) largest() (field, headers, message int) {
 }
 
 // TestInputsReachTheService checks that each input makes the call as large as it claims, so that
-// TestClientInputCannotBypassLimits does test sluice. It fails if a newer Envoy forwards more of a client's
-// request.
+// TestClientInputCannotBypassLimits does test sluice. It fails if a newer Envoy forwards more of a
+// client's request.
 func TestInputsReachTheService(t *testing.T) {
 	t.Parallel()
 	r := startRecorder(t)

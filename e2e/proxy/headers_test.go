@@ -11,7 +11,8 @@ import (
 
 const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
 
-// TestRateLimitHeaders has both programs write the headers: Envoy from the statuses, sluice in its reply.
+// TestRateLimitHeaders has both programs write the headers: Envoy from the statuses, sluice in its
+// reply.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -74,8 +75,8 @@ descriptors:
 	}
 }
 
-// TestHeadersToUpstream has Envoy add headers to the forwarded request. Headers of the same names from the client
-// are kept before them, as with envoyproxy/ratelimit.
+// TestHeadersToUpstream has Envoy add headers to the forwarded request. Headers of the same names
+// from the client are kept before them, as with envoyproxy/ratelimit.
 func TestHeadersToUpstream(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -101,8 +102,8 @@ func TestHeadersToUpstream(t *testing.T) {
 	}
 }
 
-// TestEveryDescriptorCounts sends two descriptors per request. The stricter limit denies, and all_or_nothing
-// decides whether the other one is charged.
+// TestEveryDescriptorCounts sends two descriptors per request. The stricter limit denies, and
+// all_or_nothing decides whether the other one is charged.
 func TestEveryDescriptorCounts(t *testing.T) {
 	t.Parallel()
 	const descriptors = `
@@ -155,7 +156,8 @@ descriptors:
 			if got.status != http.StatusOK || got.get("X-Ratelimit-Remaining") != tt.remaining {
 				t.Errorf("the user's limit: %v, want 200 and %s remaining", got, tt.remaining)
 			}
-			// Several limits on a descriptor share one status; a descriptor without a matching rule adds none.
+			// Several limits on a descriptor share one status; a descriptor without a matching rule
+			// adds none.
 			for i, want := range []struct {
 				status int
 				limit  string

@@ -72,8 +72,8 @@ func TestRequestCosts(t *testing.T) {
 	}
 }
 
-// TestCostsAtStreamEnd charges a cost from a response header, as of a service that returns the number of tokens
-// used. The request itself charges 0 hits.
+// TestCostsAtStreamEnd charges a cost from a response header, as of a service that returns the
+// number of tokens used. The request itself charges 0 hits.
 func TestCostsAtStreamEnd(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{

@@ -21,9 +21,11 @@ type input struct {
 	service string
 	// request returns a request with n bytes of c.
 	request func(c string, n int) clientRequest
-	// maxBytes is at least the largest n that Envoy forwards. It may reject longer ones with a 4xx status.
+	// maxBytes is at least the largest n that Envoy forwards. It may reject longer ones with a 4xx
+	// status.
 	maxBytes int
-	// minCarried is the minimum size of the largest value or header of the call with maxBytes, to check that the input reaches the service.
+	// minCarried is the minimum size of the largest value or header of the call with maxBytes, to
+	// check that the input reaches the service.
 	minCarried int
 	// skipsCall is true if Envoy makes no call for a larger n.
 	skipsCall bool
@@ -54,7 +56,8 @@ func userName(c string, n int) string { return fmt.Sprint(c, n) }
 // mostDescriptors is how many descriptors the rules of ways have, and how many entries
 // one descriptor has.
 const (
-	// mostDescriptors is the number of descriptors in the rules of inputs, and of entries in one descriptor.
+	// mostDescriptors is the number of descriptors in the rules of inputs, and of entries in one
+	// descriptor.
 	mostDescriptors = 60
 	mostEntries     = 10
 )
@@ -91,8 +94,8 @@ func repeated(n int) string {
 	return limitedBy(all...)
 }
 
-// tracer returns the tracing configuration of a connection manager. Envoy's spans go to the backend, which ignores
-// them.
+// tracer returns the tracing configuration of a connection manager. Envoy's spans go to the
+// backend, which ignores them.
 func tracer(name, config string) string {
 	return fmt.Sprintf("{ provider: { name: envoy.tracers.%s, typed_config: { \"@type\": type.googleapis.com/envoy.config.trace.v3.%s } } }", name, config)
 }
@@ -106,7 +109,8 @@ const (
 	traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )
 
-// inputs are all ways in which a client of Envoy can make a call larger, with sizes for Envoy's default limits.
+// inputs are all ways in which a client of Envoy can make a call larger, with sizes for Envoy's
+// default limits.
 var inputs = []input{
 	{
 		name: "header in one descriptor", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},

@@ -23,8 +23,8 @@ func checkNoErrors(t *testing.T, limits *sluice.Sluice) {
 	}
 }
 
-// longTracestate is the longest tracestate that OpenTelemetry accepts: 32 members of 513 bytes. It is kept with
-// the span until the span is sent.
+// longTracestate is the longest tracestate that OpenTelemetry accepts: 32 members of 513 bytes. It
+// is kept with the span until the span is sent.
 var longTracestate = func() string {
 	var members []string
 	for i := range 32 {
@@ -36,8 +36,8 @@ var longTracestate = func() string {
 // unusedAddr is an address without a listener.
 const unusedAddr = "127.0.0.1:1"
 
-// TestLongTracestates has one client send long tracestates, which Envoy copies into the call, while other clients
-// send requests.
+// TestLongTracestates has one client send long tracestates, which Envoy copies into the call, while
+// other clients send requests.
 func TestLongTracestates(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -66,8 +66,8 @@ func TestLongTracestates(t *testing.T) {
 	t.Logf("%d answers to other clients during %v", others.total(), got)
 }
 
-// TestConcurrentLongRequests has the clients of one Envoy concurrently send the longest header that it accepts.
-// Ten descriptors contain it. Half of the clients share a limit of one.
+// TestConcurrentLongRequests has the clients of one Envoy concurrently send the longest header that
+// it accepts. Ten descriptors contain it. Half of the clients share a limit of one.
 func TestConcurrentLongRequests(t *testing.T) {
 	t.Parallel()
 	rules, descriptors := &strings.Builder{}, make([]string, 10)
@@ -106,8 +106,8 @@ func TestConcurrentLongRequests(t *testing.T) {
 		all, len(long), peakMemory(limits), before, others.total())
 }
 
-// TestConcurrentLongRequestsOfManyEnvoys has several Envoys send such requests while sluice is stopped, so that
-// all are processed at once when it continues.
+// TestConcurrentLongRequestsOfManyEnvoys has several Envoys send such requests while sluice is
+// stopped, so that all are processed at once when it continues.
 func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	t.Parallel()
 	const places = 100

@@ -1,5 +1,5 @@
-// Package proxy tests sluice behind the real Envoy: what clients see of limits, and that they notice no reload,
-// restart or shutdown.
+// Package proxy tests sluice behind the real Envoy: what clients see of limits, and that they
+// notice no reload, restart or shutdown.
 package proxy_test
 
 import (

@@ -95,7 +95,8 @@ descriptors:
 	waiting := func(want float64) func() bool {
 		return func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == want }
 	}
-	// The first call is delayed by 30 s and all others wait behind it, so none is answered before the last arrives.
+	// The first call is delayed by 30 s and all others wait behind it, so none is answered before
+	// the last arrives.
 	ask(clients[0], all)
 	suite.Eventually(t, "the first call waits", waiting(1))
 	for i := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestFailureModes kills sluice. Each listener handles the outage as configured. Both apply limits again after a
-// restart, with new counters.
+// TestFailureModes kills sluice. Each listener handles the outage as configured. Both apply limits
+// again after a restart, with new counters.
 func TestFailureModes(t *testing.T) {
 	t.Parallel()
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`

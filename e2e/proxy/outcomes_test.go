@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestLimitOnOutcomes checks the limit on the request and charges at the end of the stream, as a limit on failed
-// logins does. With counters in memory and in a store, a client that fails 400 times gets exactly the limit and
-// the one request that exceeds it.
+// TestLimitOnOutcomes checks the limit on the request and charges at the end of the stream, as a
+// limit on failed logins does. With counters in memory and in a store, a client that fails 400
+// times gets exactly the limit and the one request that exceeds it.
 func TestLimitOnOutcomes(t *testing.T) {
 	t.Parallel()
 	store := storetest.Start(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestLimitOverrides has routes that send a limit: a fixed one, or one from dynamic metadata, as set by a filter
-// that knows the customer's plan.
+// TestLimitOverrides has routes that send a limit: a fixed one, or one from dynamic metadata, as
+// set by a filter that knows the customer's plan.
 func TestLimitOverrides(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{

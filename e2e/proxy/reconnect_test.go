@@ -18,8 +18,8 @@ const (
 	places  = 1000 // Envoy's limit of connections to the backend
 )
 
-// TestWaitingCallsAreAnsweredAfterRestart has Envoy send 10,000 calls, its maximum, before it knows how many
-// streams sluice allows. All are answered.
+// TestWaitingCallsAreAnsweredAfterRestart has Envoy send 10,000 calls, its maximum, before it knows
+// how many streams sluice allows. All are answered.
 func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "")
@@ -28,8 +28,8 @@ func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 	}
 }
 
-// TestCallsBeyondMaxStreamsFail sends all calls over one connection per thread, as Envoy before 1.36 does. Only
-// calls beyond --max-streams fail.
+// TestCallsBeyondMaxStreamsFail sends all calls over one connection per thread, as Envoy before
+// 1.36 does. Only calls beyond --max-streams fail.
 func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "max_concurrent_streams: 2147483647")
@@ -39,8 +39,9 @@ func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	}
 }
 
-// restartWithWaitingCalls kills sluice and restarts it on the same port when all calls wait. It returns the number
-// of each answer. http2 contains more options of Envoy's connections to sluice, none of which may be closed.
+// restartWithWaitingCalls kills sluice and restarts it on the same port when all calls wait. It
+// returns the number of each answer. http2 contains more options of Envoy's connections to sluice,
+// none of which may be closed.
 func restartWithWaitingCalls(t *testing.T, http2 string) map[string]int {
 	t.Helper()
 	config := suite.WriteRules(t, fmt.Sprintf(`

@@ -58,9 +58,9 @@ var algorithms = map[string]string{
 	"leaky_bucket":   ", slack: 19",
 }
 
-// TestRefundsOfDeniedRequests simulates an attacker that refunds the hits of every denied request. If denied hits
-// are not charged, it gains the refunded hits, but never has more than a full counter. If they are charged, or if
-// it refunds admitted hits, it gains nothing.
+// TestRefundsOfDeniedRequests simulates an attacker that refunds the hits of every denied request.
+// If denied hits are not charged, it gains the refunded hits, but never has more than a full
+// counter. If they are charged, or if it refunds admitted hits, it gains nothing.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	const (
@@ -82,7 +82,8 @@ descriptors:
 				c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
 				window.AwaitHour(t)
 
-				// Every second try passes unless denied hits are charged. In a full log, a denied hit only replaces an older one.
+				// Every second try passes unless denied hits are charged. In a full log, a denied
+				// hit only replaces an older one.
 				want := tries / 2 * hits
 				if counted && algorithm != "sliding_log" {
 					want = 0
@@ -106,8 +107,8 @@ descriptors:
 	}
 }
 
-// hitsGained exhausts a counter. It then makes the given number of tries, with a refund after each denial, and
-// returns the number of hits admitted beyond the limit.
+// hitsGained exhausts a counter. It then makes the given number of tries, with a refund after each
+// denial, and returns the number of hits admitted beyond the limit.
 func (c client) hitsGained(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
 	c.t.Helper()
 	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
@@ -125,7 +126,8 @@ func (c client) hitsGained(user string, limit, hits uint64, tries int, refund fu
 	return gain
 }
 
-// TestNoRefundOfFinishedSubWindows refunds hits that are a second old, in windows with sub-windows of a second.
+// TestNoRefundOfFinishedSubWindows refunds hits that are a second old, in windows with sub-windows
+// of a second.
 func TestNoRefundOfFinishedSubWindows(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `

@@ -25,8 +25,8 @@ descriptors:
 `, limit)
 }
 
-// TestReloadsUnderLoad changes a limit under load, in a renamed file and in a ConfigMap. The counter is kept, so
-// each new limit admits exactly its difference from the previous one.
+// TestReloadsUnderLoad changes a limit under load, in a renamed file and in a ConfigMap. The
+// counter is kept, so each new limit admits exactly its difference from the previous one.
 func TestReloadsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string]interface {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestReplicasShareAStore has clients compete for few hits through one Envoy and two replicas with one store.
-// Exactly the limit passes, and each admitted request gets a different remaining number.
+// TestReplicasShareAStore has clients compete for few hits through one Envoy and two replicas with
+// one store. Exactly the limit passes, and each admitted request gets a different remaining number.
 func TestReplicasShareAStore(t *testing.T) {
 	const limit, clients, each = 57, 20, 10
 	store := storetest.Start(t)
@@ -23,7 +23,8 @@ func TestReplicasShareAStore(t *testing.T) {
 		"token bucket": "unit: year, algorithm: token_bucket",
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The prefix separates the counters of the cases. A call that the store did not decide is an error, which Envoy denies here.
+			// The prefix separates the counters of the cases. A call that the store did not decide
+			// is an error, which Envoy denies here.
 			rules := fmt.Sprintf("domain: d\ndescriptors: [{ key: user, rate_limit: { requests_per_unit: %d, %s } }]", limit, words)
 			args := []string{
 				"--config", suite.WriteRules(t, rules), "--store", "redis://" + store.Addr, "--store-prefix", strings.ReplaceAll(name, " ", "-") + ":",

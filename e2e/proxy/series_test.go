@@ -30,8 +30,9 @@ descriptors:
   - { key: configured, rate_limit: { unit: day, requests_per_unit: 4000000000 } }
 `
 
-// TestMetricSeriesAreBounded sends new values, overrides and unknown domains continuously. Series and memory stay
-// bounded, configured rules keep their series, and limits of another domain stay exact.
+// TestMetricSeriesAreBounded sends new values, overrides and unknown domains continuously. Series
+// and memory stay bounded, configured rules keep their series, and limits of another domain stay
+// exact.
 func TestMetricSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	const (
@@ -69,7 +70,8 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	window.AwaitHour(t)
 	ours(used, rls.RateLimitResponse_OK, limit-used)
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("plan", "free", 3)}})
-	// A name beyond the bounds uses one of the runtime entries but has no series. The flood also sends that name, and chance decides whether it comes before the entries are used up.
+	// A name beyond the bounds uses one of the runtime entries but has no series. The flood also
+	// sends that name, and chance decides whether it comes before the entries are used up.
 	alias := descriptor("other", "", 1)
 	alias.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{alias}})
@@ -119,7 +121,8 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 			t.Errorf("no series %s: %s", line, why)
 		}
 	}
-	// Of ten requests, two are for ours and seven for theirs. Hits without their own series are counted exactly in `other`.
+	// Of ten requests, two are for ours and seven for theirs. Hits without their own series are
+	// counted exactly in `other`.
 	for domain, want := range map[string]int{"ours": all/10*2 + established*(limit+1) + 3 + 1, "theirs": all/10*7 + 7} {
 		if got := int(metric(t, limits, "ratelimit_service_rate_limit_total_hits", fmt.Sprintf("domain=%q", domain))); got != want {
 			t.Errorf("domain %s has %d hits in all series, want %d", domain, got, want)

@@ -54,8 +54,8 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	return suite.StartSluice(t, o)
 }
 
-// startProxy starts a backend and an Envoy that calls the given replicas in round-robin order. clusterFields
-// (YAML) are added to their cluster.
+// startProxy starts a backend and an Envoy that calls the given replicas in round-robin order.
+// clusterFields (YAML) are added to their cluster.
 func startProxy(t *testing.T, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
 	t.Helper()
 	var addrs []string

@@ -25,9 +25,9 @@ var shapedListener = listener{
 	routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
 }
 
-// TestRequestsAreEvenlySpaced sends 60 requests to an idle counter of 100 per second. One passes immediately, 49
-// follow at intervals of 10 ms, and 10 are denied. Every 10 ms until sluice has decided all requests admit one
-// more, so sluice is stopped until Envoy has sent all of them.
+// TestRequestsAreEvenlySpaced sends 60 requests to an idle counter of 100 per second. One passes
+// immediately, 49 follow at intervals of 10 ms, and 10 are denied. Every 10 ms until sluice has
+// decided all requests admit one more, so sluice is stopped until Envoy has sent all of them.
 func TestRequestsAreEvenlySpaced(t *testing.T) {
 	t.Parallel()
 	const (
@@ -180,8 +180,8 @@ func (p *proxy) startDelayed(t *testing.T, limits *sluice.Sluice, listener strin
 	return h
 }
 
-// TestCancelledRequestsFreeTheirSlot cancels delayed requests. The slot of the newest becomes free. That of an
-// older one does not, because later requests were already given their times.
+// TestCancelledRequestsFreeTheirSlot cancels delayed requests. The slot of the newest becomes free.
+// That of an older one does not, because later requests were already given their times.
 func TestCancelledRequestsFreeTheirSlot(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{
@@ -227,8 +227,8 @@ descriptors:
 	suite.Eventually(t, "no request waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 }
 
-// TestShutdownAnswersDelayedRequests stops sluice while it delays replies. The requests pass in the order of their
-// arrival, none before its time.
+// TestShutdownAnswersDelayedRequests stops sluice while it delays replies. The requests pass in the
+// order of their arrival, none before its time.
 func TestShutdownAnswersDelayedRequests(t *testing.T) {
 	t.Parallel()
 	const (
@@ -271,8 +271,8 @@ descriptors:
 	}
 }
 
-// TestDelaysBeyondEnvoysTimeoutAreDenied sends a request with a timeout of 20 ms whose delay is a minute. Sluice
-// knows the deadline and denies immediately.
+// TestDelaysBeyondEnvoysTimeoutAreDenied sends a request with a timeout of 20 ms whose delay is a
+// minute. Sluice knows the deadline and denies immediately.
 func TestDelaysBeyondEnvoysTimeoutAreDenied(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, `

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestTableRows changes a table of limits per customer while Envoy sends calls. Rules are not reloaded, and
-// counters are kept.
+// TestTableRows changes a table of limits per customer while Envoy sends calls. Rules are not
+// reloaded, and counters are kept.
 func TestTableRows(t *testing.T) {
 	t.Parallel()
 	table := filepath.Join(t.TempDir(), "users.csv")
@@ -79,8 +79,8 @@ descriptors:
 	}
 }
 
-// TestTableRowsWithStore has two replicas use one store and the limits of one table. For each algorithm exactly
-// the row's limit passes, and a changed row keeps the used hits.
+// TestTableRowsWithStore has two replicas use one store and the limits of one table. For each
+// algorithm exactly the row's limit passes, and a changed row keeps the used hits.
 func TestTableRowsWithStore(t *testing.T) {
 	store := storetest.Start(t)
 	table := filepath.Join(t.TempDir(), "users.csv")

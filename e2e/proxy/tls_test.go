@@ -26,7 +26,8 @@ const sluiceName, envoyName = "sluice.example.com", "envoy.example.com"
 type rotation struct {
 	sluice, envoy string   // directories of the Secrets
 	names         []string // names in Envoy's certificate
-	// The previous and the next authority are also trusted, because the other side may be one rotation behind or ahead.
+	// The previous and the next authority are also trusted, because the other side may be one
+	// rotation behind or ahead.
 	last, signer, next *testcert.Authority
 }
 
@@ -70,8 +71,8 @@ func (r *rotation) flags() []string {
 	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA}
 }
 
-// cluster returns the cluster of examples/tls with the paths of Envoy's files and the name expected in sluice's
-// certificate.
+// cluster returns the cluster of examples/tls with the paths of Envoy's files and the name expected
+// in sluice's certificate.
 func (r *rotation) cluster(t *testing.T, expected string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,8 +89,8 @@ func (r *rotation) cluster(t *testing.T, expected string) string {
 
 var userListeners = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
 
-// TestMutualTLS runs examples/tls. It replaces all certificates and authorities under load until none of the first
-// are trusted. Connections are closed continuously, which causes new handshakes.
+// TestMutualTLS runs examples/tls. It replaces all certificates and authorities under load until
+// none of the first are trusted. Connections are closed continuously, which causes new handshakes.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
@@ -132,7 +133,8 @@ func (p *proxy) certificates(t *testing.T) string {
 	return string(text)
 }
 
-// TestWrongCertificateNames has sluice expect another name than that in Envoy's certificate, and vice versa.
+// TestWrongCertificateNames has sluice expect another name than that in Envoy's certificate, and
+// vice versa.
 func TestWrongCertificateNames(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)

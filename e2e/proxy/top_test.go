@@ -28,7 +28,8 @@ func top(t *testing.T, s *sluice.Sluice, args ...string) string {
 	return string(out)
 }
 
-// TestTopShowsFloodingUser has one of many users exceed the limit. The first row is that user's key.
+// TestTopShowsFloodingUser has one of many users exceed the limit. The first row is that user's
+// key.
 func TestTopShowsFloodingUser(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"hashed", "clear", "off"} {
@@ -46,8 +47,8 @@ func TestTopShowsFloodingUser(t *testing.T) {
 					t.Fatalf("the flooder's request %d: %d, want 429", i, got.status)
 				}
 			}
-			said := top(t, limits)
-			lines := strings.Split(said, "\n")
+			printed := top(t, limits)
+			lines := strings.Split(printed, "\n")
 			first := ""
 			for i, line := range lines {
 				if strings.Contains(line, "DENIED/S  SHARE") {
@@ -60,17 +61,17 @@ func TestTopShowsFloodingUser(t *testing.T) {
 				t.Errorf("the first key is %q, want one of the rule user", first)
 			}
 			if !strings.Contains(first, want) || (mode == "off") != (first == "") {
-				t.Errorf("the first key is %q, want %q:\n%s", first, want, said)
+				t.Errorf("the first key is %q, want %q:\n%s", first, want, printed)
 			}
-			if got := strings.Contains(said, "flooder"); got != (mode == "clear") {
-				t.Errorf("top says the value: %v:\n%s", got, said)
+			if got := strings.Contains(printed, "flooder"); got != (mode == "clear") {
+				t.Errorf("top prints the value: %v:\n%s", got, printed)
 			}
 		})
 	}
 }
 
-// TestTopShowsTheCause causes common problems behind an Envoy and checks that the first screen of `sluice top
-// --once`, 24 lines of 80 columns, names each.
+// TestTopShowsTheCause causes common problems behind an Envoy and checks that the first screen of
+// `sluice top --once`, 24 lines of 80 columns, names each.
 func TestTopShowsTheCause(t *testing.T) {
 	t.Parallel()
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
@@ -137,7 +138,8 @@ func TestTopShowsTheCause(t *testing.T) {
 	})
 }
 
-// TestTopSumsReplicas has two replicas with the same secret deny one user, who has the same key in both.
+// TestTopSumsReplicas has two replicas with the same secret deny one user, who has the same key in
+// both.
 func TestTopSumsReplicas(t *testing.T) {
 	t.Parallel()
 	store := storetest.Start(t)
@@ -151,8 +153,8 @@ func TestTopSumsReplicas(t *testing.T) {
 			p.get(t, "/", "x-user: al")
 		}
 	}
-	said := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
-	if !containsAll(said, []string{"2 replicas", " 100%        10  "}) || strings.Count(said, "  #") != 1 {
-		t.Errorf("the two are not one key that was denied 10 times:\n%s", said)
+	printed := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
+	if !containsAll(printed, []string{"2 replicas", " 100%        10  "}) || strings.Count(printed, "  #") != 1 {
+		t.Errorf("the two are not one key that was denied 10 times:\n%s", printed)
 	}
 }

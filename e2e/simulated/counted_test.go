@@ -83,7 +83,7 @@ func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		suite.Skip(t, "there is no python3 to count with")
+		suite.Skip(t, "python3, which counts, is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), python, "testdata/count.py", kind, strconv.Itoa(countedLimit))
 	cmd.Stdin = bytes.NewReader(log)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,11 +147,6 @@ func (q *quotas) run() {
 		return
 	}
 	w := q.world
-	for _, f := range w.faults {
-		if f.kind == "pause" {
-			time.AfterFunc(f.at, func() { q.pause(f) })
-		}
-	}
 	for i, at := range q.changes {
 		time.AfterFunc(at, func() { q.change(q.rates[i+1]) })
 	}
@@ -184,7 +180,14 @@ func (q *quotas) run() {
 	q.ledger.checkAtRest()
 }
 
-func (q *quotas) pause(f fault) {
+// ofQuotaEnvoy reports whether the fault is one of an Envoy with the quota filter.
+func (f fault) ofQuotaEnvoy() bool { return strings.HasPrefix(f.host, "quota-") }
+
+// suffer plays a fault of an Envoy.
+func (q *quotas) suffer(f fault) {
+	if q.world.network.suffer(f) {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range q.envoys {
@@ -202,7 +205,12 @@ func (q *quotas) change(rate uint64) {
 	q.mu.Unlock()
 	q.world.record("operator", "changes the divided limit to %d", rate)
 	for _, r := range q.world.replicas {
-		r.reload()
+		go func() {
+			defer r.operations.acquire()()
+			if r.running {
+				r.reload(q.world.rules)
+			}
+		}()
 	}
 }
 

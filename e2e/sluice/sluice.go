@@ -17,9 +17,10 @@ import (
 // listeners are the names of the listeners in the log.
 var listeners = [...]string{"grpc", "http", "debug", "metrics"}
 
-// Build builds sluice from the repository at root into dir and returns the path of the binary. flags are more
-// flags of `go build`, such as -race. It uses `go run`, whose linked binaries Go caches, unlike those of `go
-// build`, so that the test packages of one tree link the binary once and copy it.
+// Build builds sluice from the repository at root into dir and returns the path of the binary.
+// flags are more flags of `go build`, such as -race. It uses `go run`, whose linked binaries Go
+// caches, unlike those of `go build`, so that the test packages of one tree link the binary once
+// and copy it.
 func Build(ctx context.Context, root, dir string, flags ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "sluice"))
 	if err != nil {
@@ -47,11 +48,11 @@ type Options struct {
 	Env []string
 	// Dir is the working directory. Optional; default the caller's.
 	Dir string
-	// Addrs contains addresses by listener (grpc, http, debug, metrics), "" to disable it. Optional; default a free port
-	// on 127.0.0.1.
+	// Addrs contains addresses by listener (grpc, http, debug, metrics), "" to disable it.
+	// Optional; default a free port on 127.0.0.1.
 	Addrs map[string]string
-	// Prepare may change the command before it starts, for example to use other namespaces. The started process must
-	// become sluice. Optional.
+	// Prepare may change the command before it starts, for example to use other namespaces. The
+	// started process must become sluice. Optional.
 	Prepare func(*exec.Cmd)
 }
 
@@ -62,8 +63,8 @@ type Sluice struct {
 	addrs map[string]string
 }
 
-// Start starts sluice and returns when all its listeners are listening. If sluice or ctx ends first, Start returns
-// an error with its output and leaves no process running.
+// Start starts sluice and returns when all its listeners are listening. If sluice or ctx ends
+// first, Start returns an error with its output and leaves no process running.
 func Start(ctx context.Context, o Options) (*Sluice, error) {
 	args := []string{"serve", "--log-format", "json"}
 	awaited := make(map[string]bool)
@@ -106,8 +107,8 @@ func Start(ctx context.Context, o Options) (*Sluice, error) {
 // Addr returns the address of the given listener, "" if it is disabled.
 func (s *Sluice) Addr(listener string) string { return s.addrs[listener] }
 
-// listening parses the log line of a listener's address. With GODEBUG=gctrace=1, output of the runtime may precede
-// it on the line.
+// listening parses the log line of a listener's address. With GODEBUG=gctrace=1, output of the
+// runtime may precede it on the line.
 func listening(line string) (listener, addr string, ok bool) {
 	line = line[max(0, strings.IndexByte(line, '{')):]
 	var entry struct {

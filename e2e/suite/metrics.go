@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Get returns the body of a page or fails the test; it may be called in a cleanup. It closes its connection, so
-// that it does not affect counts of sluice's files and goroutines.
+// Get returns the body of a page or fails the test; it may be called in a cleanup. It closes its
+// connection, so that it does not affect counts of sluice's files and goroutines.
 func Get(tb testing.TB, page string) []byte {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
@@ -58,8 +58,8 @@ func Metrics(tb testing.TB, s *sluice.Sluice) Page {
 	return Page(Get(tb, "http://"+s.Addr("metrics")+"/metrics"))
 }
 
-// Sum returns the sum of the series with the given name and labels (name="value"), or 0 if there are none, because
-// most series are created by the first event.
+// Sum returns the sum of the series with the given name and labels (name="value"), or 0 if there
+// are none, because most series are created by the first event.
 func (p Page) Sum(name string, labels ...string) (sum float64) {
 	if strings.Contains(name, "{") {
 		panic("labels are given apart from the name: " + name) // the sum would silently be 0

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// NoteSkipped adds a line to the report at the end of `make test`, which lists the omitted tests and why. Outside
-// of make it does nothing.
+// NoteSkipped adds a line to the report at the end of `make test`, which lists the omitted tests
+// and why. Outside of make it does nothing.
 func NoteSkipped(what string) error {
 	path := os.Getenv("SLUICE_NOT_RUN")
 	if path == "" {
@@ -31,8 +31,8 @@ func Skip(tb testing.TB, why string) {
 	tb.Skip(why)
 }
 
-// SkipWithoutNamespaces skips a test because Linux namespaces are not available. It fails the test instead if
-// SLUICE_NAMESPACES is "required", as in CI.
+// SkipWithoutNamespaces skips a test because Linux namespaces are not available. It fails the test
+// instead if SLUICE_NAMESPACES is "required", as in CI.
 func SkipWithoutNamespaces(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("SLUICE_NAMESPACES") == "required" {

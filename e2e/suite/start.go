@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// StartSluice starts sluice and stops it when the test ends. A panic or a data race in its log fails the test.
+// StartSluice starts sluice and stops it when the test ends. A panic or a data race in its log
+// fails the test.
 func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -33,8 +34,8 @@ func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 	return s
 }
 
-// StartEnvoy starts the Envoy of the repository at root and stops it when the test ends. Default for o.Dir: a
-// temporary directory.
+// StartEnvoy starts the Envoy of the repository at root and stops it when the test ends. Default
+// for o.Dir: a temporary directory.
 func StartEnvoy(tb testing.TB, root string, o envoy.Options) *envoy.Envoy {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -62,8 +63,8 @@ func StartBackend(tb testing.TB) *backend.Backend {
 	return b
 }
 
-// ShortDir returns a temporary directory whose path is short enough for a Unix socket, unlike that of
-// [testing.TB.TempDir].
+// ShortDir returns a temporary directory whose path is short enough for a Unix socket, unlike that
+// of [testing.TB.TempDir].
 func ShortDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // TempDir's path is too long

@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Patience is the time limit for expected events. It only ends a hanging test, so it suffices for a machine with
-// 30 runnable processes per core.
+// Patience is the time limit for expected events. It only ends a hanging test, so it suffices for a
+// machine with 30 runnable processes per core.
 const Patience = 3 * time.Minute
 
-// Main is the body of a TestMain. It builds sluice from the repository at root with the given flags of `go build`,
-// and calls built with the path of the binary and a directory that is removed after the tests. It returns the exit
-// code of the tests, or 1 if they leak goroutines.
+// Main is the body of a TestMain. It builds sluice from the repository at root with the given flags
+// of `go build`, and calls built with the path of the binary and a directory that is removed after
+// the tests. It returns the exit code of the tests, or 1 if they leak goroutines.
 func Main(m *testing.M, root string, built func(binary, dir string), flags ...string) int {
 	code, err := run(m, root, built, flags)
 	if err != nil {
@@ -48,7 +48,8 @@ func run(m *testing.M, root string, built func(binary, dir string), flags []stri
 	return 0, goleak.Find()
 }
 
-// Envoy returns the path of Envoy, or skips the test if none is installed. `make test` installs one.
+// Envoy returns the path of Envoy, or skips the test if none is installed. `make test` installs
+// one.
 func Envoy(tb testing.TB, root string) string {
 	tb.Helper()
 	binary, err := envoy.Find(root)
@@ -61,8 +62,8 @@ func Envoy(tb testing.TB, root string) string {
 	return binary
 }
 
-// Eventually polls yes until it returns true, and fails the test after [Patience] with the name of the awaited
-// event.
+// Eventually polls yes until it returns true, and fails the test after [Patience] with the name of
+// the awaited event.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
 	end := time.NewTimer(Patience)

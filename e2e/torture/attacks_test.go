@@ -21,48 +21,49 @@ import (
 
 // expectation is the required effect of an attack.
 type expectation struct {
-	// ends is true if sluice must close each connection. mayEnd is true if it closes the connection or stops reading,
-	// whichever comes first; TestSlowClients checks that it also closes a connection that it does not read.
+	// ends is true if sluice must close each connection. mayEnd is true if it closes the connection
+	// or stops reading, whichever comes first; TestSlowClients checks that it also closes a
+	// connection that it does not read.
 	ends, mayEnd bool
 	// reset and answer are the results of the attacker's calls.
 	reset, answer string
 }
 
-// expectations contains the required effect of each attack. In addition, sluice must serve other clients and keep
-// its memory bounded. Calls with too many headers fail individually.
+// expectations contains the required effect of each attack. In addition, sluice must serve other
+// clients and keep its memory bounded. Calls with too many headers fail individually.
 var expectations = map[string]expectation{
-	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
-	"HPACK bomb":                 {answer: "8"},
-	"headers too large":          {answer: "8"},
-	"open streams":               {ends: true, reset: "REFUSED_STREAM"},
-	"DATA of one byte":           {ends: true},
-	"requests without an end":    {ends: true},
-	"windows that grow":          {}, // an answer, with or without reflection
-	"rapid reset":                {},
-	"rapid reset of whole calls": {},
-	"MadeYouReset":               {ends: true, reset: "PROTOCOL_ERROR"},
-	"CONTINUATION flood":         {ends: true},
-	"empty CONTINUATION flood":   {ends: true},
-	"PING flood":                 {ends: true},
-	"SETTINGS flood":             {ends: true},
-	"WINDOW_UPDATE flood":        {ends: true},
-	"PRIORITY flood":             {ends: true},
-	"flood of unknown frames":    {ends: true},
-	"empty DATA flood":           {ends: true},
-	"replies never read":         {mayEnd: true},
-	"windows of zero":            {ends: true, reset: "REFUSED_STREAM"},
-	"two WINDOW_UPDATEs a call":  {mayEnd: true, answer: "0"},
-	"windows that open by bytes": {ends: true},
-	"HPACK bomb that stalls":     {ends: true, reset: "REFUSED_STREAM"},
-	"MadeYouReset by a window":   {ends: true, reset: "FLOW_CONTROL_ERROR"},
-	"flood of acknowledgements":  {ends: true},
-	"gzip bomb":                  {answer: "0"},
-	"gzip bomb to health":        {answer: "8"},
-	"requests that are not gRPC": {},
+	"calls without pause":           {ends: true, reset: "REFUSED_STREAM", answer: "0"},
+	"HPACK bomb":                    {answer: "8"},
+	"headers too large":             {answer: "8"},
+	"open streams":                  {ends: true, reset: "REFUSED_STREAM"},
+	"DATA of one byte":              {ends: true},
+	"requests without an end":       {ends: true},
+	"windows that grow":             {}, // an answer, with or without reflection
+	"rapid reset":                   {},
+	"rapid reset of complete calls": {},
+	"MadeYouReset":                  {ends: true, reset: "PROTOCOL_ERROR"},
+	"CONTINUATION flood":            {ends: true},
+	"empty CONTINUATION flood":      {ends: true},
+	"PING flood":                    {ends: true},
+	"SETTINGS flood":                {ends: true},
+	"WINDOW_UPDATE flood":           {ends: true},
+	"PRIORITY flood":                {ends: true},
+	"flood of unknown frames":       {ends: true},
+	"empty DATA flood":              {ends: true},
+	"replies never read":            {mayEnd: true},
+	"windows of zero":               {ends: true, reset: "REFUSED_STREAM"},
+	"two WINDOW_UPDATEs a call":     {mayEnd: true, answer: "0"},
+	"windows that open by bytes":    {ends: true},
+	"HPACK bomb that stalls":        {ends: true, reset: "REFUSED_STREAM"},
+	"MadeYouReset by a window":      {ends: true, reset: "FLOW_CONTROL_ERROR"},
+	"flood of acknowledgements":     {ends: true},
+	"gzip bomb":                     {answer: "0"},
+	"gzip bomb to health":           {answer: "8"},
+	"requests that are not gRPC":    {},
 }
 
-// TestAttacks runs each attack while other clients call. A closed connection is opened again. The long tier prints
-// the table in docs/threats.md.
+// TestAttacks runs each attack while other clients call. A closed connection is opened again. The
+// long tier prints the table in docs/threats.md.
 func TestAttacks(t *testing.T) {
 	Parallel(t)
 	var table strings.Builder
@@ -114,8 +115,8 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	h = runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
-		// The end of the attack may have closed the last connections. Too large headers in several frames close a
-		// connection without being counted.
+		// The end of the attack may have closed the last connections. Too large headers in several
+		// frames close a connection without being counted.
 		got := int(suite.Metrics(t, s).Sum("sluice_grpc_connections_closed_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric counts %d closed connections, want at least %d", got, least)

@@ -27,8 +27,9 @@ import (
 // connections is the number of connections of a caller; Envoy has one per worker.
 const connections = 4
 
-// Dial connects to a server, host:port or the path of a socket, without TLS unless options configure it. It
-// reconnects immediately when a connection ends, and closes the connection when the test ends.
+// Dial connects to a server, host:port or the path of a socket, without TLS unless options
+// configure it. It reconnects immediately when a connection ends, and closes the connection when
+// the test ends.
 func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
 	target := "passthrough:///" + addr
@@ -47,11 +48,11 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 	return conn
 }
 
-// Caller returns a function for a [Load] that charges one to three counters of the ledger, some far more often
-// than others, over a few connections to addr. It takes its seed from rnd.
+// Caller returns a function for a [Load] that charges one to three counters of the ledger, some far
+// more often than others, over a few connections to addr. It takes its seed from rnd.
 //
-// It makes the first hit of every token bucket itself. A bucket refills from its first hit on: with two concurrent
-// first calls, the one with the earlier time could come second and get one less.
+// It makes the first hit of every token bucket itself. A bucket refills from its first hit on: with
+// two concurrent first calls, the one with the earlier time could come second and get one less.
 func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) CallFunc {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
@@ -126,8 +127,8 @@ func Request(keys ...Key) *rls.RateLimitRequest {
 	return r
 }
 
-// CheckCounters reads every counter and the metrics after the load has stopped. It fails the test for each wrong
-// reply since the start.
+// CheckCounters reads every counter and the metrics after the load has stopped. It fails the test
+// for each wrong reply since the start.
 func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -157,7 +158,7 @@ func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.
 		for name, want := range map[string]int{"total_hits": h.passed + h.denied, "within_limit": h.passed, "over_limit": h.denied} {
 			got := int(page.Sum("ratelimit_service_rate_limit_"+name, label))
 			if got < want || got > want+h.unknown {
-				tb.Errorf("%s: the metric %s says %d, want %d to %d", r.name, name, got, want, want+h.unknown)
+				tb.Errorf("%s: the metric %s is %d, want %d to %d", r.name, name, got, want, want+h.unknown)
 			}
 		}
 	}
@@ -167,7 +168,7 @@ func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.
 	if got := page.Sum("sluice_panics_total"); got > 0 {
 		tb.Errorf("%v requests panicked", got)
 	}
-	tb.Logf("ledger: %d counters, %d hits admitted, %d denied, of %d nobody knows; %d of those took a place",
+	tb.Logf("ledger: %d counters, %d hits admitted, %d denied, %d unknown, of which %d were counted",
 		len(l.keys()), all.passed, all.denied, all.unknown, l.unanswered)
 	for _, fault := range l.Faults() {
 		tb.Error(fault)

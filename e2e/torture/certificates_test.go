@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestCertificates repeatedly replaces the certificates of sluice and its authorities in a mounted Secret while
-// clients connect. No call fails. One update has a key that does not match the certificate: the previous pair
-// stays in use, and a metric and the log report it.
+// TestCertificates repeatedly replaces the certificates of sluice and its authorities in a mounted
+// Secret while clients connect. No call fails. One update has a key that does not match the
+// certificate: the previous pair stays in use, and a metric and the log report it.
 func TestCertificates(t *testing.T) {
 	Parallel(t)
 	const name = "sluice.test"

@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// childVariable makes this program an attacker or a stock server. Attackers must not share a scheduler and memory
-// with the callers, whose latency is measured.
+// childVariable makes this program an attacker or a stock server. Attackers must not share a
+// scheduler and memory with the callers, whose latency is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
 // child is the configuration of such a process.

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSleep stops the process for 5 s, like a suspended machine. Calls are late, and no counter gains hits.
+// TestSleep stops the process for 5 s, like a suspended machine. Calls are late, and no counter
+// gains hits.
 func TestSleep(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -41,8 +42,8 @@ func TestSleep(t *testing.T) {
 	ledger.CheckCounters(t, s)
 }
 
-// TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after months of uptime or just
-// after boot.
+// TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after months of
+// uptime or just after boot.
 func TestOtherClocks(t *testing.T) {
 	up, err := os.ReadFile("/proc/uptime")
 	must.OK(t, err)

@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestConfigFile damages the rules file under load: it is truncated, as by a writer that dies, or unreadable. Each
-// fault is rejected once, with its position in the file. The active rules and all counters stay.
+// TestConfigFile damages the rules file under load: it is truncated, as by a writer that dies, or
+// unreadable. Each fault is rejected once, with its position in the file. The active rules and all
+// counters stay.
 func TestConfigFile(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -34,27 +35,27 @@ func TestConfigFile(t *testing.T) {
 	for i := range lines[2:] {
 		lines[2+i] = strings.TrimPrefix(lines[2+i], "  - ")
 	}
-	whole := "{ " + lines[0] + ", " + lines[1] + " [\n" + strings.Join(lines[2:], ",\n") + "\n]}"
+	valid := "{ " + lines[0] + ", " + lines[1] + " [\n" + strings.Join(lines[2:], ",\n") + "\n]}"
 	write := func(text string) { do(os.WriteFile(path, []byte(text), 0o644)) }
-	write(whole)
+	write(valid)
 	s := Start(t, Options{Args: []string{"--config", path}, Prepare: asUnprivilegedUser(t)})
 	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 
 	faults := []struct {
-		name string
-		do   func()
-		said string
+		name   string
+		do     func()
+		logged string
 	}{
-		{"cut off", func() { write(whole[:rnd.IntN(len(whole))]) }, path + ":"},
-		{"zeros", func() { n := rnd.IntN(len(whole)); write(whole[:n] + strings.Repeat("\x00", len(whole)-n)) }, path + ":"},
+		{"cut off", func() { write(valid[:rnd.IntN(len(valid))]) }, path + ":"},
+		{"zeros", func() { n := rnd.IntN(len(valid)); write(valid[:n] + strings.Repeat("\x00", len(valid)-n)) }, path + ":"},
 		{"truncated", func() { do(os.Truncate(path, 0)) }, path},
 		{"unlinked", func() { do(os.Remove(path)) }, "no rules at " + path},
 		{"renamed", func() { do(os.Rename(path, path+"~")) }, "no rules at " + path},
 		{"unreadable", func() { do(os.Chmod(path, 0)) }, "permission denied"},
-		{"without its directory", func() { do(os.Rename(dir, dir+"~")) }, "no rules at " + path},
-		{"in a directory that is closed", func() { do(os.Chmod(dir, 0)) }, "permission denied"},
+		{"in a renamed directory", func() { do(os.Rename(dir, dir+"~")) }, "no rules at " + path},
+		{"in an unreadable directory", func() { do(os.Chmod(dir, 0)) }, "permission denied"},
 	}
-	mend := func() {
+	restore := func() {
 		if err := os.Rename(dir+"~", dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestConfigFile(t *testing.T) {
 		if err := os.Chmod(path, 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		write(whole)
+		write(valid)
 	}
 	rounds := Pick(2, 25)
 	for n := range rounds * len(faults) {
@@ -72,7 +73,7 @@ func TestConfigFile(t *testing.T) {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
 		load.AwaitAnswers(t, 20)
-		mend()
+		restore()
 		suite.Eventually(t, "the rules are restored after "+fault.name, func() bool {
 			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
@@ -90,14 +91,14 @@ func TestConfigFile(t *testing.T) {
 		t.Errorf("%v rejections were counted, want at least %v", got, want)
 	}
 	for _, fault := range faults {
-		if !strings.Contains(s.Log(), fault.said) {
-			t.Errorf("%s: the log does not contain %q", fault.name, fault.said)
+		if !strings.Contains(s.Log(), fault.logged) {
+			t.Errorf("%s: the log does not contain %q", fault.name, fault.logged)
 		}
 	}
 }
 
-// asUnprivilegedUser returns a Prepare function that runs sluice as a user subject to file modes, or nil if this
-// user is one.
+// asUnprivilegedUser returns a Prepare function that runs sluice as a user subject to file modes,
+// or nil if this user is one.
 func asUnprivilegedUser(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -23,9 +23,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestDrainOnTheWire checks the frames of a drain. Health fails first, and calls are still accepted for the whole
-// delay. A GOAWAY that allows every stream precedes the one with the last stream ID, so that no call in transit is
-// lost. Accepted calls are answered.
+// TestDrainOnTheWire checks the frames of a drain. Health fails first, and calls are still accepted
+// for the whole delay. A GOAWAY that allows every stream precedes the one with the last stream ID,
+// so that no call in transit is lost. Accepted calls are answered.
 func TestDrainOnTheWire(t *testing.T) {
 	Parallel(t)
 	const delay = 3 * time.Second

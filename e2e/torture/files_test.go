@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestOpenFileLimit limits sluice to 128 open files and connects 200 more clients. The first clients are served
-// throughout, and rules are reloaded. After the others have left, new clients are served.
+// TestOpenFileLimit limits sluice to 128 open files and connects 200 more clients. The first
+// clients are served throughout, and rules are reloaded. After the others have left, new clients
+// are served.
 func TestOpenFileLimit(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestHandshakes breaks TLS handshakes in many ways while other clients call with certificates. Go's client cannot
-// request a renegotiation, so that case is missing.
+// TestHandshakes breaks TLS handshakes in many ways while other clients call with certificates.
+// Go's client cannot request a renegotiation, so that case is missing.
 func TestHandshakes(t *testing.T) {
 	const host = "sluice.test"
 	issue := func(a *testcert.Authority, l testcert.Leaf) tls.Certificate {
@@ -105,8 +105,8 @@ func TestTLSWithoutTLS(t *testing.T) {
 	}, nil)
 }
 
-// useTLS starts HTTP/2 over TLS and returns the error. In TLS 1.3 a client learns of the rejection of its
-// certificate only after its handshake.
+// useTLS starts HTTP/2 over TLS and returns the error. In TLS 1.3 a client learns of the rejection
+// of its certificate only after its handshake.
 func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

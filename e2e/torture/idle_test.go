@@ -19,12 +19,12 @@ import (
 // maxConnectionMemory is the maximum resident memory of an idle connection, in bytes.
 const maxConnectionMemory = 24 << 10
 
-// maxConnectionStack is the maximum average stack of a connection of the built-in transport after its first calls,
-// in bytes. A stack has 4 or 8 KiB.
+// maxConnectionStack is the maximum average stack of a connection of the built-in transport after
+// its first calls, in bytes. A stack has 4 or 8 KiB.
 const maxConnectionStack = 5 << 10
 
-// TestIdleConnections opens many idle connections. Then each makes a call per second, and is silent until it gets
-// a PING. Other clients call throughout.
+// TestIdleConnections opens many idle connections. Then each makes a call per second, and is silent
+// until it gets a PING. Other clients call throughout.
 func TestIdleConnections(t *testing.T) {
 	// A process may have 20,000 open files, one per connection.
 	const many = 10_000
@@ -84,8 +84,9 @@ func TestIdleConnections(t *testing.T) {
 	t.Log("effect on other clients: ", h)
 }
 
-// TestConnectionLimitSparesOthers opens more connections from one address than the limit allows, each with a call.
-// Clients of another address connect meanwhile, and all of their calls are answered.
+// TestConnectionLimitSparesOthers opens more connections from one address than the limit allows,
+// each with a call. Clients of another address connect meanwhile, and all of their calls are
+// answered.
 func TestConnectionLimitSparesOthers(t *testing.T) {
 	const many = 12_000 // the default is 10,000
 	begin := append(hostile.Preface(), hostile.CompleteCall(1, hostile.Request("torture", "attacker", "idle"))...)

@@ -12,13 +12,14 @@ import (
 // Key identifies a counter by the name of a rule and a value.
 type Key struct{ Rule, Value string }
 
-// Ledger is the reference model for replies: it knows which replies each counter of one run of sluice may give. It
-// does not use sluice's algorithms.
+// Ledger is the reference model for replies: it knows which replies each counter of one run of
+// sluice may give. It does not use sluice's algorithms.
 //
-// Every admitted hit has a unique number: the limit minus the remaining hits in the reply. A call that starts
-// after another one has ended gets a higher number. No number exceeds the limit, and no call is denied before the
-// limit is reached. A call whose outcome is unknown may or may not have been counted; only for such calls the
-// ledger accepts more than one reply. A restarted sluice needs a new ledger.
+// Every admitted hit has a unique number: the limit minus the remaining hits in the reply. A call
+// that starts after another one has ended gets a higher number. No number exceeds the limit, and no
+// call is denied before the limit is reached. A call whose outcome is unknown may or may not have
+// been counted; only for such calls the ledger accepts more than one reply. A restarted sluice
+// needs a new ledger.
 //
 // A Ledger is safe for concurrent use.
 type Ledger struct {
@@ -45,8 +46,8 @@ type account struct {
 	answered []bool // by number: a reply had it
 }
 
-// NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller] uses the given number of
-// values for each rule.
+// NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller] uses the
+// given number of values for each rule.
 func NewLedger(limit, values int) *Ledger {
 	if limit < 1 || limit > maxLimit || values < 1 {
 		panic(fmt.Sprintf("torture: a ledger of %d counters of limit %d", values, limit))
@@ -124,7 +125,7 @@ func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 		least = l.limit
 	}
 	if used < least || used > most {
-		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d denied, of %d nobody knows",
+		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d denied, %d unknown",
 			k, used, least, most, a.passed, a.denied, a.unknown)
 	}
 	l.unanswered += max(0, used-a.passed)
@@ -191,22 +192,22 @@ func (l *Ledger) faultLocked(format string, args ...any) {
 // TestLedgerFinds feeds the ledger with replies of a broken service, for a counter with limit 3.
 func TestLedgerFinds(t *testing.T) {
 	k := Key{"fixed_window", "v"}
-	say := func(code rls.RateLimitResponse_Code, remaining uint32) *rls.RateLimitResponse_DescriptorStatus {
+	reply := func(code rls.RateLimitResponse_Code, remaining uint32) *rls.RateLimitResponse_DescriptorStatus {
 		return &rls.RateLimitResponse_DescriptorStatus{
 			Code: code, LimitRemaining: remaining,
 			CurrentLimit: &rls.RateLimitResponse_RateLimit{Name: k.Rule},
 		}
 	}
 	ok := func(remaining uint32) *rls.RateLimitResponse_DescriptorStatus {
-		return say(rls.RateLimitResponse_OK, remaining)
+		return reply(rls.RateLimitResponse_OK, remaining)
 	}
-	over := say(rls.RateLimitResponse_OVER_LIMIT, 0)
-	ask := func(l *Ledger, answers ...*rls.RateLimitResponse_DescriptorStatus) {
+	over := reply(rls.RateLimitResponse_OVER_LIMIT, 0)
+	answerEach := func(l *Ledger, answers ...*rls.RateLimitResponse_DescriptorStatus) {
 		for _, a := range answers {
 			l.Answer(k, l.Begin(k), a)
 		}
 	}
-	atOnce := func(l *Ledger, answers ...*rls.RateLimitResponse_DescriptorStatus) {
+	answerConcurrent := func(l *Ledger, answers ...*rls.RateLimitResponse_DescriptorStatus) {
 		floors := make([]int, len(answers))
 		for i := range answers {
 			floors[i] = l.Begin(k)
@@ -219,35 +220,35 @@ func TestLedgerFinds(t *testing.T) {
 		play func(l *Ledger)
 		want string
 	}{
-		"in order":               {func(l *Ledger) { ask(l, ok(2), ok(1), ok(0), over, over); l.peek(k, over) }, ""},
-		"at once, in any order":  {func(l *Ledger) { atOnce(l, over, ok(0), ok(2), ok(1)); l.peek(k, ok(0)) }, ""},
-		"a peek at what is left": {func(l *Ledger) { ask(l, ok(2)); l.peek(k, ok(2)) }, ""},
-		"unknown, counted":       {func(l *Ledger) { l.Begin(k); l.Lost(k); ask(l, ok(1)); l.peek(k, ok(1)) }, ""},
-		"unknown, not counted":   {func(l *Ledger) { l.Begin(k); l.Lost(k); ask(l, ok(2)); l.peek(k, ok(2)) }, ""},
-		"unknown, counted last":  {func(l *Ledger) { ask(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(1)) }, ""},
+		"in order":               {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, over); l.peek(k, over) }, ""},
+		"at once, in any order":  {func(l *Ledger) { answerConcurrent(l, over, ok(0), ok(2), ok(1)); l.peek(k, ok(0)) }, ""},
+		"a peek at what is left": {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
+		"unknown, counted":       {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(1)); l.peek(k, ok(1)) }, ""},
+		"unknown, not counted":   {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
+		"unknown, counted last":  {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(1)) }, ""},
 		"unknown fill it": {func(l *Ledger) {
 			l.Begin(k)
 			l.Lost(k)
 			l.Begin(k)
 			l.Lost(k)
-			ask(l, ok(0), over)
+			answerEach(l, ok(0), over)
 			l.peek(k, over)
 		}, ""},
-		"one was not counted":       {func(l *Ledger) { atOnce(l, ok(2), ok(2)) }, "two were admitted as number 1"},
-		"counts went back":          {func(l *Ledger) { ask(l, ok(1)) }, "admitted as number 2 of 1"},
-		"an older answer":           {func(l *Ledger) { ask(l, ok(2), ok(1)); ask(l, ok(2)) }, "after number 2"},
-		"admitted after a denial":   {func(l *Ledger) { ask(l, ok(2), ok(1), ok(0), over, ok(0)) }, "after number 3"},
-		"beyond the limit":          {func(l *Ledger) { ask(l, ok(3)) }, "3 of 3 remain"},
-		"denied too early":          {func(l *Ledger) { ask(l, ok(2), over) }, "denied the 2th call"},
-		"denied with some left":     {func(l *Ledger) { atOnce(l, ok(2), ok(1), ok(0), say(rls.RateLimitResponse_OVER_LIMIT, 1)) }, "but 1 remain"},
-		"another's answer":          {func(l *Ledger) { a := ok(2); a.CurrentLimit.Name = "sliding_log"; ask(l, a) }, "sliding_log"},
-		"no answer":                 {func(l *Ledger) { ask(l, say(rls.RateLimitResponse_UNKNOWN, 0)) }, "UNKNOWN"},
-		"forgotten":                 {func(l *Ledger) { ask(l, ok(2), ok(1)); l.peek(k, ok(3)) }, "has used 0, want 2 to 2"},
-		"counted twice":             {func(l *Ledger) { ask(l, ok(2)); l.peek(k, ok(1)) }, "has used 2, want 1 to 1"},
-		"more than the unknown":     {func(l *Ledger) { ask(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(0)) }, "has used 3, want 1 to 2"},
-		"lost before an answer":     {func(l *Ledger) { atOnce(l, ok(1), ok(0)); l.peek(k, ok(0)) }, "of 2 calls"},
-		"a hole that nobody made":   {func(l *Ledger) { atOnce(l, ok(2), ok(0), over); l.peek(k, over) }, "denied the 3th call"},
-		"places lost to the denied": {func(l *Ledger) { ask(l, ok(2), ok(1)); atOnce(l, over, over); l.peek(k, over) }, "want 3 to 2"},
+		"one was not counted":     {func(l *Ledger) { answerConcurrent(l, ok(2), ok(2)) }, "two were admitted as number 1"},
+		"count too high":          {func(l *Ledger) { answerEach(l, ok(1)) }, "admitted as number 2 of 1"},
+		"an older answer":         {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerEach(l, ok(2)) }, "after number 2"},
+		"admitted after a denial": {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, ok(0)) }, "after number 3"},
+		"beyond the limit":        {func(l *Ledger) { answerEach(l, ok(3)) }, "3 of 3 remain"},
+		"denied too early":        {func(l *Ledger) { answerEach(l, ok(2), over) }, "denied the 2th call"},
+		"denied with some left":   {func(l *Ledger) { answerConcurrent(l, ok(2), ok(1), ok(0), reply(rls.RateLimitResponse_OVER_LIMIT, 1)) }, "but 1 remain"},
+		"another's answer":        {func(l *Ledger) { a := ok(2); a.CurrentLimit.Name = "sliding_log"; answerEach(l, a) }, "sliding_log"},
+		"no answer":               {func(l *Ledger) { answerEach(l, reply(rls.RateLimitResponse_UNKNOWN, 0)) }, "UNKNOWN"},
+		"forgotten":               {func(l *Ledger) { answerEach(l, ok(2), ok(1)); l.peek(k, ok(3)) }, "has used 0, want 2 to 2"},
+		"counted twice":           {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(1)) }, "has used 2, want 1 to 1"},
+		"more than the unknown":   {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(0)) }, "has used 3, want 1 to 2"},
+		"lost before an answer":   {func(l *Ledger) { answerConcurrent(l, ok(1), ok(0)); l.peek(k, ok(0)) }, "of 2 calls"},
+		"a number not answered":   {func(l *Ledger) { answerConcurrent(l, ok(2), ok(0), over); l.peek(k, over) }, "denied the 3th call"},
+		"hits lost to denials":    {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerConcurrent(l, over, over); l.peek(k, over) }, "want 3 to 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := NewLedger(3, 1)

@@ -16,15 +16,16 @@ const (
 	Deadline = 20 * time.Millisecond
 	// Rate is the usual load, in calls per second.
 	Rate = 2000
-	// MinRate is the load, in answers per second, that a test must reach before and after its fault to be significant.
+	// MinRate is the load, in answers per second, that a test must reach before and after its fault
+	// to be significant.
 	MinRate = 1000
 )
 
 // maxInFlight is the default of [LoadOptions.MaxInFlight].
 const maxInFlight = 20_000
 
-// CallFunc makes one call and returns its answer in a word. Errors are counted by text, so the number of different
-// texts must be small.
+// CallFunc makes one call and returns its answer in a word. Errors are counted by text, so the
+// number of different texts must be small.
 type CallFunc func(ctx context.Context) (answer string, err error)
 
 type LoadOptions struct {
@@ -34,11 +35,12 @@ type LoadOptions struct {
 	Call CallFunc
 	// Deadline is the time limit of each call from its actual start. Optional; default [Deadline].
 	Deadline time.Duration
-	// MinRate is the rate that [Load.Run] waits for, in answers per second. Optional; default half of Rate.
+	// MinRate is the rate that [Load.Run] waits for, in answers per second. Optional; default half
+	// of Rate.
 	MinRate float64
-	// MaxInFlight limits the unfinished calls. Calls beyond it are not made, which reduces the load. Optional; default
-	// 20,000, for short deadlines. With long deadlines, a lower limit prevents a busy machine from accumulating more
-	// calls than it can answer.
+	// MaxInFlight limits the unfinished calls. Calls beyond it are not made, which reduces the
+	// load. Optional; default 20,000, for short deadlines. With long deadlines, a lower limit
+	// prevents a busy machine from accumulating more calls than it can answer.
 	MaxInFlight int
 }
 
@@ -134,8 +136,8 @@ func (l *Load) Phase(name string) {
 	l.phase.Store(p)
 }
 
-// AwaitEarlierPhases waits until all calls of earlier phases have ended, so that the following events affect only
-// this phase.
+// AwaitEarlierPhases waits until all calls of earlier phases have ended, so that the following
+// events affect only this phase.
 func (l *Load) AwaitEarlierPhases(tb testing.TB) {
 	tb.Helper()
 	suite.Eventually(tb, "calls of earlier phases end", func() bool {
@@ -153,11 +155,11 @@ func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 
 // Run lets the load continue for d.
 //
-// In the short tier it then waits until the phase has the answers that [LoadOptions.MinRate] makes in d, which
-// takes longer on a busy machine.
+// In the short tier it then waits until the phase has the answers that [LoadOptions.MinRate] makes
+// in d, which takes longer on a busy machine.
 //
-// In the long tier the rate itself must be reached. If it is not, Run starts a phase of the same name and tries
-// again, for at most a quarter of [Patience].
+// In the long tier the rate itself must be reached. If it is not, Run starts a phase of the same
+// name and tries again, for at most a quarter of [Patience].
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	for give := time.Now().Add(Patience / 4); ; {

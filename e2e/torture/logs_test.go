@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestLogs makes sluice log megabytes to a pipe that is not read, and to a file system of 64 KiB, while clients
-// call. No call fails, lost lines are counted, rules are reloaded, and the process exits although the log is
-// blocked.
+// TestLogs makes sluice log megabytes to a pipe that is not read, and to a file system of 64 KiB,
+// while clients call. No call fails, lost lines are counted, rules are reloaded, and the process
+// exits although the log is blocked.
 func TestLogs(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestCallsLostInRestarts counts the calls lost in a restart behind the cluster of ../../envoy.yaml, and prints
-// the table in docs/failure-modes.md. No call may be lost if the drain is longer than Envoy's health checks need
-// to notice it.
+// TestCallsLostInRestarts counts the calls lost in a restart behind the cluster of
+// ../../envoy.yaml, and prints the table in docs/failure-modes.md. No call may be lost if the drain
+// is longer than Envoy's health checks need to notice it.
 func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
 		t.Skip("only in the long tier: each restart waits for Envoy's health checks")
@@ -26,14 +26,14 @@ func TestCallsLostInRestarts(t *testing.T) {
 	for _, tt := range []struct {
 		replicas int
 		delay    string
-		away     time.Duration // downtime of the replica
+		downtime time.Duration // downtime of the replica
 		outliers bool
 		none     bool // no call may fail
 	}{
-		{replicas: 2, delay: "12s", away: 15 * time.Second, outliers: true, none: true},
-		{replicas: 2, delay: "12s", away: 15 * time.Second, none: true},
-		{replicas: 2, delay: "0s", away: 15 * time.Second, outliers: true},
-		{replicas: 2, delay: "0s", away: 15 * time.Second},
+		{replicas: 2, delay: "12s", downtime: 15 * time.Second, outliers: true, none: true},
+		{replicas: 2, delay: "12s", downtime: 15 * time.Second, none: true},
+		{replicas: 2, delay: "0s", downtime: 15 * time.Second, outliers: true},
+		{replicas: 2, delay: "0s", downtime: 15 * time.Second},
 		{replicas: 1, delay: "12s", outliers: true},
 	} {
 		name := fmt.Sprintf("%d replicas, drain-delay %s, outlier_detection %v", tt.replicas, tt.delay, tt.outliers)
@@ -44,7 +44,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 			load.Phase("restart")
 			load.AwaitEarlierPhases(t) // otherwise the restart also fails calls of "before"
 			r.stop(t, 0)
-			load.Run(t, tt.away)
+			load.Run(t, tt.downtime)
 			r.start(t, 0)
 			r.awaitCalls(t, 0, 500)
 			load.Run(t, 6*time.Second) // until a health check succeeds again
@@ -53,7 +53,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 			report := load.Stop(t)
 			report.NoErrors(t, "before", "after")
 			p := report.Phase(t, "restart")
-			fmt.Fprintf(&table, "| %d | %s | %v | %v | %d of %d |\n", tt.replicas, tt.away, tt.delay, tt.outliers, p.Failed(), p.Failed()+p.Answered())
+			fmt.Fprintf(&table, "| %d | %s | %v | %v | %d of %d |\n", tt.replicas, tt.downtime, tt.delay, tt.outliers, p.Failed(), p.Failed()+p.Answered())
 			if tt.none {
 				report.NoErrors(t, "restart")
 			}
@@ -62,7 +62,8 @@ func TestCallsLostInRestarts(t *testing.T) {
 	t.Logf("calls that failed:\n| replicas | away | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
 }
 
-// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in place of its own.
+// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in
+// place of its own.
 func quickStartCluster(t *testing.T, outliers bool) []byte {
 	t.Helper()
 	read := func(path string) (map[string]any, []any) {

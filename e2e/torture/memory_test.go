@@ -17,8 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestMemory fills the counter memory with new values at full speed, with a limit on Go's memory. The process
-// stays within both limits, and evictions are counted. Counters that were used much before keep exact limits.
+// TestMemory fills the counter memory with new values at full speed, with a limit on Go's memory.
+// The process stays within both limits, and evictions are counted. Counters that were used much
+// before keep exact limits.
 func TestMemory(t *testing.T) {
 	Parallel(t)
 	const (

@@ -48,8 +48,9 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// TestOddMessages concurrently sends messages at the limits of every bound and of protobuf, while other clients
-// call. Sluice must answer messages that protobuf's decoder accepts, unless they exceed a bound.
+// TestOddMessages concurrently sends messages at the limits of every bound and of protobuf, while
+// other clients call. Sluice must answer messages that protobuf's decoder accepts, unless they
+// exceed a bound.
 func TestOddMessages(t *testing.T) {
 	const limit = 64 << 10
 	request := func(change func(*rls.RateLimitRequest)) []byte {

@@ -16,8 +16,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestReloads repeatedly changes the rules while clients call. Unchanged rules keep exact counts, and no memory of
-// previous rules remains.
+// TestReloads repeatedly changes the rules while clients call. Unchanged rules keep exact counts,
+// and no memory of previous rules remains.
 func TestReloads(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {

@@ -142,7 +142,8 @@ func (r *replicas) awaitCalls(t *testing.T, i, calls int) {
 	})
 }
 
-// TestRollingRestarts restarts two replicas in turn, repeatedly, as Kubernetes does. Behind Envoy no call fails.
+// TestRollingRestarts restarts two replicas in turn, repeatedly, as Kubernetes does. Behind Envoy
+// no call fails.
 func TestRollingRestarts(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -164,7 +165,8 @@ func TestRollingRestarts(t *testing.T) {
 	report.NoErrors(t, "before", "restarts", "after")
 }
 
-// TestKill kills one of two replicas. Only its calls in flight and the calls sent to it before Envoy notices fail.
+// TestKill kills one of two replicas. Only its calls in flight and the calls sent to it before
+// Envoy notices fail.
 func TestKill(t *testing.T) {
 	Parallel(t)
 	const most = 64 // failed calls per kill, in addition to those in flight

@@ -126,9 +126,10 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 	return nil
 }
 
-// AtLeast fails the test if the last phase of a name did not reach the given rate in answers per second, because a
-// test of an idle service proves nothing. In the short tier a phase only needs answers, because the rate depends
-// on the machine; [Load.Run] and [Load.AwaitAnswers] wait for enough of them.
+// AtLeast fails the test if the last phase of a name did not reach the given rate in answers per
+// second, because a test of an idle service proves nothing. In the short tier a phase only needs
+// answers, because the rate depends on the machine; [Load.Run] and [Load.AwaitAnswers] wait for
+// enough of them.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	tb.Helper()
 	rate = reducedIfRaced(rate)
@@ -142,8 +143,8 @@ func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	}
 }
 
-// Errors fails the test if calls in phases of the given name had errors that are not allowed. Exceeded deadlines
-// are only printed.
+// Errors fails the test if calls in phases of the given name had errors that are not allowed.
+// Exceeded deadlines are only printed.
 func (r Report) Errors(tb testing.TB, name string, allowed ...string) {
 	tb.Helper()
 	r.Phase(tb, name) // fails if there is none

@@ -24,9 +24,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect. Sluice exits with
-// 0, or is ended by the signal if that came before the handler was installed. It leaves nothing that prevents the
-// next start.
+// TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
+// Sluice exits with 0, or is ended by the signal if that came before the handler was installed. It
+// leaves nothing that prevents the next start.
 func TestSIGTERMAtAnyMoment(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -51,8 +51,8 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 
 	starts := Pick(100, 1000)
 	early, before, served := 0, 0, 0
-	// Starts take longer on a busy machine. The bound of the random time is adapted, so that some processes end
-	// before they serve and some after.
+	// Starts take longer on a busy machine. The bound of the random time is adapted, so that some
+	// processes end before they serve and some after.
 	within := 50 * time.Millisecond
 	for n := range starts {
 		grpc := tcp[0]
@@ -93,7 +93,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 			l.Close()
 		}
 		if _, err := os.Stat(socket); code == 0 && err == nil {
-			t.Errorf("start %d: left %s behind", n, socket)
+			t.Errorf("start %d: did not remove %s", n, socket)
 		}
 	}
 	report := load.Stop(t)
@@ -126,7 +126,8 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	ledger.CheckCounters(t, last)
 }
 
-// freeAddr returns a free address outside the kernel's range of ephemeral ports, so that it stays free.
+// freeAddr returns a free address outside the kernel's range of ephemeral ports, so that it stays
+// free.
 func freeAddr(t *testing.T, rnd *rand.Rand) string {
 	t.Helper()
 	for range 100 {

@@ -12,8 +12,8 @@ import (
 // domain is the domain of the ledger's rules.
 const domain = "torture"
 
-// rule describes a rule whose window is so long that no hit expires during a test. All algorithms then give equal
-// replies: hit n of a counter leaves limit-n, and a hit beyond the limit is denied.
+// rule describes a rule whose window is so long that no hit expires during a test. All algorithms
+// then give equal replies: hit n of a counter leaves limit-n, and a hit beyond the limit is denied.
 type rule struct {
 	name string
 	unit pb.RateLimitUnit
@@ -45,8 +45,8 @@ func (l *Ledger) ruleFields(r rule) string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(l.limit), "SLACK", strconv.Itoa(l.limit-1)).Replace(r.fields)
 }
 
-// Rules returns the rules of the ledger's counters, followed by more descriptors of the same domain as lines of
-// YAML, each "  - {...}".
+// Rules returns the rules of the ledger's counters, followed by more descriptors of the same domain
+// as lines of YAML, each "  - {...}".
 func (l *Ledger) Rules(more ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
@@ -60,7 +60,8 @@ func (l *Ledger) Rules(more ...string) string {
 	return b.String()
 }
 
-// Resource returns the same rules for a management server. Fields that it cannot send are in Defaults.
+// Resource returns the same rules for a management server. Fields that it cannot send are in
+// Defaults.
 func (l *Ledger) Resource(more ...*pb.RateLimitDescriptor) *pb.RateLimitConfig {
 	c := &pb.RateLimitConfig{Name: domain, Domain: domain}
 	for _, r := range rules {

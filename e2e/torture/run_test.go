@@ -27,8 +27,8 @@ var (
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
 
-// Parallel runs a test of the short tier in parallel; it must be its first call. In the long tier a test has the
-// machine for itself.
+// Parallel runs a test of the short tier in parallel; it must be its first call. In the long tier a
+// test has the machine for itself.
 func Parallel(t *testing.T) {
 	t.Helper()
 	if !Long() {
@@ -47,8 +47,8 @@ func Pick[T any](short, longer T) T {
 // binary is built by Main.
 var binary string
 
-// Main is the body of TestMain. It builds sluice, runs the tests, fails if they leak goroutines, and returns the
-// exit code.
+// Main is the body of TestMain. It builds sluice, runs the tests, fails if they leak goroutines,
+// and returns the exit code.
 func Main(m *testing.M) int {
 	flag.Parse()
 	if runtime.GOOS != "linux" {
@@ -73,8 +73,8 @@ func reducedIfRaced[T int | float64](load T) T {
 	return load
 }
 
-// Rand returns random numbers with the seed SLUICE_SEED, or a new seed that it prints. They are not safe for
-// concurrent use.
+// Rand returns random numbers with the seed SLUICE_SEED, or a new seed that it prints. They are not
+// safe for concurrent use.
 func Rand(tb testing.TB) *rand.Rand {
 	tb.Helper()
 	seed := rand.Uint64()
@@ -102,8 +102,8 @@ type Options struct {
 	Prepare func(*exec.Cmd)
 }
 
-// Start starts the binary of [Main] and stops it when the test ends. It fails the test if a request panicked or
-// the race detector reported a race.
+// Start starts the binary of [Main] and stops it when the test ends. It fails the test if a request
+// panicked or the race detector reported a race.
 func Start(tb testing.TB, o Options) *sluice.Sluice {
 	tb.Helper()
 	args := o.Args
@@ -113,8 +113,8 @@ func Start(tb testing.TB, o Options) *sluice.Sluice {
 	return suite.StartSluice(tb, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs, Prepare: o.Prepare})
 }
 
-// RunUnder returns a Prepare function that starts sluice through another program, such as unshare, which must
-// execute its last arguments.
+// RunUnder returns a Prepare function that starts sluice through another program, such as unshare,
+// which must execute its last arguments.
 func RunUnder(program ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(program[0])

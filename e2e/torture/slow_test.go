@@ -18,8 +18,8 @@ import (
 // slowCalls is the number of pending calls of a slow client.
 const slowCalls = 50
 
-// TestSlowClients has clients that read or write a byte at a time or not at all, and clients with exhausted
-// windows, while others call. The long tier uses the default timeouts.
+// TestSlowClients has clients that read or write a byte at a time or not at all, and clients with
+// exhausted windows, while others call. The long tier uses the default timeouts.
 func TestSlowClients(t *testing.T) {
 	Parallel(t)
 	var args []string
@@ -58,7 +58,8 @@ func TestSlowClients(t *testing.T) {
 			must.OK(t, err)
 			group.Go(func() { writeSlowly(t, c, request, every) })
 		}
-		// Not every client notices the end of its connection, so the open files of sluice are counted.
+		// Not every client notices the end of its connection, so the open files of sluice are
+		// counted.
 		var now Usage
 		for deadline := start.Add(2 * Patience); ; time.Sleep(100 * time.Millisecond) {
 			if now = Measure(t, s); now.Files <= before.Files+len(held) {
@@ -69,7 +70,8 @@ func TestSlowClients(t *testing.T) {
 			}
 		}
 		t.Logf("%d slow clients were disconnected within %v; sluice uses %v", 4*each, time.Since(start).Round(time.Second), now)
-		// The other clients answer PINGs, like any waiting client. Stream limits bound their memory.
+		// The other clients answer PINGs, like any waiting client. Stream limits bound their
+		// memory.
 		for _, c := range held {
 			if isEnded(c) {
 				t.Error("a client without window that answers PINGs was disconnected")

@@ -20,8 +20,9 @@ import (
 
 var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 12s, or 10m in the long tier, if 0")
 
-// TestSoak combines calls, reloads, clients that come and go, and two attackers whose attack changes with each
-// reload, for a long time. After the first minute, the memory of sluice without attackers must not grow.
+// TestSoak combines calls, reloads, clients that come and go, and two attackers whose attack
+// changes with each reload, for a long time. After the first minute, the memory of sluice without
+// attackers must not grow.
 func TestSoak(t *testing.T) {
 	const (
 		rate = 1000
@@ -125,8 +126,8 @@ func (h memoryUse) String() string {
 // visitGoroutines is the number of goroutines of sluice per connection.
 const visitGoroutines = 8
 
-// startVisits has a client connect, make one call and disconnect, ten times per second, so that leaks per
-// connection add up. The returned function stops the visits and returns their number.
+// startVisits has a client connect, make one call and disconnect, ten times per second, so that
+// leaks per connection add up. The returned function stops the visits and returns their number.
 func startVisits(t *testing.T, s *sluice.Sluice, ledger *Ledger) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestCPUStarvation takes the CPU from sluice, as a container's quota and busy neighbours do. Calls are late, and
-// their callers reset thousands of them, but no reply is wrong, no call is lost and no connection is closed.
-// Afterwards everything works as before.
+// TestCPUStarvation takes the CPU from sluice, as a container's quota and busy neighbours do. Calls
+// are late, and their callers reset thousands of them, but no reply is wrong, no call is lost and
+// no connection is closed. Afterwards everything works as before.
 func TestCPUStarvation(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {

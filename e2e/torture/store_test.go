@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// connectionErrors are ways to cause a connection error. Each writes frames after the given number of calls.
+// connectionErrors are ways to cause a connection error. Each writes frames after the given number
+// of calls.
 var connectionErrors = map[string]func(fr *http2.Framer, calls int){
 	"PUSH_PROMISE": func(fr *http2.Framer, _ int) { _ = fr.WriteRawFrame(http2.FramePushPromise, 0, 1, nil) },
 	"pings": func(fr *http2.Framer, _ int) {
@@ -38,8 +39,8 @@ var connectionErrors = map[string]func(fr *http2.Framer, calls int){
 	"close": func(*http2.Framer, int) {},
 }
 
-// TestConnectionErrorsWithAStore has a store decide the calls of connections that end with errors, and of another
-// client, whose calls must all be answered.
+// TestConnectionErrorsWithAStore has a store decide the calls of connections that end with errors,
+// and of another client, whose calls must all be answered.
 func TestConnectionErrorsWithAStore(t *testing.T) {
 	Parallel(t)
 	const calls = 100
@@ -82,8 +83,8 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 	}
 }
 
-// breakConnection sends calls followed by an error in one write. It returns when the server has closed the
-// connection, if it does.
+// breakConnection sends calls followed by an error in one write. It returns when the server has
+// closed the connection, if it does.
 func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end func(fr *http2.Framer, calls int)) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

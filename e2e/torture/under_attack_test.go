@@ -16,13 +16,15 @@ import (
 const (
 	// victimRate is the load of other clients, in calls per second.
 	victimRate = 500
-	// minVictimRate is the required number of answers per second before the attack, for a significant run, and after it.
+	// minVictimRate is the required number of answers per second before the attack, for a
+	// significant run, and after it.
 	minVictimRate = 50
 	// maxMemory is the maximum increase of resident memory by an attack, in bytes.
 	maxMemory = 64 << 20
 )
 
-// attackerRules are the rules for attackers: one never denies, one soon does, and one is divided among Envoys.
+// attackerRules are the rules for attackers: one never denies, one soon does, and one is divided
+// among Envoys.
 var attackerRules = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
@@ -35,9 +37,9 @@ type harm struct {
 	more int     // peak increase of resident memory in bytes
 }
 
-// checkMemory fails the test if an attack used too much memory; more is an additional allowance. In the short
-// tier, on busy machines, the garbage collector may be late by some 32 MiB. The race detector uses up to ten times
-// as much memory.
+// checkMemory fails the test if an attack used too much memory; more is an additional allowance. In
+// the short tier, on busy machines, the garbage collector may be late by some 32 MiB. The race
+// detector uses up to ten times as much memory.
 func (h harm) checkMemory(t *testing.T, more int) {
 	t.Helper()
 	most := maxMemory + more + Pick(32<<20, 0)
@@ -51,9 +53,9 @@ func (h harm) checkMemory(t *testing.T, more int) {
 
 func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
 
-// runUnderAttack starts sluice, calls it from other clients and runs the attack. It checks the other clients'
-// answers, and afterwards files and goroutines. settled may check more at the end; it may be nil. The other
-// clients connect with options.
+// runUnderAttack starts sluice, calls it from other clients and runs the attack. It checks the
+// other clients' answers, and afterwards files and goroutines. settled may check more at the end;
+// it may be nil. The other clients connect with options.
 func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
 	t.Helper()
 	rnd := Rand(t)

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// maxReloadTime is the time limit for a new version to become active. The documented time is 2 s, but the tests
-// share the machine.
+// maxReloadTime is the time limit for a new version to become active. The documented time is 2 s,
+// but the tests share the machine.
 const maxReloadTime = 10 * time.Second
 
-// TestVolume updates two files of a mounted ConfigMap under load, as the kubelet does. The kubelet pauses after a
-// different step in each update, and in every second one it dies there and starts again. Either the old or the new
-// version of both files is active at any time.
+// TestVolume updates two files of a mounted ConfigMap under load, as the kubelet does. The kubelet
+// pauses after a different step in each update, and in every second one it dies there and starts
+// again. Either the old or the new version of both files is active at any time.
 func TestVolume(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestHostileHTTP attacks the HTTP/1 listeners while other clients call. Slow requests take sluice's timeouts of 5
-// and 10 s.
+// TestHostileHTTP attacks the HTTP/1 listeners while other clients call. Slow requests take
+// sluice's timeouts of 5 and 10 s.
 func TestHostileHTTP(t *testing.T) {
 	Parallel(t)
 	each := Pick(20, 200)
@@ -81,8 +81,8 @@ func TestHostileHTTP(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// TestDebugListenerIsLoopbackOnly checks that the debug listener is by default on loopback, and on no other
-// address of this machine.
+// TestDebugListenerIsLoopbackOnly checks that the debug listener is by default on loopback, and on
+// no other address of this machine.
 func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 	s := Start(t, Options{Rules: "domain: d\n"})
 	_, port, err := net.SplitHostPort(s.Addr("debug"))
@@ -119,8 +119,8 @@ func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	return c, ctx
 }
 
-// sendRepeatedly sends begin, and then again repeatedly until the server closes the connection. It returns the
-// number of bytes sent and the reply.
+// sendRepeatedly sends begin, and then again repeatedly until the server closes the connection. It
+// returns the number of bytes sent and the reply.
 func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said string) {
 	t.Helper()
 	c, ctx := connect(t, addr)
@@ -143,8 +143,8 @@ func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said str
 	return sent, <-heard
 }
 
-// fetch sends one request over a new connection, with an unescaped path. code is 0 if the connection ended during
-// the request.
+// fetch sends one request over a new connection, with an unescaped path. code is 0 if the
+// connection ended during the request.
 func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said string) {
 	t.Helper()
 	text := sendText(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))
@@ -154,7 +154,8 @@ func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said
 	return code, text
 }
 
-// sendText sends text over a new connection and returns the bytes received until the connection ends.
+// sendText sends text over a new connection and returns the bytes received until the connection
+// ends.
 func sendText(t *testing.T, addr, text string) string {
 	t.Helper()
 	c, ctx := connect(t, addr)

@@ -108,7 +108,8 @@ func domain(perYear uint32) *pb.RateLimitConfig {
 	}}}
 }
 
-// TestRulesSurviveServerRestart stops the management server and starts another one. Rules and counters are kept.
+// TestRulesSurviveServerRestart stops the management server and starts another one. Rules and
+// counters are kept.
 func TestRulesSurviveServerRestart(t *testing.T) {
 	m := startManagement(t, adstest.Options{})
 	set(t, m, "1", domain(3))
@@ -167,8 +168,8 @@ func TestBadFirstRules(t *testing.T) {
 	s.expect("a", "OK", 2)
 }
 
-// TestDefaultsOverXDS starts without rules, receives an empty set first, and then rules. The defaults apply to
-// them as to rules in files.
+// TestDefaultsOverXDS starts without rules, receives an empty set first, and then rules. The
+// defaults apply to them as to rules in files.
 func TestDefaultsOverXDS(t *testing.T) {
 	dir := t.TempDir()
 	defaults, rules := filepath.Join(dir, "defaults.yaml"), filepath.Join(dir, "rules.yaml")
@@ -194,10 +195,12 @@ func TestDefaultsOverXDS(t *testing.T) {
 	waitUntil(t, func() bool { _, left := over.hit("b"); return left > 3 })
 }
 
-// TestTLS uses mutual TLS, and replaces all certificates and authorities on both sides while sluice runs.
+// TestTLS uses mutual TLS, and replaces all certificates and authorities on both sides while sluice
+// runs.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	// secure creates an authority, returns credentials of a server and writes those of a client to dir.
+	// secure creates an authority, returns credentials of a server and writes those of a client to
+	// dir.
 	secure := func(name string) credentials.TransportCredentials {
 		authority, err := testcert.New(name)
 		must.OK(t, err)

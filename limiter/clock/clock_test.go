@@ -15,13 +15,13 @@ type fakeClock struct {
 	*Clock
 	wall    limiter.Time
 	elapsed time.Duration
-	looks   int
+	reads   int
 }
 
 func newFakeClock() *fakeClock {
 	f := &fakeClock{Clock: New(), wall: limiter.Time(1_700_000_000_123_456_789)}
 	f.readBoth = func() (limiter.Time, time.Duration) {
-		f.looks++
+		f.reads++
 		return f.wall, f.elapsed
 	}
 	return f
@@ -44,11 +44,11 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 		f.pass(time.Millisecond)
 		f.wants(t, "in the first 100 ms", f.wall)
 	}
-	if f.looks != 1 {
-		t.Errorf("%d looks at the wall clock in 99 ms, want 1", f.looks)
+	if f.reads != 1 {
+		t.Errorf("%d reads of the wall clock in 99 ms, want 1", f.reads)
 	}
 	f.wall += limiter.Time(time.Hour) // set ahead
-	f.wants(t, "99 ms after a look", f.wall-limiter.Time(time.Hour))
+	f.wants(t, "99 ms after a read", f.wall-limiter.Time(time.Hour))
 	f.pass(time.Millisecond)
 	f.wants(t, "100 ms after it", f.wall)
 
@@ -65,15 +65,15 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 	f.wants(t, "after a suspension", f.wall)
 }
 
-// TestClockWhileAnchoring checks that callers do not use a stale offset while another caller
+// TestClockWhileResyncing checks that callers do not use a stale offset while another caller
 // updates it.
-func TestClockWhileAnchoring(t *testing.T) {
+func TestClockWhileResyncing(t *testing.T) {
 	f := newFakeClock()
 	f.At(f.elapsed)
 	f.wall += limiter.Time(time.Hour)
 	f.pass(resyncInterval)
 	f.resyncMu.Lock()
-	f.wants(t, "while another asks", f.wall)
+	f.wants(t, "while another caller reads", f.wall)
 	f.resyncMu.Unlock()
 }
 

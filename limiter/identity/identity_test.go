@@ -12,10 +12,10 @@ import (
 
 // An item is an item of a list: a string, or a number if isWord.
 type item struct {
-	place  int
-	isWord bool
-	word   uint64
-	text   []byte
+	position int
+	isWord   bool
+	word     uint64
+	text     []byte
 }
 
 // slowID computes the ID as documented at Hasher, with big integers.
@@ -77,7 +77,7 @@ func slowID(key Key, items []item) ID {
 			default:
 				n = nh(it.text, lane)
 			}
-			k := secrets("sluice place 001", it.place, "ab"[lane])
+			k := secrets("sluice place 001", it.position, "ab"[lane])
 			lo, hi := new(big.Int).Mod(n, two64), new(big.Int).Rsh(n, 64)
 			sum.Add(sum, lo.Mul(lo, number(k[0], k[1])))
 			sum.Add(sum, hi.Mul(hi, number(k[2], k[3])))
@@ -94,9 +94,9 @@ func slowID(key Key, items []item) ID {
 
 func (h *Hasher) putItem(it item) {
 	if it.isWord {
-		h.AddWordAt(it.place, it.word)
+		h.AddWordAt(it.position, it.word)
 	} else {
-		h.AddBytesAt(it.place, it.text)
+		h.AddBytesAt(it.position, it.text)
 	}
 }
 
@@ -120,14 +120,14 @@ func TestHasherIsAsDefined(t *testing.T) {
 		lengths = append(lengths, n)
 	}
 	for _, n := range lengths {
-		for _, place := range []int{0, 1, precomputed - 1, precomputed, 3*precomputed + 5} {
-			items := []item{{place: 2, isWord: true, word: 1<<63 + uint64(n)}, {place: place, text: data[:n:n]}}
+		for _, position := range []int{0, 1, precomputed - 1, precomputed, 3*precomputed + 5} {
+			items := []item{{position: 2, isWord: true, word: 1<<63 + uint64(n)}, {position: position, text: data[:n:n]}}
 			h := empty
 			for _, it := range items {
 				h.putItem(it)
 			}
 			if got, want := h.Sum(), slowID(key, items); got != want {
-				t.Fatalf("%d bytes at position %d: ID %x, want %x", n, place, got, want)
+				t.Fatalf("%d bytes at position %d: ID %x, want %x", n, position, got, want)
 			}
 		}
 	}
@@ -138,12 +138,12 @@ func FuzzHasher(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff}, 300), bytes.Repeat([]byte{0xff}, 256), uint64(math.MaxUint64), uint16(100))
 	key := testKey()
 	empty := key.Hasher()
-	f.Fuzz(func(t *testing.T, a, b []byte, w uint64, place uint16) {
-		items := []item{{place: 0, text: a}, {place: 1, text: b}, {place: 2 + int(place), isWord: true, word: w}}
+	f.Fuzz(func(t *testing.T, a, b []byte, w uint64, position uint16) {
+		items := []item{{position: 0, text: a}, {position: 1, text: b}, {position: 2 + int(position), isWord: true, word: w}}
 		h := empty
 		h.AddBytes(a)
 		h.AddBytes(b)
-		h.AddWordAt(2+int(place), w)
+		h.AddWordAt(2+int(position), w)
 		want := slowID(key, items)
 		if got := h.Sum(); got != want {
 			t.Errorf("in order: ID %x, want %x", got, want)
@@ -199,14 +199,14 @@ func TestHasherIsInjective(t *testing.T) {
 	}
 	empty := Key{}.Hasher()
 	add("nothing", empty)
-	for place := range 2 * precomputed { // empty and 0 differ from absent
+	for position := range 2 * precomputed { // empty and 0 differ from absent
 		h := empty
-		h.AddBytesAt(place, nil)
-		add(fmt.Sprintf("empty at %d", place), h)
+		h.AddBytesAt(position, nil)
+		add(fmt.Sprintf("empty at %d", position), h)
 		for w := range uint64(300) {
 			h = empty
-			h.AddWordAt(place, w)
-			add(fmt.Sprintf("%d at %d", w, place), h)
+			h.AddWordAt(position, w)
+			add(fmt.Sprintf("%d at %d", w, position), h)
 		}
 	}
 	parts := []string{"", "a", "b", "ab", "bc", "abc", "c", "\x00", "a\x00", "abcdefg", "abcdefgh", "abcdefg\x00", "abcdefghi", "0123456789abcdef"}

@@ -25,7 +25,7 @@ func capacity(p *limiter.Policy) int64 {
 // denied, and then refunds hits that were never charged. It must not gain more than the refunds
 // report. A counter never exceeds its full capacity. A refund in the same request as its charge
 // gains nothing.
-func refunds(b *bout) {
+func refunds(b *round) {
 	const counters = 8
 	p := &b.policy
 	t, clock := b.table(64<<10), newClock(epoch)
@@ -87,7 +87,7 @@ func refunds(b *bout) {
 
 // groups charges one to three of several counters at once, all or nothing. Every counter keeps its
 // bound. A denied group leaves no charge.
-func groups(b *bout) {
+func groups(b *round) {
 	const counters = 4
 	p := &b.policy
 	rounds := b.scale(2000)
@@ -116,7 +116,7 @@ func groups(b *bout) {
 				}
 			}
 		})
-		last := &worker{bout: b}
+		last := &worker{round: b}
 		for n := range counters {
 			for _, w := range crew {
 				if w.gave[n] > 0 {
@@ -138,7 +138,7 @@ func groups(b *bout) {
 }
 
 // passingGroups is groups while time passes, so that a charge drains before it is undone.
-func passingGroups(b *bout) {
+func passingGroups(b *round) {
 	const counters = 3
 	p := &b.policy
 	step := max(1, interval(p)/16)
@@ -167,13 +167,13 @@ func passingGroups(b *bout) {
 		}
 	})
 	for n := range counters {
-		b.judge(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
+		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
 	}
 }
 
 // waiting delays calls, some of which are cancelled. The others start as far apart as the policy
 // says. No call waits longer than allowed, and no more calls wait than allowed.
-func waiting(b *bout) {
+func waiting(b *round) {
 	p := &b.policy
 	step := interval(p)/4 + time.Duration(b.rand.Int64N(int64(interval(p))))
 	t, clock := b.table(64<<10), newClock(epoch)
@@ -206,7 +206,7 @@ func waiting(b *bout) {
 		b.faultf("no call that went away gave its slot back")
 	}
 	grants := collectGrants(crew, 0)
-	b.judge("released", p, grants)
+	b.checkBound("released", p, grants)
 	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
 }
 
@@ -219,8 +219,8 @@ func mostWaiting(grants []grant) (most int64) {
 	var all []event
 	for _, g := range grants {
 		// A worker that read the clock early may get its start time late.
-		if g.from > g.asked {
-			all = append(all, event{g.asked, g.hits}, event{g.from, -g.hits})
+		if g.from > g.requestedAt {
+			all = append(all, event{g.requestedAt, g.hits}, event{g.from, -g.hits})
 		}
 	}
 	slices.SortFunc(all, func(a, b event) int {
@@ -239,7 +239,7 @@ func mostWaiting(grants []grant) (most int64) {
 
 // realTime hits counters of all kinds with the real clock, among ten thousand new ones a second,
 // all of which fit.
-func realTime(b *bout) {
+func realTime(b *round) {
 	const counters = 4
 	kinds := everyKind()
 	var policies []limiter.Policy
@@ -272,7 +272,7 @@ func realTime(b *bout) {
 	}
 	for k := range kinds {
 		for n := range counters {
-			b.judge(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, collectGrants(crew, k*counters+n))
+			b.checkBound(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, collectGrants(crew, k*counters+n))
 		}
 	}
 }

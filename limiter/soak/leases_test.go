@@ -41,12 +41,12 @@ func (f *inFlight) add() {
 // counters cause slots to change their owner. Time passes between rounds. At each moment no more
 // are held than the greatest active limit, unless they were held before, and each lease is valid
 // once until its end.
-func leases(b *bout) {
+func leases(b *round) {
 	const counters = 3
 	policies := atOnce()
 	t, flights, next := b.table(256<<10), [counters]inFlight{}, atomic.Int64{}
 	now, held := epoch, [workers][counters][]lease{}
-	var unknown, twice, asked atomic.Int64
+	var unknown, twice, requests atomic.Int64
 	for range b.scale(5000) {
 		limit := b.rand.IntN(len(policies)) // and smaller ones, since reloads are not atomic
 		var before [counters]int64
@@ -54,8 +54,8 @@ func leases(b *bout) {
 			before[n] = flights[n].now.Load()
 		}
 		b.together(func(w *worker) {
-			at := func() limiter.Time { return now + limiter.Time(asked.Add(1)) } // two nonces of the same nanosecond may be equal
-			give := func(n int, number uint64) uint64 {
+			at := func() limiter.Time { return now + limiter.Time(requests.Add(1)) } // two nonces of the same nanosecond may be equal
+			release := func(n int, number uint64) uint64 {
 				return w.decide(t, at(), limiter.Charge{ID: counterID(n, true), Policy: policies[limit], Hits: number, Refund: true}).Charged
 			}
 			for range 60 {
@@ -66,7 +66,7 @@ func leases(b *bout) {
 					stranger := counters + int(next.Add(1))
 					w.decide(t, at(), limiter.Charge{ID: counterID(stranger, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
 					if number := w.batch.Lease(0); number > 0 {
-						give(stranger, number)
+						release(stranger, number)
 					}
 				case what < 9:
 					p := policies[limit]
@@ -91,20 +91,20 @@ func leases(b *bout) {
 					l := (*mine)[i]
 					*mine = append((*mine)[:i], (*mine)[i+1:]...)
 					f.now.Add(-1)
-					if give(n, l.number) != 1 {
+					if release(n, l.number) != 1 {
 						unknown.Add(1)
 						f.now.Add(1)
 					}
 					// One of 65,536 leases equals the previous one of its permit, and this releases
 					// it.
-					if give(n, l.number) != 0 {
+					if release(n, l.number) != 0 {
 						twice.Add(1)
 						f.now.Add(-1)
 					}
 				}
 			}
 		})
-		now += limiter.Time(asked.Swap(0) + b.rand.Int64N(int64(time.Second)/3))
+		now += limiter.Time(requests.Swap(0) + b.rand.Int64N(int64(time.Second)/3))
 		for n := range flights {
 			f := &flights[n]
 			b.within("at once", f.most.Load(), max(before[n], int64(policies[limit].Limit)))
@@ -113,7 +113,7 @@ func leases(b *bout) {
 				held[w][n] = alive(f, held[w][n], now)
 			}
 			f.most.Store(f.now.Load())
-			check := &worker{bout: b}
+			check := &worker{round: b}
 			if got := check.decide(t, now, limiter.Charge{ID: counterID(n, true), Policy: policies[0]}).Before; got != uint64(f.now.Load()) {
 				b.faultf("counter %d: %d are held, and the table says %d", n, f.now.Load(), got)
 			}

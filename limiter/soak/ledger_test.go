@@ -12,10 +12,10 @@ import (
 // A grant is a number of hits that were admitted, or started, at some time between from and to. The
 // exact time is not known, because the table may count a late hit as a newer one.
 type grant struct {
-	from, to limiter.Time
-	end      limiter.Time // for a fixed window, the window's end
-	asked    limiter.Time
-	hits     int64
+	from, to    limiter.Time
+	end         limiter.Time // for a fixed window, the window's end
+	requestedAt limiter.Time
+	hits        int64
 }
 
 // collectGrants collects the grants of counter n.

@@ -34,13 +34,13 @@ func TestSoak(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	all := trials()
 	over := func(start time.Time) bool { return time.Since(start) >= *length }
-	for start, round := time.Now(), 0; round == 0 || !over(start); round++ {
+	for start, pass := time.Now(), 0; pass == 0 || !over(start); pass++ {
 		for i := range all {
-			if round > 0 && over(start) {
+			if pass > 0 && over(start) {
 				break
 			}
 			trial := &all[i]
-			b := &bout{policy: trial.policy, rand: rand.New(rand.NewPCG(r.Uint64(), 1)), small: *length < time.Minute}
+			b := &round{policy: trial.policy, rand: rand.New(rand.NewPCG(r.Uint64(), 1)), small: *length < time.Minute}
 			trial.run(b)
 			trial.add(b)
 			for _, f := range b.faults[:min(len(b.faults), mostFaults)] {
@@ -49,18 +49,18 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	for _, trial := range all {
-		t.Logf("%s: %d operations in %d bouts, %d admitted, at most %d of %d", trial.name, trial.ops, trial.bouts, trial.admitted, trial.peak, trial.bound)
+		t.Logf("%s: %d operations in %d rounds, %d admitted, at most %d of %d", trial.name, trial.ops, trial.rounds, trial.admitted, trial.peak, trial.bound)
 	}
 }
 
-// mostFaults is the maximum number of printed faults per bout.
+// mostFaults is the maximum number of printed faults per round.
 const mostFaults = 5
 
-// TestFault checks that exceeding a bound is a fault, and that the worst bout is printed.
+// TestFault checks that exceeding a bound is a fault, and that the worst round is printed.
 func TestFault(t *testing.T) {
 	var some trial
 	for _, peak := range []int64{6, 4} {
-		b := &bout{}
+		b := &round{}
 		b.within("it", 3, 5)
 		b.within("it", peak, 5)
 		some.add(b)
@@ -68,8 +68,8 @@ func TestFault(t *testing.T) {
 			t.Errorf("faults of %d within 5: %q", peak, got)
 		}
 	}
-	if some.bouts != 2 || some.peak != 6 || some.bound != 5 {
-		t.Errorf("total %+v, want the worst of two bouts, 6 of 5", some)
+	if some.rounds != 2 || some.peak != 6 || some.bound != 5 {
+		t.Errorf("total %+v, want the worst of two rounds, 6 of 5", some)
 	}
 }
 

@@ -27,7 +27,7 @@ func lifetime(p *limiter.Policy) time.Duration {
 
 // reclaimStorm hits two counters that expire all the time, while the slots of their two blocks
 // change their owner.
-func reclaimStorm(b *bout) {
+func reclaimStorm(b *round) {
 	const watched = 2
 	p := &b.policy
 	t, clock := b.table(4<<10, *p), newClock(epoch)
@@ -44,7 +44,7 @@ func reclaimStorm(b *bout) {
 			number := w.rand.IntN(2 * watched)
 			c := limiter.Charge{ID: counterID(number, true), Policy: p, Hits: 1 + w.rand.Uint64N(2)}
 			if number < watched {
-				w.takeAt(t, clock, now, number, c)
+				w.chargeAt(t, clock, now, number, c)
 				continue
 			}
 			// Another counter: two in each tick, which fit.
@@ -56,12 +56,12 @@ func reclaimStorm(b *bout) {
 		b.faultf("%+v, want slots that change hands and none evicted", s)
 	}
 	for n := range watched {
-		b.judge(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
+		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
 	}
 }
 
 // saturate keeps one counter full, while time passes in steps. It must admit the complete limit.
-func saturate(b *bout) {
+func saturate(b *round) {
 	p := &b.policy
 	step := p.Window/20 + time.Duration(b.rand.IntN(2))*time.Duration(b.rand.Int64N(int64(p.Window/50)))
 	if p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
@@ -77,12 +77,12 @@ func saturate(b *bout) {
 			// The counter is full before time advances. Not every denial advances it, so many
 			// workers charge at the same time.
 			c := limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}
-			if !w.takeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
+			if !w.chargeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
 				clock.simulated.CompareAndSwap(int64(now), int64(now)+int64(step))
 			}
 		}
 	})
-	b.judge("saturated", p, collectGrants(crew, 0))
+	b.checkBound("saturated", p, collectGrants(crew, 0))
 	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
 		b.faultf("admitted %d in %v with steps of %v, at least %d were promised",
 			b.admitted, time.Duration(clock.now()-start), step, least)
@@ -114,7 +114,7 @@ func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) in
 
 // flood hits a million new values once each, while workers hit established counters. Each of those
 // must admit exactly its limit.
-func flood(b *bout) {
+func flood(b *round) {
 	const established = 1000
 	p := b.policy
 	p.Limit, p.Burst, p.Slack, p.MaxWait = 20, 20, 19, 0
@@ -123,7 +123,7 @@ func flood(b *bout) {
 	single := func(n int, hits uint64) limiter.Charge {
 		return limiter.Charge{ID: counterID(n, false), Policy: &p, Hits: hits}
 	}
-	first := &worker{bout: b}
+	first := &worker{round: b}
 	for n := range established {
 		first.charge(t, clock, n, single(n, 10))
 	}

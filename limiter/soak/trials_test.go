@@ -42,7 +42,7 @@ func everyKind() []kind { return append(kinds(), holding()) }
 
 func trials() []trial {
 	var all []trial
-	add := func(name string, k kind, run func(*bout)) {
+	add := func(name string, k kind, run func(*round)) {
 		all = append(all, trial{name: name + ": " + k.name, policy: k.policy, run: run})
 	}
 	for _, k := range everyKind() {

@@ -11,8 +11,8 @@ import (
 )
 
 // FuzzAllowList parses arbitrary URIs of certificates and compares the granted domains with a
-// simple implementation of SPIFFE's rules: scheme and trust domain are case-insensitive, then whole
-// segments are compared.
+// simple implementation of SPIFFE's rules: scheme and trust domain are case-insensitive, and
+// complete segments are compared.
 func FuzzAllowList(f *testing.F) {
 	allow, err := ParseAllowList([]string{"spiffe://td.test/ns/shop/*=below", "spiffe://td.test/ns/shop/sa/envoy=exact"})
 	must.OK(f, err)
@@ -30,25 +30,25 @@ func FuzzAllowList(f *testing.F) {
 		}
 		c := allow.Client(&x509.Certificate{URIs: []*url.URL{u}})
 		const root = "spiffe://td.test/"
-		ours := len(uri) > len(root) && strings.EqualFold(uri[:len(root)], root)
+		hasRoot := len(uri) > len(root) && strings.EqualFold(uri[:len(root)], root)
 		var segments []string
-		if ours {
+		if hasRoot {
 			segments = strings.Split(uri[len(root):], "/")
 		}
 		plain := !slices.ContainsFunc(segments, func(s string) bool {
 			return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "%?#")
 		})
-		below := ours && plain && len(segments) > 2 && segments[0] == "ns" && segments[1] == "shop"
+		below := hasRoot && plain && len(segments) > 2 && segments[0] == "ns" && segments[1] == "shop"
 		if got := c.CanAccess([]byte("below")); got && !below {
-			t.Errorf("%q may ask for what is below the prefix", uri)
+			t.Errorf("%q may request the domain of the prefix", uri)
 		} else if !got && below && u.EscapedPath() == u.Path {
-			t.Errorf("%q may not ask for what is below the prefix", uri)
+			t.Errorf("%q may not request the domain of the prefix", uri)
 		}
 		if exact := below && slices.Equal(segments[2:], []string{"sa", "envoy"}); c.CanAccess([]byte("exact")) != exact {
-			t.Errorf("%q may ask for the exact name's: %v, want %v", uri, !exact, exact)
+			t.Errorf("%q may request the domain of the exact name: %v, want %v", uri, !exact, exact)
 		}
 		if c.CanAccess([]byte("other")) {
-			t.Errorf("%q may ask for anything", uri)
+			t.Errorf("%q may request a domain that is not listed", uri)
 		}
 	})
 }

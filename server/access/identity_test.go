@@ -13,7 +13,7 @@ import (
 // identity.
 func TestIdentityOf(t *testing.T) {
 	tcp := func(ip string, port int) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
-	shown := func(c *x509.Certificate) credentials.TLSInfo {
+	withCertificate := func(c *x509.Certificate) credentials.TLSInfo {
 		return credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}}}
 	}
 	one, two := certificate(t, "spiffe://a/one"), certificate(t, "spiffe://a/two", "two.example.com")
@@ -26,14 +26,14 @@ func TestIdentityOf(t *testing.T) {
 		{IdentityOf(nil, tcp("fd00::1", 1)), IdentityOf(nil, tcp("fd00::1", 2)), IdentityOf(nil, tcp("fd00::1:2:3:4", 1))},
 		{IdentityOf(nil, tcp("fd00:0:0:1::1", 1))},
 		{IdentityOf(nil, &net.UnixAddr{Net: "unix", Name: "a"}), IdentityOf(nil, &net.UnixAddr{Net: "unix"})},
-		{IdentityOf(shown(one), tcp("10.0.0.1", 1)), IdentityOf(shown(one), tcp("10.0.0.2", 1)), IdentityOf(clientIdentity{shown(one), nil}, tcp("10.0.0.2", 1))},
-		{IdentityOf(shown(two), tcp("10.0.0.1", 1))},
-		{IdentityOf(shown(nameless), tcp("10.0.0.1", 1))},
-		{IdentityOf(shown(&x509.Certificate{RawSubject: []byte("CN=two")}), tcp("10.0.0.1", 1))},
+		{IdentityOf(withCertificate(one), tcp("10.0.0.1", 1)), IdentityOf(withCertificate(one), tcp("10.0.0.2", 1)), IdentityOf(clientIdentity{withCertificate(one), nil}, tcp("10.0.0.2", 1))},
+		{IdentityOf(withCertificate(two), tcp("10.0.0.1", 1))},
+		{IdentityOf(withCertificate(nameless), tcp("10.0.0.1", 1))},
+		{IdentityOf(withCertificate(&x509.Certificate{RawSubject: []byte("CN=two")}), tcp("10.0.0.1", 1))},
 	} {
 		for _, identity := range clients {
 			if j, ok := seen[identity]; ok && j != i {
-				t.Errorf("client %d is taken for client %d: %q", i, j, identity)
+				t.Errorf("client %d has the identity of client %d: %q", i, j, identity)
 			}
 			if seen[identity] = i; identity != clients[0] {
 				t.Errorf("client %d has the identities %q and %q", i, clients[0], identity)
@@ -47,10 +47,10 @@ func TestCanAccessAny(t *testing.T) {
 	a := allowList(t, "a.example.com=d", "b.example.com=*")
 	for name, want := range map[string]bool{"a.example.com": true, "b.example.com": true, "c.example.com": false} {
 		if got := a.Client(certificate(t, name)).CanAccessAny(); got != want {
-			t.Errorf("%s may ask for a domain: %v", name, got)
+			t.Errorf("%s may request a domain: %v, want %v", name, got, want)
 		}
 	}
 	if (*Client)(nil).CanAccessAny() {
-		t.Error("a client without a certificate may ask for a domain")
+		t.Error("a client without a certificate may request a domain")
 	}
 }

@@ -31,7 +31,7 @@ func putTokens(t *testing.T, path, text string) {
 
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	putTokens(t, path, "# who may\n\nread  grafana "+tokenA+"\n\twrite\talice@example.com  "+tokenB+"\r\nread alice@example.com "+tokenC+"\n")
+	putTokens(t, path, "# rights\n\nread  grafana "+tokenA+"\n\twrite\talice@example.com  "+tokenB+"\r\nread alice@example.com "+tokenC+"\n")
 	tokens, err := ReadTokens(TokenOptions{File: path})
 	must.OK(t, err)
 	for _, tt := range []struct {
@@ -74,7 +74,7 @@ func TestBadTokenFiles(t *testing.T) {
 		putTokens(t, path, text)
 		_, err := ReadTokens(TokenOptions{File: path})
 		if err == nil || !strings.HasPrefix(err.Error(), path+want) || strings.Contains(err.Error(), "aaaa") || strings.Contains(err.Error(), "nnnn") {
-			t.Errorf("%q: %v, want %s%s, and nothing of the file", text, err, path, want)
+			t.Errorf("%q: %v, want %s%s without any part of the file", text, err, path, want)
 		}
 	}
 	must.OK(t, os.Chmod(path, 0o602))
@@ -100,7 +100,7 @@ func TestTokensFollowTheirFile(t *testing.T) {
 		var group sync.WaitGroup
 		group.Go(func() { tokens.Run(t.Context()) })
 		t.Cleanup(group.Wait)
-		holds := func(when string, ok, errors float64, wrong int, want ...Right) {
+		check := func(when string, ok, errors float64, conditions int, want ...Right) {
 			t.Helper()
 			for i, token := range []string{tokenA, tokenB, tokenC} {
 				if _, right := tokens.Find(token); right != want[i] {
@@ -113,30 +113,30 @@ func TestTokensFollowTheirFile(t *testing.T) {
 			if got := testutil.ToFloat64(m.TokenFile.ReloadErrors); got != errors {
 				t.Errorf("%s: %v errors, want %v", when, got, errors)
 			}
-			if got := m.Conditions.Active(time.Now()); len(got) != wrong || wrong > 0 && got[0].Code != telemetry.TokenFileRejected {
-				t.Errorf("%s: wrong is %+v, want %d", when, got, wrong)
+			if got := m.Conditions.Active(time.Now()); len(got) != conditions || conditions > 0 && got[0].Code != telemetry.TokenFileRejected {
+				t.Errorf("%s: the conditions are %+v, want %d", when, got, conditions)
 			}
 		}
-		holds("at first", 1, 0, 0, Read, Write, 0)
+		check("at first", 1, 0, 0, Read, Write, 0)
 		putTokens(t, path, "read a "+tokenA+"\nwrite c "+tokenC+"\n")
 		time.Sleep(1500 * time.Millisecond)
-		holds("after one reading", 1, 0, 0, Read, Write, 0)
+		check("after one reading", 1, 0, 0, Read, Write, 0)
 		time.Sleep(time.Second)
-		holds("after two", 1, 0, 0, Read, 0, Write)
+		check("after two", 1, 0, 0, Read, 0, Write)
 		for i := range len(good) - 1 { // truncated anywhere except at the end of a line
 			if good[i] != '\n' {
 				putTokens(t, path, good[:i+1])
 				time.Sleep(3 * time.Second)
-				holds("cut short at "+good[:i+1], 0, testutil.ToFloat64(m.TokenFile.ReloadErrors), 1, Read, 0, Write)
+				check("cut short at "+good[:i+1], 0, testutil.ToFloat64(m.TokenFile.ReloadErrors), 1, Read, 0, Write)
 			}
 		}
 		errors := testutil.ToFloat64(m.TokenFile.ReloadErrors)
 		must.OK(t, os.Remove(path))
 		time.Sleep(10 * time.Second)
-		holds("removed", 0, errors+1, 1, Read, 0, Write)
+		check("removed", 0, errors+1, 1, Read, 0, Write)
 		putTokens(t, path, "read a "+tokenA+"\nwrite c "+tokenC+"\n")
 		time.Sleep(3 * time.Second)
-		holds("back", 1, errors+1, 0, Read, 0, Write)
+		check("back", 1, errors+1, 0, Read, 0, Write)
 		for _, e := range logs.All() {
 			for _, token := range []string{tokenA, tokenB, tokenC} {
 				if strings.Contains(e.Message, token[:8]) || strings.Contains(fmt.Sprint(e.ContextMap()), token[:8]) {

@@ -149,17 +149,17 @@ func TestSpecialCounters(t *testing.T) {
 	for descriptor, used := range map[string]uint64{"window=alice": 4, "nobody=alice": 3} {
 		report := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor, Limit: "9/year"})
 		if len(report.Counters) != 1 || report.Counters[0].Used != used || report.Counters[0].Limit != "9/year" || report.Rule != "" {
-			t.Errorf("%s with a limit of its own: %+v", descriptor, report)
+			t.Errorf("%s with a limit override: %+v", descriptor, report)
 		}
 		if c := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor, Limit: "9/year", Reset: true}).Counters[0]; c.Forgotten != used {
 			t.Errorf("%s: the reset is %+v", descriptor, c)
 		}
 	}
 	if r := askCounters(t, addr, client.CounterQuery{Descriptor: "log=alice", Limit: "5000/year"}); r.Rule != "log" || !strings.Contains(r.Reason, "cannot be used") {
-		t.Errorf("with an unusable limit: %+v", r)
+		t.Errorf("with a limit override that cannot be used: %+v", r)
 	}
 	if c := askCounters(t, addr, client.CounterQuery{Descriptor: "hold=alice"}).Counters[0]; c.Capacity != 61 || c.Remaining != 61 {
-		t.Errorf("a bucket that holds replies: %+v, want room for 61", c)
+		t.Errorf("a bucket that delays responses: %+v, want a capacity of 61", c)
 	}
 	for descriptor, reason := range map[string]string{
 		"free=alice":   "an unlimited rule has no counters",
@@ -177,7 +177,7 @@ func TestSpecialCounters(t *testing.T) {
 		askCounters(t, addr, client.CounterQuery{Descriptor: key + "=nobody yet", Reset: true})
 	}
 	if n := table.Live(limiter.Time(time.Now().UnixNano())); n != live {
-		t.Errorf("peeks made %d counters", n-live)
+		t.Errorf("lookups have created %d counters", n-live)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestBadCounterQueries(t *testing.T) {
 		}
 	}
 	if _, err := (&client.Debug{Addr: addr}).Counters(t.Context(), client.CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
-		t.Errorf("the client says %v", err)
+		t.Errorf("the client returns %v, want the error of the server", err)
 	}
 	empty, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
 	if code, _, body := askHTTP(t, http.MethodGet, "http://"+empty+"/counters?domain=d&descriptor=k"); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
@@ -222,9 +222,9 @@ func TestCountersAreLocalOnly(t *testing.T) {
 	h := newAPI(t, s, zap.NewNop()).Handler(nil)
 	const loop, far, localhost = "127.0.0.1:6070", "192.0.2.7:6070", "localhost:6070"
 	for _, tt := range []struct {
-		own, peer, host string
-		headers         string
-		allowed         string // the allowed methods
+		local, peer, host string
+		header            string
+		allowed           string // the allowed methods
 	}{
 		{loop, "127.0.0.1:5000", localhost, "", "GET DELETE"},
 		{loop, "127.0.0.1:5000", "127.0.0.1:6070", "", "GET DELETE"},
@@ -246,43 +246,43 @@ func TestCountersAreLocalOnly(t *testing.T) {
 		{loop, "127.0.0.1:5000", localhost, "Origin: null", "GET"},
 		{"", "", "localhost", "", "GET DELETE"}, // a unix socket
 	} {
-		for _, ask := range []struct{ may, method, target string }{
+		for _, request := range []struct{ right, method, target string }{
 			{"GET", http.MethodGet, "/counters?domain=d&descriptor=window=alice"},
 			{"DELETE", http.MethodDelete, "/counters?domain=d&descriptor=window=alice"},
 			{"GET", http.MethodGet, "/api/v1/state"},
 			{"DELETE", http.MethodPost, "/api/v1/reset?domain=d"},
 			{"GET", http.MethodGet, "/"},
 		} {
-			r := httptest.NewRequest(ask.method, ask.target, nil)
+			r := httptest.NewRequest(request.method, request.target, nil)
 			r.Header.Set("Accept", "text/html")
-			var own net.Addr = &net.UnixAddr{Name: "/s", Net: "unix"}
-			if tt.own != "" {
-				a, err := net.ResolveTCPAddr("tcp", tt.own)
+			var local net.Addr = &net.UnixAddr{Name: "/s", Net: "unix"}
+			if tt.local != "" {
+				a, err := net.ResolveTCPAddr("tcp", tt.local)
 				if err != nil {
 					t.Fatal(err)
 				}
-				own = a
+				local = a
 			}
-			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, own))
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local))
 			r.RemoteAddr, r.Host = tt.peer, tt.host
-			if name, value, ok := strings.Cut(tt.headers, ": "); ok {
+			if name, value, ok := strings.Cut(tt.header, ": "); ok {
 				r.Header.Set(name, value)
 			}
 			w := httptest.NewRecorder()
 			servertest.Hit(t, s, "window", "alice", 10, nil)
 			h.ServeHTTP(w, r)
 			want := 403
-			if strings.Contains(tt.allowed, ask.may) {
+			if strings.Contains(tt.allowed, request.right) {
 				want = 200
 			}
-			if ask.target == "/" { // other clients get the list of paths
+			if request.target == "/" { // other clients get the list of paths
 				if got := strings.HasPrefix(w.Body.String(), "<!doctype html>"); got != (want == 200) || w.Code != 200 {
-					t.Errorf("%s %+v = %d, a page: %t, want %t", ask.target, tt, w.Code, got, want == 200)
+					t.Errorf("%s %+v = %d, a page: %t, want %t", request.target, tt, w.Code, got, want == 200)
 				}
 				continue
 			}
 			if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), `"error"`) {
-				t.Errorf("%s %s %+v = %d %s, want %d", ask.method, ask.target, tt, w.Code, w.Body, want)
+				t.Errorf("%s %s %+v = %d %s, want %d", request.method, request.target, tt, w.Code, w.Body, want)
 			}
 		}
 	}

@@ -93,29 +93,29 @@ func TestRatesAcrossReloads(t *testing.T) {
 					r.Tick(r.time())
 				}
 			}
-			shown := func(hits uint64, rate float64) {
+			check := func(hits uint64, rate float64) {
 				t.Helper()
 				state := r.State(r.time(), admin.AllRules)
 				for _, l := range state.Domains[0].Rules {
 					if l.Rule == "user" && (l.TotalHits != hits || l.Hits < rate/3 || l.Hits > rate) {
-						t.Errorf("%d hits, %v/s, are shown, want %d and %v/s", l.TotalHits, l.Hits, hits, rate)
+						t.Errorf("the state has %d hits, %v/s, want %d and %v/s", l.TotalHits, l.Hits, hits, rate)
 					}
 				}
 			}
 			r.requestHits(1_000_000)
 			wait(60)
-			shown(1_000_000, 0)
+			check(1_000_000, 0)
 			for _, text := range loads[1:] {
 				r.serve(text)
 				wait(11)
 			}
 			if len(loads) == 2 {
-				shown(1_000_000, 0)
+				check(1_000_000, 0)
 			}
 			r.requestHits(7)
-			shown(1_000_007, 1.4)
+			check(1_000_007, 1.4)
 			r.serve(loads[len(loads)-1])
-			shown(1_000_007, 1.4)
+			check(1_000_007, 1.4)
 		})
 	}
 }
@@ -129,7 +129,7 @@ func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 	r.requestHits(50)
 	d := r.State(r.time(), admin.AllRules).Domains[0]
 	if sum := d.Rules[0].Hits + d.Rules[1].Hits; d.Rules[0].TotalHits != 50 || d.Rules[1].TotalHits != 50 || sum != 2*d.Hits {
-		t.Errorf("the domain has %v hits a second, its limits %v and %v, want each as many", d.Hits, d.Rules[0].Hits, d.Rules[1].Hits)
+		t.Errorf("the domain has %v hits a second, its limits %v and %v, want three equal rates", d.Hits, d.Rules[0].Hits, d.Rules[1].Hits)
 	}
 }
 
@@ -146,29 +146,29 @@ func TestUnknownDomainsThatRulesHave(t *testing.T) {
 	}
 }
 
-// TestRateOfOverflowSeries starts using a limit whose metrics are in the series for names beyond
-// the bounds. Its rate includes later hits only, not those that this series has counted before.
+// TestRateOfOverflowSeries adds a limit whose metrics are in the series for names beyond the
+// bounds. Its rate includes only later hits, not those that this series counted before.
 func TestRateOfOverflowSeries(t *testing.T) {
 	const detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}"
 	r := newReloaded(t, detailed+"]}")
-	ask := func(key, value string, hits uint32) {
+	requestHits := func(key, value string, hits uint32) {
 		request := servertest.OneDescriptor(key, value)
 		request.HitsAddend = hits
 		if _, _, err := r.service.Answer(r.now, time.Minute, &answer.Exchange{}, servertest.Marshal(t, request)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask("user", strings.Repeat("x", 1000), 1_000_000) // too long for the name of a series
+	requestHits("user", strings.Repeat("x", 1000), 1_000_000) // too long for the name of a series
 	for range 60 {
 		r.now += limiter.Time(time.Second)
 		r.Tick(r.time())
 	}
 	r.serve(detailed + ", {key: other, rate_limit: {requests_per_unit: 5, unit: second}}]}")
-	ask("other", "v", 1)
+	requestHits("other", "v", 1)
 	state := r.State(r.time(), admin.AllRules)
 	for _, l := range state.Domains[0].Rules {
 		if l.Rule == "other" && (l.TotalHits != 1_000_001 || l.Hits > 1) {
-			t.Errorf("%d hits, %v a second, are shown, want 1,000,001 and those of one hit", l.TotalHits, l.Hits)
+			t.Errorf("the state has %d hits, %v a second, want 1,000,001 and the rate of one hit", l.TotalHits, l.Hits)
 		}
 	}
 }

@@ -59,8 +59,8 @@ func TestResetOfDeniedKeys(t *testing.T) {
 		for _, units := range [][2]rules.Unit{{rules.Day, rules.Minute}, {rules.Minute, rules.Day}} {
 			text := fmt.Sprintf("{domain: d, descriptors: [{key: customer, rate_limit: {%s, requests_per_unit: 8, unit: %v, table: plans}}]}", algorithm, units[0])
 			for _, stored := range []bool{false, true} {
-				for of, request := range requests {
-					t.Run(fmt.Sprintf("%s of %s, %v, stored %v", of, algorithm, units, stored), func(t *testing.T) {
+				for source, request := range requests {
+					t.Run(fmt.Sprintf("%s of %s, %v, stored %v", source, algorithm, units, stored), func(t *testing.T) {
 						registry := new(tables.Registry)
 						e, err := registry.Add("plans", "")
 						if err == nil {
@@ -79,7 +79,7 @@ func TestResetOfDeniedKeys(t *testing.T) {
 						if err := s.SetRules(noon, servertest.CompileWith(t, text, descriptors.Options{Tables: registry})); err != nil {
 							t.Fatal(err)
 						}
-						resetsDenied(t, s, request)
+						testResetDenied(t, s, request)
 						for id, name := range decider.charged {
 							if len(decider.reset) != 1 || decider.reset[0] != name {
 								t.Errorf("the counters %q were reset, want %q of %v", decider.reset, name, id)
@@ -92,8 +92,8 @@ func TestResetOfDeniedKeys(t *testing.T) {
 	}
 }
 
-// resetsDenied repeats a request until it is denied, resets all denied keys, and sends it again.
-func resetsDenied(t *testing.T, s *answer.Service, request *rls.RateLimitRequest) {
+// testResetDenied repeats a request until it is denied, resets all denied keys, and sends it again.
+func testResetDenied(t *testing.T, s *answer.Service, request *rls.RateLimitRequest) {
 	t.Helper()
 	a := newAPI(t, s, zap.NewNop())
 	a.Tick(time.Unix(0, int64(noon)))
@@ -113,16 +113,16 @@ func resetsDenied(t *testing.T, s *answer.Service, request *rls.RateLimitRequest
 	}
 	first := admitted()
 	which := live.Selection{Domain: "d"}
-	would, err := a.ResetDenied(t.Context(), noon, which, false)
-	if err != nil || would.Counters != 1 || would.Used < first {
-		t.Errorf("the preview is %+v, error %v, want a counter that has used %d", would, err, first)
+	preview, err := a.ResetDenied(t.Context(), noon, which, false)
+	if err != nil || preview.Counters != 1 || preview.Used < first {
+		t.Errorf("the preview is %+v, error %v, want a counter with %d used hits", preview, err, first)
 	}
-	did, err := a.ResetDenied(t.Context(), noon, which, true)
-	if err != nil || did.Counters != 1 || did.Used != would.Used {
-		t.Errorf("the reset is %+v, error %v, want as the preview, %+v", did, err, would)
+	report, err := a.ResetDenied(t.Context(), noon, which, true)
+	if err != nil || report.Counters != 1 || report.Used != preview.Used {
+		t.Errorf("the reset is %+v, error %v, want the numbers of the preview %+v", report, err, preview)
 	}
 	if again := admitted(); again != first || first == 0 {
-		t.Errorf("%d requests were admitted before the reset and %d after it, want as many", first, again)
+		t.Errorf("%d requests were admitted before the reset and %d after it, want the same number", first, again)
 	}
 	if _, _, err := s.Answer(noon+limiter.Time(48*time.Hour), time.Minute, x, bytes); err != nil || x.OverLimit() {
 		t.Errorf("two days later a request is denied, or has the error %v", err)

@@ -68,23 +68,23 @@ func TestState(t *testing.T) {
 	if d.Domain != "d" || state.Domains[1].Domain != "other" || len(d.Rules) != 4 {
 		t.Fatalf("domains are %+v, want d first", state.Domains)
 	}
-	var said []string
+	var limits []string
 	for _, r := range d.Rules {
-		said = append(said, fmt.Sprint(r.Rule, " ", r.Limit, " ", r.TotalHits, " ", r.TotalDenied, " ", r.Shadow, " ", r.Hits > 0, r.Denied > 0, r.Rate.Shadow > 0))
+		limits = append(limits, fmt.Sprint(r.Rule, " ", r.Limit, " ", r.TotalHits, " ", r.TotalDenied, " ", r.Shadow, " ", r.Hits > 0, r.Denied > 0, r.Rate.Shadow > 0))
 	}
 	want := "user 2/year 7 5 false true true false\ndetail 2/year 5 3 false true true false\nshy 2/year 4 0 true true false true\nidle 2/year 0 0 false false false false"
-	if got := strings.Join(said, "\n"); got != want {
+	if got := strings.Join(limits, "\n"); got != want {
 		t.Errorf("limits are\n%s\nwant\n%s", got, want)
 	}
 	if k := d.DeniedKeys; len(k) != 2 || k[0].Descriptor != "user=al" || k[0].Denied != 5 || k[0].Name != "yearly" || k[1].Descriptor != "detail=al" || k[1].Denied != 3 {
 		t.Errorf("denied keys are %+v, want user=al and detail=al", k)
 	}
 	if u := d.Unmatched; len(u) != 1 || u[0].Key != "usr" || u[0].Seen != 3 || u[0].Meant != "user" {
-		t.Errorf("unmatched is %+v, want usr, which was meant to be user", u)
+		t.Errorf("unmatched is %+v, want usr with user as its probable meaning", u)
 	}
 	report := askCounters(t, addr, client.CounterQuery{Descriptor: "user=al"})
 	if got := report.Counters[0].Key; got != d.DeniedKeys[0].Hash {
-		t.Errorf("explain says that the key of user=al is %s, the state %s", got, d.DeniedKeys[0].Hash)
+		t.Errorf("the key of user=al is %s in the counters, but %s in the state", got, d.DeniedKeys[0].Hash)
 	}
 	if got := askState(t, addr, "?rules=active&max=2"); len(got.Domains[0].Rules) != 2 || got.Config.Omitted != 2 {
 		t.Errorf("?rules=active&max=2 has %+v, omitted %d", got.Domains[0].Rules, got.Config.Omitted)
@@ -108,11 +108,11 @@ func TestStateHasNoValues(t *testing.T) {
 		_, _, html := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html")
 		for _, text := range []string{body, html, fmt.Sprint(logs.All())} {
 			if strings.Contains(text, "s3cret") {
-				t.Errorf("with --top-keys=%s a value is told: %s", mode, text)
+				t.Errorf("--top-keys=%s: the state, page or log contains a value: %s", mode, text)
 			}
 		}
 		if got := strings.Contains(body, `"share"`); got != (mode != live.Off) {
-			t.Errorf("with --top-keys=%s keys are told: %t", mode, got)
+			t.Errorf("--top-keys=%s: the state contains keys: %t", mode, got)
 		}
 	}
 }
@@ -177,33 +177,33 @@ func TestResetHasPreview(t *testing.T) {
 	before := used("user=al")
 	key := askCounters(t, addr, client.CounterQuery{Descriptor: "user=al"}).Counters[0].Key
 	which := live.Selection{Domain: "d", Key: key}
-	would, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, "")
-	if err != nil || would.Done || would.Counters != 1 || would.Used != before || would.Token == "" || used("user=al") != before {
-		t.Fatalf("the preview is %+v, %v, and %d are used", would, err, used("user=al"))
+	preview, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, "")
+	if err != nil || preview.Done || preview.Counters != 1 || preview.Used != before || preview.Token == "" || used("user=al") != before {
+		t.Fatalf("the preview is %+v, %v, and %d are used", preview, err, used("user=al"))
 	}
 	for _, other := range []live.Selection{{Domain: "d"}, {Domain: "d", Rule: "user"}, {Domain: "other", Key: key}} {
-		if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), other, would.Token); err == nil || !strings.Contains(err.Error(), "does not match this selection") {
-			t.Errorf("%s: %v, want that the token is for another selection", other, err)
+		if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), other, preview.Token); err == nil || !strings.Contains(err.Error(), "does not match this selection") {
+			t.Errorf("%s: %v, want an error that the token is for another selection", other, err)
 		}
 	}
 	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page display it
-	did, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), shown, would.Token)
-	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
-		t.Fatalf("the reset is %+v, %v", did, err)
+	report, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), shown, preview.Token)
+	if err != nil || !report.Done || report.Counters != 1 || report.Used != before {
+		t.Fatalf("the reset is %+v, %v", report, err)
 	}
 	if used("user=al") != 0 || used("user=bo") == 0 || used("detail=al") == 0 {
-		t.Errorf("used are %d, %d and %d, want the first alone to be reset", used("user=al"), used("user=bo"), used("detail=al"))
+		t.Errorf("used are %d, %d and %d, want only the first to be reset", used("user=al"), used("user=bo"), used("detail=al"))
 	}
-	said := logs.FilterMessage("counters reset").All()
-	if len(said) != 1 || said[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || said[0].ContextMap()["counters"] != int64(1) || said[0].ContextMap()["by"] == "" {
-		t.Errorf("the log says %+v", said)
+	lines := logs.FilterMessage("counters reset").All()
+	if len(lines) != 1 || lines[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || lines[0].ContextMap()["counters"] != int64(1) || lines[0].ContextMap()["by"] == "" {
+		t.Errorf("the log lines are %+v", lines)
 	}
 	if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "nothing to reset") {
-		t.Errorf("a second preview: %v, want that there is nothing", err)
+		t.Errorf("a second preview: %v, want an error that there is nothing to reset", err)
 	}
-	would, err = (&client.Debug{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
-	if err != nil || would.Counters != 1 {
-		t.Errorf("by the rule: %+v, %v, want one counter", would, err)
+	preview, err = (&client.Debug{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
+	if err != nil || preview.Counters != 1 {
+		t.Errorf("by the rule: %+v, %v, want one counter", preview, err)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestPage(t *testing.T) {
 			t.Fatalf("%d %v", code, header)
 		}
 		if !strings.Contains(body, "user=&lt;img src=x onerror=alert(1)&gt;") {
-			t.Errorf("the value is not there as text:\n%s", body)
+			t.Errorf("the page does not contain the value as text:\n%s", body)
 		}
 		for _, want := range []string{
 			`<td class="n bad">`, `d: <span class="key">user 2/year</span></td><td class="least soft">`,
@@ -288,7 +288,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageResetsInAnyDomain checks that reset buttons refer to their own domain, whatever its name.
+// TestPageResetsInAnyDomain checks the reset button of a domain whose name contains special
+// characters.
 func TestPageResetsInAnyDomain(t *testing.T) {
 	const domain = `a&b=c #d+"<e>`
 	s := servertest.Service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
@@ -303,20 +304,20 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asked []string
+	var responses []string
 	for n := range root.Descendants() {
 		if n.Data == "e" {
 			t.Error("the domain's name has become an element")
 		}
 		for _, a := range n.Attr {
 			if a.Key == "data-reset" {
-				_, _, said := askHTTP(t, http.MethodPost, "http://"+addr+admin.ResetPath+"?"+a.Val)
-				asked = append(asked, said)
+				_, _, response := askHTTP(t, http.MethodPost, "http://"+addr+admin.ResetPath+"?"+a.Val)
+				responses = append(responses, response)
 			}
 		}
 	}
-	if len(asked) != 1 || !strings.Contains(asked[0], `"counters": 1`) {
-		t.Errorf("the buttons' answers are %q, want one counter", asked)
+	if len(responses) != 1 || !strings.Contains(responses[0], `"counters": 1`) {
+		t.Errorf("the responses to the buttons are %q, want one counter", responses)
 	}
 }
 

@@ -50,9 +50,9 @@ func tablesServer(t *testing.T, rules string) (c *client.Debug, addr string, all
 
 const tableRules = "{domain: d, descriptors: [{key: path, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]}]}"
 
-// TestIncompleteBodiesChangeNothing checks that a body that ends within a number, before its
-// announced length, does not change the table, nor do rows with other columns than the request
-// names.
+// TestIncompleteBodiesChangeNothing checks that a body that ends before its announced length,
+// within a number, does not change the table. Nor do rows whose columns differ from those in the
+// query.
 func TestIncompleteBodiesChangeNothing(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	for _, request := range []string{
@@ -99,7 +99,7 @@ func TestRowsOverHTTP(t *testing.T) {
 		}
 		e, _ := all.Table("users")
 		if row, ok := e.Rows().Get([]string{key}); !ok || row.RequestsPerUnit != 7 {
-			t.Errorf("%q is not in force: %v, %t", key, row, ok)
+			t.Errorf("%q is not active: %v, %t", key, row, ok)
 		}
 		if got, err := c.Row(ctx, http.MethodGet, "users", []string{key}); err != nil || *got.Row != *report.Row {
 			t.Errorf("%q: %+v, %v", key, got, err)
@@ -108,11 +108,11 @@ func TestRowsOverHTTP(t *testing.T) {
 			t.Errorf("%q: %+v, %v", key, got, err)
 		}
 		if _, err := c.Row(ctx, http.MethodGet, "users", []string{key}); err == nil {
-			t.Errorf("%q is there still", key)
+			t.Errorf("%q still exists", key)
 		}
 	}
 	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name: "gold"`)).Len(); n != 10 {
-		t.Errorf("%d lines of the log tell of rows", n)
+		t.Errorf("%d log lines report rows, want 10", n)
 	}
 	// Empty values, which give consecutive slashes in the path.
 	for _, key := range [][]string{{"", "a"}, {"a", ""}, {"", ""}} {
@@ -144,12 +144,12 @@ func TestRowsOverHTTP(t *testing.T) {
 // TestRejectedRows sends invalid requests. Nothing changes.
 func TestRejectedRows(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
-	ask := func(method, path, body string) string {
+	request := func(method, path, body string) string {
 		t.Helper()
 		code, _, text := servertest.Fetch(t, method, "http://"+addr+admin.TablesPath+path, body)
 		return fmt.Sprint(code, " ", http.StatusText(code), " ", text)
 	}
-	if got := ask("PUT", "/users/al?columns=user", `{"requests_per_unit":5}`); !strings.HasPrefix(got, "200") {
+	if got := request("PUT", "/users/al?columns=user", `{"requests_per_unit":5}`); !strings.HasPrefix(got, "200") {
 		t.Fatal(got)
 	}
 	for _, tt := range []struct{ method, path, body, want string }{
@@ -185,7 +185,7 @@ func TestRejectedRows(t *testing.T) {
 		{"POST", "/users", "", "the file is empty"},
 		{"POST", "/users", "user,requests_per_unit\n" + strings.Repeat("b,5\n", 1<<20) + "\n", "the rows are longer than 4 MiB"},
 	} {
-		if got := ask(tt.method, tt.path, tt.body); !strings.Contains(got, tt.want) {
+		if got := request(tt.method, tt.path, tt.body); !strings.Contains(got, tt.want) {
 			t.Errorf("%s %.60s: %.300s, want %s", tt.method, tt.path, got, tt.want)
 		}
 	}
@@ -265,7 +265,7 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 		running.Wait()
 		if columns := e.ColumnsLocked(); columns != nil {
 			if err := s.Rules().CheckTable("users", *columns); err != nil {
-				t.Fatalf("round %d: a row was put that the active rules do not have: %v", i, err)
+				t.Fatalf("round %d: a row was put that does not fit the active rules: %v", i, err)
 			}
 		}
 	}

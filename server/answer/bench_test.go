@@ -378,7 +378,7 @@ func BenchmarkManyLeases(b *testing.B) {
 // leases.
 func BenchmarkLease(b *testing.B) {
 	for name, rules := range map[string]string{
-		"concurrency": strings.Replace(tenSlots, "10", "1000", 1),
+		"concurrency": strings.Replace(tenPermits, "10", "1000", 1),
 		"reserve":     "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {amount: 1, unsettled: release}}}]}",
 	} {
 		b.Run("of="+name, func(b *testing.B) {

@@ -98,7 +98,7 @@ func TestCandidatesChangeNoReply(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			with, without := newService(candidateRules), newService(withoutCandidates(candidateRules))
 			var c, d Exchange
-			now, held, denied := noon, 0, 0
+			now, delayed, denied := noon, 0, 0
 			for n := range 5_000 {
 				request := randomRequest(r)
 				if request.GetDomain() == "" || len(request.GetDescriptors()) == 0 {
@@ -123,14 +123,14 @@ func TestCandidatesChangeNoReply(t *testing.T) {
 					t.Fatalf("seed %d, request %d: with candidates %v after %v, without %v after %v\n%v", seed, n, &a, delay, &b, wantDelay, request)
 				}
 				if delay > 0 {
-					held++
+					delayed++
 				}
 				if c.OverLimit() {
 					denied++
 				}
 			}
-			if denied == 0 || held == 0 && name != "store" { // the store decides all at the same time
-				t.Errorf("seed %d: %d denied and %d held, want some of each", seed, denied, held)
+			if denied == 0 || delayed == 0 && name != "store" { // the store decides all at the same time
+				t.Errorf("seed %d: %d denied and %d delayed, want some of each", seed, denied, delayed)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestCandidatesCountLikeShadowRules(t *testing.T) {
 			t.Run(fmt.Sprint(words, together), func(t *testing.T) {
 				settings := Settings{NearLimitRatio: 0.8}
 				domain := fmt.Sprintf("{domain: d, all_or_nothing: %v, descriptors: [{key: k, ", together)
-				beside := service(t, settings, domain+"rate_limits: [{unit: minute, requests_per_unit: 7}, {name: trial, shadow: true, "+words+"}]}]}")
+				combined := service(t, settings, domain+"rate_limits: [{unit: minute, requests_per_unit: 7}, {name: trial, shadow: true, "+words+"}]}]}")
 				alone := service(t, settings, domain+"shadow_mode: true, rate_limit: {"+words+"}}]}")
 				r := rand.New(rand.NewPCG(1, 2))
 				now := noon
@@ -164,18 +164,18 @@ func TestCandidatesCountLikeShadowRules(t *testing.T) {
 							IsNegativeHits: r.IntN(8) == 0,
 						}},
 					})
-					for _, s := range []*Service{beside, alone} {
+					for _, s := range []*Service{combined, alone} {
 						if _, _, err := s.Answer(now, time.Minute, &Exchange{}, in); err != nil {
 							t.Fatal(err)
 						}
 					}
 				}
-				got, want := countedOf(t, beside, "trial shadow"), countedOf(t, alone, "")
+				got, want := countedOf(t, combined, "trial shadow"), countedOf(t, alone, "")
 				if got != want || want.Shadow == 0 || want.Within == 0 || want.Shadow != want.Over {
 					t.Errorf("the candidate counted %+v, alone it counts %+v", got, want)
 				}
-				if h := countedOf(t, beside, "7/minute"); h.Shadow != 0 || h.Over == 0 {
-					t.Errorf("the limit in force counted %+v", h)
+				if h := countedOf(t, combined, "7/minute"); h.Shadow != 0 || h.Over == 0 {
+					t.Errorf("the active limit counted %+v", h)
 				}
 			})
 		}
@@ -215,11 +215,11 @@ func TestCandidateDelaysNoReply(t *testing.T) {
 	var c Exchange
 	for range 2 {
 		if _, delay, err := s.Answer(noon, time.Hour, &c, in); err != nil || delay != 0 {
-			t.Fatalf("held %v, error %v; want a reply at once", delay, err)
+			t.Fatalf("delayed by %v, error %v; want a reply at once", delay, err)
 		}
 	}
 	if wait := c.plan.Batch.Decisions[1].Wait; wait != time.Minute {
-		t.Errorf("the candidate would hold the second for %v, want a minute", wait)
+		t.Errorf("the candidate would delay the second for %v, want a minute", wait)
 	}
 }
 

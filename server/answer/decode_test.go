@@ -61,7 +61,7 @@ func checkDecode(t *testing.T, d *decoder, in []byte) {
 	d.reset()
 	gotErr := d.decode(in, &unbounded)
 	if (gotErr != nil) != (wantErr != nil) {
-		t.Fatalf("decode(%x) = %v, protobuf says %v", in, gotErr, wantErr)
+		t.Fatalf("decode(%x) = %v, protobuf returns %v", in, gotErr, wantErr)
 	}
 	defer checkBounds(t, d, in, want, wantErr)
 	if gotErr != nil {
@@ -112,9 +112,9 @@ func checkBounds(t *testing.T, d *decoder, in []byte, m *rls.RateLimitRequest, m
 	bounded, isBound := errors.AsType[*boundError](err)
 	switch {
 	case malformed != nil && err == nil, malformed == nil && isBound != beyond, malformed == nil && !beyond && err != nil:
-		t.Fatalf("decode(%x) within narrow bounds = %v, protobuf says %v, %v", in, err, m, malformed)
+		t.Fatalf("decode(%x) within narrow bounds = %v, protobuf returns %v, %v", in, err, m, malformed)
 	case isBound && bounded.found <= bounded.max:
-		t.Fatalf("decode(%x) says %v", in, bounded)
+		t.Fatalf("decode(%x) = %v", in, bounded)
 	case len(d.req.Descriptors) > narrow.Descriptors, len(d.entries) > narrow.Descriptors*narrow.Entries:
 		t.Fatalf("decode(%x) keeps %d descriptors and %d entries of %v", in, len(d.req.Descriptors), len(d.entries), narrow)
 	}

@@ -135,7 +135,7 @@ func TestCancelledDelayFreesItsSlot(t *testing.T) {
 		if got := testutil.ToFloat64(s.metrics.CancelledDelays); cancelled.Load() != 1 || got != 1 {
 			t.Errorf("%d calls ended as cancelled and %v were counted, want 1 and 1", cancelled.Load(), got)
 		}
-		// The next call gets the slot of the cancelled one: after 10 ms, not 20.
+		// The next call gets the time of the cancelled one: after 10 ms, not 20.
 		if o := callAll(t.Context(), t, h, 1)[0]; o.after != 10*time.Millisecond || o.over || o.err != nil {
 			t.Errorf("the next call: %+v, want it to pass after 10ms", o)
 		}

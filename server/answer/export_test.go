@@ -24,8 +24,8 @@ func NewTestService(t *testing.T, rules string) *TestService {
 // Break makes requests panic: 0 before they are matched, 1 before they are charged, 2 after that.
 func (s *TestService) Break(stage int) { s.rules.Store(s.faulty[stage]) }
 
-// Mend restores the rules after Break.
-func (s *TestService) Mend() { s.rules.Store(s.good) }
+// Restore restores the rules after Break.
+func (s *TestService) Restore() { s.rules.Store(s.good) }
 
 // SimpleRequest returns a request for one hit.
 var SimpleRequest = simpleRequest

@@ -19,7 +19,7 @@ func TestResetsForgetLeases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := service(t, Settings{Clock: clock.New()}, tenSlots)
+			s := service(t, Settings{Clock: clock.New()}, tenPermits)
 			c := &clients{t: t, service: s}
 			b := s.Connect("a")
 			var leases []uint64

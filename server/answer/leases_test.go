@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-const tenSlots = "{domain: d, descriptors: [{key: k, rate_limit: {name: streams, algorithm: concurrency, requests_per_unit: 10, unit: hour}}]}"
+const tenPermits = "{domain: d, descriptors: [{key: k, rate_limit: {name: streams, algorithm: concurrency, requests_per_unit: 10, unit: hour}}]}"
 
 // clients are the Envoys of a service, in a synctest bubble.
 type clients struct {
@@ -82,7 +82,7 @@ func gathered(t *testing.T, s *Service, name string) (sum float64) {
 // TestLeasesAreCounted checks the metrics of leases that are returned, returned twice, and expired.
 func TestLeasesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := service(t, Settings{Clock: clock.New(), LeaseGrace: time.Second}, tenSlots)
+		s := service(t, Settings{Clock: clock.New(), LeaseGrace: time.Second}, tenPermits)
 		c := &clients{t: t, service: s}
 		b := s.Connect("a")
 		first := c.call(b, 0)
@@ -118,7 +118,7 @@ func TestResetReservationCostsNothing(t *testing.T) {
 		b.ResetCall(c.calls)
 	}
 	if got := gathered(t, s, "sluice_leases_released_total"); got != 3 {
-		t.Errorf("%v leases came back, want 3", got)
+		t.Errorf("%v leases were released, want 3", got)
 	}
 }
 
@@ -147,10 +147,10 @@ func TestReservedHitsAreCounted(t *testing.T) {
 	}
 }
 
-// TestLeasesLeaveNoGarbage acquires and returns leases of slots and of reservations.
+// TestLeasesLeaveNoGarbage acquires and returns permits and reservations.
 func TestLeasesLeaveNoGarbage(t *testing.T) {
 	for _, rules := range []string{
-		strings.Replace(tenSlots, "10", "1000", 1),
+		strings.Replace(tenPermits, "10", "1000", 1),
 		"{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {amount: 1, unsettled: release}}}]}",
 	} {
 		s := service(t, Settings{Clock: clock.New()}, rules)
@@ -172,7 +172,7 @@ func TestLeasesLeaveNoGarbage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}); allocs > 0 {
-			t.Errorf("a call that takes a lease allocates %v times under %s", allocs, rules)
+			t.Errorf("a call that acquires a lease allocates %v times under %s", allocs, rules)
 		}
 		if x.OverLimit() {
 			t.Errorf("it was denied under %s", rules)

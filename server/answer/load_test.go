@@ -68,7 +68,7 @@ func TestPanicsUnderLoad(t *testing.T) {
 				case 0:
 					s.Break(i / 20 % 3)
 				case 1:
-					s.Mend()
+					s.Restore()
 				}
 				reply, err := client.ShouldRateLimit(t.Context(), answer.SimpleRequest())
 				switch {

@@ -36,8 +36,8 @@ func newLogin(t *testing.T, settings Settings) *login {
 	return &login{s, t}
 }
 
-// requestAt reports whether a descriptor with the given hits is admitted, after how many seconds it would
-// be, and the value of Retry-After.
+// requestAt reports whether a descriptor with the given hits is admitted, after how many seconds it
+// would be, and the value of Retry-After.
 func (s *login) requestAt(at time.Duration, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) (passes bool, reset int64, retry string) {
 	s.t.Helper()
 	var x Exchange
@@ -112,7 +112,7 @@ func TestPenaltyOfAnOverride(t *testing.T) {
 		t.Errorf("two minutes before: %v, reset in %d", passes, reset)
 	}
 	if passes, reset, _ := s.requestAt(61*time.Minute, "ip", "a", 1, own); passes || reset != 120 {
-		t.Errorf("in the next hour, which has room: %v, reset in %d", passes, reset)
+		t.Errorf("in the next hour, which has hits left: %v, reset in %d", passes, reset)
 	}
 	if passes, reset, _ := s.requestAt(61*time.Minute, "ip", "a", 2, own); passes || reset != 59*60 {
 		t.Errorf("in the next hour: %v, reset in %d", passes, reset)

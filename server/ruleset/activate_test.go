@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// testLoader is a Loader with the tables a and b, which have their rows from files, and c, which is
+// testLoader is a Loader with the tables a and b, which are read from files, and c, which is
 // changed row by row.
 type testLoader struct {
 	*Loader
@@ -119,8 +119,8 @@ func (l *testLoader) active() (rules, a, b string) {
 	return rules, row("a"), row("b")
 }
 
-// TestChangesAreActivatedTogether changes sources, in part to versions that fail to load or do not
-// fit each other.
+// TestChangesAreActivatedTogether changes sources. Some of the versions fail to load or do not fit
+// each other.
 func TestChangesAreActivatedTogether(t *testing.T) {
 	type step struct {
 		rules, a, b string // empty for a source that does not change
@@ -227,7 +227,7 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	load := func(rules string) {
 		u := *l.rules(rules)
 		u.Accepted = func() {
-			l.tables.Lock() // it is called without the lock
+			l.tables.Lock() // Accepted is called without the lock
 			defer l.tables.Unlock()
 			accepted++
 		}
@@ -250,14 +250,14 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	release = claim()
 	e.Delete([]string{"al"})
 	release()
-	wantRules("after it was deleted", "ip:c")
+	wantRules("after the row was deleted", "ip:c")
 
 	load("user:c")
 	release = claim()
 	load("ip:c")
 	wantRules("while the row is saved again", "user:c")
-	release() // it could not be saved
-	wantRules("after that failed", "ip:c")
+	release() // without a row, as after a failed save
+	wantRules("after the row could not be saved", "ip:c")
 	if accepted != 2 {
 		t.Errorf("Accepted is called %d times for rejected rules, want 2", accepted)
 	}
@@ -267,9 +267,9 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	}
 }
 
-// TestRulesReturnAfterOthersThatWaited reverts a source to its first rules after other rules, which
-// it knows only as rejected, became active together with a table. Requests may still read the first
-// set, so nothing may write to it.
+// TestRulesReturnAfterOthersThatWaited reverts a source to its first rules. In between, other rules
+// were rejected, and later became active together with a table. Requests may still read the first
+// set, so the revert must not write to it.
 func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 	l := newTestLoader(t)
 	reload := source.Reload[string]{OnLoad: l.LoadRules}

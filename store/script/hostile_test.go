@@ -52,7 +52,7 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 			must.OK(t, err)
 			table.SetMirror()
-			concluded := 0
+			decided := 0
 			for range 4_000 {
 				now := limiter.Time(1_800_000_000 * time.Second)
 				b := new(limiter.Batch)
@@ -82,7 +82,7 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 				if r.Read(); r.Err != nil || c.Err != nil {
 					continue
 				}
-				concluded++
+				decided++
 				b.Stored().Decide(r.Reply.Now, c.Found)
 				var left limiter.State
 				for i := range b.Charges {
@@ -100,8 +100,8 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 				}
 				table.Decide(now, b)
 			}
-			if concluded < 50 {
-				t.Errorf("%d replies were read to the end, want some hundreds", concluded)
+			if decided < 50 {
+				t.Errorf("%d replies were read to the end, want some hundreds", decided)
 			}
 		})
 	}

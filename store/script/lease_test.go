@@ -19,7 +19,7 @@ func TestNonceOrderIsAPermutation(t *testing.T) {
 		for n := range uint64(nonces / 2) {
 			at := o.nth(n)
 			if at >= nonces/2 || seen[at] {
-				t.Fatalf("%x: the nonce %d comes twice, or is none", o, at)
+				t.Fatalf("%x: the nonce %d occurs twice, or is out of range", o, at)
 			}
 			seen[at] = true
 		}

@@ -9,16 +9,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// maxImageSize is the maximum size of an image's files, uncompressed, in bytes: 30 MB. Libraries with many methods are
-// expensive: the linker keeps all methods, because the command-line parser looks methods up by name.
+// maxImageSize is the maximum size of an image's files, uncompressed, in bytes: 30 MB. Libraries
+// with many methods are expensive: the linker keeps all methods, because the command-line parser
+// looks methods up by name.
 const maxImageSize = 30_000_000
 
 // Defaults for running the image.
 const (
 	// user is numeric, because Kubernetes' runAsNonRoot cannot resolve names.
 	user = "65532:65532"
-	// entrypoint is the name under which sluice replaces envoyproxy/ratelimit. Most manifests of that service set it
-	// explicitly. Sluice's own name is /bin/sluice.
+	// entrypoint is the name under which sluice replaces envoyproxy/ratelimit. Most manifests of
+	// that service set it explicitly. Sluice's own name is /bin/sluice.
 	entrypoint = "/" + ratelimitPath
 )
 

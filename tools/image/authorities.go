@@ -14,13 +14,13 @@ const authoritiesPath = "etc/ssl/certs/ca-certificates.crt"
 // authoritiesModule is the Go module that contains the certificate authorities.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-// authorities returns Mozilla's root certificates for servers, as PEM. They come from a module of the Go project, so
-// go.sum pins them; the bundles of build machines differ.
+// authorities returns Mozilla's root certificates for servers, as PEM. They come from a module of
+// the Go project, so go.sum pins them; the bundles of build machines differ.
 func authorities() ([]byte, error) {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
-		// PEM cannot express the constraints of these roots. Without the roots some servers are rejected; without the
-		// constraints too many would be trusted.
+		// PEM cannot express the constraints of these roots. Without the roots some servers are
+		// rejected; without the constraints too many would be trusted.
 		if root.Constraint != nil {
 			continue
 		}

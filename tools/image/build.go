@@ -66,8 +66,8 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 	return nil
 }
 
-// buildPlatform writes the image of one platform and its SBOM to files with the prefix path. It returns the image and
-// the SBOM's artifact.
+// buildPlatform writes the image of one platform and its SBOM to files with the prefix path. It
+// returns the image and the SBOM's artifact.
 func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, refers v1.Image, err error) {
 	layers, err := contents(o.release, p, o.source)
 	if err != nil {

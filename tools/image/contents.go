@@ -18,8 +18,8 @@ nogroup:x:65534:
 nonroot:x:65532:
 `
 
-// contents returns the layers of p's image. The first one is the same in every build, so that registries and nodes
-// store it once. Source is the root of the module from which p was built.
+// contents returns the layers of p's image. The first one is the same in every build, so that
+// registries and nodes store it once. Source is the root of the module from which p was built.
 func contents(r release, p *program, source string) ([]tree, error) {
 	authorities, err := authorities()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestDockerfileMakesTheSameImage compares the Dockerfile's last stage, without its comments, with the image that the
-// program builds.
+// TestDockerfileMakesTheSameImage compares the Dockerfile's last stage, without its comments, with
+// the image that the program builds.
 func TestDockerfileMakesTheSameImage(t *testing.T) {
 	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)

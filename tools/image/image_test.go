@@ -32,7 +32,8 @@ const (
 	committed = "2026-11-21T18:57:30Z"
 )
 
-// sluiceBinary is the program, and built a directory with its image. TestMain builds both; tests only read them.
+// sluiceBinary is the program, and built a directory with its image. TestMain builds both; tests
+// only read them.
 var sluiceBinary, built string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -293,8 +294,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestFilesAreIndependentOfTheBuild checks that the image contains neither the time nor the user of the build. The digests
-// of two builds within a second would not show that.
+// TestFilesAreIndependentOfTheBuild checks that the image contains neither the time nor the user of
+// the build. The digests of two builds within a second would not show that.
 func TestFilesAreIndependentOfTheBuild(t *testing.T) {
 	image := onlyImage(t, readLayout(t, built))
 	r := mutate.Extract(image)

@@ -16,8 +16,8 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowedLicences are the SPDX identifiers of licences that components may have. They only require that their text is
-// distributed too, which is in /usr/share/licenses of the image.
+// allowedLicences are the SPDX identifiers of licences that components may have. They only require
+// that their text is distributed too, which is in /usr/share/licenses of the image.
 var allowedLicences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 
 // component is a module in the image.
@@ -33,17 +33,17 @@ type component struct {
 // standardLibrary is the name of Go's standard library in vulnerability databases.
 const standardLibrary = "stdlib"
 
-// licenceFile matches the files by which a module's licence is classified, noticeFile others that must be distributed
-// too.
+// licenceFile matches the files by which a module's licence is classified, noticeFile others that
+// must be distributed too.
 var (
 	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([-.].*)?$`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([-.].*)?$`)
 )
 
-// components returns the components of the image, sorted by path: the modules from which the program was built, the
-// standard library and the authorities' module. It reads the licences from the modules of go.mod at source and of this
-// module. It returns an error if their versions differ from those of the program, or if a licence is missing, unknown
-// or not allowed.
+// components returns the components of the image, sorted by path: the modules from which the
+// program was built, the standard library and the authorities' module. It reads the licences from
+// the modules of go.mod at source and of this module. It returns an error if their versions differ
+// from those of the program, or if a licence is missing, unknown or not allowed.
 func components(info *debug.BuildInfo, source string) ([]component, error) {
 	versions := make(map[string]string)
 	for _, dependency := range info.Deps {
@@ -143,7 +143,8 @@ func (m goModule) component() (component, error) {
 	return c, nil
 }
 
-// minCoverage is the minimum percentage of a file that must match known licences. pkg.go.dev uses the same value.
+// minCoverage is the minimum percentage of a file that must match known licences. pkg.go.dev uses
+// the same value.
 const minCoverage = 75
 
 // classify returns the SPDX identifiers of the licences in text.

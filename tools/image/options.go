@@ -40,8 +40,8 @@ const (
 	licence = "Apache-2.0"
 )
 
-// labels returns the labels of the image, which are also the annotations of its manifests. Registries display them.
-// Unknown values are omitted.
+// labels returns the labels of the image, which are also the annotations of its manifests.
+// Registries display them. Unknown values are omitted.
 func (r release) labels() map[string]string {
 	created := ""
 	if !r.committed.IsZero() {
@@ -66,8 +66,8 @@ func (r release) labels() map[string]string {
 	return labels
 }
 
-// created returns the image's creation time. It is the time of the commit, so each build of a commit has the same
-// digest.
+// created returns the image's creation time. It is the time of the commit, so each build of a
+// commit has the same digest.
 func (r release) created() v1.Time {
 	return v1.Time{Time: cmp.Or(r.committed, epoch)}
 }

@@ -26,8 +26,8 @@ type program struct {
 	info     *debug.BuildInfo
 }
 
-// readProgram reads a binary. It returns an error if it is not sluice, or needs a C library, which the image does not
-// contain.
+// readProgram reads a binary. It returns an error if it is not sluice, or needs a C library, which
+// the image does not contain.
 func readProgram(path string) (*program, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -21,8 +21,9 @@ type product struct {
 	referrers []v1.Image
 }
 
-// push pushes the image, tagged with its version, and the SBOMs to a repository such as ghcr.io/you/sluice. It uses the
-// credentials of docker login. It never replaces an existing version, which may be deployed by its tag.
+// push pushes the image, tagged with its version, and the SBOMs to a repository such as
+// ghcr.io/you/sluice. It uses the credentials of docker login. It never replaces an existing
+// version, which may be deployed by its tag.
 func push(ctx context.Context, to string, made *product, out io.Writer) error {
 	repo, err := repository(to)
 	if err != nil {

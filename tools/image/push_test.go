@@ -19,7 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// TestPush pushes to registries with and without the referrers API, and checks that the image and SBOMs arrive.
+// TestPush pushes to registries with and without the referrers API, and checks that the image and
+// SBOMs arrive.
 func TestPush(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir()) // do not use this user's credentials
 	for _, lists := range []bool{true, false} {

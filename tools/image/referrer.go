@@ -12,8 +12,8 @@ import (
 // sbomType is the media type by which clients find the SBOM among an image's referrers.
 const sbomType types.MediaType = "application/spdx+json"
 
-// referrer returns the SBOM as an OCI artifact that refers to its image: registries list it with the image, and clients
-// can read it without pulling the image.
+// referrer returns the SBOM as an OCI artifact that refers to its image: registries list it with
+// the image, and clients can read it without pulling the image.
 func referrer(r release, image v1.Image, bill []byte) (v1.Image, error) {
 	subject, err := partial.Descriptor(image)
 	if err != nil {

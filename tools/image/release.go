@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// writeRelease writes the other files of a release to o.out: an archive of each program, the chart, and the checksums
-// of these and of the image that build wrote.
+// writeRelease writes the other files of a release to o.out: an archive of each program, the chart,
+// and the checksums of these and of the image that build wrote.
 func writeRelease(o *options, programs []*program, out io.Writer) error {
 	i := slices.IndexFunc(programs, func(p *program) bool {
 		return p.platform.OS == runtime.GOOS && p.platform.Architecture == runtime.GOARCH
@@ -58,8 +58,8 @@ func writeChart(o *options, out io.Writer) (name string, err error) {
 	return name, files.below("sluice").writeArchive(filepath.Join(o.out, name), out)
 }
 
-// documents returns the files that the archives of all platforms contain. It runs the given program to generate some of
-// them.
+// documents returns the files that the archives of all platforms contain. It runs the given program
+// to generate some of them.
 func documents(program, source string) (tree, error) {
 	files := tree{}
 	for path, args := range map[string][]string{
@@ -109,8 +109,8 @@ func archive(r release, p *program, source string, common tree) (tree, error) {
 // semanticVersion matches a version, with a leading v, that a chart may have.
 var semanticVersion = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-// chartVersion returns the chart's version for a version of the program. Helm requires semantic versions, which builds
-// between releases do not have.
+// chartVersion returns the chart's version for a version of the program. Helm requires semantic
+// versions, which builds between releases do not have.
 func chartVersion(version string) string {
 	if semanticVersion.MatchString(version) {
 		return version[1:]
@@ -152,7 +152,8 @@ func chart(dir, version, image string) (tree, error) {
 	return files, nil
 }
 
-// writeSums writes SHA256SUMS, for sha256sum --check, with the named files, the images and their SBOMs.
+// writeSums writes SHA256SUMS, for sha256sum --check, with the named files, the images and their
+// SBOMs.
 func writeSums(dir string, names []string, programs []*program, out io.Writer) error {
 	for _, p := range programs {
 		if p.platform.OS == "linux" { // images are only for Linux

@@ -15,8 +15,8 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// releaseInto writes the archive of sluiceBinary, the chart and the checksums to out, with links to the files of
-// TestMain's image.
+// releaseInto writes the archive of sluiceBinary, the chart and the checksums to out, with links to
+// the files of TestMain's image.
 func releaseInto(t *testing.T, out string) {
 	t.Helper()
 	for _, suffix := range []string{".docker.tar", ".spdx.json"} {

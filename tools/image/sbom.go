@@ -17,9 +17,9 @@ import (
 // sbomPath is the path of the SBOM in the image. Scanners look for *.spdx.json anywhere.
 const sbomPath = "usr/share/sbom/sluice.spdx.json"
 
-// sbom returns an SPDX 2.3 document of the components of p's image: the image contains sluice and the certificate
-// authorities, and sluice depends on its modules and on Go's standard library. If inImage is false, it describes only
-// p.
+// sbom returns an SPDX 2.3 document of the components of p's image: the image contains sluice and
+// the certificate authorities, and sluice depends on its modules and on Go's standard library. If
+// inImage is false, it describes only p.
 func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) {
 	digest := sha256.Sum256(p.content)
 	checksum := hex.EncodeToString(digest[:])
@@ -29,7 +29,8 @@ func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) 
 		DataLicense:    v2_3.DataLicense,
 		SPDXIdentifier: "DOCUMENT",
 		DocumentName:   name,
-		// The namespace is only an identifier, which need not exist as a page. It is unique per program.
+		// The namespace is only an identifier, which need not exist as a page. It is unique per
+		// program.
 		DocumentNamespace: home + "/spdx/" + url.PathEscape(name) + "-" + checksum,
 		CreationInfo: &v2_3.CreationInfo{
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: "sluice-tools-image"}},

@@ -20,8 +20,8 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// TestBillOfMaterials compares the SBOM with the program's build information, and checks that the image contains the
-// SBOM and the licences.
+// TestBillOfMaterials compares the SBOM with the program's build information, and checks that the
+// image contains the SBOM and the licences.
 func TestBillOfMaterials(t *testing.T) {
 	bill, err := os.ReadFile(filepath.Join(built, "sluice-linux-"+runtime.GOARCH+".spdx.json"))
 	check(t, err)

@@ -18,16 +18,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// tree contains the files of a layer by their path in the image, without a leading slash. Directories are implied. All
-// files belong to root and are readable by every user, because the image may run as any user.
+// tree contains the files of a layer by their path in the image, without a leading slash.
+// Directories are implied. All files belong to root and are readable by every user, because the
+// image may run as any user.
 type tree map[string]file
 
 // file is a file or a hard link.
 type file struct {
 	content    []byte
 	executable bool
-	// linkTo, if not empty, is the path of the file to link to. The target must be in the same tree and sort before
-	// this path, because it must exist before the link.
+	// linkTo, if not empty, is the path of the file to link to. The target must be in the same tree
+	// and sort before this path, because it must exist before the link.
 	linkTo string
 }
 
@@ -49,7 +50,8 @@ func (t tree) size() (bytes int64) {
 	return bytes
 }
 
-// epoch is the modification time of every file. The time of the build would change the layers of each build.
+// epoch is the modification time of every file. The time of the build would change the layers of
+// each build.
 var epoch = time.Unix(0, 0).UTC()
 
 // writeTar writes the files as the tar of a layer.
@@ -142,8 +144,8 @@ func (t tree) writeArchive(path string, out io.Writer) error {
 	return writeAtomically(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
 }
 
-// writeAtomically calls write with a temporary path, which then replaces path. So path never contains an incomplete
-// file or directory.
+// writeAtomically calls write with a temporary path, which then replaces path. So path never
+// contains an incomplete file or directory.
 func writeAtomically(path string, write func(to string) error) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
 	if err != nil {

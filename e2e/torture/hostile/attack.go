@@ -11,7 +11,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// errKeepOpen is returned by a step that has sent everything. The attack then keeps the connection open.
+// errKeepOpen is returned by a step that has sent everything. The attack then keeps the connection
+// open.
 var errKeepOpen = errors.New("hold the connection")
 
 // Attack is one way to harm a server.
@@ -55,8 +56,9 @@ func Find(name string, t Target) (Attack, error) {
 	return all[i], nil
 }
 
-// Run attacks over the given number of concurrent connections until ctx ends. A connection that the server closed
-// is opened again. Run returns an error only if the server does not accept a connection.
+// Run attacks over the given number of concurrent connections until ctx ends. A connection that the
+// server closed is opened again. Run returns an error only if the server does not accept a
+// connection.
 func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, error) {
 	var (
 		mu    sync.Mutex

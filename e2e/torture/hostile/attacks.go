@@ -30,7 +30,7 @@ func Attacks(t Target) []Attack {
 		repeated("rapid reset", ConnOptions{}, 2, func(b []byte, stream uint32) []byte {
 			return appendCode(opened(b, stream), http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
 		}),
-		repeated("rapid reset of whole calls", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
+		repeated("rapid reset of complete calls", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
 			return appendCode(called(b, stream), http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
 		}),
 		repeated("MadeYouReset", ConnOptions{}, 3, func(b []byte, stream uint32) []byte {
@@ -69,8 +69,8 @@ func flood(name string, frame []byte) Attack {
 	}}
 }
 
-// hpackBomb adds a field to the dynamic table that nearly fills it. Its requests then contain thousands of
-// references to the field, one byte each.
+// hpackBomb adds a field to the dynamic table that nearly fills it. Its requests then contain
+// thousands of references to the field, one byte each.
 func hpackBomb(c *Conn) (func() error, error) {
 	first, bomb, err := bombOf(block(shouldRateLimit), 4000)
 	if err != nil {
@@ -88,8 +88,8 @@ func hpackBomb(c *Conn) (func() error, error) {
 	}, nil
 }
 
-// bombOf returns a header block that adds the field to the table, and one that contains the given number of
-// references to it.
+// bombOf returns a header block that adds the field to the table, and one that contains the given
+// number of references to it.
 func bombOf(headers []byte, times int) (first, bomb []byte, err error) {
 	var large bytes.Buffer
 	err = hpack.NewEncoder(&large).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 3900)})
@@ -97,9 +97,11 @@ func bombOf(headers []byte, times int) (first, bomb []byte, err error) {
 	return slices.Concat(headers, large.Bytes()), slices.Concat(headers, bytes.Repeat([]byte{newest}, times)), err
 }
 
-// largeHeaders makes calls with more headers than the server accepts, in frames of the maximum size.
+// largeHeaders makes calls with more headers than the server accepts, in frames of the maximum
+// size.
 func largeHeaders(c *Conn) (func() error, error) {
-	// 15 KiB per frame. Each field counts as 32 bytes more, so that ten frames are a list of some 200 KiB.
+	// 15 KiB per frame. Each field counts as 32 bytes more, so that ten frames are a list of some
+	// 200 KiB.
 	var fields []hpack.HeaderField
 	for range 230 {
 		fields = append(fields, hpack.HeaderField{Name: "x", Value: strings.Repeat("~", 60)})
@@ -123,7 +125,8 @@ func largeHeaders(c *Conn) (func() error, error) {
 // manyStreams is the number of streams kept open, the maximum that sluice allows.
 const manyStreams = 1024
 
-// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends those of one.
+// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends those
+// of one.
 func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
@@ -135,8 +138,8 @@ func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byt
 	}
 }
 
-// trickle starts many requests of nearly the maximum size. It sends all but the last bytes of each, stream by
-// stream, in frames of the given size.
+// trickle starts many requests of nearly the maximum size. It sends all but the last bytes of each,
+// stream by stream, in frames of the given size.
 func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	const message = 64 << 10
 	opened := openStream(headers)
@@ -158,8 +161,9 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	}, nil
 }
 
-// growWindows calls reflection on many streams without reading the replies, so that requests stay queued. It sends
-// as much as the server's windows allow. It answers PINGs, because grpc-go grows windows by them.
+// growWindows calls reflection on many streams without reading the replies, so that requests stay
+// queued. It sends as much as the server's windows allow. It answers PINGs, because grpc-go grows
+// windows by them.
 func growWindows(c *Conn) (func() error, error) {
 	// Before the server's SETTINGS, sending more would be a protocol error.
 	select {

@@ -43,8 +43,8 @@ func (c *Conn) compressedCalls(path string, request []byte) (func() error, error
 	return c.callsOf(1, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, framed) }), nil
 }
 
-// otherContentType sends requests of another content type whose answers have no window, and continues to send data
-// on their streams.
+// otherContentType sends requests of another content type whose answers have no window, and
+// continues to send data on their streams.
 func otherContentType(c *Conn) (func() error, error) {
 	headers := encode([]hpack.HeaderField{
 		{Name: ":method", Value: "GET"},

@@ -44,7 +44,8 @@ func newServer(keeps bool) *h2.Server {
 // maxReplyBytes is the size of the largest reply of the test handler.
 const maxReplyBytes = 1 << 20
 
-// amplifier answers with many times the size of the request, and accepts only the first message of a stream.
+// amplifier answers with many times the size of the request, and accepts only the first message of
+// a stream.
 type amplifier struct{}
 
 func (amplifier) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
@@ -60,7 +61,8 @@ func (amplifier) RequestEnded(h2.Status)                          {}
 func (amplifier) Sent(int)                                        {}
 func (amplifier) Cancel()                                         {}
 
-// maxBuffered feeds a server connection with the bytes from a client and returns its maximum buffered size.
+// maxBuffered feeds a server connection with the bytes from a client and returns its maximum
+// buffered size.
 func maxBuffered(conn net.Conn) (most int, err error) {
 	defer conn.Close()
 	c := newServer(false).NewConn(amplifier{}, 0)
@@ -94,8 +96,8 @@ func maxBuffered(conn net.Conn) (most int, err error) {
 	}
 }
 
-// TestAttacksStayInBounds runs each attack against connections, whose buffers must stay within their bound.
-// Attacks that ignore all limits are in TestBufferBounds.
+// TestAttacksStayInBounds runs each attack against connections, whose buffers must stay within
+// their bound. Attacks that ignore all limits are in TestBufferBounds.
 func TestAttacksStayInBounds(t *testing.T) {
 	t.Parallel()
 	bound := newServer(false).MaxMemoryBytes(maxReplyBytes)
@@ -266,8 +268,8 @@ var bufferFillers = map[string]func(c *bufferFiller){
 	},
 }
 
-// TestBufferBounds fills the buffers of connections as far as possible, and compares the reported size with the
-// bound and with the memory in use.
+// TestBufferBounds fills the buffers of connections as far as possible, and compares the reported
+// size with the bound and with the memory in use.
 func TestBufferBounds(t *testing.T) {
 	for name, play := range bufferFillers {
 		t.Run(name, func(t *testing.T) {

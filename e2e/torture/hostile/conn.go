@@ -33,15 +33,15 @@ type ConnOptions struct {
 	ReadEvery time.Duration
 }
 
-// Conn is an HTTP/2 connection that can send anything. One goroutine may send; the other methods are safe for
-// concurrent use.
+// Conn is an HTTP/2 connection that can send anything. One goroutine may send; the other methods
+// are safe for concurrent use.
 type Conn struct {
 	net.Conn
 
 	manners ConnOptions
-	// writeMu protects out. The reader answers a PING only if it can lock writeMu immediately, otherwise it leaves the
-	// answer in pongs for the writer. Waiting could cause a deadlock: the writer waits for the server to read, and the
-	// server for our reader.
+	// writeMu protects out. The reader answers a PING only if it can lock writeMu immediately,
+	// otherwise it leaves the answer in pongs for the writer. Waiting could cause a deadlock: the
+	// writer waits for the server to read, and the server for our reader.
 	writeMu sync.Mutex
 	out     *bufio.Writer
 	pongs   atomic.Pointer[[8]byte]
@@ -143,7 +143,8 @@ func (c *Conn) pong(data [8]byte) {
 // Sent returns the number of sent frames.
 func (c *Conn) Sent() int64 { return c.sent.Load() }
 
-// Ended returns a channel that is closed when the server has closed the connection. With NeverRead it never is.
+// Ended returns a channel that is closed when the server has closed the connection. With NeverRead
+// it never is.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
 // Replies returns a copy of the replies so far.

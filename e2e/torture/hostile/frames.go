@@ -35,8 +35,8 @@ func appendCode(b []byte, kind http2.FrameType, stream, number uint32) []byte {
 	return appendFrame(b, kind, 0, stream, binary.BigEndian.AppendUint32(nil, number))
 }
 
-// block returns the header block of a call with additional fields. It does not use the dynamic table, so that it
-// can be repeated.
+// block returns the header block of a call with additional fields. It does not use the dynamic
+// table, so that it can be repeated.
 func block(path string, more ...hpack.HeaderField) []byte {
 	return encode(append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -60,8 +60,8 @@ func encode(fields []hpack.HeaderField) []byte {
 	return b.Bytes()
 }
 
-// Request returns a gRPC message with a RateLimitRequest of one descriptor. Domain, key and value must be shorter
-// than 60 bytes.
+// Request returns a gRPC message with a RateLimitRequest of one descriptor. Domain, key and value
+// must be shorter than 60 bytes.
 func Request(domain, key, value string) []byte {
 	entry := append(field(1, key), field(2, value)...)
 	descriptor := field(1, string(entry))

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// windowAttacks returns attacks with the windows of replies, and attacks that make a server reset streams that it
-// works on.
+// windowAttacks returns attacks with the windows of replies, and attacks that make a server reset
+// streams that it works on.
 func windowAttacks(headers, request []byte) []Attack {
 	return []Attack{
 		// As gRPC's C core does, but without a pause.
@@ -49,8 +49,8 @@ func (c *Conn) openByBytes(headers, request []byte) (func() error, error) {
 	}, nil
 }
 
-// stalledBomb makes calls whose decoded headers are thousands of times the sent size, within the server's limit,
-// and whose answers have no window.
+// stalledBomb makes calls whose decoded headers are thousands of times the sent size, within the
+// server's limit, and whose answers have no window.
 func (c *Conn) stalledBomb(headers, request []byte) (func() error, error) {
 	first, bomb, err := bombOf(headers, 30)
 	if err != nil {

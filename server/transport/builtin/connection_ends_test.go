@@ -30,7 +30,7 @@ var connectionEnds = map[string]func(c *rawClient){
 		c.fr.AllowIllegalWrites = true
 		_ = c.fr.WriteWindowUpdate(0, 1<<31-1)
 	},
-	"frames that ask for nothing": func(c *rawClient) {
+	"useless frames": func(c *rawClient) {
 		for range 1200 {
 			_ = c.fr.WriteSettings()
 		}
@@ -262,13 +262,13 @@ func (g panickingGate) Decide(now limiter.Time, b *limiter.Batch, names [][]byte
 }
 
 // TestPanicWithCallInStore has the decider panic after it has accepted a call. The call is answered
-// and counted once, and what the store takes for it later is returned.
+// and counted once, and hits that the store charges for it later are returned.
 func TestPanicWithCallInStore(t *testing.T) {
 	t.Parallel()
 	table := servertest.Table(t)
 	g := &gate{table, make(chan func(), 10)}
 	settings := answer.Settings{Clock: clock.New(), Decider: panickingGate{g}, Namer: descriptors.NewNamer("p:", nil)}
-	s := servertest.ServiceOn(t, table, settings, onePlace)
+	s := servertest.ServiceOn(t, table, settings, onePermit)
 	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)

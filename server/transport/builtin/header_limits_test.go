@@ -59,6 +59,6 @@ func TestKeptTracingHeaders(t *testing.T) {
 		t.Error("a header that is too long is kept")
 	}
 	if name := []byte("b3"); testing.AllocsPerRun(100, func() { keep(name, 10) }) != 0 {
-		t.Error("looking whether a header is kept allocates")
+		t.Error("shouldKeepHeader allocates")
 	}
 }

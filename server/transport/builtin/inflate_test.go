@@ -12,7 +12,7 @@ import (
 func TestInflate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, size := range []int{0, 1, 100, 4 << 10, smallMessageBytes - 1, smallMessageBytes, chunkBytes, 100_000, 1 << 20} {
-		for kind, message := range map[string][]byte{"alike": make([]byte, size), "random": randomBytes(r, size)} {
+		for kind, message := range map[string][]byte{"equal bytes": make([]byte, size), "random": randomBytes(r, size)} {
 			small := gzipped(message)
 			for _, most := range []int{size - 1, size, size + 1, 4 << 20} {
 				parts := 0
@@ -59,7 +59,7 @@ func randomBytes(r *rand.Rand, size int) []byte {
 func TestInflateCountsEmptyOutput(t *testing.T) {
 	small := bytes.Repeat(gzipped(nil), 10_000)
 	if _, err := inflateSmall(small[:smallMessageBytes], 100); !errors.Is(err, errNeedsToken) {
-		t.Errorf("a message of nothing is decompressed without a token: %v", err)
+		t.Errorf("an empty message is decompressed without a token: %v", err)
 	}
 	parts := 0
 	z, err := inflateLarge(small, 100, func(int) { parts++ })

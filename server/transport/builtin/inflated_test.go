@@ -39,7 +39,7 @@ func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	}
 	select {
 	case got := <-over:
-		t.Errorf("a large request ends with %s although there is no token", got)
+		t.Errorf("a large request ended with %s without a token", got)
 	default:
 	}
 	for range cap(w.tokens) {

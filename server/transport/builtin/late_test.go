@@ -48,7 +48,7 @@ func (c *rawClient) callLate(message []byte) string {
 }
 
 // TestLateEndCallsReturnLeases verifies that a lease is also returned by a call whose deadline has
-// passed, since Envoy makes that call only once; and that other late requests take nothing, in
+// passed, since Envoy makes that call only once; and that other late requests charge nothing, in
 // memory and with a store.
 func TestLateEndCallsReturnLeases(t *testing.T) {
 	for _, later := range []bool{false, true} {
@@ -64,7 +64,7 @@ func TestLateEndCallsReturnLeases(t *testing.T) {
 			t.Cleanup(func() { close(g.waiting) })
 			settings.Decider, settings.Namer = g, descriptors.NewNamer("p:", nil)
 		}
-		s := servertest.ServiceOn(t, table, settings, onePlace)
+		s := servertest.ServiceOn(t, table, settings, onePermit)
 		client, request := serve(t, s).rawClient(t), simpleRequest()
 		if status := client.callLate(marshal(t, request)); status != "4" {
 			t.Errorf("a late request gets status %s, want DEADLINE_EXCEEDED", status)
@@ -82,10 +82,10 @@ func TestLateEndCallsReturnLeases(t *testing.T) {
 		end := proto.CloneOf(request)
 		end.Descriptors[0].HitsAddend = wrapperspb.UInt64(uint64(lease))
 		if status := client.callLate(marshal(t, end)); status != "0" {
-			t.Errorf("a late end gets status %s, want OK", status)
+			t.Errorf("a late end call gets status %s, want OK", status)
 		}
 		if !isFree(t, s, now, marshal(t, request)) {
-			t.Error("a late end gives nothing back")
+			t.Error("a late end call returned no lease")
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestLateEndCallsReturnLeases(t *testing.T) {
 // after the drained connection has sent its last answer.
 func TestResetsDuringDrainReturnLeases(t *testing.T) {
 	now, draining := clock.New(), make(chan struct{})
-	s := service(t, answer.Settings{Clock: now}, onePlace)
+	s := service(t, answer.Settings{Clock: now}, onePermit)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.OK(t, err)
 	server := New(transport.Config{

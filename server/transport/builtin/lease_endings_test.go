@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// onePlace allows one slot for each value of k. Requests for (wait, v) also wait for a leaky
+// onePermit allows one permit for each value of k. Requests for (wait, v) also wait for a leaky
 // bucket.
-const onePlace = `
+const onePermit = `
 domain: d
 descriptors:
   - { key: k, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 1, unit: hour } }
@@ -25,7 +25,7 @@ descriptors:
       { algorithm: leaky_bucket, requests_per_unit: 1, unit: minute, slack: 0, max_wait: 60s } ] }
 `
 
-// isFree reports whether a request would be allowed. It returns what it takes.
+// isFree reports whether a request would be allowed. It releases the permit that it acquires.
 func isFree(t *testing.T, s *answer.Service, c *clock.Clock, request []byte) bool {
 	t.Helper()
 	x := &answer.Exchange{}
@@ -53,7 +53,7 @@ func (*gate) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int)
 	return 0, nil
 }
 
-// TestResetReturnsLease resets calls that have the only slot: with the reply sent, together with
+// TestResetReturnsLease resets calls that have the only permit: with the reply sent, together with
 // the request, and while the reply is delayed.
 func TestResetReturnsLease(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestResetReturnsLease(t *testing.T) {
 			c.readEnds(1)
 			c.must(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 		}},
-		"twice, and another that took nothing": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
+		"twice and another without a permit": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
 			id := c.call(request, 0)
 			c.must(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
 			c.readEnds(2)
@@ -84,23 +84,23 @@ func TestResetReturnsLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := clock.New()
-			s := service(t, answer.Settings{Clock: now}, onePlace)
+			s := service(t, answer.Settings{Clock: now}, onePermit)
 			client, request := serve(t, s).rawClient(t), marshal(t, test.request)
 			test.reset(t, client, request)
 			awaitReturned(t, s, "reset", 1)
 			if !isFree(t, s, now, request) {
-				t.Error("the place is not free")
+				t.Error("the permit is not free")
 			}
 		})
 	}
 }
 
 // TestResetReturnsOwnLease resets streams with the same numbers as those of another connection,
-// which has the only slot.
+// which has the only permit.
 func TestResetReturnsOwnLease(t *testing.T) {
 	t.Parallel()
 	now := clock.New()
-	s := service(t, answer.Settings{Clock: now}, onePlace)
+	s := service(t, answer.Settings{Clock: now}, onePermit)
 	r, request := serve(t, s), marshal(t, simpleRequest())
 	holder, thief := r.rawClient(t), r.rawClient(t)
 	holder.call(request, 0)
@@ -113,14 +113,14 @@ func TestResetReturnsOwnLease(t *testing.T) {
 	thief.call(request, 0)
 	thief.readEnds(1) // after its resets
 	if isFree(t, s, now, request) {
-		t.Error("the place is free")
+		t.Error("the permit is free")
 	}
 }
 
 // TestDelayedCallReturnsLease resets a call while its reply is delayed.
 func TestDelayedCallReturnsLease(t *testing.T) {
 	now := clock.New()
-	s := service(t, answer.Settings{Clock: now}, onePlace)
+	s := service(t, answer.Settings{Clock: now}, onePermit)
 	client := serve(t, s).rawClient(t)
 	wait := simpleRequest()
 	wait.Descriptors[0].Entries[0].Key = "wait"
@@ -149,7 +149,7 @@ func TestCallInStoreReturnsLease(t *testing.T) {
 			table := servertest.Table(t)
 			g := &gate{table, make(chan func(), 10)}
 			now := clock.New()
-			s := servertest.ServiceOn(t, table, answer.Settings{Clock: now, Decider: g, Namer: descriptors.NewNamer("p:", nil)}, onePlace)
+			s := servertest.ServiceOn(t, table, answer.Settings{Clock: now, Decider: g, Namer: descriptors.NewNamer("p:", nil)}, onePermit)
 			r := serve(t, s)
 			client, request := r.rawClient(t), marshal(t, simpleRequest())
 			id := client.call(request, 0)

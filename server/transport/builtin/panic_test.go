@@ -47,9 +47,9 @@ func TestPanicInBatchClosesConnection(t *testing.T) {
 			client.readEnds(1)
 			_, c := r.onlyConnection(t)
 			leave(c, client)
-			said, _ := io.ReadAll(client.conn)
-			if !bytes.Contains(said, []byte("internal error")) {
-				t.Errorf("the client gets %q, want a GOAWAY", said)
+			output, _ := io.ReadAll(client.conn)
+			if !bytes.Contains(output, []byte("internal error")) {
+				t.Errorf("the client gets %q, want a GOAWAY", output)
 			}
 			wantEnded(t, r, s, "panic")
 			if got := testutil.ToFloat64(s.Metrics().Panics); got != 1 {

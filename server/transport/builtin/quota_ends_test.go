@@ -28,7 +28,7 @@ func (r *running) advanceClock(t *testing.T, conn grpc.ClientConnInterface, d ti
 	}
 	must.OK(t, err)
 	if m, err := c.Recv(); err == nil {
-		t.Errorf("a stream without a report brings %v", m)
+		t.Errorf("a stream without a report received %v", m)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestQuotaStreamNeedsAReport(t *testing.T) {
 	await(t, "a stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 1 })
 	r.advanceClock(t, r.dial(t), 10*time.Second)
 	if m, err := c.Recv(); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a stream without a report brings %v, %v", m, err)
+		t.Errorf("a stream without a report received %v, %v", m, err)
 	}
 	await(t, "no stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 0 })
 }
@@ -103,7 +103,7 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 		}
 	}
 	if !reset {
-		t.Error("the stream goes on")
+		t.Error("the stream continues")
 	}
 	<-drained
 	await(t, "no stream", func() bool { return metricValue(t, s, "sluice_quota_streams") == 0 })
@@ -124,7 +124,7 @@ func TestQuotasCountAgainstMemory(t *testing.T) {
 	}
 	w.buffered.reserved = func() int64 { return maxBuffered - 999 }
 	if w.buffered.shed(); !conn.closed.Load() {
-		t.Error("the connection goes on")
+		t.Error("the connection continues")
 	}
 	_ = c.conn.Close()
 }

@@ -55,7 +55,7 @@ func metricValue(t *testing.T, s *answer.Service, name string) float64 {
 			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
-	t.Fatalf("there is no metric %s", name)
+	t.Fatalf("no metric %s", name)
 	return 0
 }
 
@@ -263,7 +263,7 @@ func TestQuotaStreamsEnd(t *testing.T) {
 	await(t, "one stream", streams(1))
 	must.OK(t, c.CloseSend())
 	if m, err := c.Recv(); err == nil {
-		t.Errorf("after its end a stream brings %v", m)
+		t.Errorf("after its end a stream received %v", m)
 	}
 	await(t, "the stream has ended", streams(0))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// alike are scripts after most of which the connection is open.
-var alike = []struct {
+// callScripts are scripts after most of which the connection is open.
+var callScripts = []struct {
 	name  string
 	plays func(s *script)
 }{

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// endings are scripts that close the connection.
-var endings = []struct {
+// closingScripts are scripts that close the connection.
+var closingScripts = []struct {
 	name  string
 	plays func(s *script)
 }{

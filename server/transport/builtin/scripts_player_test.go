@@ -170,7 +170,7 @@ func (p *player) recordFrames(t *testing.T, at int) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("the transport sends what x/net does not take: %v", err)
+			t.Fatalf("x/net rejects the output of the transport: %v", err)
 		}
 		p.recordFrame(f, at)
 	}

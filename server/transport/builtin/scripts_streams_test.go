@@ -28,8 +28,8 @@ func (s *script) reflectionRequest(long bool) []byte {
 	return prefixed(0, marshal(s.tb, q))
 }
 
-// streams are scripts of calls with several messages.
-var streams = []struct {
+// streamScripts are scripts of calls with several messages.
+var streamScripts = []struct {
 	name  string
 	plays func(s *script)
 }{

@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 		want[strings.TrimPrefix(name, "== ")] = lines
 	}
 	var all bytes.Buffer
-	for _, tt := range slices.Concat(alike, streams, endings) {
+	for _, tt := range slices.Concat(callScripts, streamScripts, closingScripts) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScript(t)
 			s.begin()

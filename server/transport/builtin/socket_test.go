@@ -68,7 +68,7 @@ func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	}
 	got, err := io.ReadAll(client)
 	if err := errors.Join(err, <-wrote); err != nil || len(got) != len(sent) {
-		t.Errorf("%d bytes came, of %d: %v", len(got), len(sent), err)
+		t.Errorf("received %d bytes of %d: %v", len(got), len(sent), err)
 	}
 	if n := waiting(); n != 0 {
 		t.Errorf("%d connections wait for their clients in the end, want 0", n)

@@ -214,7 +214,7 @@ func TestIncompleteFrames(t *testing.T) {
 	}
 	w.noteIncompleteFrame(false, true)
 	if got := w.incompleteFrameAt.Load(); got != 0 {
-		t.Errorf("there is no frame, but one began at %d", got)
+		t.Errorf("no frame is incomplete, but one began at %d", got)
 	}
 
 	s := service(t, answer.Settings{}, oneRule)

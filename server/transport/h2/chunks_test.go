@@ -22,9 +22,9 @@ type chunkedCall struct {
 	marked  []uint32
 }
 
-func (p *chunkedCall) ReceiveChunk(piece []byte, follow int) {
+func (p *chunkedCall) ReceiveChunk(piece []byte, remaining int) {
 	p.message, p.most = append(p.message, piece...), max(p.most, len(piece))
-	if p.begun = follow > 0; !p.begun {
+	if p.begun = remaining > 0; !p.begun {
 		p.Receive(p.message, false)
 		p.message = nil
 	}
@@ -103,7 +103,7 @@ func TestChunksLimitBatches(t *testing.T) {
 	}
 	_, used, more, err := c.conn.Feed(nil, c.in.Bytes(), c.now)
 	if want := maxBatchOutput + 2*frameHeaderBytes + maxFrameBytes; err != nil || !more || used > want || len(p.message) == 0 {
-		t.Errorf("%d bytes of %d are taken in at once, want %d at most: %v, %v", used, c.in.Len(), want, more, err)
+		t.Errorf("Feed used %d of %d bytes, want at most %d: %v, %v", used, c.in.Len(), want, more, err)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestMarks(t *testing.T) {
 	wantMarked := func(marks ...uint32) {
 		t.Helper()
 		if c.feed(); !slices.Equal(p.marked, marks) {
-			t.Fatalf("marked are %v, want %v", p.marked, marks)
+			t.Fatalf("acknowledged the marks %v, want %v", p.marked, marks)
 		}
 		p.marked = nil
 	}
@@ -234,11 +234,11 @@ func TestMarksAfterAStall(t *testing.T) {
 			return
 		}
 	}
-	t.Error("a client acknowledges PINGs that were never sent as often as it likes")
+	t.Error("acknowledging PINGs that were never sent has no limit")
 }
 
-// TestMarksAreNoGlitches acknowledges many marks one by one.
-func TestMarksAreNoGlitches(t *testing.T) {
+// TestMarksAreNotGlitches acknowledges many marks one by one.
+func TestMarksAreNotGlitches(t *testing.T) {
 	c := newReadyClient(t)
 	p := c.openChunked(1)
 	for i := range uint32(3 * maxGlitches) {
@@ -257,6 +257,6 @@ func TestMarksAreNoGlitches(t *testing.T) {
 	}
 	c.now += time.Hour
 	if c.out = c.conn.ResetOverdue(nil, c.now); len(c.out) != 0 {
-		t.Error("a conversation that has lasted an hour is overdue")
+		t.Error("a streaming call is overdue after an hour")
 	}
 }

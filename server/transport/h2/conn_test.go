@@ -24,12 +24,12 @@ var testLimits = Limits{MaxStreams: 100, MaxHeaderBytes: 16 << 10, MaxMessageByt
 // echo answers each call with its message. The messages "fail" and "later" request an error and a
 // pending call.
 type echo struct {
-	calls     []Call
-	messages  []string
-	exceeded  []Limit
-	talks     []*recordedCall
-	piecewise []*chunkedCall
-	cancelled int
+	calls          []Call
+	messages       []string
+	exceeded       []Limit
+	streamingCalls []*recordedCall
+	piecewise      []*chunkedCall
+	cancelled      int
 }
 
 func (e *echo) Call(c *Call) ([]byte, Status, PendingCall) {
@@ -40,9 +40,9 @@ func (e *echo) Call(c *Call) ([]byte, Status, PendingCall) {
 		return nil, Status{Code: 3, Message: "it fails: 100 %\n"}, nil
 	case "later":
 		return nil, Status{}, e
-	case "talk":
-		e.talks = append(e.talks, &recordedCall{echo: e, stream: c.Stream})
-		return nil, Status{}, e.talks[len(e.talks)-1]
+	case "streaming":
+		e.streamingCalls = append(e.streamingCalls, &recordedCall{echo: e, stream: c.Stream})
+		return nil, Status{}, e.streamingCalls[len(e.streamingCalls)-1]
 	}
 	return []byte(message), Status{}, nil
 }

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// checkCounts compares the counters of a connection with its state. Memory that is counted but not
-// used gets other clients refused or disconnected; memory that is used but not counted has no
-// limit.
+// checkCounts compares the counters of a connection with its state. If memory is counted but not
+// used, other clients are refused or disconnected. If it is used but not counted, it has no limit.
 func (c *Conn) checkCounts(t *testing.T) {
 	t.Helper()
 	buffered, unfinished, waitingBytes, slots := cap(c.block.partialField), 0, 0, 0
@@ -68,7 +67,7 @@ func sameStreams(t *testing.T, of string, list []*stream, all map[*stream]bool) 
 	seen := map[*stream]bool{}
 	for _, s := range list {
 		if !all[s] || seen[s] {
-			t.Fatalf("the list of those that wait for %s has stream %d, which does not, or twice: %v", of, s.id, seen[s])
+			t.Fatalf("the list of streams that wait for %s has stream %d, which does not wait or is repeated: %v", of, s.id, seen[s])
 		}
 		seen[s] = true
 	}
@@ -110,8 +109,8 @@ func TestHTTPErrorIsSentOnce(t *testing.T) {
 // TestTrailersAfterEnd has the server end a stream between the frames of its trailers.
 func TestTrailersAfterEnd(t *testing.T) {
 	for name, ends := range map[string]func(c *client){
-		"the request is overdue":   func(c *client) { c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime) },
-		"the conversation is over": func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
+		"the request is overdue": func(c *client) { c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime) },
+		"the call has finished":  func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newReadyClient(t)

@@ -266,7 +266,7 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 	}{
 		"unanswered calls with small headers": {1000, 45, true},
 		"unanswered calls with large headers": {300, 512, true},
-		"requests that are not whole":         {1000, 512, false},
+		"incomplete requests":                 {1000, 512, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, func(o *Options) {

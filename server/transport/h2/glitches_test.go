@@ -31,7 +31,7 @@ func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 			c.call(stream, "later")
 			c.must(c.WriteRSTStream(stream, http2.ErrCodeCancel))
 		},
-		"calls cancelled before they are whole": func(c *client, stream uint32) {
+		"incomplete calls cancelled": func(c *client, stream uint32) {
 			c.headers(stream, false, request(echoPath)...)
 			c.must(c.WriteRSTStream(stream, http2.ErrCodeCancel))
 		},

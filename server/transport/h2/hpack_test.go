@@ -208,6 +208,6 @@ func checkTable(t *testing.T, table *headerTable) {
 		size += len(f.name) + len(f.value) + entryOverhead
 	}
 	if size != table.size || size > table.max || table.max > tableBytes || cap(table.bytes) > 2*tableBytes {
-		t.Errorf("the table has %d bytes, says %d, may have %d, and takes %d", size, table.size, table.max, cap(table.bytes))
+		t.Errorf("the table has %d bytes, counts %d, may have %d, and allocated %d", size, table.size, table.max, cap(table.bytes))
 	}
 }

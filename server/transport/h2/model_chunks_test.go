@@ -23,16 +23,16 @@ func (p *modelChunkedCall) Receive(message []byte, _ bool) {
 	p.m.t.Fatalf("stream %d: a complete message of %d bytes", p.id, len(message))
 }
 
-func (p *modelChunkedCall) ReceiveChunk(b []byte, follow int) {
-	if p.heard || p.finished || follow < 0 {
-		p.m.t.Fatalf("stream %d: an unexpected chunk, before %d bytes: %+v", p.id, follow, p.modelStreamingCall)
+func (p *modelChunkedCall) ReceiveChunk(b []byte, remaining int) {
+	if p.ended || p.finished || remaining < 0 {
+		p.m.t.Fatalf("stream %d: an unexpected chunk, before %d bytes: %+v", p.id, remaining, p.modelStreamingCall)
 	}
 	p.message = append(p.message, b...)
-	if !p.m.changed && (p.received == len(p.s.messages) || len(p.message)+follow != len(p.s.messages[p.received]) ||
+	if !p.m.changed && (p.received == len(p.s.messages) || len(p.message)+remaining != len(p.s.messages[p.received]) ||
 		!bytes.HasPrefix(p.s.messages[p.received], p.message)) {
-		p.m.t.Fatalf("stream %d: of message %d have come %d bytes, %d follow", p.id, p.received, len(p.message), follow)
+		p.m.t.Fatalf("stream %d: of message %d have come %d bytes, %d remaining", p.id, p.received, len(p.message), remaining)
 	}
-	if follow == 0 {
+	if remaining == 0 {
 		p.received++
 		p.message = nil
 	}
@@ -71,8 +71,8 @@ func (m *model) receivePing(f *frame) {
 		m.t.Fatalf("a mark of nothing: %q", f.payload)
 	}
 	p := s.streaming.pieces
-	if mark := binary.BigEndian.Uint32(f.payload) & (1<<24 - 1); !p.waits || mark != p.newest || p.left != p.sent || s.answered+s.resets > 0 {
-		m.t.Fatalf("stream %d: mark %d was sent after %d of %d bytes; the newest is %d, pending: %v", p.id, mark, p.left, p.sent, p.newest, p.waits)
+	if mark := binary.BigEndian.Uint32(f.payload) & (1<<24 - 1); !p.waits || mark != p.newest || p.reported != p.sent || s.answered+s.resets > 0 {
+		m.t.Fatalf("stream %d: mark %d was sent after %d of %d bytes; the newest is %d, pending: %v", p.id, mark, p.reported, p.sent, p.newest, p.waits)
 	}
 	p.waits = false
 	p.out = append(p.out, [8]byte(f.payload))

@@ -16,15 +16,17 @@ import (
 // FuzzModel has a valid client, some of whose frames are changed in transit, and a handler that
 // answers at once, later or never. A model of streams and windows checks these invariants:
 //
-//   - A stream ends once, and its handler is called at most once. A pending call is canceled once if it is reset.
-//   - A StreamingCall receives the requested messages in order, and RequestEnded is called once. Sent reports
-//     the number of bytes sent.
-//   - The chunks of a ChunkedCall are the bytes that were sent, in order, with the right number of remaining
-//     bytes. A mark follows everything that was sent before it, and is acknowledged once.
+//   - A stream ends once, and its handler is called at most once. A pending call is canceled once
+//     if it is reset.
+//   - A StreamingCall receives the requested messages in order, and RequestEnded is called once.
+//     Sent reports the number of bytes sent.
+//   - The chunks of a ChunkedCall are the bytes that were sent, in order, with the right number of
+//     remaining bytes. A mark follows everything that was sent before it, and is acknowledged once.
 //   - No DATA exceeds the client's windows.
-//   - The table and the memory stay within their limits, and the counters are right: see checkCounts.
-//   - If no frame was changed, the connection stays open, no stream is reset for an error, and all calls are
-//     answered in the end.
+//   - The table and the memory stay within their limits, and the counters are right; see
+//     checkCounts.
+//   - If no frame was changed, the connection stays open, no stream is reset for an error, and all
+//     calls are answered in the end.
 //   - The same input in fragments gives the same output.
 func FuzzModel(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -66,10 +68,10 @@ func TestModel(t *testing.T) {
 // model is a client's view of a connection.
 type model struct {
 	*client
-	next    func(n int) int // a number below n, or -1 at the end
-	changed bool            // a frame was changed
-	read    int             // bytes of out that were checked
-	held    int             // bytes of an incomplete frame
+	next       func(n int) int // a number below n, or -1 at the end
+	changed    bool            // a frame was changed
+	read       int             // bytes of out that were checked
+	incomplete int             // bytes of an incomplete frame
 
 	streams map[uint32]*modelStream
 	last    uint32
@@ -85,8 +87,8 @@ type model struct {
 }
 
 type modelStep struct {
-	bytes []byte
-	does  func(c *client)
+	bytes  []byte
+	action func(c *client)
 }
 
 type modelStream struct {
@@ -97,7 +99,7 @@ type modelStream struct {
 	ended   bool // by the client
 	reset   bool // by the client
 	headed  bool // headers of a reply without END_STREAM were received
-	asked   int
+	calls   int
 	later   bool
 	// laterBytes is the size of the reply of a pending call.
 	laterBytes int
@@ -111,19 +113,19 @@ type modelStream struct {
 
 // modelStreamingCall is a StreamingCall.
 type modelStreamingCall struct {
-	m          *model
-	s          *modelStream
-	id         uint32
-	wants      bool
-	heard      bool
-	received   int // messages
-	sent, left int // bytes of replies
-	finished   bool
-	pieces     *modelChunkedCall // itself, if it is a ChunkedCall
+	m              *model
+	s              *modelStream
+	id             uint32
+	wants          bool
+	ended          bool
+	received       int // messages
+	sent, reported int // bytes of replies
+	finished       bool
+	pieces         *modelChunkedCall // itself, if it is a ChunkedCall
 }
 
 func (k *modelStreamingCall) Receive(message []byte, _ bool) {
-	if !k.wants || k.heard || k.finished {
+	if !k.wants || k.ended || k.finished {
 		k.m.t.Fatalf("stream %d: a message that was not requested: %+v", k.id, k)
 	}
 	if !k.m.changed && (k.received == len(k.s.messages) || !bytes.Equal(message, k.s.messages[k.received])) {
@@ -134,21 +136,21 @@ func (k *modelStreamingCall) Receive(message []byte, _ bool) {
 }
 
 func (k *modelStreamingCall) RequestEnded(s Status) {
-	if k.heard || !k.m.changed && (s.Code != statusOK || !k.s.ended || k.received != len(k.s.messages)) {
+	if k.ended || !k.m.changed && (s.Code != statusOK || !k.s.ended || k.received != len(k.s.messages)) {
 		k.m.t.Fatalf("stream %d ends with %v after %d of %d messages: %+v", k.id, s, k.received, len(k.s.messages), k)
 	}
-	k.heard = true
+	k.ended = true
 }
 
 func (k *modelStreamingCall) Sent(n int) {
-	if k.left += n; k.left > k.sent || n <= 0 {
-		k.m.t.Fatalf("stream %d: %d bytes have left, of %d", k.id, k.left, k.sent)
+	if k.reported += n; k.reported > k.sent || n <= 0 {
+		k.m.t.Fatalf("stream %d: %d of %d bytes were reported as sent", k.id, k.reported, k.sent)
 	}
 }
 
 func (k *modelStreamingCall) Cancel() {
 	if k.s.cancels++; k.finished || k.s.cancels > 1 {
-		k.m.t.Errorf("stream %d is cancelled for time %d, though it has finished: %v", k.id, k.s.cancels, k.finished)
+		k.m.t.Errorf("stream %d was cancelled %d times; finished: %v", k.id, k.s.cancels, k.finished)
 	}
 }
 
@@ -163,8 +165,8 @@ func (m *model) Call(c *Call) ([]byte, Status, PendingCall) {
 	if s == nil {
 		m.t.Fatalf("a call on stream %d, which is idle", c.Stream)
 	}
-	if s.asked++; s.reset || s.asked > 1 {
-		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
+	if s.calls++; s.reset || s.calls > 1 {
+		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.calls, s.reset)
 	}
 	if !m.changed && !bytes.Equal(c.Message, s.body[prefixBytes:]) {
 		m.t.Errorf("stream %d: the message is %q, want %q", c.Stream, c.Message, s.body[prefixBytes:])
@@ -199,7 +201,7 @@ type modelPending struct {
 func (l modelPending) Cancel() {
 	s := l.m.streams[l.id]
 	if s.cancels++; !s.later || s.cancels > 1 {
-		l.m.t.Errorf("stream %d is cancelled for time %d, though it waits: %v", l.id, s.cancels, s.later)
+		l.m.t.Errorf("stream %d was cancelled %d times; pending: %v", l.id, s.cancels, s.later)
 	}
 	l.m.pending = slices.DeleteFunc(l.m.pending, func(id uint32) bool { return id == l.id })
 }
@@ -220,8 +222,8 @@ func (m *model) Open(c *Call) (StreamingCall, Status) {
 	if s == nil {
 		m.t.Fatalf("a streaming call on stream %d, which is idle", c.Stream)
 	}
-	if s.asked++; s.reset || s.asked > 1 {
-		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
+	if s.calls++; s.reset || s.calls > 1 {
+		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.calls, s.reset)
 	}
 	s.streaming = &modelStreamingCall{m: m, s: s, id: c.Stream, wants: true}
 	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
@@ -379,7 +381,7 @@ func (m *model) streamingStep() {
 			k.pieces.mark()
 			break
 		}
-		k.wants = !k.heard
+		k.wants = !k.ended
 		m.perform(func(c *client) { c.out = c.conn.RequestMessage(c.out, id) })
 	case 3:
 		m.perform(func(c *client) { c.out = c.conn.SendHeader(c.out, id, []Field{{"x", "y"}}) })
@@ -457,22 +459,22 @@ func (m *model) startRequest() {
 	m.frame()
 }
 
-// send sends at most most bytes of a request, as the windows allow.
-func (m *model) send(id uint32, most int, end bool) {
+// send sends at most maxBytes bytes of a request, as the windows allow.
+func (m *model) send(id uint32, maxBytes int, end bool) {
 	s := m.streams[id]
-	for most > 0 && !s.ended && s.answered+s.resets == 0 && m.err == nil {
+	for maxBytes > 0 && !s.ended && s.answered+s.resets == 0 && m.err == nil {
 		padding := max(0, m.pick(20)-17) * 20
 		over := 0
 		if padding > 0 {
 			over = 1 + padding
 		}
-		n := min(len(s.body)-s.sent, most, maxFrameBytes-over, int(min(s.receive, m.receive))-over)
+		n := min(len(s.body)-s.sent, maxBytes, maxFrameBytes-over, int(min(s.receive, m.receive))-over)
 		if n < 0 || n == 0 && s.sent < len(s.body) {
 			return
 		}
 		p := s.body[s.sent : s.sent+n]
 		s.sent += n
-		most -= max(1, n)
+		maxBytes -= max(1, n)
 		last := s.sent == len(s.body)
 		if last && end && m.pick(10) == 9 { // end with trailers
 			m.must(m.WriteData(id, false, p))
@@ -486,7 +488,7 @@ func (m *model) send(id uint32, most int, end bool) {
 			m.must(m.WriteData(id, last && end, p))
 		}
 		if last && !end {
-			most = 0
+			maxBytes = 0
 		}
 		m.frame()
 	}
@@ -512,7 +514,7 @@ func (m *model) trailers(id uint32) {
 // frame feeds the connection with the written frame, possibly changed.
 func (m *model) frame() {
 	all := bytes.Clone(m.in.Bytes())
-	held, in := all[:m.held], all[m.held:]
+	rest, in := all[:m.incomplete], all[m.incomplete:]
 	if at := bytes.Index(in, []byte(Preface)); m.pick(200) == 199 && at < 0 && len(in) >= frameHeaderBytes {
 		m.changed = true
 		switch m.pick(6) {
@@ -536,23 +538,23 @@ func (m *model) frame() {
 			}
 		}
 	}
-	all = slices.Concat(held, in)
+	all = slices.Concat(rest, in)
 	m.in.Reset()
 	m.in.Write(all)
 	m.handleInput(all)
 	m.played = append(m.played, modelStep{bytes: in})
 	m.feed()
-	m.held = m.in.Len()
+	m.incomplete = m.in.Len()
 	m.check()
 }
 
 // perform performs another action on the connection.
-func (m *model) perform(does func(c *client)) {
+func (m *model) perform(action func(c *client)) {
 	if m.err != nil {
 		return
 	}
-	m.played = append(m.played, modelStep{does: does})
-	does(m.client)
+	m.played = append(m.played, modelStep{action: action})
+	action(m.client)
 	m.check()
 }
 
@@ -648,7 +650,7 @@ func (m *model) check() {
 			}
 			s.resets++
 			if !m.changed && code != CodeNo && code != CodeCancel && code != CodeRefusedStream || s.resets > 1 && !m.changed {
-				m.t.Fatalf("stream %d is reset for time %d, with code %d", f.stream, s.resets, code)
+				m.t.Fatalf("stream %d was reset %d times, the last time with code %d", f.stream, s.resets, code)
 			}
 		case framePing:
 			m.receivePing(&f)
@@ -676,8 +678,8 @@ func (m *model) check() {
 		}
 	}
 	for id, s := range m.streams {
-		if k := s.streaming; k.open() && k.pieces != nil && k.pieces.waits && k.left == k.sent && m.err == nil {
-			m.t.Fatalf("stream %d: mark %d is not out, though all before it is", id, k.pieces.newest)
+		if k := s.streaming; k.open() && k.pieces != nil && k.pieces.waits && k.reported == k.sent && m.err == nil {
+			m.t.Fatalf("stream %d: mark %d was not sent after the data before it", id, k.pieces.newest)
 		}
 	}
 	if m.err == nil {
@@ -781,8 +783,8 @@ func (m *model) replay(piece int) {
 	c.in.Reset()
 	c.conn.handler = plainHandler{c.handler}
 	for _, step := range m.played {
-		if step.does != nil {
-			step.does(c)
+		if step.action != nil {
+			step.action(c)
 		}
 		for rest := step.bytes; len(rest) > 0 && c.err == nil; {
 			n := min(piece, len(rest))

@@ -19,8 +19,8 @@ func (e *echo) Open(c *Call) (StreamingCall, Status) {
 		return nil, Status{Code: 8, Message: "refused"}
 	}
 	e.calls = append(e.calls, *c)
-	e.talks = append(e.talks, &recordedCall{echo: e, stream: c.Stream})
-	newest := e.talks[len(e.talks)-1]
+	e.streamingCalls = append(e.streamingCalls, &recordedCall{echo: e, stream: c.Stream})
+	newest := e.streamingCalls[len(e.streamingCalls)-1]
 	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
 		e.piecewise = append(e.piecewise, &chunkedCall{recordedCall: newest})
 		return e.piecewise[len(e.piecewise)-1], Status{}
@@ -31,9 +31,9 @@ func (e *echo) Open(c *Call) (StreamingCall, Status) {
 // recordedCall records the calls of its methods.
 type recordedCall struct {
 	*echo
-	stream uint32
-	heard  []string
-	sent   int
+	stream   uint32
+	received []string
+	sent     int
 }
 
 func (s *recordedCall) Receive(message []byte, compressed bool) {
@@ -44,11 +44,11 @@ func (s *recordedCall) Receive(message []byte, compressed bool) {
 	if compressed {
 		line += ", compressed"
 	}
-	s.heard = append(s.heard, line)
+	s.received = append(s.received, line)
 }
 
 func (s *recordedCall) RequestEnded(status Status) {
-	s.heard = append(s.heard, strings.TrimRight(fmt.Sprintf("end %d %s", status.Code, status.Message), " "))
+	s.received = append(s.received, strings.TrimRight(fmt.Sprintf("end %d %s", status.Code, status.Message), " "))
 }
 
 func (s *recordedCall) Sent(n int) { s.sent += n }
@@ -57,11 +57,11 @@ func (s *recordedCall) Sent(n int) { s.sent += n }
 func (c *client) wantReceived(lines ...string) {
 	c.t.Helper()
 	c.feed()
-	s := c.handler.talks[len(c.handler.talks)-1]
-	if !slices.Equal(s.heard, lines) {
-		c.t.Fatalf("the call received %q, want %q", s.heard, lines)
+	s := c.handler.streamingCalls[len(c.handler.streamingCalls)-1]
+	if !slices.Equal(s.received, lines) {
+		c.t.Fatalf("the call received %q, want %q", s.received, lines)
 	}
-	s.heard = nil
+	s.received = nil
 }
 
 // openStreaming opens a StreamingCall.
@@ -111,7 +111,7 @@ func TestStreamingCall(t *testing.T) {
 	c.out = c.conn.Send(c.out, 1, nil)
 	c.out = c.conn.Finish(c.out, 1, Status{Code: 3, Message: "é"}, []Field{{"x-f", strings.Repeat("f", 300)}})
 	c.want(fmt.Sprintf("DATA 1 %q", grpcMessage("")), "HEADERS 1 grpc-status=3 grpc-message=%C3%A9 x-f="+strings.Repeat("f", 300)+" END")
-	if got := c.handler.talks[0].sent; got != 15 || c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
+	if got := c.handler.streamingCalls[0].sent; got != 15 || c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
 		t.Errorf("%d bytes were sent, want 15; %d streams are open, %d bytes are buffered", got, c.conn.OpenStreams(), c.conn.Buffered())
 	}
 	c.out = c.conn.Send(c.out, 1, []byte("late"))
@@ -150,7 +150,7 @@ func TestStreamingCallEnds(t *testing.T) {
 	c.feed()
 	c.conn.Close()
 	if got := c.handler.cancelled; got != 5 {
-		t.Errorf("%d conversations were cancelled, want the five that were open", got)
+		t.Errorf("%d streaming calls were cancelled, want the five that were open", got)
 	}
 }
 
@@ -198,14 +198,14 @@ func TestStreamingCallWindows(t *testing.T) {
 func TestStreamingCallBackpressure(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
-	c.call(1, "talk")
+	c.call(1, "streaming")
 	c.want("SETTINGS ACK")
 	c.out = c.conn.Send(c.out, 1, []byte("one"))
 	c.out = c.conn.Send(c.out, 1, []byte("two"))
 	c.want("HEADERS 1", fmt.Sprintf("DATA 1 %q", grpcMessage("one")))
-	talk := c.handler.talks[0]
-	if talk.sent != 8 || c.conn.Buffered() != 8 {
-		t.Errorf("%d bytes were sent and %d are buffered, want 8 and 8", talk.sent, c.conn.Buffered())
+	streaming := c.handler.streamingCalls[0]
+	if streaming.sent != 8 || c.conn.Buffered() != 8 {
+		t.Errorf("%d bytes were sent and %d are buffered, want 8 and 8", streaming.sent, c.conn.Buffered())
 	}
 	c.out = c.conn.ResetOverdue(c.out, c.now+time.Hour)
 	c.want() // the handler has to end it
@@ -217,10 +217,10 @@ func TestStreamingCallBackpressure(t *testing.T) {
 	c.want(answer(3, "")...)
 	c.must(c.WriteWindowUpdate(1, 100))
 	c.want(`DATA 1 "\x00\x03two"`, "HEADERS 1 grpc-status=0 END")
-	if talk.sent != 11 || talk.cancelled != 0 {
-		t.Errorf("%d bytes were sent until the end, want 11; %d cancelled", talk.sent, talk.cancelled)
+	if streaming.sent != 11 || streaming.cancelled != 0 {
+		t.Errorf("%d bytes were sent until the end, want 11; %d cancelled", streaming.sent, streaming.cancelled)
 	}
-	c.call(5, "talk")
+	c.call(5, "streaming")
 	c.want()
 	c.out = c.conn.Send(c.out, 5, []byte("a long message"))
 	c.out = c.conn.Finish(c.out, 5, Status{}, nil)
@@ -236,7 +236,7 @@ func TestStreamingCallBackpressure(t *testing.T) {
 func TestStreamingCallAbort(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	c.call(1, "talk")
+	c.call(1, "streaming")
 	c.want("SETTINGS ACK")
 	c.out = c.conn.Send(c.out, 1, []byte("one"))
 	c.want("HEADERS 1")
@@ -244,7 +244,7 @@ func TestStreamingCallAbort(t *testing.T) {
 	c.want("RST_STREAM 1 CANCEL")
 	c.out = c.conn.Abort(c.out, 1)
 	c.want()
-	if n := c.handler.talks[0].cancelled; n != 1 || c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
+	if n := c.handler.streamingCalls[0].cancelled; n != 1 || c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
 		t.Errorf("cancelled %d times, %d bytes are buffered, %d streams are open", n, c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
@@ -279,7 +279,7 @@ func TestStreamingCallDeadline(t *testing.T) {
 // TestLongBlock sends reply headers in several frames.
 func TestLongBlock(t *testing.T) {
 	c := newReadyClient(t)
-	c.call(1, "talk")
+	c.call(1, "streaming")
 	c.want()
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x", strings.Repeat("x", 40_000)}})
 	r := http2.NewFramer(nil, bytes.NewReader(c.out))

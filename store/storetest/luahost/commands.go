@@ -83,23 +83,23 @@ func init() { //nolint:gochecknoinits // scripts run commands: the table would d
 		"SET":              {set, -3, writes, 1},
 		"INCR":             {func(s *Server, args []string) reply { return s.increment(args[1], 1) }, 2, writes, 1},
 		"INCRBY":           {incrBy, 3, writes, 1},
-		"LLEN":             {llen, 2, reads, 1},
+		"LLEN":             {reading(listKind, llen), 2, reads, 1},
 		"LINDEX":           {lindex, 3, reads, 1},
 		"LRANGE":           {lrange, 4, reads, 1},
 		"LTRIM":            {ltrim, 4, frees, 1},
-		"RPUSH":            {rpush, -3, writes, 1},
-		"HGET":             {hget, 3, reads, 1},
-		"HGETALL":          {hgetAll, 2, reads, 1},
-		"HLEN":             {hlen, 2, reads, 1},
-		"HEXISTS":          {hexists, 3, reads, 1},
+		"RPUSH":            {changing(listKind, rpush), -3, writes, 1},
+		"HGET":             {reading(hashKind, hget), 3, reads, 1},
+		"HGETALL":          {reading(hashKind, hgetAll), 2, reads, 1},
+		"HLEN":             {reading(hashKind, hlen), 2, reads, 1},
+		"HEXISTS":          {reading(hashKind, hexists), 3, reads, 1},
 		"HSET":             {hset, -4, writes, 1},
-		"HDEL":             {hdel, -3, frees, 1},
+		"HDEL":             {changing(hashKind, hdel), -3, frees, 1},
 		"ZADD":             {zadd, -4, writes, 1},
-		"ZCARD":            {zcard, 2, reads, 1},
-		"ZSCORE":           {zscore, 3, reads, 1},
+		"ZCARD":            {reading(sortedKind, zcard), 2, reads, 1},
+		"ZSCORE":           {reading(sortedKind, zscore), 3, reads, 1},
 		"ZCOUNT":           {zcount, 4, reads, 1},
 		"ZRANGE":           {zrange, -4, reads, 1},
-		"ZREM":             {zrem, -3, frees, 1},
+		"ZREM":             {changing(sortedKind, zrem), -3, frees, 1},
 		"ZREMRANGEBYSCORE": {zremRangeByScore, 4, frees, 1},
 		"ZREMRANGEBYRANK":  {zremRangeByRank, 4, frees, 1},
 	}
@@ -130,7 +130,7 @@ func authenticate(s *Server, args []string) reply {
 	case s.password == "":
 		return failure("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 	}
-	known := user == "default" && s.user == "" || user == s.user
+	known := user == "default" && s.user == "" || user != "" && user == s.user
 	if !known || s.password != "" && password != s.password {
 		return failure("WRONGPASS invalid username-password pair or user is disabled.")
 	}
@@ -143,10 +143,12 @@ func selectDatabase(s *Server, args []string) reply {
 	switch {
 	case !ok:
 		return notInteger
+	case n != int64(int32(n)): //nolint:gosec // whether it is in this range
+		return failure("ERR value is out of range, value must between -2147483648 and 2147483647")
 	case n < 0 || n >= int64(len(s.databases)):
 		return failure("ERR DB index is out of range")
 	}
-	s.client.database = int(n)
+	s.client.database, s.keys = int(n), s.databases[n]
 	return done
 }
 
@@ -182,16 +184,21 @@ func keys(s *Server, args []string) reply {
 
 // matchesGlob reports whether a name matches a pattern with * and ?.
 func matchesGlob(pattern, name string) bool {
-	for pattern != "" && pattern[0] != '*' {
-		if name == "" || pattern[0] != '?' && pattern[0] != name[0] {
+	star, retry, p := -1, 0, 0
+	for n := 0; n < len(name); {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, retry, p = p, n, p+1
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
+			p, n = p+1, n+1
+		case star >= 0: // the last * takes one more byte
+			retry++
+			p, n = star+1, retry
+		default:
 			return false
 		}
-		pattern, name = pattern[1:], name[1:]
 	}
-	if pattern == "" {
-		return name == ""
-	}
-	return matchesGlob(pattern[1:], name) || name != "" && matchesGlob(pattern, name[1:])
+	return strings.Trim(pattern[p:], "*") == ""
 }
 
 func texts(all []string) reply {
@@ -205,6 +212,9 @@ func texts(all []string) reply {
 func size(s *Server, _ []string) reply { return int64(len(s.keys)) }
 
 func asking(s *Server, _ []string) reply {
+	if s.node == nil {
+		return noCluster
+	}
 	s.client.asking = true
 	return done
 }
@@ -250,7 +260,7 @@ func ttl(unit int64, absolute bool) func(*Server, []string) reply {
 		case v.expires == never:
 			return int64(-1)
 		case absolute && unit > 1:
-			return v.expires / unit
+			return v.expires/unit + (v.expires%unit+unit/2)/unit
 		case absolute:
 			return v.expires
 		}

@@ -13,11 +13,16 @@ type client struct {
 	authenticated bool
 	asking        bool          // ASKING came before the next command
 	writing       chan struct{} // full while a goroutine writes
+
+	channels []string // subscriptions
+	pushes   chan []byte
+	pushing  sync.WaitGroup
 }
 
 // An executor runs commands of connections and appends the replies to out.
 type executor interface {
 	execute(c *client, args []string, out []byte) []byte
+	forget(c *client) // after the connection has ended
 }
 
 // ServeConn serves a connection until it ends, and closes it.
@@ -53,8 +58,11 @@ func serve(l net.Listener, serveConn func(net.Conn)) error {
 }
 
 func serveConn(e executor, conn net.Conn) {
-	defer conn.Close() //nolint:errcheck // nothing follows
 	c := &client{conn: conn, writing: make(chan struct{}, 1)}
+	defer func() {
+		_ = conn.Close()
+		e.forget(c)
+	}()
 	in := newReader(c)
 	for {
 		args, err := in.command()

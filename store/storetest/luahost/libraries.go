@@ -25,6 +25,7 @@ func (m *machine) openLibraries() {
 		globals.RawSetString(name, lua.LNil)
 	}
 	globals.RawSetString("tonumber", l.NewFunction(toNumber))
+	globals.RawSetString("pcall", l.NewFunction(protectedCall))
 	clock := func(l *lua.LState) int { l.Push(lua.LNumber(0)); return 1 }
 	globals.RawSetString("os", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"clock": clock}))
 	globals.RawSetString("struct", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"pack": pack, "unpack": unpack}))
@@ -45,6 +46,27 @@ func (m *machine) openLibraries() {
 		},
 	})
 	l.SetMetatable(globals, guard)
+}
+
+// protectedCall is pcall. As in Redis it returns the text of an error that is a table.
+func protectedCall(l *lua.LState) int {
+	l.CheckAny(1)
+	if err := l.PCall(l.GetTop()-1, lua.MultRet, nil); err != nil {
+		var thrown lua.LValue = lua.LString(err.Error())
+		if err, ok := err.(*lua.ApiError); ok { //nolint:errorlint // PCall returns nothing else
+			thrown = err.Object
+		}
+		if t, ok := thrown.(*lua.LTable); ok {
+			if text, ok := t.RawGetString("err").(lua.LString); ok {
+				thrown = text
+			}
+		}
+		l.Push(lua.LFalse)
+		l.Push(thrown)
+		return 2
+	}
+	l.Insert(lua.LTrue, 1)
+	return l.GetTop()
 }
 
 func sha1Hex(l *lua.LState) int {

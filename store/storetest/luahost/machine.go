@@ -3,9 +3,7 @@ package luahost
 import (
 	"crypto/sha1" //nolint:gosec // the name that servers give to a script
 	"encoding/hex"
-	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -59,19 +57,45 @@ func compile(text string) (sha string, proto *lua.FunctionProto, err error) {
 }
 
 func eval(s *Server, args []string) reply {
+	n, wrong := countKeys(args)
+	if wrong != nil {
+		return wrong
+	}
 	sha, wrong := s.load(args[1])
 	if wrong != nil {
 		return wrong
 	}
-	return s.runScript(sha, args)
+	return s.machine.run(s.scripts[sha], args[3:3+n], args[3+n:])
 }
 
 func evalSHA(s *Server, args []string) reply {
-	sha := strings.ToLower(args[1])
-	if s.scripts[sha] == nil {
-		return failure("NOSCRIPT No matching script.")
+	const unknown = failure("NOSCRIPT No matching script.")
+	if len(args[1]) != 2*sha1.Size {
+		return unknown
 	}
-	return s.runScript(sha, args)
+	n, wrong := countKeys(args)
+	if wrong != nil {
+		return wrong
+	}
+	proto := s.scripts[strings.ToLower(args[1])]
+	if proto == nil {
+		return unknown
+	}
+	return s.machine.run(proto, args[3:3+n], args[3+n:])
+}
+
+// countKeys returns the number of keys in the arguments of EVAL.
+func countKeys(args []string) (n int64, wrong reply) {
+	n, ok := parseInt(args[2])
+	switch {
+	case !ok:
+		return 0, notInteger
+	case n > int64(len(args)-3):
+		return 0, failure("ERR Number of keys can't be greater than number of args")
+	case n < 0:
+		return 0, failure("ERR Number of keys can't be negative")
+	}
+	return n, nil
 }
 
 // load compiles a script and remembers it.
@@ -85,7 +109,8 @@ func (s *Server) load(text string) (sha string, wrong reply) {
 }
 
 func scriptCommand(s *Server, args []string) reply {
-	switch name := strings.ToUpper(args[1]); {
+	name := strings.ToUpper(args[1])
+	switch {
 	case name == "LOAD" && len(args) == 3:
 		sha, wrong := s.load(args[2])
 		if wrong != nil {
@@ -93,33 +118,23 @@ func scriptCommand(s *Server, args []string) reply {
 		}
 		return sha
 	case name == "EXISTS" && len(args) > 2:
-		var all []reply
+		all := make([]reply, 0, len(args)-2)
 		for _, sha := range args[2:] {
 			all = append(all, number(s.scripts[strings.ToLower(sha)] != nil))
 		}
 		return all
-	case name == "FLUSH":
+	case name == "FLUSH" && len(args) == 2:
 		clear(s.scripts)
 		return done
+	case name == "LOAD", name == "EXISTS", name == "FLUSH":
+		return failure("ERR wrong number of arguments for 'script|" + strings.ToLower(name) + "' command")
 	}
-	return failure("ERR unknown subcommand or wrong number of arguments for '" + args[1] + "'. Try SCRIPT HELP.")
+	return failure("ERR unknown subcommand '" + cText(args[1]) + "'. Try SCRIPT HELP.")
 }
 
-// runScript runs a script with the keys and arguments of EVAL.
-func (s *Server) runScript(sha string, args []string) reply {
-	n, ok := parseInt(args[2])
-	switch {
-	case !ok:
-		return notInteger
-	case n > int64(len(args)-3):
-		return failure("ERR Number of keys can't be greater than number of args")
-	case n < 0:
-		return failure("ERR Number of keys can't be negative")
-	}
-	return s.machine.run(sha, s.scripts[sha], args[3:3+n], args[3+n:])
-}
-
-func (m *machine) run(sha string, proto *lua.FunctionProto, keys, args []string) reply {
+func (m *machine) run(proto *lua.FunctionProto, keys, args []string) reply {
+	database := m.server.client.database
+	defer func() { m.server.client.database = database }() // if the script selects another
 	l := m.state
 	globals := l.G.Global
 	globals.RawSetString("KEYS", m.list(keys))
@@ -127,7 +142,7 @@ func (m *machine) run(sha string, proto *lua.FunctionProto, keys, args []string)
 	l.Push(l.NewFunctionFromProto(proto))
 	if err := l.PCall(0, 1, nil); err != nil {
 		l.SetTop(0)
-		return describe(sha, err)
+		return describe(err)
 	}
 	v := l.Get(-1)
 	l.SetTop(0)
@@ -143,7 +158,7 @@ func (m *machine) list(all []string) *lua.LTable {
 }
 
 // describe returns the reply to a script that failed.
-func describe(sha string, err error) reply {
+func describe(err error) reply {
 	thrown, ok := err.(*lua.ApiError) //nolint:errorlint // PCall returns nothing else
 	if !ok {
 		return failure("ERR " + err.Error())
@@ -151,16 +166,16 @@ func describe(sha string, err error) reply {
 	if t, ok := thrown.Object.(*lua.LTable); ok {
 		text := lua.LVAsString(t.RawGetString("err"))
 		if line := lua.LVAsString(t.RawGetString("line")); line != "" {
-			return failure(fmt.Sprintf("%s script: %s, on %s:%s.", text, sha, lua.LVAsString(t.RawGetString("source")), line))
+			return failure(text + " script: on " + lua.LVAsString(t.RawGetString("source")) + ":" + line + ".")
 		}
-		return failure(text + " script: " + sha)
+		return failure(text + " script: ")
 	}
 	text := thrown.Object.String()
 	parts := strings.SplitN(text, ":", 3)
 	if len(parts) < 3 || parts[0] != "user_script" {
-		return failure("ERR " + text + " script: " + sha)
+		return failure("ERR " + text + " script: ")
 	}
-	return failure(fmt.Sprintf("ERR %s script: %s, on @user_script:%s.", text, sha, parts[1]))
+	return failure("ERR " + text + " script: on @user_script:" + parts[1] + ".")
 }
 
 // call is redis.call: it raises errors.
@@ -199,7 +214,7 @@ func (m *machine) raised(err failure) *lua.LTable {
 func (m *machine) command(l *lua.LState) reply {
 	n := l.GetTop()
 	if n == 0 {
-		return failure("ERR Please specify at least one argument for this redis.call() call")
+		return failure("ERR Please specify at least one argument for this call")
 	}
 	args := make([]string, n)
 	for i := range args {
@@ -207,9 +222,9 @@ func (m *machine) command(l *lua.LState) reply {
 		case lua.LString:
 			args[i] = string(v)
 		case lua.LNumber:
-			args[i] = formatNumber(float64(v))
+			args[i] = formatFloat(float64(v))
 		default:
-			return failure("ERR Lua redis lib command arguments must be strings or integers")
+			return failure("ERR Command arguments must be strings or integers")
 		}
 	}
 	name := args[0]
@@ -219,11 +234,11 @@ func (m *machine) command(l *lua.LState) reply {
 	}
 	switch {
 	case do == nil:
-		return failure("ERR Unknown Redis command called from script")
+		return failure("ERR Unknown command called from script")
 	case do.arity > 0 && n != do.arity, n < -do.arity:
-		return failure("ERR Wrong number of args calling Redis command from script")
+		return failure("ERR Wrong number of args calling command from script")
 	case do.keys == numberedKeys || connectionCommands[strings.ToUpper(name)]:
-		return failure("ERR This Redis command is not allowed from script")
+		return failure("ERR This Valkey command is not allowed from script")
 	}
 	if err := m.server.denied(do); err != nil {
 		return err
@@ -277,7 +292,7 @@ func fromLua(v lua.LValue, depth int) reply {
 
 func fromTable(t *lua.LTable, depth int) reply {
 	if err, ok := t.RawGetString("err").(lua.LString); ok {
-		return failure(strings.TrimPrefix(string(err), "-"))
+		return failure(err)
 	}
 	if ok, isStatus := t.RawGetString("ok").(lua.LString); isStatus {
 		return status(ok)
@@ -301,19 +316,4 @@ func truncate(f float64) int64 {
 		return int64(f)
 	}
 	return math.MinInt64
-}
-
-// formatNumber formats a number of Lua as an argument of a command.
-func formatNumber(f float64) string {
-	switch {
-	case f == math.Trunc(f) && math.Abs(f) < math.MaxInt64/2:
-		return strconv.FormatInt(int64(f), 10)
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	case math.IsNaN(f):
-		return "nan"
-	}
-	return strconv.FormatFloat(f, 'g', 17, 64)
 }

@@ -171,6 +171,8 @@ func (s *Server) execute(c *client, args []string, out []byte) []byte {
 	return out
 }
 
+func (s *Server) forget(*client) {}
+
 // respond returns the reply to a command of a connection.
 func (s *Server) respond(name string, args []string) reply {
 	c := s.client
@@ -185,10 +187,8 @@ func (s *Server) respond(name string, args []string) reply {
 	}
 	asking := c.asking
 	c.asking = false
-	if s.node != nil {
-		if err := s.node.redirect(do.keysOf(args), asking); err != nil {
-			return err
-		}
+	if err := s.redirect(do.keysOf(args), asking); err != nil {
+		return err
 	}
 	if err := s.denied(do); err != nil {
 		return err
@@ -206,13 +206,19 @@ func (s *Server) find(name string, args []string) (*command, reply) {
 			if b.Len() >= 128 {
 				break
 			}
-			b.WriteString("'" + cut(arg, 128-b.Len()) + "' ")
+			b.WriteString("'" + cut(cText(arg), 128-b.Len()) + "' ")
 		}
 		return nil, failure("ERR unknown command '" + cut(args[0], 128) + "', with args beginning with: " + b.String())
 	case do.arity > 0 && len(args) != do.arity, len(args) < -do.arity:
 		return nil, failure("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 	}
 	return do, nil
+}
+
+// cText returns a text as C prints it, without what follows a zero byte.
+func cText(text string) string {
+	text, _, _ = strings.Cut(text, "\x00")
+	return text
 }
 
 func cut(text string, most int) string { return text[:min(len(text), most)] }

@@ -32,19 +32,11 @@ func zadd(s *Server, args []string) reply {
 	return added
 }
 
-func zcard(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], sortedKind)
-	if wrong != nil {
-		return wrong
-	}
+func zcard(v *value, _ []string) reply {
 	return int64(len(v.sorted.members))
 }
 
-func zscore(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], sortedKind)
-	if wrong != nil {
-		return wrong
-	}
+func zscore(v *value, args []string) reply {
 	if score, ok := v.sorted.scores[args[2]]; ok {
 		return formatFloat(score)
 	}
@@ -80,16 +72,11 @@ func zrange(s *Server, args []string) reply {
 	return all
 }
 
-func zrem(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], sortedKind)
-	if wrong != nil {
-		return wrong
-	}
+func zrem(v *value, args []string) reply {
 	removed := int64(0)
 	for _, name := range args[2:] {
 		removed += number(v.sorted.remove(name))
 	}
-	s.write(args[1], v)
 	return removed
 }
 
@@ -147,26 +134,22 @@ func (z *sortedSet) count(bound float64, orEqual bool) int {
 	return lo
 }
 
-// parseBound parses a bound of scores, and whether it is open.
+// parseBound parses a bound of scores, and whether it is open. An empty one is 0, as C parses it.
 func parseBound(text string) (bound float64, open, ok bool) {
 	text, open = strings.CutPrefix(text, "(")
-	bound, ok = parseFloat(text)
-	return bound, open, ok
+	if text, _, _ = strings.Cut(text, "\x00"); text == "" {
+		return 0, open, true
+	}
+	bound, err := strconv.ParseFloat(text, 64)
+	return bound, open, isFloat(text, bound) && (err == nil || bound != 0)
 }
 
-// parseFloat parses a number that is not NaN.
+// parseFloat parses a score. One that is not representable is an error.
 func parseFloat(text string) (f float64, ok bool) {
 	f, err := strconv.ParseFloat(text, 64)
-	return f, err == nil && !math.IsNaN(f) && !strings.Contains(text, "_")
+	mantissa, _, _ := strings.Cut(text, "e")
+	return f, err == nil && isFloat(text, f) && (f != 0 || !strings.ContainsAny(mantissa, "123456789"))
 }
 
-// formatFloat formats a score.
-func formatFloat(f float64) string {
-	switch {
-	case f == math.Trunc(f) && math.Abs(f) < math.MaxInt64/2:
-		return strconv.FormatInt(int64(f), 10)
-	case math.IsInf(f, 0):
-		return strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+"))
-	}
-	return strconv.FormatFloat(f, 'g', -1, 64)
-}
+// isFloat reports whether a text that Go parsed as f is a number for servers.
+func isFloat(text string, f float64) bool { return !math.IsNaN(f) && !strings.Contains(text, "_") }

@@ -29,6 +29,9 @@ func getRange(s *Server, args []string) reply {
 	if wrong != nil {
 		return wrong
 	}
+	if to < 0 && (from >= 0 || from <= to) { // an end before the first byte is the first byte
+		to = max(to, -int64(len(v.text)))
+	}
 	lo, hi := interval(from, to, len(v.text))
 	return v.text[lo:hi]
 }
@@ -65,7 +68,7 @@ var units = map[string]struct {
 }{"EX": {1000, false}, "PX": {1, false}, "EXAT": {1000, true}, "PXAT": {1, true}}
 
 func (s *Server) parseSet(args []string) (o setOptions, wrong reply) {
-	timed, unit, absolute := "", int64(1), false
+	timed, unit, absolute := "", int64(0), false
 	for i := 0; i < len(args); i++ {
 		name := strings.ToUpper(args[i])
 		u, isTime := units[name]
@@ -76,19 +79,16 @@ func (s *Server) parseSet(args []string) (o setOptions, wrong reply) {
 			o.exists = true
 		case name == "GET":
 			o.get = true
-		case name == "KEEPTTL" && timed == "":
+		case name == "KEEPTTL" && unit == 0:
 			o.keep = true
-		case isTime && timed == "" && !o.keep && i+1 < len(args):
+		case isTime && unit == 0 && !o.keep && i+1 < len(args):
 			i++
 			timed, unit, absolute = args[i], u.unit, u.absolute
-			if timed == "" {
-				return o, notInteger
-			}
 		default:
 			return o, syntaxError
 		}
 	}
-	if timed == "" {
+	if unit == 0 {
 		return o, nil
 	}
 	n, ok := parseInt(timed)

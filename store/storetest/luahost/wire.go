@@ -105,12 +105,13 @@ func (r *reader) line(tooBig protocolError) (string, error) {
 	}
 }
 
-// A reply is an int64, a string, a status, a failure, a list of replies, or nil.
+// A reply is an int64, a string, a status, a failure, a list of replies, nothing, or nil.
 type reply any
 
 type (
-	status  string // a line, such as OK
-	failure string // an error, such as NOSCRIPT
+	status  string   // a line, such as OK
+	failure string   // an error, such as NOSCRIPT
+	nothing struct{} // the absence of a list, as nil is that of a string
 )
 
 const done = status("OK")
@@ -134,6 +135,8 @@ func appendReply(b []byte, r reply) []byte {
 			b = appendReply(b, one)
 		}
 		return b
+	case nothing:
+		b = append(b, "*-1"...)
 	default:
 		b = append(b, "$-1"...)
 	}

@@ -1,3 +1,0 @@
-// Package asked compares the calls that package envoyconfig computes with those of a real Envoy, and
-// its errors and findings with what Envoy rejects and does.
-package asked

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+	"github.com/sluice-ratelimit/sluice/store/storetest/luahost"
+)
+
+// chargeAll charges each of some counters with one hit, and fails unless each had the given number
+// before.
+func chargeAll(t *testing.T, s *Store, want int) {
+	t.Helper()
+	var c caller
+	for n := range uint64(20) {
+		must.OK(t, c.decide(s, oneHit(n+1, hugeFixedWindow)))
+		if got := int(c.b.Decisions[0].Before); got != want {
+			t.Errorf("counter %d had %d hits, want %d", n+1, got, want)
+		}
+	}
+}
+
+// A store uses a cluster of luahosts as it does one of real servers: it follows slots that move,
+// with a redirection, and a node that is replaced.
+func TestLuahostCluster(t *testing.T) {
+	t.Parallel()
+	first, second, third := listen(t), listen(t), listen(t)
+	c := luahost.NewCluster(first.Addr().String(), second.Addr().String())
+	a := serveHost(t, first, c.Servers()[0].Serve)
+	serveHost(t, second, c.Servers()[1].Serve)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: a, Nodes: []string{a}}})
+	storetest.Eventually(t, "up", s.Up)
+	chargeAll(t, s, 0)
+	for n, keys := range [][]string{c.Servers()[0].Keys(), c.Servers()[1].Keys()} {
+		if len(keys) < 2 {
+			t.Errorf("node %d has the keys %q", n, keys)
+		}
+	}
+	for _, key := range c.Servers()[0].Keys() {
+		c.BeginMove(redis.SlotOf([]byte(key)), 1)
+	}
+	chargeAll(t, s, 1)
+	for _, key := range c.Servers()[0].Keys() {
+		c.MoveSlot(redis.SlotOf([]byte(key)), 1)
+	}
+	chargeAll(t, s, 2)
+	old := c.Servers()[1]
+	snapshot := old.Snapshot()
+	replaced := c.Replace(1, third.Addr().String())
+	replaced.Restore(snapshot)
+	serveHost(t, third, replaced.Serve)
+	must.OK(t, second.Close()) // also closes its connections
+	storetest.Eventually(t, "the other node has the slots", func() bool {
+		up := s.Shards()
+		return len(up) == 2 && s.Up()
+	})
+	chargeAll(t, s, 3)
+}
+
+// A store follows a failover that Sentinels announce. Writes after the snapshot are lost.
+func TestLuahostSentinel(t *testing.T) {
+	t.Parallel()
+	first, second := luahost.NewServer(), luahost.NewServer()
+	second.SetRole(luahost.Replica)
+	a, b := serveHost(t, listen(t), first.Serve), serveHost(t, listen(t), second.Serve)
+	current := make(chan string, 1)
+	current <- a
+	sentinel := luahost.NewSentinel("main", func() string {
+		address := <-current
+		current <- address
+		return address
+	})
+	sentinel.SetReplicas(b)
+	at := serveHost(t, listen(t), sentinel.Serve)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: "main", Master: "main", Sentinels: []string{at}}})
+	storetest.Eventually(t, "up", s.Up)
+	chargeAll(t, s, 0)
+	snapshot := first.Snapshot()
+	chargeAll(t, s, 1)
+	second.Restore(snapshot)
+	first.SetRole(luahost.Replica)
+	second.SetRole(luahost.Primary)
+	<-current
+	current <- b
+	sentinel.Switch(a, b)
+	storetest.Eventually(t, "the store uses the new primary", func() bool { return s.Up() && second.Commands()["EVALSHA"]+second.Commands()["EVAL"] > 1 })
+	chargeAll(t, s, 1)
+}
