@@ -30,17 +30,17 @@ func (s *Set) Changes(before *Set) Changes {
 	names := slices.Concat(before.names, s.names)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		was, is := before.domains[name], s.domains[name]
+		old, now := before.domains[name], s.domains[name]
 		switch {
-		case was == nil:
-			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(is.root.limits(), "limit"))
-		case is == nil:
-			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(was.root.limits(), "limit"))
+		case old == nil:
+			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(now.root.limits(), "limit"))
+		case now == nil:
+			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(old.root.limits(), "limit"))
 		default:
-			if a, b := was.fields(), is.fields(); a != b {
+			if a, b := old.fields(), now.fields(); a != b {
 				c.add(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
 			}
-			c.compare(name, &was.root, &is.root)
+			c.compare(name, &old.root, &now.root)
 		}
 	}
 	return c

@@ -49,13 +49,13 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 		if v.slot != nil {
 			try = t.moveLocked
 		}
-		switch did := try(at, sc, c, v, after, evict); did {
+		switch outcome := try(at, sc, c, v, after, evict); outcome {
 		case full:
 		case insertedSecond:
 			t.growAhead(at, partition, sc)
 			return true
 		default:
-			return did == inserted
+			return outcome == inserted
 		}
 	}
 }
@@ -108,15 +108,15 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 	if v.slot.tag.Load()&^secondBit != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
 		return stale
 	}
-	did := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
+	outcome := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
 	block := first
-	if did == insertedSecond {
+	if outcome == insertedSecond {
 		block = second
 	}
 	v.class.noteMoveLocked(v.index, v.word, sc, block, id)
 	t.moving[id.Lo%stripes].moves.Add(1)
 	v.class.clearSlot(v.index, v.word)
-	return did
+	return outcome
 }
 
 // A target is the location for a new counter: two blocks, and the preferred way in them.
@@ -137,12 +137,12 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 		if !t.takeSlotLocked(sc, index, word, at) {
 			continue // the slot was hit meanwhile; choose another
 		}
-		did := inserted
+		outcome := inserted
 		if index/ways == to.second {
-			tag, did = tag|secondBit, insertedSecond
+			tag, outcome = tag|secondBit, insertedSecond
 		}
 		sc.fillSlot(index, word, tag, p.algorithm().store(v, sc, index, p, after))
-		return did
+		return outcome
 	}
 }
 

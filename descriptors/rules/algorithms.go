@@ -153,10 +153,10 @@ func MaxRequests(a limiter.Algorithm) uint32 { return infoOf(a).maxRequests }
 // Rescale sets the number and window of p and adapts the algorithm's fields. It returns false if
 // the algorithm does not support the number.
 func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
-	r, was := infoOf(p.Algorithm), p.Limit
+	r, before := infoOf(p.Algorithm), p.Limit
 	p.Limit, p.Window = number, window
 	if r.scale != nil && number <= r.maxRequests {
-		*p = r.scale(*p, was)
+		*p = r.scale(*p, before)
 	}
 	return number <= r.maxRequests
 }

@@ -135,11 +135,11 @@ func (l *Limit) Mistakes() []Mistake {
 	var all []Mistake
 	algorithm := l.algorithm()
 	for i := range algorithms {
-		of := &algorithms[i]
-		for _, w := range of.fields {
-			if own := infoOf(algorithm); own != of && w.given(&l.DefaultFields) {
+		info := &algorithms[i]
+		for _, w := range info.fields {
+			if own := infoOf(algorithm); own != info && w.given(&l.DefaultFields) {
 				all = append(all, Mistake{w.name, true, fmt.Sprintf(`%q is not supported by algorithm %s; it requires "algorithm: %s"`,
-					w.name, own.name, of.name)})
+					w.name, own.name, info.name)})
 			}
 		}
 	}
