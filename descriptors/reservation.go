@@ -53,11 +53,11 @@ func newReservation(r *rules.Reserve) *Reservation {
 // Hits returns how many hits the next request reserves on a counter of p, whose numbers may be
 // those of a row or an override.
 func (v *Reservation) Hits(p *limiter.Policy) uint64 {
-	least, most := v.reserve.Range(p)
+	lowest, highest := v.reserve.Range(p)
 	if v.estimate == nil {
-		return least
+		return lowest
 	}
-	return min(max(least, v.estimate.p90.Load()), most)
+	return min(max(lowest, v.estimate.p90.Load()), highest)
 }
 
 // Estimated reports whether Hits depends on recent costs.

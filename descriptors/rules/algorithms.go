@@ -39,7 +39,7 @@ type algorithmInfo struct {
 	recovers    string
 	// scale returns p with the algorithm's fields adapted to its limit, which was the given number
 	// before.
-	scale func(p limiter.Policy, was uint32) limiter.Policy
+	scale func(p limiter.Policy, oldLimit uint32) limiter.Policy
 }
 
 // algorithmField is a field that only one algorithm has.
@@ -163,10 +163,10 @@ func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
 
 // scaleBurst keeps the ratio of burst to limit, rounded up, within the bounds of p. If the limit
 // was 0, the burst becomes the limit, as by default.
-func scaleBurst(p limiter.Policy, was uint32) limiter.Policy {
+func scaleBurst(p limiter.Policy, oldLimit uint32) limiter.Policy {
 	scaled := uint64(p.Limit)
-	if was > 0 {
-		scaled = (uint64(p.Burst)*uint64(p.Limit) + uint64(was) - 1) / uint64(was)
+	if oldLimit > 0 {
+		scaled = (uint64(p.Burst)*uint64(p.Limit) + uint64(oldLimit) - 1) / uint64(oldLimit)
 	}
 	p.Burst = uint32(max(1, min(scaled, p.MaxHits(), math.MaxUint32)))
 	return p
