@@ -31,18 +31,18 @@ func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict
 	}
 }
 
-func genericKey(a *action) { setFixedValue(a, false, nil) }
+func readGenericKey(a *action) { setFixedValue(a, false, nil) }
 
-func remoteAddressMatch(a *action) {
+func readRemoteAddressMatch(a *action) {
 	setFixedValue(a, true, addressMatcher(a.node.Field("address_matcher")))
 }
 
-func headerValueMatch(a *action) {
+func readHeaderValueMatch(a *action) {
 	matchers := newHeaderMatchers(a.node.Field("headers"))
 	setMatchValue(a, "headers", matchers.match)
 }
 
-func queryParameterValueMatch(a *action) {
+func readQueryParameterValueMatch(a *action) {
 	matchers := newQueryMatchers(a.node.Field("query_parameters"))
 	setMatchValue(a, "query parameters", func(x *exchange) verdict { return matchers.match(x.decodedQuery()) })
 }
@@ -76,7 +76,7 @@ func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
 	}
 	invert := n.Field("invert_match").Bool(false)
 	return func(x *exchange) (verdict, string) {
-		remote, unknown := x.remote()
+		remote, unknown := x.clientAddress()
 		if wrong != "" {
 			unknown = wrong
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// requestHeaders makes the action return the value of a request header.
-func requestHeaders(a *action) {
+// readRequestHeaders makes the action return the value of a request header.
+func readRequestHeaders(a *action) {
 	header := a.header()
 	a.label += " " + header
 	a.value = func(x *exchange) outcome {
@@ -30,8 +30,8 @@ func requestHeaders(a *action) {
 // header returns the name of the header that request_headers reads, in lower case.
 func (a *action) header() string { return strings.ToLower(a.node.Field("header_name").Text) }
 
-// queryParameters makes the action return the value of a query parameter.
-func queryParameters(a *action) {
+// readQueryParameters makes the action return the value of a query parameter.
+func readQueryParameters(a *action) {
 	parameter := a.node.Field("query_parameter_name").Text
 	a.label += " " + parameter
 	a.value = func(x *exchange) outcome {
@@ -41,19 +41,19 @@ func queryParameters(a *action) {
 	}
 }
 
-// remoteAddress makes the action return the client's address.
-func remoteAddress(a *action) {
+// readRemoteAddress makes the action return the client's address.
+func readRemoteAddress(a *action) {
 	a.value = func(x *exchange) outcome {
-		remote, unknown := x.remote()
+		remote, unknown := x.clientAddress()
 		return outcome{value: remote.String(), present: true, unknown: unknown}
 	}
 }
 
-// maskedRemoteAddress makes the action return the client's network.
-func maskedRemoteAddress(a *action) {
+// readMaskedRemoteAddress makes the action return the client's network.
+func readMaskedRemoteAddress(a *action) {
 	v4, v6 := a.node.Field("v4_prefix_mask_len").Uint(32), a.node.Field("v6_prefix_mask_len").Uint(128)
 	a.value = func(x *exchange) outcome {
-		remote, unknown := x.remote()
+		remote, unknown := x.clientAddress()
 		if unknown != "" {
 			return outcome{unknown: unknown}
 		}
@@ -69,8 +69,8 @@ func maskedRemoteAddress(a *action) {
 	}
 }
 
-// sourceCluster makes the action return node.cluster of the bootstrap.
-func sourceCluster(a *action) {
+// readSourceCluster makes the action return node.cluster of the bootstrap.
+func readSourceCluster(a *action) {
 	a.value = func(x *exchange) outcome {
 		if !x.nodeCluster.Exists() {
 			return outcome{unknown: "there is no node.cluster, so Envoy's flag --service-cluster may set it"}
@@ -79,16 +79,16 @@ func sourceCluster(a *action) {
 	}
 }
 
-// destinationCluster makes the action return the upstream cluster of the request.
-func destinationCluster(a *action) {
+// readDestinationCluster makes the action return the upstream cluster of the request.
+func readDestinationCluster(a *action) {
 	a.value = func(x *exchange) outcome {
-		name, unknown := x.cluster()
+		name, unknown := x.upstreamCluster()
 		return outcome{value: name, present: true, unknown: unknown}
 	}
 }
 
-// metadata makes the action return a text from the metadata of another filter or of the route.
-func metadata(a *action) {
+// readMetadata makes the action return a text from the metadata of another filter or of the route.
+func readMetadata(a *action) {
 	at := a.node.Field("metadata_key")
 	name := metadataName(at)
 	a.label = "metadata " + name

@@ -203,7 +203,7 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	x.manager, x.limiter = m, f
-	candidates, config := f.candidates(m.table, h, r)
+	policies, config := f.policiesFor(m.table, h, r)
 	c := Call{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
 	if domain := config.Field("domain").Text; domain != "" {
 		c.Domain = domain
@@ -224,7 +224,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	if c.NotCalled != "" {
 		return c
 	}
-	for _, p := range candidates {
+	for _, p := range policies {
 		if p.notSent == "" {
 			c.Descriptors = append(c.Descriptors, p.descriptor(x, p.own))
 		}
@@ -238,7 +238,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 // noClusterReason returns why Envoy does not call the service for a request without an upstream cluster; empty if the
 // request has or may have one.
 func (c *Config) noClusterReason(x *exchange) string {
-	name, unknown := x.cluster()
+	name, unknown := x.upstreamCluster()
 	switch {
 	case unknown != "":
 		return ""

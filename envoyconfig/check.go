@@ -13,12 +13,12 @@ import (
 // Check compares the configuration with the rules and returns the findings, sorted by file and line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
-		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
+		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, f := range c.validator.Unknown {
-		k.report(Unknown, rules.Note, f.Pos, "%s, unless another release has it: the dump is of Envoy %v", f.Message, c.release)
+		k.report(Unknown, rules.Note, f.Pos, "%s, unless Envoy %v has it, which wrote the dump", f.Message, c.release)
 	}
 	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
@@ -32,17 +32,17 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // checkAll runs all checks.
 func (k *checker) checkAll() {
 	c := k.config
-	limiting := false
+	hasFilters := false
 	k.checkQuotaOverrides()
 	k.checkPatches()
 	for m := range c.filterChains() {
-		limiting = k.checkManager(m) || limiting
+		hasFilters = k.checkManager(m) || hasFilters
 	}
 	for _, f := range c.networkFilters {
 		k.checkNetworkFilter(f)
-		limiting = true
+		hasFilters = true
 	}
-	if !limiting {
+	if !hasFilters {
 		k.reportNoFilter()
 		return
 	}
@@ -68,39 +68,39 @@ func (k *checker) checkAll() {
 // checkManager checks the policies that the filters of a connection manager send on each route. It reports whether the
 // manager has rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
-	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
+	rateLimitFilters, quotaFilters := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
-		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
+		if f.typeName == api.RateLimit && !slices.Contains(rateLimitFilters, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotaFilters, f) {
 			k.report(NoEffect, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
-	for _, f := range quotas {
+	for _, f := range quotaFilters {
 		k.checkQuotaFilter(m, f)
 	}
-	for _, f := range limiting {
+	for _, f := range rateLimitFilters {
 		k.checkDomain(f.domain(), f.config.Field("domain"))
 		k.fragmentDomains[f.domain()] = k.fragmentDomains[f.domain()] || m.fragments
 		k.checkFilter(f)
 		k.checkRequestType(m, f)
 		if m.table == nil {
-			k.sentUnknown[f.domain()] = true
+			k.unknownDomains[f.domain()] = true
 			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: pass the output of /config_dump%s", m.name(), m.wantedTable())
 		}
 	}
-	if m.table == nil || len(limiting) == 0 {
-		return len(limiting)+len(quotas) > 0
+	if m.table == nil || len(rateLimitFilters) == 0 {
+		return len(rateLimitFilters)+len(quotaFilters) > 0
 	}
 	for _, h := range m.table.hosts {
 		if tree := h.node.Field("matcher"); tree.Exists() {
-			for _, f := range limiting {
-				k.sentUnknown[f.domain()] = true
+			for _, f := range rateLimitFilters {
+				k.unknownDomains[f.domain()] = true
 			}
 			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
 		unreachable := ""
 		for _, r := range h.routes {
 			for _, branch := range r.branchesOrSelf() {
-				k.checkRoute(m, limiting, h, branch, unreachable)
+				k.checkRoute(m, rateLimitFilters, h, branch, unreachable)
 			}
 			if unreachable == "" && !r.fragment && r.matchesAll() {
 				unreachable = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches every request"
@@ -112,7 +112,7 @@ func (k *checker) checkManager(m *manager) bool {
 
 // checkRoute checks the policies that the filters send on a route, and counts those that they do not send. unreachable
 // is the reason why no request reaches the route; empty if requests may reach it.
-func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, unreachable string) {
+func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualHost, r *route, unreachable string) {
 	notCalled := cmp.Or(unreachable, r.noCallReason())
 	type result struct {
 		at  *tree.Node
@@ -122,16 +122,16 @@ func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *
 	}
 	var results []result // one for each policy, whichever filter sends it
 	leases := map[string]*filter{}
-	for _, f := range limiting {
-		candidates, config := f.candidates(m.table, h, r)
+	for _, f := range rateLimitFilters {
+		policies, config := f.policiesFor(m.table, h, r)
 		domain := f.domain()
 		own := config.Field("domain")
 		if own.Text != "" {
 			domain = own.Text
 			k.checkDomain(domain, own)
 		}
-		var sent []candidate
-		for _, p := range candidates {
+		var sent []filterPolicy
+		for _, p := range policies {
 			why := p.notSent
 			switch {
 			case notCalled != "":
@@ -164,8 +164,8 @@ func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *
 }
 
 // checkSent checks a policy that a filter sends.
-func (k *checker) checkSent(m *manager, f *filter, domain string, p candidate) {
-	k.sentSome[domain] = true
+func (k *checker) checkSent(m *manager, f *filter, domain string, p filterPolicy) {
+	k.sentDomains[domain] = true
 	reach := k.reachOf[sentPolicy{domain, p.node}]
 	if reach == nil {
 		reach = k.checkPolicy(domain, m, p.policy)

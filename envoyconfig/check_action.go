@@ -10,7 +10,7 @@ import (
 )
 
 // checkHits checks that Envoy sends the hits, and that limits count the hits sent at the end of a stream.
-func (k *checker) checkHits(p candidate, reach *descriptors.Reach) {
+func (k *checker) checkHits(p filterPolicy, reach *descriptors.Reach) {
 	if at := p.node.Field("hits_addend"); at.Exists() && !p.own {
 		k.report(HitsDropped, rules.Error, at.Pos(), "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
 			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
@@ -37,7 +37,7 @@ func (k *checker) checkHits(p candidate, reach *descriptors.Reach) {
 }
 
 // hitCount returns the number of hits sent, 1 if it is unknown.
-func (p candidate) hitCount() int {
+func (p filterPolicy) hitCount() int {
 	hits := p.node.Field("hits_addend")
 	if !p.own || hits.Field("format").Exists() || hits.Field("is_negative_hits").Bool(false) {
 		return 1
@@ -47,7 +47,7 @@ func (p candidate) hitCount() int {
 
 // limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a limit denies every
 // request, so that no limit of the rule is charged. It returns nil if there is none; a limit of 0 is meant to deny.
-func (p candidate) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
+func (p filterPolicy) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
 	if p.node.Field("limit").Exists() || slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return l.Table != nil }) {
 		return nil // other numbers apply
 	}
@@ -60,7 +60,7 @@ func (p candidate) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
 }
 
 // checkActions checks for actions whose values are misleading. f is the filter that sends them, nil if unknown.
-func (k *checker) checkActions(m *manager, f *filter, p candidate) {
+func (k *checker) checkActions(m *manager, f *filter, p filterPolicy) {
 	if f != nil {
 		k.checkSetters(m, f, p)
 	}
@@ -88,7 +88,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 }
 
 // checkSetters checks that the filters which set the headers and metadata of a policy run before the rate limit filter.
-func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
+func (k *checker) checkSetters(m *manager, f *filter, p filterPolicy) {
 	for _, a := range p.actions {
 		switch {
 		case (a.kind == "metadata" || a.kind == "dynamic_metadata") && metadataSource(a.node) == "DYNAMIC":
@@ -115,7 +115,7 @@ func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
 }
 
 // checkContradictions checks that one request can have all entries of a policy: Envoy sends nothing if one is absent.
-func (k *checker) checkContradictions(p candidate) {
+func (k *checker) checkContradictions(p filterPolicy) {
 	type match struct {
 		matcher uint64 // hash of the matchers
 		expect  bool

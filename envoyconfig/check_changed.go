@@ -17,7 +17,7 @@ var (
 )
 
 // checkChangedHeaders checks that the route does not change the headers that end-of-stream descriptors read.
-func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *route) {
+func (k *checker) checkChangedHeaders(p filterPolicy, t *table, h *virtualHost, r *route) {
 	if !p.streamDone {
 		return
 	}
@@ -51,7 +51,7 @@ func headerChange(header string, t *table, h *virtualHost, r *route) *tree.Node 
 			return by
 		}
 	}
-	for _, level := range levels(t, h, r) {
+	for _, level := range configLevels(t, h, r) {
 		for name := range level.Field("request_headers_to_remove").Elements() {
 			if strings.ToLower(name.Text) == header {
 				return name

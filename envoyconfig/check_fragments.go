@@ -96,7 +96,7 @@ func (k *checker) checkWithoutFilter() {
 
 // checkPolicyWithoutFilter checks that a rule of one of the domains can match the policy.
 func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
-	k.checkActions(m, nil, candidate{policy: p, own: true})
+	k.checkActions(m, nil, filterPolicy{policy: p, own: true})
 	forms, known := p.forms()
 	if !known || p.node.Field("limit").Exists() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
 		return

@@ -39,7 +39,7 @@ func (k *checker) checkPatches() {
 				severity = rules.Error
 			}
 			why, pos := p.DisjointReason(others[p][0])
-			k.report(NoEffect, severity, pos, "nothing sends the rate_limits of this patch: no listener gets them together with the filter at %v: %s: select the same proxies in both", others[p][0].Node.Pos(), why)
+			k.report(NoEffect, severity, pos, "no filter sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: %s: select the same proxies in both", others[p][0].Node.Pos(), why)
 		}
 	}
 	for _, m := range k.config.managers {

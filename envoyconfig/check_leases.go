@@ -35,12 +35,12 @@ type leasePolicy struct {
 	releases string
 }
 
-// command matches a format string with one command and its argument.
-var command = regexp.MustCompile(`^%([A-Z_]+)\((.*)\)%$`)
+// commandFormat matches a format string with one command and its argument.
+var commandFormat = regexp.MustCompile(`^%([A-Z_]+)\((.*)\)%$`)
 
 // commandOf returns the command and argument of hits_addend.format.
 func commandOf(p *policy) (name, argument string) {
-	if m := command.FindStringSubmatch(p.node.At("hits_addend", "format").Text); m != nil {
+	if m := commandFormat.FindStringSubmatch(p.node.At("hits_addend", "format").Text); m != nil {
 		return m[1], m[2]
 	}
 	return "", ""
@@ -66,9 +66,9 @@ var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUE
 
 // checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
 // returns the policies for rules with leases.
-func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) []leasePolicy {
+func (k *checker) checkLeases(f *filter, domain string, policies []filterPolicy) []leasePolicy {
 	var all []leasePolicy
-	for _, p := range candidates {
+	for _, p := range policies {
 		reach := k.reachOf[sentPolicy{domain, p.node}]
 		if reach == nil {
 			continue
@@ -90,9 +90,9 @@ func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) 
 	}
 	for i := range all {
 		if e := &all[i]; e.streamDone {
-			k.checkEnd(e, all)
+			k.checkLeaseEnd(e, all)
 		} else {
-			k.checkStart(f, e, all)
+			k.checkLeaseStart(f, e, all)
 		}
 	}
 	return all
@@ -137,7 +137,7 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
 	case onlyPermits && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
-		fail(e.node, "at the end of a stream this acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
+		fail(e.node, "at the end of a stream this element acquires a permit of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
 		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
 	}
@@ -155,8 +155,8 @@ func leaseLimit(name string, limits []string) string {
 	return secondLeaseSuffix.ReplaceAllString(name, "")
 }
 
-// checkStart checks that leases acquired at the start of a request are released at its end.
-func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
+// checkLeaseStart checks that leases acquired at the start of a request are released at its end.
+func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) {
 	if name, argument := commandOf(e.policy); name == "DYNAMIC_METADATA" && strings.HasPrefix(argument, f.namespace()+":") {
 		return // Envoy sends nothing; reported by checkReleasedLease
 	}
@@ -205,9 +205,9 @@ func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Lim
 		`hits_addend: { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }, and apply_on_stream_done: true`, l.Rule.Path(), l.Pos, until, f.namespace(), l.Name)
 }
 
-// checkEnd checks that a policy which releases a lease has a counterpart that acquires it, and is sent whenever the
+// checkLeaseEnd checks that a policy which releases a lease has a counterpart that acquires it, and is sent whenever the
 // counterpart was.
-func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
+func (k *checker) checkLeaseEnd(e *leasePolicy, all []leasePolicy) {
 	if e.releases == "" {
 		return
 	}
@@ -222,8 +222,8 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
-func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p candidate) {
+// checkLeaseOfOtherRule reports a policy that releases a lease of a limit that its actions do not match.
+func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p filterPolicy) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
 	if name != "DYNAMIC_METADATA" {

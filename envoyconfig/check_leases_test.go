@@ -121,7 +121,7 @@ func TestCheckLeases(t *testing.T) {
 		},
 		"the end of a stream without a lease": {
 			elements: []string{user, withEnd(user, lease("streams")), withFields(user, "apply_on_stream_done: true")},
-			want:     []string{`2: error: leases: at the end of a stream this acquires a permit of user that is never released: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
+			want:     []string{`2: error: leases: at the end of a stream this element acquires a permit of user that is never released: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
 		},
 		"bytes next to permits": {
 			elements: []string{keyed("both"), withEnd(keyed("both"), lease("files")), withFields(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},

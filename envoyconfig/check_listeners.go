@@ -24,11 +24,11 @@ func (k *checker) checkUnfilteredListeners() {
 			continue
 		}
 		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
-			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or requests to this listener are not limited",
+			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter, but %s has one and the same routes: add the filter to http_filters, because requests to this listener are not limited",
 				m.name(), o.name())
 		}
 		if at := m.table.firstPolicies(); at.Exists() {
-			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter, so nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
+			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter, so no filter sends the rate_limits of its routes, at %v: add one to http_filters", m.name(), at.Pos())
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 			}
 			if typeName == api.RateLimitPerRoute && !names[f.Name] {
 				all := slices.Sorted(maps.Keys(names))
-				k.report(NoEffect, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
+				k.report(NoEffect, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this configuration has no effect: use the name of the filter in http_filters, here %s",
 					rules.Shorten(f.Name), strings.Join(all, ", "))
 			}
 		}

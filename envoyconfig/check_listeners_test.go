@@ -41,19 +41,19 @@ func TestCheckListeners(t *testing.T) {
 		},
 		"the same routes": {
 			listeners: manager("http", filter, limited) + manager("https", "", limited),
-			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter; listener http has, with the same routes: add it to http_filters, ` +
-				`or requests to this listener are not limited`},
+			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter, but listener http has one and the same routes: add the filter to http_filters, ` +
+				`because requests to this listener are not limited`},
 		},
 		"other routes with limits": {
 			listeners: manager("http", filter, limited) + manager("https", "", strings.Replace(limited, "prefix: /", "prefix: /x", 1)),
-			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter, so nothing sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
-				`add it to http_filters`},
+			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter, so no filter sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
+				`add one to http_filters`},
 		},
 		"a name that the filter has": {listeners: manager("http", filter, perRoute("limit"))},
 		"a name that no filter has": {
 			listeners: manager("http", filter, perRoute("ratelimit")),
-			want: []string{`envoy.yaml:11:110: error: no-effect: no rate limit filter has the name "ratelimit", so this has no effect: ` +
-				`Envoy looks for the name of the filter in http_filters, here limit`},
+			want: []string{`envoy.yaml:11:110: error: no-effect: no rate limit filter has the name "ratelimit", so this configuration has no effect: ` +
+				`use the name of the filter in http_filters, here limit`},
 		},
 	} {
 		c, err := Read([]File{{"envoy.yaml", []byte("static_resources:\n  listeners:\n  " + indent(tt.listeners, "  "))}})

@@ -108,7 +108,7 @@ func formsText(forms []descriptors.Form) string {
 // reportUnsentRules reports the rules that no descriptor can match.
 func (k *checker) reportUnsentRules() {
 	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && k.sentSome[r.Domain()] && !k.sentUnknown[r.Domain()] {
+		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && k.sentDomains[r.Domain()] && !k.unknownDomains[r.Domain()] {
 			message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
 			if k.networkDomains[r.Domain()] {
 				message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"

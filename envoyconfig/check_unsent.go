@@ -48,7 +48,7 @@ func (k *checker) reportNeverSent() {
 	k.reportHidden()
 	k.reportUnusedRouteDomains(unsent)
 	for domain, at := range k.domains {
-		if k.sentSome[domain] || k.quotaDomains[domain] || k.sentUnknown[domain] || unsent {
+		if k.sentDomains[domain] || k.quotaDomains[domain] || k.unknownDomains[domain] || unsent {
 			continue
 		}
 		if k.fragmentDomains[domain] {
@@ -77,7 +77,7 @@ func (k *checker) countDomain(domain *tree.Node, r *route, sent bool, why string
 // unsent policy may be meant for the domain.
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
-		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
+		if t.sending == 0 && (unsent || k.sentDomains[at.Text]) {
 			k.report(NoEffect, rules.Warning, at.Pos(), "this domain has no effect, since the filter sends no descriptors there: %s (route %v); add rate_limits, or remove the domain", t.why, t.at)
 		}
 	}
@@ -85,20 +85,20 @@ func (k *checker) reportUnusedRouteDomains(unsent bool) {
 
 // reportHidden warns about routes whose own rate_limits hide those of the virtual host that other routes send.
 func (k *checker) reportHidden() {
-	type hides struct{ list, of *tree.Node }
-	var all []hides
+	type hiding struct{ list, policy *tree.Node }
+	var all []hiding
 	for at, t := range k.tallies {
 		for _, list := range t.hidden {
 			if t.sending > 0 {
-				all = append(all, hides{list, at})
+				all = append(all, hiding{list, at})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b hides) int {
-		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.of.Pos(), b.of.Pos()))
+	slices.SortFunc(all, func(a, b hiding) int {
+		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.policy.Pos(), b.policy.Pos()))
 	})
 	for _, h := range all {
 		k.reportPerFile(NoEffect, "hidden", "route", h.list.Pos(), "the route has its own rate_limits and therefore does not send those of its virtual host, at %v: "+
-			"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE", h.of.Pos())
+			"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE", h.policy.Pos())
 	}
 }

@@ -20,10 +20,10 @@ type checker struct {
 	reported map[findingKey]bool
 	// reachOf caches which rules a policy reaches; many routes send the policies of one virtual host.
 	reachOf map[sentPolicy]*descriptors.Reach
-	// domains maps the domain of each filter to the first position that names it. sentUnknown are the domains whose
-	// descriptors cannot be computed; sentSome are those to which at least one descriptor is sent.
-	domains               map[string]rules.Pos
-	sentUnknown, sentSome map[string]bool
+	// domains maps the domain of each filter to the first position that names it. unknownDomains are those whose
+	// descriptors cannot be computed; sentDomains are those to which at least one descriptor is sent.
+	domains                     map[string]rules.Pos
+	unknownDomains, sentDomains map[string]bool
 	// fragmentDomains are the domains of filters in fragments, whose routes may be in other files.
 	fragmentDomains map[string]bool
 	// unmatchedPolicies are policies that no rule of a domain can match. matched are the policies that a rule of some
@@ -36,7 +36,7 @@ type checker struct {
 	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes on which the filter sends
 	// descriptors.
 	routeDomains map[*tree.Node]*tally
-	// buckets maps a rule to the ID of a quota filter's bucket that the rule can match.
+	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
 	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool

@@ -215,8 +215,8 @@ func (x *exchange) pathOnly() string {
 	return path
 }
 
-// remote returns the client's address as determined by Envoy.
-func (x *exchange) remote() (a netip.Addr, unknown string) {
+// clientAddress returns the client's address as determined by Envoy.
+func (x *exchange) clientAddress() (a netip.Addr, unknown string) {
 	m := x.managerNode
 	if m.Field("original_ip_detection_extensions").Exists() {
 		return a, "original_ip_detection_extensions determine it"
@@ -259,8 +259,8 @@ func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	return a, err == nil && a.Zone() == ""
 }
 
-// cluster returns the upstream cluster of the request, "" if it has none.
-func (x *exchange) cluster() (name, unknown string) {
+// upstreamCluster returns the upstream cluster of the request, "" if it has none.
+func (x *exchange) upstreamCluster() (name, unknown string) {
 	action := x.routeNode.Field("route")
 	if cluster := action.Field("cluster"); cluster.Exists() {
 		return cluster.Text, ""

@@ -52,8 +52,8 @@ func (f *filter) isDiscovered() bool {
 	return false
 }
 
-// levels returns the nodes that can have per-route configuration of a filter, the most specific first.
-func levels(t *table, h *virtualHost, r *route) []*tree.Node {
+// configLevels returns the nodes that can have per-route configuration of a filter, the most specific first.
+func configLevels(t *table, h *virtualHost, r *route) []*tree.Node {
 	if r.entry != nil {
 		return []*tree.Node{r.entry, r.node, h.node, t.node}
 	}
@@ -65,7 +65,7 @@ func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
 	config, disabled = &tree.Missing, f.disabled
 	decided := false
-	for _, level := range levels(t, h, r) {
+	for _, level := range configLevels(t, h, r) {
 		typeName, n := level.Field("typed_per_filter_config").Value(f.name).Typed()
 		if typeName == api.FilterConfig {
 			if !decided && (n.Field("disabled").Bool(false) || n.Field("config").Exists()) {
@@ -82,8 +82,8 @@ func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node
 	return config, disabled
 }
 
-// candidate is a policy that a filter may send on a route.
-type candidate struct {
+// filterPolicy is a policy that a filter may send on a route.
+type filterPolicy struct {
 	*policy
 	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits for these only.
 	own bool
@@ -94,8 +94,8 @@ type candidate struct {
 // hiddenByRoute is the reason why, by default, Envoy does not send the rate_limits of a virtual host for a route.
 const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
-// candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
-func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
+// policiesFor returns the policies that a filter may send on a route, and the filter's configuration for the route.
+func (f *filter) policiesFor(t *table, h *virtualHost, r *route) (all []filterPolicy, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
 	add := func(policies []*policy, own bool, why string) {
 		if disabled && why == "" {
@@ -103,10 +103,10 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 		}
 		for _, p := range policies {
 			if !own && why == "" && p.stage != f.stage() {
-				all = append(all, candidate{p, own, fmt.Sprintf("no filter has its stage, %d", p.stage)})
+				all = append(all, filterPolicy{p, own, fmt.Sprintf("no filter has its stage, %d", p.stage)})
 				continue
 			}
-			all = append(all, candidate{p, own, why})
+			all = append(all, filterPolicy{p, own, why})
 		}
 	}
 	hidden := ""

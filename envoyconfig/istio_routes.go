@@ -24,7 +24,7 @@ func newPatchedTable(chain istio.Chain) *table {
 			h.routes = tree.Map(p.Value.Field("routes"), newRoute)
 			t.hosts = append(t.hosts, h)
 		case p.ApplyTo == istio.VirtualHost, p.ApplyTo == istio.HTTPRoute:
-			key := p.Host()
+			key := p.HostMatch()
 			if len(hosts[key]) == 0 {
 				keys = append(keys, key)
 			}
@@ -68,7 +68,7 @@ func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 			h.node = istio.Merge(h.node, p.Value)
 			h.policies = append(h.policies, newPolicies(p.Value.Field("rate_limits"))...)
 		case p.ApplyTo == istio.HTTPRoute && p.IsMerge():
-			name := p.Route()
+			name := p.RouteName()
 			routes[name], names = append(routes[name], i), append(names, name)
 		case p.ApplyTo == istio.HTTPRoute:
 			added = append(added, p)

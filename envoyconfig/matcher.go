@@ -61,10 +61,10 @@ type comparison struct {
 func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatcher {
 	for _, w := range comparisons {
 		want, match := n.Field(w.name), w.match
-		switch pattern := lower(want.Text); {
+		switch pattern := lowerASCII(want.Text); {
 		case !want.Exists():
 		case fold:
-			return func(s string) verdict { return verdict{yes: match(lower(s), pattern)} }
+			return func(s string) verdict { return verdict{yes: match(lowerASCII(s), pattern)} }
 		default:
 			return func(s string) verdict { return verdict{yes: match(s, want.Text)} }
 		}
@@ -77,8 +77,8 @@ var textComparisons = []comparison{{"exact", isEqual}, {"prefix", strings.HasPre
 
 func isEqual(s, pattern string) bool { return s == pattern }
 
-// lower lowers ASCII letters only, as Envoy does to ignore case.
-func lower(s string) string {
+// lowerASCII lowers ASCII letters only, as Envoy does to ignore case.
+func lowerASCII(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
 			return r + 'a' - 'A'

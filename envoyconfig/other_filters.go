@@ -77,7 +77,7 @@ func (k *checker) checkNetworkFilter(f *filter) {
 		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
 	for i, forms := range f.connectionForms() {
-		k.sentSome[domain] = true
+		k.sentDomains[domain] = true
 		reach := k.set.Reach(domain, forms)
 		k.checkMaxWait(f, &reach)
 		for _, r := range reach.Rules {

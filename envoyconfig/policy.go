@@ -52,16 +52,16 @@ var knownActions = []struct {
 	kind, key string
 	read      func(*action)
 }{
-	{"generic_key", "generic_key", genericKey},
-	{"source_cluster", "source_cluster", sourceCluster},
-	{"destination_cluster", "destination_cluster", destinationCluster},
-	{"request_headers", "", requestHeaders},
-	{"header_value_match", "header_match", headerValueMatch},
-	{"query_parameters", "", queryParameters},
-	{"query_parameter_value_match", "query_match", queryParameterValueMatch},
-	{"remote_address", "remote_address", remoteAddress},
-	{"masked_remote_address", "masked_remote_address", maskedRemoteAddress},
-	{"remote_address_match", "remote_address_match", remoteAddressMatch},
-	{"metadata", "", metadata},
-	{"dynamic_metadata", "", metadata},
+	{"generic_key", "generic_key", readGenericKey},
+	{"source_cluster", "source_cluster", readSourceCluster},
+	{"destination_cluster", "destination_cluster", readDestinationCluster},
+	{"request_headers", "", readRequestHeaders},
+	{"header_value_match", "header_match", readHeaderValueMatch},
+	{"query_parameters", "", readQueryParameters},
+	{"query_parameter_value_match", "query_match", readQueryParameterValueMatch},
+	{"remote_address", "remote_address", readRemoteAddress},
+	{"masked_remote_address", "masked_remote_address", readMaskedRemoteAddress},
+	{"remote_address_match", "remote_address_match", readRemoteAddressMatch},
+	{"metadata", "", readMetadata},
+	{"dynamic_metadata", "", readMetadata},
 }

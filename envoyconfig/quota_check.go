@@ -24,9 +24,9 @@ type quotaTrap struct {
 }
 
 const (
-	noAssignment   = "no_assignment_behavior.fallback_rate_limit"
-	expired        = "expired_assignment_behavior"
-	notImplemented = "Envoy 1.40 does not implement this strategy and allows every request: use "
+	noAssignment      = "no_assignment_behavior.fallback_rate_limit"
+	expiredAssignment = "expired_assignment_behavior"
+	notImplemented    = "Envoy 1.40 does not implement this strategy and allows every request: use "
 )
 
 var quotaTraps = []quotaTrap{
@@ -35,17 +35,17 @@ var quotaTraps = []quotaTrap{
 		"Envoy 1.40 crashes at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL",
 	},
 	{noAssignment + ".requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
-	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "a token_bucket, or blanket_rule"},
+	{expiredAssignment + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notImplemented + "a token_bucket, or blanket_rule"},
 	{
-		expired + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
+		expiredAssignment + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
 		"below one second Envoy 1.40 allows every request: set 1s or more, and increase tokens_per_fill accordingly",
 	},
 	{
-		expired + ".reuse_last_assignment", (*tree.Node).Exists, rules.Error,
+		expiredAssignment + ".reuse_last_assignment", (*tree.Node).Exists, rules.Error,
 		"Envoy 1.40 ignores it and applies no_assignment_behavior when an assignment expires: use fallback_rate_limit",
 	},
 	{
-		expired, lacksTimeout, rules.Error,
+		expiredAssignment, lacksTimeout, rules.Error,
 		"without an expired_assignment_behavior_timeout of at least one second it has no effect, and no_assignment_behavior applies at once: add expired_assignment_behavior_timeout: 86400s",
 	},
 	{"reporting_interval", func(at *tree.Node) bool { return parseSeconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
@@ -90,7 +90,7 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.fragmentDomains[domain] = k.fragmentDomains[domain] || m.fragments
 	k.quotaDomains[domain] = true
-	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be in another file
+	k.sentDomains[domain] = k.sentDomains[domain] || !m.fragments // with fragments, the rate limit filter may be in another file
 	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
 		k.findServiceCluster(name)
 	}
@@ -198,7 +198,7 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	}
 }
 
-// ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
+// ruleCall is a policy that can match a rule with quota. matchesOthers is true if it can also match rules without quota.
 type ruleCall struct {
 	at            *tree.Node
 	matchesOthers bool
@@ -221,7 +221,7 @@ func (k *checker) checkQuotaRules() {
 			}
 			k.report(Quota, severity, call.at.Pos(), "this element calls the rate limit service for %s, whose limit is divided among Envoys (bucket at %v): both count separately, so together they allow more than the limit: remove this element or the bucket",
 				r.Path(), at.Pos())
-		case at == nil && ((k.sentSome[r.Domain()] || k.quotaDomains[r.Domain()]) && !k.sentUnknown[r.Domain()]):
+		case at == nil && ((k.sentDomains[r.Domain()] || k.quotaDomains[r.Domain()]) && !k.unknownDomains[r.Domain()]):
 			more := ""
 			if call.at != nil {
 				more = fmt.Sprintf("; the element at %v calls the rate limit service for it, which counts separately from the Envoys' quotas", call.at.Pos())

@@ -93,7 +93,7 @@ func TestMisplacedQuotaFilters(t *testing.T) {
 	for text, want := range map[string]string{
 		good: "",
 		strings.Replace(good, "http_filters:", router, 1):                                                                 "the filter is after the router",
-		beforeMatch + "        matcher_list: { matchers: [] }\n":                                                          "without matchers",
+		beforeMatch + "        matcher_list: { matchers: [] }\n":                                                          "Envoy requires matchers",
 		beforeMatchers + "      bucket_matchers: {}\n":                                                                    "bucket_matchers never selects a bucket",
 		beforeSettings + "RateLimitQuotaOverride\n":                                                                       "the action is not envoy.extensions",
 		strings.Replace(good, "bucket_id_builder:\n                bucket_id_builder", "deny_response_settings: {} #", 1): "the bucket has no bucket_id_builder",

@@ -196,7 +196,7 @@ func (x *exchange) inputValue(input *tree.Node) (value string, has bool, unknown
 		value, has = query.first(name)
 		return value, has, query.unknown
 	case api.AddressInput:
-		address, unknown := x.remote()
+		address, unknown := x.clientAddress()
 		return address.String(), unknown == "", unknown
 	case api.DirectInput:
 		if !x.Remote.IsValid() {

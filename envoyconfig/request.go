@@ -45,7 +45,7 @@ func ParseRequest(line string) (Request, error) {
 	}
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok || scheme != "http" && scheme != "https" {
-		return wrong("it has no http:// or https://")
+		return wrong("the URL has no http:// or https://")
 	}
 	if i := strings.IndexFunc(rest, func(r rune) bool { return r <= ' ' || r == '#' || r == 0x7f }); i >= 0 {
 		return wrong(fmt.Sprintf("%q cannot be sent", rest[i:i+1]))
@@ -58,7 +58,7 @@ func ParseRequest(line string) (Request, error) {
 		}
 	}
 	if authority == "" || method == "" {
-		return wrong("it has no host or no method")
+		return wrong("the host or the method is missing")
 	}
 	return Request{Method: method, Scheme: scheme, Authority: authority, Path: path}, nil
 }

@@ -73,7 +73,7 @@ func newRoute(n *tree.Node) *route {
 // host returns the virtual host for an authority; nil if there is none. In order of precedence: the exact name, the
 // longest suffix wildcard, the longest prefix wildcard, "*".
 func (t *table) host(authority string) *virtualHost {
-	name := lower(authority)
+	name := lowerASCII(authority)
 	if t.node.Field("ignore_port_in_host_matching").Bool(false) {
 		if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
 			name = name[:i]
@@ -83,7 +83,7 @@ func (t *table) host(authority string) *virtualHost {
 	best := -1
 	for _, h := range t.hosts {
 		for _, domain := range h.domains {
-			if rank := rankOf(lower(domain), name); rank > best {
+			if rank := rankOf(lowerASCII(domain), name); rank > best {
 				found, best = h, rank
 			}
 		}

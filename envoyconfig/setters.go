@@ -156,8 +156,8 @@ func mentions(config *tree.Node, namespace string) (found bool) {
 	return found
 }
 
-// setCall matches a Lua call that sets dynamic metadata: set("namespace".
-var setCall = regexp.MustCompile(`:set\(\s*(?:"([^"]*)"|'([^']*)')`)
+// luaSetCall matches a Lua call that sets dynamic metadata: set("namespace".
+var luaSetCall = regexp.MustCompile(`:set\(\s*(?:"([^"]*)"|'([^']*)')`)
 
 // luaSets reports whether Lua code sets dynamic metadata of the namespace.
 func luaSets(config *tree.Node, namespace string) (found bool) {
@@ -165,7 +165,7 @@ func luaSets(config *tree.Node, namespace string) (found bool) {
 		if n.Kind != tree.Text {
 			return
 		}
-		for _, call := range setCall.FindAllStringSubmatch(n.Text, -1) {
+		for _, call := range luaSetCall.FindAllStringSubmatch(n.Text, -1) {
 			found = found || call[1]+call[2] == namespace
 		}
 	})
@@ -284,7 +284,7 @@ type setterKey struct {
 // metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why no filter does.
 func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	if x.manager == nil {
-		return maybeSet, ""
+		return maySetMetadata, ""
 	}
 	k := setterKey{x.limiter, key, x.streamDone}
 	if found, ok := x.manager.setters.Load(k); ok { // the same for all requests of a log
@@ -296,7 +296,7 @@ func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	return by, none
 }
 
-const maybeSet = "another filter may set it"
+const maySetMetadata = "another filter may set it"
 
 func (m *manager) describeSetter(k setterKey) (by, none string) {
 	if none = m.unsetMetadataReason(k.limiter, k.key, k.streamDone); none != "" {
@@ -309,5 +309,5 @@ func (m *manager) describeSetter(k setterKey) (by, none string) {
 	if s.before != nil {
 		return "the filter " + s.before.name + " sets it", ""
 	}
-	return maybeSet, ""
+	return maySetMetadata, ""
 }

@@ -79,11 +79,11 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 		want  string
 	}{
 		"an action":             {[]File{{"f", []byte(list("{ newer: {} }"))}}, "f:18:52: Envoy 1.40 has no field newer here, and rejects it: remove it"},
-		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy needs one of "},
+		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy requires one of "},
 		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy accepts only one of source_cluster, remote_address: remove the others"},
 		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: remove it, or write the limit into the rules, which support it"},
 		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: remove it; did you mean "remote_address", `},
-		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
+		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy requires descriptor_key: add it"},
 		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
 		"of a later release":    {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
 		"not of this release":   {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("40")}, "f:18:52: Envoy 1.40 has no field newer here"},
@@ -101,7 +101,7 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := fmt.Sprint(findingsOf(t, c)); !strings.Contains(found, "f:18:52: note: unknown: Envoy 1.40 has no field newer here") || !strings.Contains(found, "the dump is of Envoy 1.41") {
+	if found := fmt.Sprint(findingsOf(t, c)); !strings.Contains(found, "f:18:52: note: unknown: Envoy 1.40 has no field newer here") || !strings.Contains(found, "unless Envoy 1.41 has it, which wrote the dump") {
 		t.Errorf("a field of a later one: found %s", found)
 	}
 	deprecated := list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }")

@@ -88,7 +88,7 @@ type lost struct {
 }
 
 // mayActOnLost reports whether the Envoy of s may still apply a lost rate, which was assigned over
-// an earlier stream. It gets no assignment until it can get about the same rate.
+// an earlier stream. Such a share gets no assignment until it can get about the same rate.
 func (b *bucket) mayActOnLost(s *share) bool {
 	return s.state&(assigned|unassigned) == 0 && len(b.lost) > 0 && !b.isLearning()
 }

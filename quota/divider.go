@@ -150,7 +150,7 @@ func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 			return d.rejectBucket(s, r)
 		}
 		b = d.newBucket(s.client, r)
-	case !same(b.limit, r.Limit):
+	case !equalLimits(b.limit, r.Limit):
 		d.setLimit(b, r.Limit)
 	default:
 		b.limit = r.Limit // equal, but of newer rules
@@ -217,7 +217,7 @@ func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 	d.advance(now)
 	switch b := d.buckets[key]; {
 	case b == nil:
-	case same(b.limit, limit):
+	case equalLimits(b.limit, limit):
 		b.limit = limit
 	default:
 		d.setLimit(b, limit)

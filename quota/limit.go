@@ -54,7 +54,7 @@ type Limit struct {
 	Strategy Strategy
 }
 
-func same(a, b *Limit) bool { return a == b || a != nil && b != nil && *a == *b }
+func equalLimits(a, b *Limit) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // maxLimitRate bounds a limit, so that sums of rates cannot overflow.
 const maxLimitRate = 1 << 40

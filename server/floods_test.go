@@ -58,7 +58,7 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
 			if err := r.request(t, creds); err != nil {
-				t.Errorf("a neighbour's call: %v", err)
+				t.Errorf("a call of another client: %v", err)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (k *envoyCheckCmd) run(c console) error {
 	case k.Output == "json":
 		err = c.writeJSON(r)
 	default:
-		k.write(c, findings, errors, warnings, failed)
+		k.writeText(c, findings, errors, warnings, failed)
 	}
 	if err == nil && failed {
 		return errFailed
@@ -62,7 +62,7 @@ func (k *envoyCheckCmd) run(c console) error {
 	return err
 }
 
-func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors, warnings int, failed bool) {
+func (k *envoyCheckCmd) writeText(c console, findings []envoyconfig.Finding, errors, warnings int, failed bool) {
 	for _, f := range findings {
 		if k.Quiet && f.Severity == rules.Note {
 			continue

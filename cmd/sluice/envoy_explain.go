@@ -54,19 +54,19 @@ func (e *explainCmd) explainEnvoy(c console) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.out, callsText(calls, set))
+	_, err = fmt.Fprint(c.out, formatCalls(calls, set))
 	return err
 }
 
-// callsText formats the calls with a line for each descriptor, and then explains each descriptor
+// formatCalls formats the calls with a line for each descriptor, and then explains each descriptor
 // that Envoy sends for the request.
-func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
+func formatCalls(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	var b strings.Builder
 	if calls.Route != "" {
 		fmt.Fprintf(&b, "route  %s / %s  (%v)\n", calls.VirtualHost, calls.Route, calls.Pos)
 	}
 	for i := range calls.ByConnection {
-		callText(&b, "for each connection, domain", &calls.ByConnection[i], set)
+		writeCall(&b, "for each connection, domain", &calls.ByConnection[i], set)
 	}
 	switch {
 	case calls.NotCalled == "" || len(calls.Buckets) > 0:
@@ -76,10 +76,10 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		fmt.Fprintf(&b, "no call: %s\n", calls.NotCalled)
 	}
 	for i := range calls.Buckets {
-		bucketText(&b, &calls.Buckets[i], set)
+		writeBucket(&b, &calls.Buckets[i], set)
 	}
 	for i := range calls.ByFilter {
-		callText(&b, "domain", &calls.ByFilter[i], set)
+		writeCall(&b, "domain", &calls.ByFilter[i], set)
 	}
 	for i := range calls.ByFilter {
 		call := &calls.ByFilter[i]
@@ -89,8 +89,8 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 				switch {
 				case d.OverrideUnknown != "":
 					fmt.Fprintf(&b, "unknown whether the limit override in Envoy's configuration applies, at %v\n", d.OverridePos)
-				case d.HasOverride && overrides(d, set, call.Domain):
-					fmt.Fprintf(&b, "the limit override in Envoy's configuration applies: %s, at %v\n", overrideText(d), d.OverridePos)
+				case d.HasOverride && overridesRule(d, set, call.Domain):
+					fmt.Fprintf(&b, "the limit override in Envoy's configuration applies: %s, at %v\n", formatOverride(d), d.OverridePos)
 				}
 			}
 		}
@@ -98,8 +98,8 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	return b.String()
 }
 
-// callText writes a call, with a line for each descriptor.
-func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *descriptors.Set) {
+// writeCall writes a call, with a line for each descriptor.
+func writeCall(b *strings.Builder, title string, call *envoyconfig.Call, set *descriptors.Set) {
 	fmt.Fprintf(b, "%s %q  (%v)\n", title, call.Domain, call.Filter)
 	if len(call.FiltersBefore) > 0 {
 		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(call.FiltersBefore, ", "))
@@ -110,13 +110,13 @@ func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *des
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for i := range call.Descriptors {
 		d := &call.Descriptors[i]
-		fmt.Fprintf(table, "%2d\t%s\t%s\n", i+1, d, descriptorText(d, set, call.Domain))
+		fmt.Fprintf(table, "%2d\t%s\t%s\n", i+1, d, describeLimits(d, set, call.Domain))
 	}
 	_ = table.Flush() // to memory
 }
 
-// bucketText writes the quota bucket of a request and the rule that assigns its rate.
-func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
+// writeBucket writes the quota bucket of a request and the rule that assigns its rate.
+func writeBucket(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
 	fmt.Fprintf(b, "quota filter of domain %q  (%v)\n", k.Domain, k.Filter)
 	if len(k.FiltersBefore) > 0 {
 		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(k.FiltersBefore, ", "))
@@ -137,9 +137,9 @@ func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set)
 	}
 }
 
-// descriptorText returns the limits of a descriptor, or why there are none, and after a tab the
+// describeLimits returns the limits of a descriptor, or why there are none, and after a tab the
 // position that determines this.
-func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) string {
+func describeLimits(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) string {
 	switch {
 	case d.Unknown != "":
 		return "unknown: " + d.Unknown + "\t" + d.Pos.String()
@@ -163,8 +163,8 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	switch {
 	case d.OverrideUnknown != "":
 		return "unknown: " + d.OverrideUnknown + "\t" + d.OverridePos.String()
-	case d.HasOverride && overrides(d, set, domain):
-		text := overrideText(d) + ", the limit override in Envoy's configuration"
+	case d.HasOverride && overridesRule(d, set, domain):
+		text := formatOverride(d) + ", the limit override in Envoy's configuration"
 		if x.Rule != nil {
 			text += fmt.Sprintf(", instead of the rule at %v", x.Rule.Pos())
 		}
@@ -184,12 +184,12 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
 }
 
-func overrideText(d *envoyconfig.Descriptor) string {
+func formatOverride(d *envoyconfig.Descriptor) string {
 	return fmt.Sprintf("%d/%v", d.Override.RequestsPerUnit, rules.Unit(d.Override.Unit))
 }
 
-// overrides reports whether the limit override of a descriptor replaces the limit of the rules.
-func overrides(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) bool {
+// overridesRule reports whether the limit override of a descriptor replaces the limit of the rules.
+func overridesRule(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) bool {
 	request := descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{{
 		Entries: entriesOf(d.Entries), HasOverride: true, Override: d.Override,
 	}}}

@@ -28,7 +28,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, notResetText(preview.Left))
+		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, notResetText(preview.NotReset))
 		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
 		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
@@ -38,7 +38,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, notResetText(done.Left))
+	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, notResetText(done.NotReset))
 	return nil
 }
 

@@ -42,8 +42,8 @@ var mistakes = []mistake{
 	{name: "no typed_config", in: "envoy.yaml", old: router, put: filterBegins + router, want: "rejected", message: "rejects the filter without typed_config"},
 	{name: "the router without typed_config", in: "envoy.yaml", old: router, put: "                  - name: envoy.filters.http.router\n", want: "rejected", message: "rejects the filter envoy.filters.http.router without typed_config"},
 	{name: "another filter without typed_config, disabled", in: "envoy.yaml", old: filterBegins, put: "                  - { name: envoy.filters.http.cors, disabled: true }\n" + filterBegins, want: "rejected", message: "rejects the filter envoy.filters.http.cors without typed_config"},
-	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", message: "without name"},
-	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", message: "config_discovery: Envoy rejects it without type_urls"},
+	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", message: "Envoy requires name"},
+	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", message: "config_discovery: Envoy requires type_urls"},
 	{name: "config_discovery next to typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", message: "only one of typed_config, config_discovery"},
 	{name: "the message misspelt", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.http.rate_limit.v3.RateLimit\n", want: "rejected", message: "write type.googleapis.com/" + rateLimitType},
 	{name: "the message of the network filter", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.network.ratelimit.v3.RateLimit\n", want: "rejected", message: "write type.googleapis.com/" + rateLimitType},
@@ -66,7 +66,7 @@ var mistakes = []mistake{
 `, want: "error: no-effect", message: "listener https has no rate limit filter"},
 
 	{name: "no router after the filter", in: "envoy.yaml", old: router, put: "", want: "rejected", message: "the last of http_filters"},
-	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "rejected", message: "without rate_limit_service: add it, such as rate_limit_service:", envoyRejects: true},
+	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "rejected", message: "Envoy requires rate_limit_service: add it, such as rate_limit_service:", envoyRejects: true},
 
 	// The cluster of the service.
 	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "rejected", message: "set type: STRICT_DNS"},
@@ -96,7 +96,7 @@ var mistakes = []mistake{
 
 	// The actions.
 	{name: "descriptor_key misspelt", in: "envoy.yaml", old: "descriptor_key: user", put: "descriptorkey: user", want: "rejected", message: `did you mean "descriptor_key"`},
-	{name: "request_headers without a key", in: "envoy.yaml", old: ", descriptor_key: user }", put: " }", want: "rejected", message: "without descriptor_key"},
+	{name: "request_headers without a key", in: "envoy.yaml", old: ", descriptor_key: user }", put: " }", want: "rejected", message: "Envoy requires descriptor_key"},
 	{name: "two actions in one", in: "envoy.yaml", old: "{ remote_address: {} }", put: "{ remote_address: {}, source_cluster: {} }", want: "rejected", message: "remove the others"},
 	{name: "a word that YAML takes for true", in: "envoy.yaml", old: "descriptor_value: export", put: "descriptor_value: yes", want: "rejected", message: "quote it"},
 	{name: "a limit of ten minutes", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { actions: [{ remote_address: {} }], limit: { rate_limit: { requests_per_unit: 5, unit: MINUTE, unit_multiplier: 10 } } }", want: "rejected", message: "write the limit into the rules"},

@@ -12,11 +12,17 @@
 //	ledger_test.go      the requests, and the bounds that they must satisfy
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
+//	defects_test.go     mistakes in the service that a run must find
 //
 // # Seeds
 //
 // SLUICE_SEED=n replays the run of a seed and prints its events; SLUICE_SEEDS=n runs the seeds 1 to
-// n, 200 by default. Latencies depend only on the seed, the connection and the time, GOMAXPROCS is
-// 1, and events of the same nanosecond may be in any order, so most seeds give the same trace each
-// time. TestSameSeedSameTrace counts the others.
+// n, 200 by default, and SLUICE_FIRST=n begins at seed n. Latencies depend only on the seed, the
+// connection and the time, GOMAXPROCS is 1, and events of the same nanosecond may be in any order,
+// so most seeds give the same trace each time. TestSameSeedSameTrace counts the others.
+//
+// # Defects
+//
+// TestDefectsAreFound plants mistakes in the service, one at a time, and runs seeds until one fails.
+// It is part of make simulation. TestDefectsApply verifies that they can still be planted.
 package simulation

@@ -80,11 +80,17 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	n := uint64(200)
-	if more, err := strconv.ParseUint(os.Getenv("SLUICE_SEEDS"), 10, 64); err == nil {
-		n = more
+	first, last := uint64(1), uint64(200)
+	if n, err := strconv.ParseUint(os.Getenv("SLUICE_SEEDS"), 10, 64); err == nil {
+		last = n
 	}
-	for seed := uint64(1); seed <= n && !t.Failed(); seed++ {
+	if n, err := strconv.ParseUint(os.Getenv("SLUICE_FIRST"), 10, 64); err == nil {
+		first = n
+	}
+	for seed := first; seed <= last && !t.Failed(); seed++ {
+		if testing.Verbose() {
+			t.Log("seed", seed)
+		}
 		if w := play(t, newScenario(seed)); len(w.failures) > 0 {
 			t.Error(shrink(t, w).report())
 		}

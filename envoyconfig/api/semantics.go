@@ -91,7 +91,7 @@ func requireExactlyOne(fields ...string) func(val *Validator, n *tree.Node) {
 	return func(val *Validator, n *tree.Node) {
 		val.requireAtMostOne(n, fields...)
 		if len(val.presentFields(n, fields)) == 0 && !val.partial {
-			val.Reject(n, "Envoy needs one of %s", strings.Join(fields, ", "))
+			val.Reject(n, "Envoy requires one of %s", strings.Join(fields, ", "))
 		}
 	}
 }
@@ -143,10 +143,10 @@ func validateHeaderToMetadata(val *Validator, n *tree.Node) {
 		for rule := range n.Field(list).Elements() {
 			requireExactlyOne("header", "cookie")(val, rule)
 			if !rule.Field("on_header_present").Exists() && !rule.Field("on_header_missing").Exists() {
-				val.Reject(rule, "Envoy needs one of on_header_present, on_header_missing")
+				val.Reject(rule, "Envoy requires one of on_header_present, on_header_missing")
 			}
 			if missing := rule.Field("on_header_missing"); missing.Exists() && missing.Field("value").Text == "" {
-				val.Reject(missing, "%s: Envoy rejects it without value: add it", missing.Name)
+				val.Reject(missing, "%s: Envoy requires value: add it", missing.Name)
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func validateWeights(val *Validator, n *tree.Node) {
 	sum := uint64(0)
 	for cluster := range n.Field("clusters").Elements() {
 		if !cluster.Field("weight").Exists() && !val.partial {
-			val.reportMissing(cluster, messages.get("envoy.config.route.v3.WeightedCluster.ClusterWeight"), "Envoy rejects it without weight: add it")
+			val.reportMissing(cluster, messages.get("envoy.config.route.v3.WeightedCluster.ClusterWeight"), "Envoy requires weight: add it")
 			return
 		}
 		sum += cluster.Field("weight").Uint(0)

@@ -100,7 +100,7 @@ func (val *Validator) validateHTTPFilterOrder(list *tree.Node) {
 		case isEnvoyMessage(typeName) && isHTTPFilter(typeName) && last && !terminal:
 			val.rejectIfComplete(n, "the filter is the last of http_filters, and Envoy rejects that: put the router after it")
 		case last && n.Field("disabled").Bool(false):
-			val.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: remove that")
+			val.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects that it is disabled: remove disabled")
 		}
 	}
 }
@@ -151,7 +151,7 @@ func validateListener(val *Validator, n *tree.Node) {
 		val.Reject(at, "%s: found %s, want an IP address", at.Name, at.Describe())
 	}
 	if !n.Field("address").Exists() && !n.Field("api_listener").Exists() && !n.Field("internal_listener").Exists() && !val.partial {
-		val.rejectIfComplete(n, "Envoy rejects the listener without address: add it")
+		val.rejectIfComplete(n, "Envoy requires the address of a listener: add it")
 	}
 	seen := map[uint64]bool{}
 	seed := maphash.MakeSeed()

@@ -163,10 +163,10 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 			}
 		}
 		if len(names) == 1 {
-			val.reportMissing(n, m, fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, names[0]))
+			val.reportMissing(n, m, fmt.Sprintf("%sEnvoy requires %s: add it", label, names[0]))
 			continue
 		}
-		val.reportMissing(n, m, fmt.Sprintf("%sEnvoy needs one of %s", label, strings.Join(names, ", ")))
+		val.reportMissing(n, m, fmt.Sprintf("%sEnvoy requires one of %s", label, strings.Join(names, ", ")))
 	}
 }
 
@@ -175,7 +175,7 @@ func (val *Validator) reportMissingField(n *tree.Node, m *message, f *field, lab
 	if val.partial {
 		return
 	}
-	text := fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, f.name)
+	text := fmt.Sprintf("%sEnvoy requires %s: add it", label, f.name)
 	if f.name == "rate_limit_service" {
 		text += ", such as rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }"
 		if !val.Strict { // excerpts often leave it out, patches of Istio do not
@@ -309,7 +309,7 @@ func (val *Validator) validateValue(n *tree.Node, f *field, constraints []rule, 
 	}
 	for _, v := range f.values {
 		if v.deprecated && v.matches(n) {
-			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().singular))
+			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated and rejected by Envoy %v: want %s", label, n.Describe(), schemaRelease, f.noun().singular))
 		}
 	}
 	switch {
@@ -349,7 +349,7 @@ func (val *Validator) validateAny(n *tree.Node, label string) {
 		return
 	}
 	if typeName == "" && len(n.Nodes) > 0 {
-		val.Reject(n, `%sEnvoy rejects it without "@type", which names the message: add it`, label)
+		val.Reject(n, `%sEnvoy requires "@type", which names the message: add it`, label)
 	} else if at := n.Field("@type"); at.Exists() && strings.LastIndexByte(at.Text, '/') < 1 {
 		val.Reject(at, "@type: found %s, want type.googleapis.com/%s", at.Describe(), at.Text)
 	}

@@ -23,7 +23,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		hasPolicies = hasPolicies || slices.ContainsFunc(f.Patches, addsPolicies)
 	}
 	seen := map[string]bool{}
-	completed := map[*Patch]bool{}
+	hasComplement := map[*Patch]bool{}
 	addChains := func(s scope) {
 		if seen[s.key()] {
 			return
@@ -33,7 +33,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 			chains = append(chains, chain)
 			hasFilter, hasPolicies := slices.ContainsFunc(chain, addsFilter), slices.ContainsFunc(chain, addsPolicies)
 			for _, p := range chain {
-				completed[p] = completed[p] || p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
+				hasComplement[p] = hasComplement[p] || p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			if completed[p] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
+			if hasComplement[p] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
 				continue
 			}
 			for _, o := range all {

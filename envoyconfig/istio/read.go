@@ -183,14 +183,14 @@ func (p *Patch) Complements(other *Patch) bool {
 // HostMatch selects virtual hosts; the zero value selects all.
 type HostMatch struct{ Name, Domain string }
 
-// Host returns the virtual hosts that the patch selects.
-func (p *Patch) Host() HostMatch {
+// HostMatch returns the virtual hosts that the patch selects.
+func (p *Patch) HostMatch() HostMatch {
 	host := p.match.At("route_configuration", "vhost")
 	return HostMatch{host.Field("name").Text, host.Field("domain_name").Text}
 }
 
-// Route returns the name of the route that the patch selects; empty for all.
-func (p *Patch) Route() string {
+// RouteName returns the name of the route that the patch selects; empty for all.
+func (p *Patch) RouteName() string {
 	return p.match.At("route_configuration", "vhost", "route", "name").Text
 }
 

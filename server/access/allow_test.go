@@ -103,13 +103,13 @@ func TestAllowList(t *testing.T) {
 		}
 	}
 	if !slices.Equal(allow.Domains(), []string{"a", "b", "both", "cluster", "dns", "exact", "other", "shop", "upper", "urn"}) || !allow.AllowsAnyDomain() {
-		t.Errorf("Domains() = %q, Open() = %v", allow.Domains(), allow.AllowsAnyDomain())
+		t.Errorf("Domains() = %q, AllowsAnyDomain() = %v", allow.Domains(), allow.AllowsAnyDomain())
 	}
 	if allowList(t, "envoy.example.com=d").AllowsAnyDomain() {
-		t.Error("a list without * is open")
+		t.Error("a list without * allows any domain")
 	}
 	if (*Client)(nil).CanAccess([]byte("dns")) {
-		t.Error("nobody may ask for a domain")
+		t.Error("a client without a certificate may request a domain")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestNameKindsShareNoGrant(t *testing.T) {
 		c := allow.Client(cert)
 		for _, domain := range []string{"dns", "uri", "below"} {
 			if c.CanAccess([]byte(domain)) {
-				t.Errorf("a certificate of DNS names %q and URIs %v may ask for %s", cert.DNSNames, cert.URIs, domain)
+				t.Errorf("a certificate of DNS names %q and URIs %v may request %s", cert.DNSNames, cert.URIs, domain)
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.use(k)
+	t.activate(k)
 	return t, nil
 }
 
@@ -143,10 +143,10 @@ func (t *TLS) reload(f files) {
 	if m != nil {
 		m.Reloads.Inc()
 	}
-	t.use(k)
+	t.activate(k)
 }
 
-func (t *TLS) use(k *keyring) {
+func (t *TLS) activate(k *keyring) {
 	t.current.Store(k)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
@@ -198,7 +198,7 @@ func (t *TLS) reportFailure(conn net.Conn, err error) {
 		m.HandshakeErrors.Inc()
 	}
 	if t.server && strings.Contains(err.Error(), "missing selected ALPN property") { // grpc does not export this error
-		t.rare.Warn("TLS connection closed because the client offered no ALPN protocol, as with HTTP/1; this port serves gRPC over HTTP/2. More within ten seconds are only counted",
+		t.rare.Warn("TLS connection closed because the client offered no ALPN protocol, as an HTTP/1 client does; this port serves gRPC over HTTP/2; more within ten seconds are only counted",
 			zap.Stringer("peer", conn.RemoteAddr()))
 		return
 	}

@@ -81,7 +81,7 @@ func ReadTokens(o TokenOptions) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.use(set)
+	t.activate(set)
 	return t, nil
 }
 
@@ -132,10 +132,10 @@ func (t *Tokens) reload(f tokenFile) {
 		telemetry.Raise(log, telemetry.TokenFileRejected, t.options.File, zap.Error(err))
 		return
 	}
-	t.use(set)
+	t.activate(set)
 }
 
-func (t *Tokens) use(set *tokenSet) {
+func (t *Tokens) activate(set *tokenSet) {
 	t.current.Store(set)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)

@@ -118,7 +118,7 @@ func (g *guard) protectPage(page http.Handler) http.Handler {
 	if !g.rights.Configured() {
 		return page
 	}
-	return checked(page, func(w http.ResponseWriter, r *http.Request) error {
+	return withCheck(page, func(w http.ResponseWriter, r *http.Request) error {
 		_, err := g.authenticate(w.Header(), r)
 		return err
 	})
@@ -130,11 +130,11 @@ func (g *guard) rejectCrossSite(page http.Handler) http.Handler {
 	if g.rights.Configured() {
 		return page
 	}
-	return checked(page, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckCrossSite(r) })
+	return withCheck(page, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckCrossSite(r) })
 }
 
-// checked returns a handler that calls check, and serves page if there is no error.
-func checked(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
+// withCheck returns a handler that calls check, and serves page if there is no error.
+func withCheck(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := check(w, r); err != nil {
 			http.Error(w, err.Error(), statusCode(err, http.StatusForbidden))

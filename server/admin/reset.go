@@ -29,7 +29,7 @@ func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Sele
 		case !known || c.Limit != nil && rules.Set.Counterpart(c.Limit) == nil:
 			continue // new rules without the limit were activated
 		case stored && c.Name == nil:
-			report.Left++
+			report.NotReset++
 			continue
 		}
 		lookup := rules.LookupCharge(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)

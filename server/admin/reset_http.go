@@ -69,8 +69,8 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	switch {
 	case err != nil:
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
-	case report.Counters == 0 && report.Left > 0:
-		return nil, newRequestError(http.StatusConflict, "%s: cannot reset %d counters: their names in the store contain client values, as in envoyproxy/ratelimit, and these are not recorded; reset the counters one by one with sluice explain --addr --descriptor K=V --reset", which, report.Left)
+	case report.Counters == 0 && report.NotReset > 0:
+		return nil, newRequestError(http.StatusConflict, "%s: cannot reset %d counters: their names in the store contain client values, as in envoyproxy/ratelimit, and these are not recorded; reset the counters one by one with sluice explain --addr --descriptor K=V --reset", which, report.NotReset)
 	case report.Counters == 0:
 		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no such key is denied", which)
 	case !report.Done:

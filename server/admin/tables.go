@@ -210,7 +210,7 @@ func (h *tablesHandler) getRow(e *tables.Entry, key []string) (*RowReport, error
 	case columns == nil:
 		return nil, newRequestError(http.StatusNotFound, "table %s has no row yet", e.Name())
 	case len(key) != len(*columns):
-		return nil, wrongKey(e.Name(), *columns, len(key))
+		return nil, wrongKeyError(e.Name(), *columns, len(key))
 	case !ok:
 		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s: the rule's own number applies", e.Name(), keyText(key))
 	default:
@@ -218,7 +218,7 @@ func (h *tablesHandler) getRow(e *tables.Entry, key []string) (*RowReport, error
 	}
 }
 
-func wrongKey(name string, columns []string, values int) error {
+func wrongKeyError(name string, columns []string, values int) error {
 	return fmt.Errorf("table %s has the columns %s, but the path has %d values: write one value per column, separated by slashes, with %%2F for a slash in a value",
 		name, strings.Join(columns, ", "), values)
 }
@@ -256,7 +256,7 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, valu
 		return nil, newRequestError(http.StatusConflict, "table %s has no row, and no rule refers to it: add ?columns=KEY, the key of the entry that selects rows", e.Name())
 	}
 	if values != len(columns) {
-		return nil, wrongKey(e.Name(), columns, values)
+		return nil, wrongKeyError(e.Name(), columns, values)
 	}
 	return columns, h.checkFit(e, columns)
 }
@@ -274,7 +274,7 @@ func (h *tablesHandler) changeRow(e *tables.Entry, by string, columns []string, 
 	report := &RowReport{Table: e.Name(), Key: keyMap(columns, c.Values)}
 	changes := []tables.Change{c}
 	if _, exists := e.Rows().Get(c.Values); exists || !c.Delete {
-		if err := h.apply(e, columns, changes); err != nil {
+		if err := h.applyChanges(e, columns, changes); err != nil {
 			return nil, err
 		}
 	}
@@ -316,7 +316,7 @@ func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []s
 	for values, row := range rows.All() {
 		changes = append(changes, tables.Change{Values: values, Row: row})
 	}
-	if err := h.apply(e, columns, changes); err != nil {
+	if err := h.applyChanges(e, columns, changes); err != nil {
 		return nil, err
 	}
 	h.service.Settings().TableMetrics[e.Name()].Put.Add(float64(len(changes)))
@@ -343,8 +343,8 @@ func (c *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// apply stores and activates changes.
-func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []tables.Change) error {
+// applyChanges stores and activates changes.
+func (h *tablesHandler) applyChanges(e *tables.Entry, columns []string, changes []tables.Change) error {
 	release, err := h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns) })
 	if err == nil {
 		defer release()

@@ -262,6 +262,6 @@ func TestUnmatchedBudget(t *testing.T) {
 		}
 	}
 	if examined != unmatchedBudget {
-		t.Errorf("%d descriptors were examined at in a second, want %d", examined, unmatchedBudget)
+		t.Errorf("%d descriptors were examined in a second, want %d", examined, unmatchedBudget)
 	}
 }

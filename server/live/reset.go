@@ -32,9 +32,9 @@ type Reset struct {
 	// Counters is the number of counters, and Used the sum of their used hits.
 	Counters int    `json:"counters"`
 	Used     uint64 `json:"used"`
-	// Left is the number of selected keys that cannot be reset: a store has their counters under
-	// envoyproxy/ratelimit's names, which contain values, and the values are not recorded.
-	Left int `json:"left,omitempty"`
+	// NotReset is the number of selected keys that cannot be reset: their counters' names in the
+	// store contain client values, as in envoyproxy/ratelimit, and these values are not recorded.
+	NotReset int `json:"not_reset,omitempty"`
 	// Done is true if the counters were reset. Otherwise the same request with Token resets them,
 	// within a minute.
 	Done  bool   `json:"done"`

@@ -204,7 +204,8 @@ func (s *set) freeLocked(at int) {
 	s.past[at], s.entries[at].limit = 0, nil
 }
 
-// addLostLocked adds the denials of an entry that is about to be freed to lost and pastLost.
+// addLostLocked adds the denials of an entry that is about to be freed or replaced to lost and
+// pastLost.
 func (s *set) addLostLocked(at int) {
 	s.lost += s.certainHits(at)
 	s.pastLost += s.past[at]

@@ -66,7 +66,7 @@ type Service struct {
 	slots        slots
 	waits        waits
 	lastID       quota.StreamID
-	set          *descriptors.Set                   // the rules of limits
+	set          *descriptors.Set                   // the rules from which limits were computed
 	limits       map[*descriptors.Rule]*quota.Limit // computed when a rule is first used
 	ruleOf       map[*quota.Limit]*descriptors.Rule // inverse of limits
 	ready        []quota.StreamID

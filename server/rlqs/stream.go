@@ -148,7 +148,7 @@ func (st *Stream) Feed(p []byte, last bool) error {
 		return err
 	}
 	err := st.decoder.feed(p, last, (*reader)(st))
-	if failure := st.Err(); failure != nil { // the visitor applied new rules, which ended the leadership of the domain
+	if failure := st.Err(); failure != nil { // the visitor activated new rules, which failed the stream
 		s.dropPartialLocked(st)
 		return failure
 	}

@@ -7,11 +7,7 @@ import (
 
 // Commands on lists and hashes.
 
-func llen(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], listKind)
-	if wrong != nil {
-		return wrong
-	}
+func llen(v *value, _ []string) reply {
 	return int64(len(v.list))
 }
 
@@ -66,32 +62,19 @@ func (s *Server) readInterval(args []string, k kind) (v *value, lo, hi int, wron
 	return v, lo, hi, nil
 }
 
-func rpush(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], listKind)
-	if wrong != nil {
-		return wrong
-	}
+func rpush(v *value, args []string) reply {
 	v.list = append(v.list, args[2:]...)
-	s.write(args[1], v)
 	return int64(len(v.list))
 }
 
-func hget(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], hashKind)
-	if wrong != nil {
-		return wrong
-	}
+func hget(v *value, args []string) reply {
 	if field, ok := v.hash[args[2]]; ok {
 		return field
 	}
 	return nil
 }
 
-func hgetAll(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], hashKind)
-	if wrong != nil {
-		return wrong
-	}
+func hgetAll(v *value, _ []string) reply {
 	all := make([]reply, 0, 2*len(v.hash))
 	for _, name := range slices.Sorted(maps.Keys(v.hash)) {
 		all = append(all, name, v.hash[name])
@@ -99,19 +82,11 @@ func hgetAll(s *Server, args []string) reply {
 	return all
 }
 
-func hlen(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], hashKind)
-	if wrong != nil {
-		return wrong
-	}
+func hlen(v *value, _ []string) reply {
 	return int64(len(v.hash))
 }
 
-func hexists(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], hashKind)
-	if wrong != nil {
-		return wrong
-	}
+func hexists(v *value, args []string) reply {
 	_, ok := v.hash[args[2]]
 	return number(ok)
 }
@@ -135,16 +110,11 @@ func hset(s *Server, args []string) reply {
 	return int64(len(v.hash) - before)
 }
 
-func hdel(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], hashKind)
-	if wrong != nil {
-		return wrong
-	}
+func hdel(v *value, args []string) reply {
 	before := len(v.hash)
 	for _, name := range args[2:] {
 		delete(v.hash, name)
 	}
 	removed := before - len(v.hash)
-	s.write(args[1], v)
 	return int64(removed)
 }

@@ -9,13 +9,17 @@
 // has one goroutine, which ends when the connection is closed. Commands of a connection that does
 // not read its replies are not run.
 //
-// A differential test in package store compares each reply with that of a real server, byte for
-// byte. These are left out deliberately:
+// A [Cluster] divides the slots among servers, and a [Sentinel] names a primary. A differential test
+// in package store compares the replies to sluice's and to random commands with those of a real
+// server, byte for byte. These are left out deliberately:
 //
 //   - commands, options and Lua libraries that neither sluice nor its tests use: cjson, cmsgpack,
-//     bit, transactions, blocking commands, modules, RESP3
+//     bit, options of EXPIRE and ZADD, transactions, blocking commands, modules, RESP3
 //   - replication, persistence and eviction: a test copies keys by [Server.Snapshot] and
 //     [Server.Restore], and sets errors by [Server.SetError] and [Server.SetWriteError]
 //   - the time that commands take: they take none, and os.clock in a script stands still
-//   - the exact texts of Lua's own errors, and the order of the fields of a hash, which are sorted
+//   - bounds of scripts: one that does not end is not interrupted
+//   - the slots of keys that a script accesses without naming them in KEYS
+//   - the exact texts of Lua's own errors, and of numbers from 1e15 on that a script concatenates
+//   - the order of the fields of a hash, and of KEYS: both are sorted
 package luahost

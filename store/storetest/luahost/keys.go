@@ -81,6 +81,30 @@ func (s *Server) write(key string, v *value) {
 	}
 }
 
+// reading returns a command that reads a value of a kind.
+func reading(k kind, do func(v *value, args []string) reply) func(*Server, []string) reply {
+	return func(s *Server, args []string) reply {
+		v, wrong := s.read(args[1], k)
+		if wrong != nil {
+			return wrong
+		}
+		return do(v, args)
+	}
+}
+
+// changing returns a command that changes a value of a kind.
+func changing(k kind, do func(v *value, args []string) reply) func(*Server, []string) reply {
+	return func(s *Server, args []string) reply {
+		v, wrong := s.read(args[1], k)
+		if wrong != nil {
+			return wrong
+		}
+		out := do(v, args)
+		s.write(args[1], v)
+		return out
+	}
+}
+
 // A sortedSet is a set of members with scores.
 type sortedSet struct {
 	members []member // sorted by score and name

@@ -32,19 +32,11 @@ func zadd(s *Server, args []string) reply {
 	return added
 }
 
-func zcard(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], sortedKind)
-	if wrong != nil {
-		return wrong
-	}
+func zcard(v *value, _ []string) reply {
 	return int64(len(v.sorted.members))
 }
 
-func zscore(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], sortedKind)
-	if wrong != nil {
-		return wrong
-	}
+func zscore(v *value, args []string) reply {
 	if score, ok := v.sorted.scores[args[2]]; ok {
 		return formatFloat(score)
 	}
@@ -80,16 +72,11 @@ func zrange(s *Server, args []string) reply {
 	return all
 }
 
-func zrem(s *Server, args []string) reply {
-	v, wrong := s.read(args[1], sortedKind)
-	if wrong != nil {
-		return wrong
-	}
+func zrem(v *value, args []string) reply {
 	removed := int64(0)
 	for _, name := range args[2:] {
 		removed += number(v.sorted.remove(name))
 	}
-	s.write(args[1], v)
 	return removed
 }
 

@@ -1,0 +1,256 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// defect is a mistake in the service that the simulation must find. It is planted by replacing old,
+// which occurs once in the file, by new.
+type defect struct {
+	name     string
+	what     string
+	file     string
+	old, new string
+}
+
+var defects = []defect{
+	{
+		"stray lease", "a permit that the store grants after the fallback has decided is not released", "store/unsynced.go",
+		"\t\treq.addStrayLeases(now)\n", "",
+	},
+	{
+		"reset in the store", "a call that was reset while the store decided it keeps its lease", "server/transport/builtin/call.go",
+		"\t\tx.Connection.ResetCall(x.Stream)\n", "",
+	},
+	{
+		"call in use", "a call that the store owns is used for the next request of the connection", "server/transport/builtin/call.go",
+		"\t\tc.spare = nil\n\t\tx.addToStoreLocked()\n", "\t\tx.addToStoreLocked()\n",
+	},
+	{
+		"call released twice", "a call of an ended connection is released, and again when its stream is canceled", "server/transport/builtin/call.go",
+		"\tif x.awaited {\n\t\tx.transfer(ownerBatch, ownerStream)\n\t\treturn\n\t}\n\tx.release()", "\tx.release()",
+	},
+	{
+		"lease returned twice", "a second return of a lease releases the permit that has its cell now", "limiter/concurrency.go",
+		" || ps.cell(i).Load()&nonceMask != lease&nonceMask", "",
+	},
+	{
+		"lease returned twice to the store", "a second return of a lease releases another permit", "store/script/counters.lua",
+		"    if held then call('ZREM', key, text(lease)) end\n", "    if held then call('ZREM', key, text(lease)) else call('ZREMRANGEBYRANK', key, -1, -1) end\n",
+	},
+	{
+		"no tombstone", "a replica's lease that was released in the store is recorded as held later", "store/script/counters.lua",
+		"    if by_replica and (held or score == 0) then\n", "    if false then\n",
+	},
+	{
+		"no grace", "the leases of a client that has reconnected are revoked", "server/leases/client.go",
+		"\tif p.opened != opened {\n\t\treturn nil\n\t}\n", "",
+	},
+	{
+		"counted and charged", "hits that the store has counted, but answered late, are charged again", "store/unsynced.go",
+		"return !d.HasAcquired() })", "return false && !d.HasAcquired() })",
+	},
+	{
+		"synced twice", "unsynced hits of fixed windows are charged twice", "store/script/sync.lua",
+		"local is = min(max(min(was, MOST), 0) + number(i), MOST)", "local is = min(max(min(was, MOST), 0) + 2 * number(i), MOST)",
+	},
+	{
+		"not synced", "unsynced hits are dropped when the store recovers", "store/sync.go",
+		"\t\tif call.AppendUnsynced(at, d, sh.options.Jitter) {\n", "\t\tif d.Policy.UsesLeases() && call.AppendUnsynced(at, d, sh.options.Jitter) {\n",
+	},
+	{
+		"burst and one", "a bucket in memory admits one hit more than its burst", "limiter/gcra.go",
+		"return after, after <= k.full+held && k.step > 0", "return after, after <= k.full+k.step+held && k.step > 0",
+	},
+	{
+		"burst and one in the store", "a bucket in the store admits one hit more than its burst", "store/script/algorithms.lua",
+		"local room = not later(as, an, x.cs, x.cn)", "local room = not later(a, b, x.cs, x.cn)",
+	},
+	{
+		"condition for ever", "store_unavailable is not cleared when the store recovers", "server/daemon/store.go",
+		"append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...", "fields...",
+	},
+	{
+		"oldest sub-window", "a sliding window in memory forgets its oldest sub-window too early", "limiter/sliding_window.go",
+		"for x := v.head - r.k; x < current-r.k; x++ {", "for x := v.head - r.k; x <= current-r.k; x++ {",
+	},
+	{
+		"oldest sub-window in the store", "a sliding window in the store forgets its oldest sub-window too early", "store/script/algorithms.lua",
+		"for i = c.num - k, min(h, c.num - 1) do", "for i = c.num - k + 1, min(h, c.num - 1) do",
+	},
+	{
+		"expires early", "the key of a fixed window expires before the window ends", "store/script/native.go",
+		"return int64(at.end+keyMargin)/int64(time.Second) + c.ClockAhead + late", "return int64(at.end-keyMargin)/int64(time.Second) + c.ClockAhead + late",
+	},
+	{
+		"window not reset", "a fixed window in the store continues the count of the last window", "store/script/call.go",
+		"int64(p.WindowStart(now))/int64(time.Second), 10)", "int64(p.WindowStart(now))/int64(2*p.Window)*int64(2*p.Window)/int64(time.Second), 10)",
+	},
+	{
+		"within and over", "hits of a denied request count as over the limit and within it", "server/answer/count.go",
+		"\tdefault: // denied hits are not charged, or the limit was exceeded before\n\t\th.Over = hits\n", "\tdefault:\n\t\th.Over, h.Within = hits, hits\n",
+	},
+	{
+		"not saved at exit", "counters are not saved when the process ends", "server/daemon/state_file.go",
+		"\t\ts.save(s.logger.Info)\n\t\ts.unlock()\n", "\t\ts.unlock()\n",
+	},
+	{
+		"leases restored", "leases in the state file are restored as held, although that was not asked for", "server/daemon/state_file.go",
+		"\topt.RestoreLeases = o.Leases\n", "\topt.RestoreLeases = true\n",
+	},
+	{
+		"quotas after a stall", "a service that stood still assigns rates before it has read what arrived meanwhile", "quota/divider.go",
+		"d.nextTickBy, d.pausedUntil = never-d.o.MaxLate, d.now+stallPause", "d.nextTickBy = never - d.o.MaxLate",
+	},
+	{
+		"quota stream spins", "a stream whose client does not read is queued again and again", "server/transport/builtin/quota.go",
+		"\t\tq.pending = true\n\t\treturn\n", "\t\tq.queue()\n\t\treturn\n",
+	},
+	{
+		"quota stream grows", "messages for a client that does not read are queued without a bound", "server/transport/builtin/quota.go",
+		"\tcase q.unsent > 0: // Sent queues it again\n\t\tq.pending = true\n\t\treturn\n\t}\n", "\t}\n",
+	},
+}
+
+// root is the root of the module.
+const root = "../.."
+
+// plant returns the text of the file with the defect.
+func (d *defect) plant(tb testing.TB) string {
+	tb.Helper()
+	text, err := os.ReadFile(path.Join(root, d.file))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if n := strings.Count(string(text), d.old); n != 1 {
+		tb.Fatalf("%s: %s: the text to replace occurs %d times, want once; adapt the defect to the changed code", d.name, d.file, n)
+	}
+	return strings.Replace(string(text), d.old, d.new, 1)
+}
+
+// TestDefectsApply verifies that each defect can be planted, and that the result compiles.
+func TestDefectsApply(t *testing.T) {
+	var dirs []string
+	for _, d := range defects {
+		if strings.HasSuffix(d.file, ".go") {
+			dirs = append(dirs, "./"+path.Dir(d.file))
+		}
+	}
+	slices.Sort(dirs)
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,Export"}, slices.Compact(dirs)...)...)
+	list.Dir, list.Stderr = root, os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type listed struct {
+		ImportPath, Dir, Export string
+		GoFiles                 []string
+	}
+	packages, byDir := map[string]*listed{}, map[string]*listed{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); decoder.More(); {
+		p := new(listed)
+		if err := decoder.Decode(p); err != nil {
+			t.Fatal(err)
+		}
+		packages[p.ImportPath], byDir[p.Dir] = p, p
+	}
+	files := token.NewFileSet()
+	exports := importer.ForCompiler(files, "gc", func(name string) (io.ReadCloser, error) { return os.Open(packages[name].Export) })
+	for _, d := range defects {
+		text := d.plant(t)
+		if !strings.HasSuffix(d.file, ".go") {
+			continue
+		}
+		changed, err := filepath.Abs(path.Join(root, d.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var parsed []*ast.File
+		p := byDir[path.Dir(changed)]
+		for _, name := range p.GoFiles {
+			source := any(nil)
+			if name == path.Base(changed) {
+				source = text
+			}
+			f, err := parser.ParseFile(files, path.Join(p.Dir, name), source, 0)
+			if err != nil {
+				t.Fatalf("%s: %v", d.name, err)
+			}
+			parsed = append(parsed, f)
+		}
+		if _, err := (&types.Config{Importer: exports}).Check(p.ImportPath, files, parsed, nil); err != nil {
+			t.Errorf("%s: %v", d.name, err)
+		}
+	}
+}
+
+// maxDefectSeeds is the number of seeds that must find each defect.
+const maxDefectSeeds = 2000
+
+// TestDefectsAreFound plants each defect in a binary of this package, and runs seeds until one
+// fails.
+func TestDefectsAreFound(t *testing.T) {
+	if os.Getenv("SLUICE_LONG") == "" {
+		t.Skip("builds a binary for each defect: SLUICE_LONG=1 go test ./e2e/simulation -run TestDefectsAreFound -v -timeout 0")
+	}
+	t.Parallel()
+	for _, d := range defects {
+		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			d.find(t)
+		})
+	}
+}
+
+// find builds a binary with the defect and runs it.
+func (d *defect) find(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	changed, err := filepath.Abs(path.Join(root, d.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted, overlay, binary := path.Join(dir, path.Base(d.file)), path.Join(dir, "overlay.json"), path.Join(dir, "simulation.test")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{changed: planted}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{planted: d.plant(t), overlay: string(replace)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	began := time.Now()
+	run := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", "-test.v", "-test.timeout=0")
+	run.Env = append(os.Environ(), "SLUICE_SEED=", fmt.Sprint("SLUICE_SEEDS=", maxDefectSeeds))
+	out, err := run.CombinedOutput()
+	if err == nil {
+		t.Fatalf("not found by %d seeds: %s", maxDefectSeeds, d.what)
+	}
+	seeds := regexp.MustCompile(`seed (\d+)`).FindAllStringSubmatch(string(out), -1)
+	found := regexp.MustCompile(`violated: .*|panic: .*|fatal error: .*`).FindString(string(out))
+	if len(seeds) == 0 || found == "" {
+		t.Fatalf("the run failed without a violation: %v\n%s", err, out)
+	}
+	t.Logf("seed %s after %v: %s", seeds[len(seeds)-1][1], time.Since(began).Round(time.Second), found)
+}
