@@ -102,6 +102,9 @@ func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited 
 // during returns how many faults of a kind have an effect in an interval.
 func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
 	for _, f := range w.faults {
+		if f.ofQuotaEnvoy() {
+			continue // its calls do not need the store
+		}
 		begins := w.traffic.Add(f.at)
 		if kind(f) && begins.Before(to) && begins.Add(f.lasts()+recovery).After(from) {
 			n++
