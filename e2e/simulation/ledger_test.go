@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -119,23 +120,26 @@ const recovery = 4 * time.Second
 // checkRate verifies that no interval admits more than the algorithm's bound. Only requests that
 // were sent and answered within the interval certainly count in it.
 func checkRate(w *world, l *limit, tenant string, entries []*entry) {
-	for _, first := range entries {
-		if first.outcome != admitted {
-			continue
+	var all []*entry // in the order of their answers
+	for _, e := range entries {
+		if e.outcome == admitted {
+			all = append(all, e)
 		}
-		for _, last := range entries {
-			if last.outcome != admitted || last.received.Before(first.received) {
-				continue
-			}
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return a.received.Compare(b.received) })
+	for _, first := range all {
+		sum := uint64(0)
+		for _, last := range all {
 			length := last.received.Sub(first.sent)
-			if length > 2*l.window {
+			if last.sent.Before(first.sent) {
 				continue
 			}
-			sum := uint64(0)
-			for _, e := range entries {
-				if e.outcome == admitted && !e.sent.Before(first.sent) && !e.received.After(last.received) {
-					sum += e.hits
-				}
+			if length > 2*l.window {
+				break
+			}
+			sum += last.hits
+			if sum <= l.bound(first.sent, last.received) {
+				continue
 			}
 			extra, unlimited := w.allowance(l, first.sent, last.received)
 			if most := l.bound(first.sent, last.received) + extra; sum > most && !unlimited {
