@@ -58,6 +58,7 @@ func (l *ledger) check(w *world) {
 				continue
 			}
 			checkRate(w, limit, tenant, entries)
+			checkDenials(w, limit, tenant, entries)
 		}
 	}
 }
