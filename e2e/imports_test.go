@@ -88,7 +88,7 @@ var importRules = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "internal/jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/daemon", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "internal/file", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// e2e runs the binary and does not depend on its implementation.
 	{folder: "e2e", own: []string{"store/storetest"}},

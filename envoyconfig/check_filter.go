@@ -63,7 +63,7 @@ func (f *filter) describeFailure() string {
 	case deny:
 		return "denies the request"
 	default:
-		return "continues without an answer"
+		return "continues without a response"
 	}
 }
 

@@ -222,7 +222,7 @@ func (k *checker) checkLeaseEnd(e *leasePolicy, all []leasePolicy) {
 	}
 }
 
-// checkLeaseOfOtherRule checks for a policy that releases a lease of limits that its actions do not match.
+// checkLeaseOfOtherRule reports a policy that releases a lease of a limit that its actions do not match.
 func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p filterPolicy) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)

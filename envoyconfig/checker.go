@@ -36,7 +36,7 @@ type checker struct {
 	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes on which the filter sends
 	// descriptors.
 	routeDomains map[*tree.Node]*tally
-	// buckets maps a rule to the ID of a quota filter's bucket that the rule can match.
+	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
 	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool

@@ -110,8 +110,7 @@ func (c *Config) addUnusedTables() {
 	}
 }
 
-// readWrapped reads documents nested below fields that are not Envoy's, as tools print them, and reports whether
-// there are any. Kubernetes objects are skipped.
+// readWrapped reads documents that a tool printed below fields of its own, and reports whether it found any. Kubernetes objects are skipped.
 func (c *Config) readWrapped(n *tree.Node) (found bool) {
 	if n.Field("kind").Exists() && n.Field("api_version").Exists() {
 		return false

@@ -62,7 +62,7 @@ func TestIstio(t *testing.T) {
 		}},
 		"a stage without a filter": {strings.Replace(envoyFilters, "timeout: 1s", "stage: 1", 1), []string{
 			note,
-			"i.yaml:9:11: warning: timeout: the filter has no timeout and waits 20 ms, too short for a busy node, and then continues without an answer: set timeout: 0.25s",
+			"i.yaml:9:11: warning: timeout: the filter has no timeout and waits 20 ms, too short for a busy node, and then continues without a response: set timeout: 0.25s",
 			"i.yaml:24:39: warning: no-effect: no route sends this descriptor: no filter has its stage, 0 (route i.yaml:24:23)",
 			"i.yaml:27:48: warning: no-effect: no route sends this descriptor: no filter has its stage, 0 (route i.yaml:27:23)",
 		}},

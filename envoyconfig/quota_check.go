@@ -198,7 +198,7 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	}
 }
 
-// ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
+// ruleCall is a policy that can match a rule with quota. matchesOthers is true if it can also match rules without quota.
 type ruleCall struct {
 	at            *tree.Node
 	matchesOthers bool

@@ -46,14 +46,14 @@ func TestAnswerInPieces(t *testing.T) {
 	in = append(in, "\x00\x00\x08\x06\x00\x00\x00\x00\x00"+"12345678"...) // PING
 	in = append(in, "\x00\x00\x02\x01\x04\x00\x00\x00\x03"+"hh"...)       // HEADERS
 	in = append(in, "\x00\x00\x01\x00\x01\x00\x00\x00\x03"+"d"...)        // DATA with END_STREAM
-	whole, used := answer(nil, in)
-	if want := len(ack) + 17 + len(reply); used != len(in) || len(whole) != want {
-		t.Fatalf("%d bytes used of %d, %d answered, want %d", used, len(in), len(whole), want)
+	complete, used := answer(nil, in)
+	if want := len(ack) + 17 + len(reply); used != len(in) || len(complete) != want {
+		t.Fatalf("%d bytes used of %d, %d answered, want %d", used, len(in), len(complete), want)
 	}
 	for cut := range in {
 		out, n := answer(nil, in[:cut])
-		if out, m := answer(out, in[n:]); string(out) != string(whole) || n+m != len(in) {
-			t.Errorf("cut at %d: %q, want %q", cut, out, whole)
+		if out, m := answer(out, in[n:]); string(out) != string(complete) || n+m != len(in) {
+			t.Errorf("cut at %d: %q, want %q", cut, out, complete)
 		}
 	}
 }

@@ -89,7 +89,7 @@ const refillInterval = 1000 * time.Hour
 func unsafeString(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // perKey returns a store of limiters in a sync.Map.
-func perKey[L any](limiter func() L, take func(L) bool) store {
+func perKey[L any](limiter func() L, allow func(L) bool) store {
 	var limiters sync.Map
 	return func() func([]byte) bool {
 		return func(key []byte) bool {
@@ -98,7 +98,7 @@ func perKey[L any](limiter func() L, take func(L) bool) store {
 			if !ok {
 				l, _ = limiters.LoadOrStore(k, limiter())
 			}
-			return take(l.(L))
+			return allow(l.(L))
 		}
 	}
 }

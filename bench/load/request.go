@@ -11,8 +11,8 @@ import (
 
 // template is a request with placeholders for the key number.
 type template struct {
-	request *rls.RateLimitRequest
-	places  []placeholder
+	request      *rls.RateLimitRequest
+	placeholders []placeholder
 }
 
 // placeholder is an entry whose value contains the key number.
@@ -33,7 +33,7 @@ func newTemplate(c *Config) (*template, error) {
 			e := &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
 			d.Entries = append(d.Entries, e)
 			if prefix, suffix, ok := strings.Cut(value, "%d"); ok {
-				t.places = append(t.places, placeholder{e, prefix, suffix})
+				t.placeholders = append(t.placeholders, placeholder{e, prefix, suffix})
 			}
 		}
 		t.request.Descriptors = append(t.request.Descriptors, d)
@@ -44,7 +44,7 @@ func newTemplate(c *Config) (*template, error) {
 // withKey returns the request for a key number. It is valid until the next call.
 func (t *template) withKey(number uint64) *rls.RateLimitRequest {
 	text := strconv.FormatUint(number, 10)
-	for _, p := range t.places {
+	for _, p := range t.placeholders {
 		p.entry.Value = p.prefix + text + p.suffix
 	}
 	return t.request

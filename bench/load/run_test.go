@@ -69,11 +69,11 @@ func TestFillCallsEachKeyOnce(t *testing.T) {
 	}
 	for value, n := range r.values {
 		if n != 1 {
-			t.Errorf("%s came %d times, want once", value, n)
+			t.Errorf("%s was requested %d times, want once", value, n)
 		}
 	}
 	if len(r.values) != 50 {
-		t.Errorf("%d values came, want 50", len(r.values))
+		t.Errorf("%d values were requested, want 50", len(r.values))
 	}
 }
 

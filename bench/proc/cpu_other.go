@@ -8,5 +8,5 @@ import (
 )
 
 func cpuTime(int) (time.Duration, error) {
-	return 0, errors.New("the time that a process used can be read on Linux alone")
+	return 0, errors.New("the CPU time of a process can be read only on Linux")
 }

@@ -20,8 +20,8 @@ prints requests per second, latency, and the CPU time per request and memory of
 the processes that -pid names (Linux only).
 
   closed loop: -in-flight calls are in flight all the time
-  open loop:   -rate calls a second are due, whatever became of those before, and
-               latency counts from the due time
+  open loop:   -rate calls per second are due, independent of earlier calls;
+               latency is measured from the due time
 
 Examples:
   rlsload -addr 127.0.0.1:8081 -pid "$(pgrep -x sluice)" -domain edge -entries user=u%d -keys 10000

@@ -39,11 +39,11 @@ type benchCase struct {
 // concurrent calls each, like an Envoy with two workers under load.
 func counters(c benchCase) benchCase {
 	c.domain, c.entries, c.fill = "counter", "counter=%d", true
-	c.keys, c.connections, c.inFlight = or(c.keys, 10_000), or(c.connections, 2), or(c.inFlight, 64)
+	c.keys, c.connections, c.inFlight = orDefault(c.keys, 10_000), orDefault(c.connections, 2), orDefault(c.inFlight, 64)
 	return c
 }
 
-func or[T comparable](v, otherwise T) T {
+func orDefault[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {
 		return otherwise
@@ -76,14 +76,14 @@ var comparisons = []comparison{
 		title: "Transport",
 		text: "Unless stated otherwise, there are 64 concurrent calls over two connections, on 10,000 counters. " +
 			"In parentheses: minimum and maximum of the first column; for the others the ratio to the first column in the same round, median, minimum and maximum.",
-		services: []string{sluiceOwn, sluiceGRPC, noop, limitador, floor},
+		services: []string{sluiceBuiltin, sluiceGRPC, noop, limitador, floor},
 		metrics:  []metric{cpu, perSecond, p50, p99, peak},
 		cases:    transport,
 	},
 	{
 		title:    "Idle connections",
 		text:     "Each connection has made one call. The growth of resident memory per connection.",
-		services: []string{sluiceOwn, sluiceGRPC, noop, limitador},
+		services: []string{sluiceBuiltin, sluiceGRPC, noop, limitador},
 		metrics:  []metric{idle},
 		cases: []benchCase{
 			counters(benchCase{name: "idle", title: "10,000 connections", connections: 10_000, idle: true, goals: goals{"idle": "8"}}),
@@ -93,7 +93,7 @@ var comparisons = []comparison{
 		title: "A shared store",
 		text: "Each service has its own store, the same program, without persistence; the last column counts in memory. " +
 			"There are 64 concurrent calls over six connections, on 10,000 counters. The CPU time is the sum over all replicas.",
-		services: []string{sluiceStore, ratelimit, sluiceOwn},
+		services: []string{sluiceStore, ratelimit, sluiceBuiltin},
 		metrics:  []metric{cpu, storeCPU, perSecond, p99},
 		cases: []benchCase{
 			counters(benchCase{name: "store", title: "one replica", connections: 6, goals: goals{"cpu": "22", "store": "5.6", "rate": "32,000", "p99": "5,500"}}),

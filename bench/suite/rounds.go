@@ -31,7 +31,7 @@ func compareServices(ctx context.Context, w *testbed, o *options, q *comparison,
 			break
 		}
 		found = append(found, results)
-		if c.name == "closed" && services[0].name == sluiceOwn {
+		if c.name == "closed" && services[0].name == sluiceBuiltin {
 			page.request = spread(results[0], cpu.value).Min
 		}
 	}

@@ -18,13 +18,13 @@ import (
 
 // The names of the services in the tables.
 const (
-	sluiceOwn   = "**sluice**"
-	sluiceGRPC  = "sluice over grpc-go"
-	sluiceStore = "**sluice, store**"
-	noop        = "no-op, grpc-go"
-	floor       = "floor"
-	limitador   = "limitador"
-	ratelimit   = "ratelimit"
+	sluiceBuiltin = "**sluice**"
+	sluiceGRPC    = "sluice over grpc-go"
+	sluiceStore   = "**sluice, store**"
+	noop          = "no-op, grpc-go"
+	floor         = "floor"
+	limitador     = "limitador"
+	ratelimit     = "ratelimit"
 )
 
 var (

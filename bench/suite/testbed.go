@@ -73,7 +73,7 @@ func newTestbed(ctx context.Context, b *builder, percents []int) (*testbed, erro
 	if len(percents) > 0 {
 		return w, nil
 	}
-	w.add(w.sluiceService(sluiceOwn, nil))
+	w.add(w.sluiceService(sluiceBuiltin, nil))
 	w.add(w.sluiceService(sluiceGRPC, nil, "--grpc-transport", "grpc-go"))
 	for name, folder := range map[string]string{noop: "noop", floor: "floor"} {
 		path, err := b.build(ctx, "bench", folder, "build", "-buildvcs=false", "./"+folder)
@@ -146,7 +146,7 @@ func compareGOGC(o *options) {
 		names = append(names, gogc(percent))
 	}
 	o.logs, o.benchmarks, o.limiters = nil, false, false
-	o.comparisons = slices.DeleteFunc(o.comparisons, func(q comparison) bool { return q.services[0] != sluiceOwn })
+	o.comparisons = slices.DeleteFunc(o.comparisons, func(q comparison) bool { return q.services[0] != sluiceBuiltin })
 	for i := range o.comparisons {
 		o.comparisons[i].services = names
 	}

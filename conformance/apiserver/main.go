@@ -172,7 +172,7 @@ func await(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	last := errors.New("it was not asked")
+	last := errors.New("no request was sent")
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", http.NoBody)
 		if err != nil {

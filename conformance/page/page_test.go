@@ -45,10 +45,10 @@ descriptors:
   - {key: path, value: /search, rate_limit: {unit: year, requests_per_unit: 20}}
 `
 
-// chromium returns a browser that is closed with the test, and a function that returns what went
-// wrong in it: errors on the console, dialogs, requests to other origins. The browser answers
+// chromium returns a browser that is closed with the test, and a function that returns the errors
+// in it: messages on the console, dialogs, requests to other origins. The browser answers
 // password prompts with password.
-func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAllocatorOption) (ctx context.Context, wrong func() []string) {
+func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAllocatorOption) (ctx context.Context, browserErrors func() []string) {
 	t.Helper()
 	path := browser()
 	if path == "" && os.Getenv("CI") != "" {
@@ -200,7 +200,7 @@ func await(ctx context.Context, t *testing.T, words string) {
 func TestPage(t *testing.T) {
 	s := start(t, rules, "--top-keys", "clear")
 	addr := s.Addr("debug")
-	ctx, wrong := chromium(t, "http://"+addr, "")
+	ctx, browserErrors := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
 	await(ctx, t, "no key is denied")
 	hit(t, s, "user", "alice", 40)
@@ -243,8 +243,8 @@ func TestPage(t *testing.T) {
 	await(ctx, t, "1 counter(s), ")
 	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
 	await(ctx, t, "counters reset")
-	if found := wrong(); len(found) > 0 {
-		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
+	if found := browserErrors(); len(found) > 0 {
+		t.Errorf("the browser reported:\n%s", strings.Join(found, "\n"))
 	}
 }
 
@@ -257,7 +257,7 @@ func TestPageOfManyRules(t *testing.T) {
 		fmt.Fprintf(&text, "- {key: user, value: customer-%05d, rate_limit: {unit: year, requests_per_unit: 3}}\n", i)
 	}
 	s := start(t, text.String())
-	ctx, wrong := chromium(t, "http://"+s.Addr("debug"), "")
+	ctx, browserErrors := chromium(t, "http://"+s.Addr("debug"), "")
 	began := time.Now()
 	do(ctx, t, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
 	rows := get(ctx, t, chromedp.Evaluate[int]("document.querySelectorAll('ul.idle li').length"))
@@ -265,7 +265,7 @@ func TestPageOfManyRules(t *testing.T) {
 	if rows != n {
 		t.Errorf("%d limits are on the page, want %d", rows, n)
 	}
-	if found := wrong(); len(found) > 0 {
-		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
+	if found := browserErrors(); len(found) > 0 {
+		t.Errorf("the browser reported:\n%s", strings.Join(found, "\n"))
 	}
 }

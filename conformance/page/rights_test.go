@@ -39,7 +39,7 @@ func TestPageAsksForAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	origin := "https://sluice.test:" + port
-	ctx, wrong := chromium(t, origin, token, chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP sluice.test 127.0.0.1"))
+	ctx, browserErrors := chromium(t, origin, token, chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP sluice.test 127.0.0.1"))
 	do(ctx, t, chromedp.Navigate(origin+"/"))
 	await(ctx, t, "no key is denied")
 	hit(t, s, "user", "alice", 5)
@@ -48,8 +48,8 @@ func TestPageAsksForAToken(t *testing.T) {
 	await(ctx, t, "1 counter(s), ")
 	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
 	await(ctx, t, "by=token bob from 127.0.0.1:")
-	if found := wrong(); len(found) > 0 {
-		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
+	if found := browserErrors(); len(found) > 0 {
+		t.Errorf("the browser reported:\n%s", strings.Join(found, "\n"))
 	}
 	if strings.Contains(s.Log(), token) {
 		t.Error("the token is in the log")

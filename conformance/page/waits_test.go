@@ -15,7 +15,7 @@ func TestPageWaits(t *testing.T) {
 	long := strings.Repeat("shop", 20)
 	s := start(t, strings.Replace(rules, "domain: shop", "domain: "+long, 1), "--top-keys", "clear")
 	addr := s.Addr("debug")
-	ctx, wrong := chromium(t, "http://"+addr, "")
+	ctx, browserErrors := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.EmulateViewport(375, 800), chromedp.Navigate("http://"+addr+"/"))
 	ask := func(user string) { sendRequests(t, s, long, "user", user, 4) }
 	ask("alice")
@@ -24,8 +24,8 @@ func TestPageWaits(t *testing.T) {
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().selectAllChildren(document.querySelector('#keys td.key'))"))
 	ask("bob")
 	await(ctx, t, "paused while text is selected")
-	if said := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); said != "user=alice" {
-		t.Errorf("selected is %q, want user=alice", said)
+	if selected := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); selected != "user=alice" {
+		t.Errorf("selected is %q, want user=alice", selected)
 	}
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().removeAllRanges()"))
 	await(ctx, t, "user=bob")
@@ -47,7 +47,7 @@ func TestPageWaits(t *testing.T) {
 	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+looks+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMouseReleased))
 	await(ctx, t, "1 counter(s), ")
-	if found := wrong(); len(found) > 0 {
-		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
+	if found := browserErrors(); len(found) > 0 {
+		t.Errorf("the browser reported:\n%s", strings.Join(found, "\n"))
 	}
 }

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -63,26 +62,41 @@ func (l *ledger) check(w *world) {
 	}
 }
 
-// allowance returns how many hits a counter may admit beyond its bound in an interval, because the
-// store was unavailable. With the fallback local, each replica admits in each window at most what
-// was left when it last heard from the store (docs/store.md, "What an outage admits").
+// allowance returns how many hits a counter may admit beyond its bound in an interval, by the
+// documents, because of faults.
 func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited bool) {
-	if !w.shared || w.fallback != store.Local && w.fallback != store.Allow || !w.outage(from.Add(-l.window), to) {
-		return 0, false
+	whole, before := max(l.n, l.burst), from.Add(-l.window)
+	if w.shared && (w.fallback == store.Local || w.fallback == store.Allow) && w.during(before, to, func(f fault) bool { return f.kind != "reload" }) > 0 {
+		// Each process admits in each window what was left when it last heard from the store
+		// (docs/store.md, "What an outage admits").
+		hits = (uint64(to.Sub(from)/l.window) + 2) * whole * uint64(len(w.processes))
+		unlimited = w.fallback == store.Allow
 	}
-	windows := uint64(to.Sub(from)/l.window) + 2
-	return windows * max(l.n, l.burst) * uint64(len(w.replicas)), w.fallback == store.Allow
+	forgets := w.during(before, to, func(f fault) bool {
+		switch f.kind {
+		case "flush", "failover":
+			return true
+		case "kill", "clock":
+			return !w.shared
+		case "reload": // a bucket keeps times, not hits (docs/algorithms.md, "Editing rules")
+			return l.burst > 0
+		case "restart": // permits are free after a restart
+			return !w.shared && (!w.stateFiles || l.grantsLeases())
+		}
+		return false
+	})
+	return hits + 2*whole*uint64(forgets), unlimited // two, because a wrong clock is corrected later
 }
 
-// outage reports whether the store may have been unavailable to a replica at a time of an interval.
-func (w *world) outage(from, to time.Time) bool {
+// during returns how many faults of a kind have an effect in an interval.
+func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
 	for _, f := range w.faults {
 		begins := w.traffic.Add(f.at)
-		if begins.Before(to) && begins.Add(f.lasts()+recovery).After(from) {
-			return true
+		if kind(f) && begins.Before(to) && begins.Add(f.lasts()+recovery).After(from) {
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // recovery is how long a replica may need to find that the store is available again.
@@ -150,42 +164,4 @@ func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
 			return
 		}
 	}
-}
-
-// checkAtRest verifies that no permit or reservation is held when all requests have ended, except
-// for requests whose outcome the envoy does not know.
-func (w *world) checkAtRest() {
-	for _, l := range w.limits {
-		for _, tenant := range w.tenants {
-			lost := uint64(0)
-			for _, e := range w.ledger.of(l, tenant) {
-				if e.endFailed {
-					lost++
-				}
-			}
-			left, err := w.remaining(l, tenant)
-			if err != nil {
-				w.fail("a request at rest fails: %v", err)
-				continue
-			}
-			most := lost
-			if l.reserve > 0 {
-				most *= l.reserve
-			}
-			if l.grantsLeases() && left+most < l.n && l.algorithm == "concurrency" {
-				w.fail("%s of %s holds %d permits at rest, at most %d allowed", l.key, tenant, l.n-left, most)
-			}
-		}
-	}
-}
-
-// remaining returns the remaining hits of a counter.
-func (w *world) remaining(l *limit, tenant string) (uint64, error) {
-	e := w.envoys[0]
-	q := &request{envoy: e, limit: l, tenant: tenant}
-	reply, err := e.call(w.replicas[0].host, time.Hour, q.descriptor(0, false))
-	if err != nil {
-		return 0, fmt.Errorf("look up %s of %s: %w", l.key, tenant, err)
-	}
-	return uint64(reply.GetStatuses()[0].GetLimitRemaining()), nil
 }

@@ -80,6 +80,22 @@ func (n *network) reset(host string) {
 	}
 }
 
+// close closes the listeners of a host and resets its connections.
+func (n *network) close(host string) {
+	n.mu.Lock()
+	var all []*listener
+	for _, at := range sortedKeys(n.listeners) {
+		if hostOf(at) == host {
+			all = append(all, n.listeners[at])
+		}
+	}
+	n.mu.Unlock()
+	for _, l := range all {
+		_ = l.Close()
+	}
+	n.reset(host)
+}
+
 // blockedUntil returns when bytes between two hosts flow again, the zero time if they do.
 func (n *network) blockedUntil(a, b string) time.Time {
 	n.mu.Lock()

@@ -2,10 +2,13 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/daemon"
@@ -32,8 +36,19 @@ type replica struct {
 	world *world
 	host  string
 
-	daemon *daemon.Daemon // nil while it does not run
+	operations turn         // of who changes what follows
+	clockError atomic.Int64 // nanoseconds that its clock is ahead
+	*process                // the current one, or the last
+	running    bool
+	restarts   int
+}
+
+// process is a process of a sluice. A killed one goes on running, but without the network and
+// without its state file, so nobody notices.
+type process struct {
+	daemon *daemon.Daemon
 	cancel context.CancelFunc
+	killed atomic.Bool
 	ended  chan struct{} // closed when Run has returned
 }
 
@@ -53,69 +68,103 @@ func (r *replica) start() {
 			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: "hashed", Bounds: servertest.Bounds(answer.Bounds{}),
 		},
 	}
+	base := time.Now()
+	o.Settings.Clock = clock.FromFunc(func() (limiter.Time, time.Duration) {
+		return limiter.Time(time.Now().UnixNano() + r.clockError.Load()), time.Since(base)
+	})
 	if w.stateFiles {
-		o.State = daemon.StateOptions{File: w.dir + "/" + r.host, Interval: 5 * time.Second}
+		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
+	p := &process{ended: make(chan struct{})}
 	if w.store != nil {
-		o.Store = w.store.options(r.host, w.scenario)
+		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
+			if p.killed.Load() {
+				return nil, net.ErrClosed
+			}
+			return w.network.dial(ctx, r.host, to)
+		}, r.host)
 		o.Settings.Namer = descriptors.NewNamer("", nil)
 	}
-	if r.daemon, err = daemon.New(o); err != nil {
+	if p.daemon, err = daemon.New(o); err != nil {
 		panic(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel, r.ended = cancel, make(chan struct{})
-	d, ended := r.daemon, r.ended
+	p.cancel = cancel
+	r.process, r.running = p, true
+	w.processes = append(w.processes, p)
 	go func() {
-		defer close(ended)
-		if err := d.Run(ctx, daemon.Steps{FollowRules: r.loadFirst, ConfigureServer: r.configure}); err != nil {
+		defer close(p.ended)
+		if err := p.daemon.Run(ctx, daemon.Steps{
+			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules) },
+			ConfigureServer: func(context.Context, *errgroup.Group) (server.Options, func(), error) { return r.configure(), nil, nil },
+		}); err != nil && !p.killed.Load() {
 			w.fail("%s ended with an error: %v", r.host, err)
 		}
 	}()
 }
 
-func (r *replica) loadFirst(context.Context, *errgroup.Group) error {
-	r.load(r.world.rules)
-	return nil
-}
+// stateFile returns the path of the state file of the next process.
+func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.host, "-", r.restarts) }
 
 // load activates rules.
-func (r *replica) load(text string) {
+func (p *process) load(text string) error {
 	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
-	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: r.daemon.Table.Key(), Tables: r.daemon.Tables, TablesLater: true})
+	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: p.daemon.Table.Key(), Tables: p.daemon.Tables, TablesLater: true})
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
-	if err := r.daemon.Loader.LoadRules(source.Update{Set: set}); err != nil {
-		r.world.fail("%s rejected rules: %v", r.host, err)
-	}
+	return p.daemon.Loader.LoadRules(source.Update{Set: set})
 }
 
-func (r *replica) configure(context.Context, *errgroup.Group) (server.Options, func(), error) {
+func (r *replica) configure() server.Options {
 	return server.Options{
 		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, Name: r.host,
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
 			return r.world.network.listen(addr)
 		},
 		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: 5 * time.Second,
-	}, nil, nil
+	}
+}
+
+// reload activates other rules.
+func (r *replica) reload(text string) {
+	if err := r.load(text); err != nil {
+		r.world.fail("%s rejects rules: %v", r.host, err)
+	}
 }
 
 // stop sends SIGTERM and waits for the end.
 func (r *replica) stop() {
 	r.cancel()
 	<-r.ended
-	r.daemon = nil
+	r.running = false
 }
 
-// options returns the options of the store's client at a host.
-func (s *storeHost) options(host string, c *scenario) *store.Options {
+// kill ends the process at once: its connections are reset, and neither the store nor its state
+// file changes any more.
+func (r *replica) kill() {
+	state, err := os.ReadFile(r.stateFile())
+	r.restarts++
+	if err == nil {
+		err = os.WriteFile(r.stateFile(), state, 0o600)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		panic(err)
+	}
+	r.killed.Store(true)
+	r.world.network.close(r.host)
+	r.cancel()
+	r.running = false
+}
+
+// options returns the options of a client of the store.
+func (s *storeHost) options(c *scenario, dial func(ctx context.Context, to string) (net.Conn, error), host string) *store.Options {
 	return &store.Options{
 		Server: redis.Server{Network: "tcp", Address: storeAddress, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return s.network.dial(ctx, host, address)
+			return dial(ctx, address)
 		}},
 		Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
 		Spread: func(mean time.Duration) time.Duration { return mean + s.network.latencyOf(host+" spread") },

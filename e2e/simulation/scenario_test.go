@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -48,29 +47,9 @@ type scenario struct {
 	limits       []*limit
 	tenants      []string
 	rules        string
+	changedRules string // of a reload
 	faults       []fault
 }
-
-// fault is something that goes wrong, or that an operator does.
-type fault struct {
-	at   time.Duration // after the start of the traffic
-	kind string
-	host string
-	d    time.Duration // its duration
-}
-
-func (f fault) String() string { return fmt.Sprintf("%v: %s %s for %v", f.at, f.kind, f.host, f.d) }
-
-// lasts returns how long the fault has an effect.
-func (f fault) lasts() time.Duration {
-	if f.kind == "slow" {
-		return slowFor
-	}
-	return f.d
-}
-
-// slowFor is how long a fault of the kind slow lasts; its d is the latency of ten segments.
-const slowFor = 5 * time.Second
 
 // newScenario returns the scenario of a seed.
 func newScenario(seed uint64) *scenario {
@@ -120,50 +99,18 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 		}
 		c.limits = append(c.limits, l)
 	}
+	c.rules = yamlOf(c.limits)
+	lower := *c.limits[0] // a reload changes the first limit, and adds a rule
+	lower.n = max(1, lower.n/2)
+	c.changedRules = yamlOf(append([]*limit{&lower, {key: "new", algorithm: "fixed_window", n: 1, window: time.Second}}, c.limits[1:]...))
+}
+
+// yamlOf returns a rule file.
+func yamlOf(limits []*limit) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
-	for _, l := range c.limits {
+	for _, l := range limits {
 		b.WriteString(l.yaml())
 	}
-	c.rules = b.String()
-}
-
-func (c *scenario) chooseFaults(r *rand.Rand) {
-	if r.IntN(5) == 0 {
-		return // a calm run
-	}
-	kinds := []string{"silence", "slow", "reset"}
-	hosts := []string{}
-	if c.shared {
-		hosts = append(hosts, "store", "store", "store")
-	}
-	for i := range c.replicas {
-		hosts = append(hosts, fmt.Sprint("sluice-", i))
-	}
-	for range 1 + r.IntN(5) {
-		f := fault{
-			at: time.Duration(r.Int64N(int64(c.duration))), kind: kinds[r.IntN(len(kinds))], host: hosts[r.IntN(len(hosts))],
-			d: time.Duration(r.ExpFloat64() * float64([]time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[r.IntN(3)])),
-		}
-		f.d = min(f.d, 8*time.Second)
-		c.faults = append(c.faults, f)
-	}
-}
-
-// playFaults makes the faults of the scenario happen.
-func (w *world) playFaults(ctx context.Context) {
-	for _, f := range w.faults {
-		time.AfterFunc(f.at, func() {
-			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
-			switch f.kind {
-			case "silence":
-				w.network.silence(f.host, f.d)
-			case "slow":
-				w.network.slow(f.host, f.d/10, slowFor)
-			case "reset":
-				w.network.reset(f.host)
-			}
-		})
-	}
-	<-ctx.Done()
+	return b.String()
 }

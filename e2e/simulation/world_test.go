@@ -20,14 +20,15 @@ import (
 type world struct {
 	*scenario
 
-	dir      string // of state files
-	network  *network
-	store    *storeHost // nil if counters are in memory
-	replicas []*replica
-	envoys   []*envoy
-	ledger   ledger
-	began    time.Time
-	traffic  time.Time // when the traffic starts
+	dir       string // of state files
+	network   *network
+	store     *storeHost // nil if counters are in memory
+	replicas  []*replica
+	processes []*process // of all replicas, with killed ones
+	envoys    []*envoy
+	ledger    ledger
+	began     time.Time
+	traffic   time.Time // when the traffic starts
 
 	mu       sync.Mutex
 	trace    uint64
@@ -61,8 +62,9 @@ func (w *world) fail(format string, args ...any) {
 type storeHost struct {
 	*luahost.Server
 
-	network  *network
-	listener net.Listener
+	network    *network
+	listener   net.Listener
+	operations turn
 }
 
 const storeAddress = "store:6379"
@@ -90,11 +92,11 @@ func newWorld(tb testing.TB, c *scenario) *world {
 	w.began = time.Now()
 	w.ledger.began = w.began
 	if c.shared {
-		w.store = &storeHost{Server: luahost.NewServer(), network: w.network}
+		w.store = &storeHost{Server: luahost.NewServer(), network: w.network, operations: newTurn()}
 		w.store.start()
 	}
 	for i := range c.replicas {
-		r := &replica{world: w, host: fmt.Sprint("sluice-", i)}
+		r := &replica{world: w, host: fmt.Sprint("sluice-", i), operations: newTurn()}
 		w.replicas = append(w.replicas, r)
 		r.start()
 	}
@@ -130,13 +132,21 @@ func (w *world) stop() {
 		e.close()
 	}
 	for _, r := range w.replicas {
-		if r.daemon != nil {
+		if r.running {
 			r.stop()
 		}
+	}
+	for _, p := range w.processes {
+		<-p.ended
 	}
 	if w.store != nil {
 		w.store.stop()
 	}
+}
+
+// replica returns the replica at a host.
+func (w *world) replica(host string) *replica {
+	return w.replicas[slices.IndexFunc(w.replicas, func(r *replica) bool { return r.host == host })]
 }
 
 // generate makes requests at random times until ctx ends.

@@ -31,7 +31,7 @@ func TestEachLimit(t *testing.T) {
 		"--max-streams=64", "--max-header-size=4KiB", "--connection-timeout=500ms", "--max-connections=100",
 		"--max-connection-idle=2s", "--keepalive-time=1s", "--keepalive-timeout=500ms", "--keepalive-min-time=1m",
 	}}, func(s *sluice.Sluice) {
-		t.Run("request size", func(t *testing.T) { limitsOfARequest(t, s) })
+		t.Run("request size", func(t *testing.T) { checkRequestLimits(t, s) })
 		t.Run("streams", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			for i := range uint32(100) {
@@ -99,16 +99,16 @@ func TestEachLimit(t *testing.T) {
 	h.checkMemory(t, 0)
 }
 
-// limitsOfARequest sends requests just within and just beyond each bound.
-func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
+// checkRequestLimits sends requests just within and just beyond each bound.
+func checkRequestLimits(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	client := rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
 	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
 		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
 	}
-	// ask returns a request with the given numbers of descriptors and entries and the given sizes
+	// newRequest returns a request with the given numbers of descriptors and entries and the given sizes
 	// of keys and values.
-	ask := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
+	newRequest := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
 		r := &rls.RateLimitRequest{Domain: "torture"}
 		for range descriptors {
 			d := new(rlcommon.RateLimitDescriptor)
@@ -121,7 +121,7 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	}
 	// sized returns a request of the given size.
 	sized := func(bytes int) *rls.RateLimitRequest {
-		r := ask(4, 1, 1, 1000)
+		r := newRequest(4, 1, 1, 1000)
 		r.Domain += strings.Repeat("x", bytes-proto.Size(r))
 		return r
 	}
@@ -130,9 +130,9 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 		within, beyond *rls.RateLimitRequest
 	}{
 		{"size", sized(4 << 10), sized(4<<10 + 1)},
-		{"descriptors", ask(100, 1, 1, 1), ask(101, 1, 1, 1)},
-		{"entries", ask(1, 4, 1, 1), ask(1, 5, 1, 1)},
-		{"keys", ask(1, 1, 32, 1), ask(1, 1, 33, 1)},
+		{"descriptors", newRequest(100, 1, 1, 1), newRequest(101, 1, 1, 1)},
+		{"entries", newRequest(1, 4, 1, 1), newRequest(1, 5, 1, 1)},
+		{"keys", newRequest(1, 1, 32, 1), newRequest(1, 1, 33, 1)},
 	} {
 		for range 50 {
 			if _, err := client.ShouldRateLimit(t.Context(), tt.within); err != nil {
@@ -144,11 +144,11 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 		}
 	}
 	large := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("~", 3<<10))
-	if _, err := client.ShouldRateLimit(large, ask(1, 1, 1, 1)); err != nil {
+	if _, err := client.ShouldRateLimit(large, newRequest(1, 1, 1, 1)); err != nil {
 		t.Errorf("headers, within: %v", err)
 	}
 	larger := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("~", 4<<10))
-	if _, err := client.ShouldRateLimit(larger, ask(1, 1, 1, 1)); status.Code(err) != codes.ResourceExhausted {
+	if _, err := client.ShouldRateLimit(larger, newRequest(1, 1, 1, 1)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("headers, beyond: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	if code := headersOverHTTP(t, s, 15<<10); code != http.StatusOK {
@@ -204,12 +204,12 @@ func awaitEnd(t *testing.T, c *hostile.Conn) {
 
 // checkEnded opens the given number of connections for each text, sends the text, and fails the
 // test if the server does not close all of them.
-func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
+func checkEnded(t *testing.T, addr string, each int, texts ...[]byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	open := make(map[net.Conn]int)
-	for i, bytes := range say {
+	for i, bytes := range texts {
 		for range each {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 			must.OK(t, err)
@@ -221,7 +221,7 @@ func checkEnded(t *testing.T, addr string, each int, say ...[]byte) {
 	}
 	for c, i := range open {
 		if _, err := io.Copy(io.Discard, c); ctx.Err() != nil {
-			t.Fatalf("a connection that sent %.40q stays open: %v", say[i], err)
+			t.Fatalf("a connection that sent %.40q stays open: %v", texts[i], err)
 		}
 	}
 }

@@ -26,14 +26,14 @@ func TestCallsLostInRestarts(t *testing.T) {
 	for _, tt := range []struct {
 		replicas int
 		delay    string
-		away     time.Duration // downtime of the replica
+		downtime time.Duration // downtime of the replica
 		outliers bool
 		none     bool // no call may fail
 	}{
-		{replicas: 2, delay: "12s", away: 15 * time.Second, outliers: true, none: true},
-		{replicas: 2, delay: "12s", away: 15 * time.Second, none: true},
-		{replicas: 2, delay: "0s", away: 15 * time.Second, outliers: true},
-		{replicas: 2, delay: "0s", away: 15 * time.Second},
+		{replicas: 2, delay: "12s", downtime: 15 * time.Second, outliers: true, none: true},
+		{replicas: 2, delay: "12s", downtime: 15 * time.Second, none: true},
+		{replicas: 2, delay: "0s", downtime: 15 * time.Second, outliers: true},
+		{replicas: 2, delay: "0s", downtime: 15 * time.Second},
 		{replicas: 1, delay: "12s", outliers: true},
 	} {
 		name := fmt.Sprintf("%d replicas, drain-delay %s, outlier_detection %v", tt.replicas, tt.delay, tt.outliers)
@@ -44,7 +44,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 			load.Phase("restart")
 			load.AwaitEarlierPhases(t) // otherwise the restart also fails calls of "before"
 			r.stop(t, 0)
-			load.Run(t, tt.away)
+			load.Run(t, tt.downtime)
 			r.start(t, 0)
 			r.awaitCalls(t, 0, 500)
 			load.Run(t, 6*time.Second) // until a health check succeeds again
@@ -53,7 +53,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 			report := load.Stop(t)
 			report.NoErrors(t, "before", "after")
 			p := report.Phase(t, "restart")
-			fmt.Fprintf(&table, "| %d | %s | %v | %v | %d of %d |\n", tt.replicas, tt.away, tt.delay, tt.outliers, p.Failed(), p.Failed()+p.Answered())
+			fmt.Fprintf(&table, "| %d | %s | %v | %v | %d of %d |\n", tt.replicas, tt.downtime, tt.delay, tt.outliers, p.Failed(), p.Failed()+p.Answered())
 			if tt.none {
 				report.NoErrors(t, "restart")
 			}

@@ -60,8 +60,8 @@ func discardReplies(stream grpc.ClientStream) {
 }
 
 // flood continuously sends the messages returned by next, on one stream after another, until ctx
-// ends. If deaf, it reads no replies.
-func flood(deaf bool, o []grpc.CallOption, next func(n int) *rlqs.RateLimitQuotaUsageReports) func(context.Context, *testing.T, string) {
+// ends. If neverRead, it reads no replies.
+func flood(neverRead bool, o []grpc.CallOption, next func(n int) *rlqs.RateLimitQuotaUsageReports) func(context.Context, *testing.T, string) {
 	return func(ctx context.Context, t *testing.T, addr string) {
 		t.Helper()
 		conn := Dial(t, addr)
@@ -71,7 +71,7 @@ func flood(deaf bool, o []grpc.CallOption, next func(n int) *rlqs.RateLimitQuota
 			if stream == nil {
 				continue
 			}
-			if !deaf {
+			if !neverRead {
 				go discardReplies(stream)
 			}
 			for ; stream.Send(next(n)) == nil; n++ {

@@ -1,0 +1,183 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// fault is something that goes wrong, or that an operator does.
+type fault struct {
+	at   time.Duration // after the start of the traffic
+	kind string
+	host string
+	d    time.Duration // its duration
+}
+
+func (f fault) String() string { return fmt.Sprintf("%v: %s %s for %v", f.at, f.kind, f.host, f.d) }
+
+// lasts returns how long the fault has an effect.
+func (f fault) lasts() time.Duration {
+	switch f.kind {
+	case "slow":
+		return slowFor
+	case "clock":
+		return clockFor
+	}
+	return f.d
+}
+
+const (
+	// slowFor is how long links are slow; d is then ten times the additional latency.
+	slowFor = 5 * time.Second
+	// clockFor is how long the clock of a replica is wrong, by d.
+	clockFor = 10 * time.Second
+)
+
+// Kinds of faults, by host.
+var (
+	linkFaults  = []string{"silence", "slow", "reset"}
+	storeFaults = []string{"silence", "silence", "slow", "reset", "stop", "flush", "failover", "loading", "oom"}
+	// operations are what operators and the platform do to a sluice.
+	operations = []string{"kill", "restart", "reload"}
+)
+
+// chooseFaults chooses up to six faults; one run in five has none.
+func (c *scenario) chooseFaults(r *rand.Rand) {
+	if r.IntN(5) == 0 {
+		return
+	}
+	choose := func(from []string) string { return from[r.IntN(len(from))] }
+	for range 1 + r.IntN(6) {
+		f := fault{
+			at:   time.Duration(r.Int64N(int64(c.duration))),
+			host: fmt.Sprint("sluice-", r.IntN(c.replicas)),
+			d:    time.Duration(r.ExpFloat64() * float64([]time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[r.IntN(3)])),
+		}
+		switch kind := r.IntN(4); {
+		case kind < 2 && c.shared:
+			f.host, f.kind = "store", choose(storeFaults)
+		case kind == 2:
+			if f.kind = choose(operations); !c.shared && r.IntN(4) == 0 {
+				f.kind = "clock"
+			}
+		default:
+			f.kind = choose(linkFaults)
+		}
+		f.d = min(f.d, 8*time.Second)
+		c.faults = append(c.faults, f)
+	}
+}
+
+// playFaults makes the faults of the scenario happen.
+func (w *world) playFaults(ctx context.Context) {
+	var faults sync.WaitGroup
+	for _, f := range w.faults {
+		faults.Go(func() {
+			time.Sleep(time.Until(w.traffic.Add(f.at)))
+			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
+			if f.host == "store" {
+				w.store.suffer(f)
+			} else {
+				w.replica(f.host).suffer(f)
+			}
+		})
+	}
+	<-ctx.Done()
+	faults.Wait()
+}
+
+// A turn lets operations follow each other. A goroutine that waits for a mutex would stop the time
+// of the bubble.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// acquire waits for the turn, and returns a function that passes it on.
+func (t turn) acquire() (release func()) {
+	t <- struct{}{}
+	return func() { <-t }
+}
+
+// suffer plays a fault of the network. It reports false if the fault is of another kind.
+func (n *network) suffer(f fault) bool {
+	switch f.kind {
+	case "silence":
+		n.silence(f.host, f.d)
+	case "slow":
+		n.slow(f.host, f.d/10, slowFor)
+	case "reset":
+		n.reset(f.host)
+	default:
+		return false
+	}
+	return true
+}
+
+// suffer plays a fault of the store.
+func (s *storeHost) suffer(f fault) {
+	if s.network.suffer(f) {
+		return
+	}
+	defer s.operations.acquire()()
+	switch f.kind {
+	case "stop":
+		s.stop()
+		time.Sleep(f.d)
+		s.start()
+	case "flush": // a restart without persistence
+		s.stop()
+		s.FlushAll()
+		s.start()
+	case "failover": // to a replica that lacks the last writes
+		time.Sleep(f.d)
+		snapshot := s.Snapshot()
+		time.Sleep(replicationLag)
+		s.stop()
+		s.Restore(snapshot)
+		s.start()
+	case "loading":
+		s.SetError("LOADING Redis is loading the dataset in memory")
+		time.Sleep(f.d)
+		s.SetError("")
+	case "oom":
+		s.SetWriteError("OOM command not allowed when used memory > 'maxmemory'.")
+		time.Sleep(f.d)
+		s.SetWriteError("")
+	default:
+		panic(f.kind)
+	}
+}
+
+// replicationLag is the age of the writes that a failover loses.
+const replicationLag = 20 * time.Millisecond
+
+// suffer plays a fault of a sluice, or an operation.
+func (r *replica) suffer(f fault) {
+	if r.world.network.suffer(f) {
+		return
+	}
+	defer r.operations.acquire()()
+	switch f.kind {
+	case "kill":
+		r.kill()
+		time.Sleep(f.d)
+		r.start()
+	case "restart":
+		r.stop()
+		time.Sleep(f.d)
+		r.start()
+	case "reload":
+		r.reload(r.world.changedRules)
+		time.Sleep(f.d)
+		r.reload(r.world.rules)
+	case "clock":
+		r.clockError.Store(int64(f.d))
+		time.Sleep(clockFor)
+		r.clockError.Store(0)
+	default:
+		panic(f.kind)
+	}
+}
