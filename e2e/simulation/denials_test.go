@@ -22,7 +22,7 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 	}
 	slices.SortFunc(counted, func(a, b *entry) int { return w.countsUntil(l, a).Compare(w.countsUntil(l, b)) })
 	for _, e := range entries {
-		if e.outcome != denied {
+		if e.outcome != denied || w.during(e.sent.Add(-2*l.window), e.received, changesLimits) > 0 {
 			continue
 		}
 		used, most := w.mostUsed(l, counted, e), cmp.Or(l.burst, l.n)
@@ -32,6 +32,9 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 		}
 	}
 }
+
+// changesLimits reports whether a fault changes the limits, or the windows to which hits belong.
+func changesLimits(f fault) bool { return f.kind == "reload" || f.kind == "clock" }
 
 // mostUsed returns how much of the limit may be used when e is decided.
 func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
