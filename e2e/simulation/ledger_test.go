@@ -49,11 +49,8 @@ func (l *ledger) check(w *world) {
 	for _, limit := range w.limits {
 		for _, tenant := range w.tenants {
 			entries := l.of(limit, tenant)
-			if limit.algorithm == "concurrency" {
+			if limit.grantsLeases() {
 				checkConcurrency(w, limit, tenant, entries)
-				continue
-			}
-			if limit.reserve > 0 {
 				continue
 			}
 			checkRate(w, limit, tenant, entries)
@@ -145,8 +142,8 @@ func (l *limit) bound(from, to time.Time) uint64 {
 	}
 }
 
-// checkConcurrency verifies that at most n requests run at the same time: they run at least from
-// their answer until the call at their end.
+// checkConcurrency verifies that at most n requests, or those that can reserve n hits, run at the
+// same time: they run at least from their answer until the call at their end.
 func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
 	for _, at := range entries {
 		if at.outcome != admitted {
@@ -159,8 +156,8 @@ func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
 			}
 		}
 		extra, unlimited := w.allowance(l, at.received, at.received)
-		if running > l.n+extra && !unlimited {
-			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), l.n+extra)
+		if most := (l.n + extra) / max(1, l.reserve); running > most && !unlimited {
+			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), most)
 			return
 		}
 	}

@@ -119,6 +119,7 @@ func (w *world) run() {
 		}
 	}
 	parties.Go(func() { w.playFaults(ctx) })
+	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()
