@@ -93,11 +93,11 @@ func (r *Row) set(field, value string) error {
 		r.Burst = uint32(n)
 	case fieldUnlimited:
 		// Accepts TRUE and 1, too, which spreadsheets and databases write.
-		is, err := strconv.ParseBool(value)
+		unlimited, err := strconv.ParseBool(value)
 		if err != nil {
 			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
 		}
-		r.Unlimited = is
+		r.Unlimited = unlimited
 	case fieldName:
 		if !utf8.ValidString(value) { // it becomes a label of metrics
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
