@@ -30,17 +30,17 @@ func (s *Set) Changes(before *Set) Changes {
 	names := slices.Concat(before.names, s.names)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		was, is := before.domains[name], s.domains[name]
+		old, now := before.domains[name], s.domains[name]
 		switch {
-		case was == nil:
-			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(is.root.limits(), "limit"))
-		case is == nil:
-			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(was.root.limits(), "limit"))
+		case old == nil:
+			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(now.root.limits(), "limit"))
+		case now == nil:
+			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(old.root.limits(), "limit"))
 		default:
-			if a, b := was.fields(), is.fields(); a != b {
+			if a, b := old.fields(), now.fields(); a != b {
 				c.add(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
 			}
-			c.compare(name, &was.root, &is.root)
+			c.compare(name, &old.root, &now.root)
 		}
 	}
 	return c
@@ -54,20 +54,20 @@ func (c *Changes) add(count *int, format string, args ...any) {
 }
 
 // compare compares the descriptors below two nodes with the same path.
-func (c *Changes) compare(domain string, was, is *node) {
+func (c *Changes) compare(domain string, old, now *node) {
 	type key struct{ key, value string }
-	old := map[key]*node{}
-	if was.below != nil {
-		for i := range was.below.children {
-			n := &was.below.children[i]
-			old[key{n.key, n.value}] = n
+	byKey := map[key]*node{}
+	if old.below != nil {
+		for i := range old.below.children {
+			n := &old.below.children[i]
+			byKey[key{n.key, n.value}] = n
 		}
 	}
-	if is.below != nil {
-		for i := range is.below.children {
-			n := &is.below.children[i]
-			before := old[key{n.key, n.value}]
-			delete(old, key{n.key, n.value})
+	if now.below != nil {
+		for i := range now.below.children {
+			n := &now.below.children[i]
+			before := byKey[key{n.key, n.value}]
+			delete(byKey, key{n.key, n.value})
 			if before == nil {
 				before = &node{}
 			}
@@ -75,28 +75,28 @@ func (c *Changes) compare(domain string, was, is *node) {
 			c.compare(domain, before, n)
 		}
 	}
-	if len(old) == 0 {
+	if len(byKey) == 0 {
 		return
 	}
-	for i := range was.below.children { // not old, to keep their order
-		if n := &was.below.children[i]; old[key{n.key, n.value}] == n {
+	for i := range old.below.children { // not byKey, to keep their order
+		if n := &old.below.children[i]; byKey[key{n.key, n.value}] == n {
 			c.rule(domain, n, n.rule.text(), "")
 			c.compare(domain, n, &node{})
 		}
 	}
 }
 
-// rule compares the text of a rule before and after, which is empty if there is none.
-func (c *Changes) rule(domain string, n *node, was, is string) {
+// rule compares the old text of a rule with the new one. A text is empty if there is no rule.
+func (c *Changes) rule(domain string, n *node, old, now string) {
 	switch {
-	case was == is:
-	case was == "":
-		c.add(&c.Added, "%s: %s added, %s", domain, pathText(n.lineage()), is)
-	case is == "":
-		c.add(&c.Removed, "%s: %s removed, was %s", domain, pathText(n.lineage()), was)
+	case old == now:
+	case old == "":
+		c.add(&c.Added, "%s: %s added, %s", domain, pathText(n.lineage()), now)
+	case now == "":
+		c.add(&c.Removed, "%s: %s removed, was %s", domain, pathText(n.lineage()), old)
 	default:
-		same := commonFields(was, is)
-		c.add(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), was[:len(was)-same], is[:len(is)-same])
+		same := commonFields(old, now)
+		c.add(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), old[:len(old)-same], now[:len(now)-same])
 	}
 }
 

@@ -54,9 +54,9 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 		c.failDefaults(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
 		return cfg, nil
 	}
-	given := *cfg
-	given.RateLimits = []rules.Limit{l}
-	return &given, e
+	merged := *cfg
+	merged.RateLimits = []rules.Limit{l}
+	return &merged, e
 }
 
 // failDefaults reports that a rule does not support the fields of e. It reports the first such rule

@@ -134,9 +134,9 @@ func (l *Limit) describeRow(entries []Entry) string {
 	}
 	text := "none, so this number applies"
 	if ok {
-		of, unlimited := new(Plan).limitForRow(l, nil, entries)
+		limit, unlimited := new(Plan).limitForRow(l, nil, entries)
 		if text = "unlimited"; !unlimited {
-			text = of.numbers(true)
+			text = limit.numbers(true)
 		}
 		if name := rows.NameOf(hit); name != "" {
 			text += fmt.Sprintf(", name: %q", name)

@@ -48,8 +48,8 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		} else {
 			adviseConcurrency(l, warn)
 		}
-		if most := l.Rule.domain.maxCounters; most > 0 {
-			warn("max_counters of the domain evicts the least used of more than %d counters, with the leases of running requests: make it greater than the number of keys with concurrent requests", most)
+		if maxCounters := l.Rule.domain.maxCounters; maxCounters > 0 {
+			warn("max_counters of the domain evicts the least used of more than %d counters, with the leases of running requests: make it greater than the number of keys with concurrent requests", maxCounters)
 		}
 	}
 	if first != nil {
@@ -74,10 +74,10 @@ func adviseConcurrency(l *Limit, warn func(format string, args ...any)) {
 // adviseReserve warns of unsuitable amounts and TTLs of reservations.
 func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	v := l.Reservation
-	switch most := l.Policy.Capacity(); {
+	switch capacity := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
-	case v.Hits(&l.Policy)*2 > most:
-		warn("each request reserves %d of %d, so only one can run at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
+	case v.Hits(&l.Policy)*2 > capacity:
+		warn("each request reserves %d of %d, so only one can run at a time: reserve less, or raise the limit", v.Hits(&l.Policy), capacity)
 	case l.Policy.Reserve.Life() < minLeaseTime:
 		warn("a reservation expires after %v even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}

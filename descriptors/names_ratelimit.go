@@ -34,7 +34,7 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 	if rule == nil || !rule.ratelimitName {
 		return false
 	}
-	if own, of := p.Batch.Charges[m.First].Policy, &rule.Limits[0].Policy; own.Window != of.Window || own.Calendar != of.Calendar {
+	if own, ruleLimit := p.Batch.Charges[m.First].Policy, &rule.Limits[0].Policy; own.Window != ruleLimit.Window || own.Calendar != ruleLimit.Calendar {
 		return false
 	}
 	entries := req.Descriptors[i].Entries

@@ -125,8 +125,8 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 			continue
 		}
 		if l.Table != nil {
-			of, unlimited := p.limitForRow(l, global.Rows, desc.Entries)
-			if l = of; unlimited {
+			limit, unlimited := p.limitForRow(l, global.Rows, desc.Entries)
+			if l = limit; unlimited {
 				m.Unlimited = l
 				continue
 			}
@@ -193,8 +193,8 @@ func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, r
 				continue
 			}
 			if l.Table != nil {
-				of, unlimited := p.limitForRow(l, snapshot, desc.Entries)
-				if l = of; unlimited {
+				limit, unlimited := p.limitForRow(l, snapshot, desc.Entries)
+				if l = limit; unlimited {
 					continue
 				}
 			}

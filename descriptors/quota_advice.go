@@ -30,11 +30,11 @@ func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if first == nil {
 			first = l
 		}
-		least, rate := minDivisible(q, 2), float64(l.RequestsPerUnit)/l.Policy.Window.Seconds()
-		if rate < least && !s.allowances.Allow(rules.SmallQuota, l.Pos) {
+		minRate, rate := minDivisible(q, 2), float64(l.RequestsPerUnit)/l.Policy.Window.Seconds()
+		if rate < minRate && !s.allowances.Allow(rules.SmallQuota, l.Pos) {
 			ds = append(ds, l.diagnostic(rules.Warning, rules.SmallQuota, fmt.Sprintf(
 				"%s is too small for two Envoys to divide: each may save %d tokens, more than its share yields between two reports; use at least %.2g a second, or remove quota",
-				l.rateText(), q.MinTokens, least)))
+				l.rateText(), q.MinTokens, minRate)))
 		}
 	}
 	if first == nil {

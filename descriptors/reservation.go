@@ -53,11 +53,11 @@ func newReservation(r *rules.Reserve) *Reservation {
 // Hits returns how many hits the next request reserves on a counter of p, whose numbers may be
 // those of a row or an override.
 func (v *Reservation) Hits(p *limiter.Policy) uint64 {
-	least, most := v.reserve.Range(p)
+	lowest, highest := v.reserve.Range(p)
 	if v.estimate == nil {
-		return least
+		return lowest
 	}
-	return min(max(least, v.estimate.p90.Load()), most)
+	return min(max(lowest, v.estimate.p90.Load()), highest)
 }
 
 // Estimated reports whether Hits depends on recent costs.
@@ -104,8 +104,8 @@ func (p *Plan) RecordCosts() {
 // another charge on the same counter has it. The nth live lease on a counter has the nth cost.
 // known is false if there are fewer costs.
 func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
-	of, earlier := &p.Batch.Charges[at], 0
-	isSame := func(c *limiter.Charge) bool { return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm }
+	lease, earlier := &p.Batch.Charges[at], 0
+	isSame := func(c *limiter.Charge) bool { return c.ID == lease.ID && c.Policy.Algorithm == lease.Policy.Algorithm }
 	for i := range at {
 		if c := &p.Batch.Charges[i]; c.Refund && isSame(c) && p.Batch.Decisions[i].Charged > 0 {
 			earlier++

@@ -133,19 +133,19 @@ func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 // table. columns returns those of a table, nil for any.
 func (s *Set) CheckTables(columns func(table string) *tables.Columns) error {
 	var found rules.Diagnostics
-	of := map[string]*tables.Columns{}
+	byTable := map[string]*tables.Columns{}
 	for _, l := range s.Limits {
 		if l.Table == nil {
 			continue
 		}
 		name := l.Table.Name()
-		if _, known := of[name]; !known {
-			of[name] = columns(name)
+		if _, known := byTable[name]; !known {
+			byTable[name] = columns(name)
 		}
-		if of[name] == nil {
+		if byTable[name] == nil {
 			continue
 		}
-		if err := l.Table.CheckColumns(*of[name]); err != nil {
+		if err := l.Table.CheckColumns(*byTable[name]); err != nil {
 			found = append(found, rules.Diagnostic{
 				Pos: l.Pos, Severity: rules.Error, Path: nodePath(l.Rule.domain, l.Rule.node), Message: fmt.Sprintf("table %q: %v", name, err),
 			})
@@ -194,17 +194,17 @@ func (u *TableUse) find(snapshot *Snapshot, entries []Entry) (rows *tables.Rows,
 	if columns == nil {
 		return rows, hit, false
 	}
-	of := u.levels.Load()
-	if of == nil || of.columns != columns {
-		of = &columnLevels{columns: columns}
-		of.levels, _ = u.levelsOf(*columns)
-		u.levels.Store(of)
+	known := u.levels.Load()
+	if known == nil || known.columns != columns {
+		known = &columnLevels{columns: columns}
+		known.levels, _ = u.levelsOf(*columns)
+		u.levels.Store(known)
 	}
-	if of.levels == nil {
+	if known.levels == nil {
 		return rows, hit, false
 	}
 	h := rows.Hasher()
-	for i, level := range of.levels {
+	for i, level := range known.levels {
 		h.AddBytesAt(i, entries[level].Value)
 	}
 	hit, ok = rows.Find(h.Sum())

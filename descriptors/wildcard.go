@@ -13,9 +13,9 @@ type pattern struct {
 	prefix, suffix string
 	// middle are the parts between two `*`, in order.
 	middle [][]byte
-	// least is the total length of the parts. It keeps prefix and suffix from overlapping: `aa*aa`
+	// minLen is the total length of the parts. It keeps prefix and suffix from overlapping: `aa*aa`
 	// does not match aaa.
-	least int
+	minLen int
 }
 
 func isWildcard(text string) bool { return strings.Contains(text, "*") }
@@ -23,16 +23,16 @@ func isWildcard(text string) bool { return strings.Contains(text, "*") }
 func newPattern(text string) pattern {
 	parts := strings.Split(text, "*")
 	last := len(parts) - 1
-	p := pattern{literal: last == 0, prefix: parts[0], least: len(parts[0])}
+	p := pattern{literal: last == 0, prefix: parts[0], minLen: len(parts[0])}
 	if p.literal {
 		return p
 	}
 	p.suffix = parts[last]
-	p.least += len(p.suffix)
+	p.minLen += len(p.suffix)
 	for _, part := range parts[1:last] {
 		if part != "" {
 			p.middle = append(p.middle, []byte(part))
-			p.least += len(part)
+			p.minLen += len(part)
 		}
 	}
 	return p
@@ -42,7 +42,7 @@ func (p *pattern) matches(b []byte) bool {
 	if p.literal {
 		return string(b) == p.prefix
 	}
-	if len(b) < p.least ||
+	if len(b) < p.minLen ||
 		string(b[:len(p.prefix)]) != p.prefix || string(b[len(b)-len(p.suffix):]) != p.suffix {
 		return false
 	}

@@ -147,8 +147,8 @@ func TestFullDiskRejectsRows(t *testing.T) {
 	if _, err := sendRows(s, http.MethodPut, "/small", "requests_per_unit=8"); err != nil {
 		t.Errorf("a row that fits: %v", err)
 	}
-	for _, said := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "table saved again"} {
-		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // logging is asynchronous
+	for _, logged := range []string{"failed to save a table; changes of its rows are rejected until it can be saved", "table saved again"} {
+		suite.Eventually(t, logged, func() bool { return strings.Contains(s.Log(), logged) }) // logging is asynchronous
 	}
 	s.Kill()
 	if got := rowNumbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {

@@ -227,17 +227,17 @@ func (p *Policy) Bucket() Bucket {
 
 // Need returns by how much hits raise the level, at most 2^63-1.
 func (k Bucket) Need(hits uint64) uint64 {
-	as := bucket{step: ticks(k.Step)}
-	return uint64(as.need(hits))
+	inTicks := bucket{step: ticks(k.Step)}
+	return uint64(inTicks.need(hits))
 }
 
 // DelayWithin returns the maximum delay of a request with the given budget.
 func (k Bucket) DelayWithin(budget time.Duration) uint64 {
-	as := bucket{delay: ticks(k.Delay)}
+	inTicks := bucket{delay: ticks(k.Delay)}
 	if k.Fine {
-		as.unit = fine
+		inTicks.unit = fine
 	}
-	return uint64(as.delayWithin(budget))
+	return uint64(inTicks.delayWithin(budget))
 }
 
 // MaxHits returns the maximum number of hits in a bucket of p's rate: those that take 2^60 ns, over

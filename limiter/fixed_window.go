@@ -33,10 +33,10 @@ func (fixedWindow) cells(*Policy) int { return 0 }
 func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{num: windowEnd(p, from)} }
 
 func (fixedWindow) load(v *view, at Time, p *Policy) bool {
-	left, most := secondsLeft(v.word, at), int64(p.Window)+maxAheadNanos
+	left, maxLeft := secondsLeft(v.word, at), int64(p.Window)+maxAheadNanos
 	nanos := left * int64(time.Second)
-	live := uint64(nanos-1) < uint64(most)         //nolint:gosec // false for 0, too
-	if p.Calendar != nil && nanos > most-most>>3 { // calendar windows differ in length by less than an eighth
+	live := uint64(nanos-1) < uint64(maxLeft)            //nolint:gosec // false for 0, too
+	if p.Calendar != nil && nanos > maxLeft-maxLeft>>3 { // calendar windows differ in length by less than an eighth
 		live = p.Calendar.isLive(left, at)
 	}
 	if live {

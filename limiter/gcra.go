@@ -10,14 +10,14 @@ import (
 type gcra struct{}
 
 func (gcra) validate(p *Policy) error {
-	most := p.MaxHits()
+	maxHits := p.MaxHits()
 	switch {
 	case p.Algorithm == TokenBucket && p.Burst == 0:
 		return fmt.Errorf("burst of 0: must be 1 to %d", uint32(math.MaxUint32))
-	case p.Algorithm == TokenBucket && uint64(p.Burst) > most:
-		return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, most)
-	case p.Algorithm == LeakyBucket && uint64(p.Slack)+1 > most:
-		return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, most-1)
+	case p.Algorithm == TokenBucket && uint64(p.Burst) > maxHits:
+		return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, maxHits)
+	case p.Algorithm == LeakyBucket && uint64(p.Slack)+1 > maxHits:
+		return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, maxHits-1)
 	case p.Algorithm == LeakyBucket && (p.MaxWait < 0 || p.MaxWait > maxDelay):
 		return fmt.Errorf("longest wait of %v: must be 0s to %v", p.MaxWait, maxDelay)
 	}
@@ -101,12 +101,12 @@ func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, 
 	}
 	need := k.need(hits)
 	if p.CountRefused {
-		most := max(level, k.full+k.debt(p))
-		if d.Charged = hits; need > most-level {
-			d.Charged = uint64((most - level) / k.step)
+		maxLevel := max(level, k.full+k.debt(p))
+		if d.Charged = hits; need > maxLevel-level {
+			d.Charged = uint64((maxLevel - level) / k.step)
 		}
-		if owed := min(need, most-level); owed > 0 {
-			level += owed
+		if debt := min(need, maxLevel-level); debt > 0 {
+			level += debt
 			st = k.stateAt(at, level)
 		}
 	}
@@ -121,10 +121,10 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 		return
 	}
 	k := p.bucket()
-	level, most := k.level(st, at), k.full+k.delayWithin(budget)
+	level, maxLevel := k.level(st, at), k.full+k.delayWithin(budget)
 	d.Remaining, d.Reset = 0, max(1, k.unit.toDuration(level))
-	if k.step > 0 && level <= most {
-		d.Remaining = k.divide(most - level)
+	if k.step > 0 && level <= maxLevel {
+		d.Remaining = k.divide(maxLevel - level)
 	}
 }
 

@@ -225,9 +225,9 @@ func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
 		payload = word & payloadMask
 		s.noteAt(to).end.Store(s.noteAt(from).end.Load())
 		s.noteAt(to).past.Store(s.noteAt(from).past.Load())
-		there := s.cellsOf(to)
+		toCells := s.cellsOf(to)
 		for i := range s.cellsOf(from) {
-			there[i].Store(s.cell(from, uint64(i)).Load())
+			toCells[i].Store(s.cell(from, uint64(i)).Load())
 		}
 	}
 	s.fillSlot(to, old, tag, payload)

@@ -49,13 +49,13 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 		if v.slot != nil {
 			try = t.moveLocked
 		}
-		switch did := try(at, sc, c, v, after, evict); did {
+		switch outcome := try(at, sc, c, v, after, evict); outcome {
 		case full:
 		case insertedSecond:
 			t.growAhead(at, partition, sc)
 			return true
 		default:
-			return did == inserted
+			return outcome == inserted
 		}
 	}
 }
@@ -108,15 +108,15 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 	if v.slot.tag.Load()&^secondBit != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
 		return stale
 	}
-	did := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
+	outcome := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
 	block := first
-	if did == insertedSecond {
+	if outcome == insertedSecond {
 		block = second
 	}
 	v.class.noteMoveLocked(v.index, v.word, sc, block, id)
 	t.moving[id.Lo%stripes].moves.Add(1)
 	v.class.clearSlot(v.index, v.word)
-	return did
+	return outcome
 }
 
 // A target is the location for a new counter: two blocks, and the preferred way in them.
@@ -137,12 +137,12 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 		if !t.takeSlotLocked(sc, index, word, at) {
 			continue // the slot was hit meanwhile; choose another
 		}
-		did := inserted
+		outcome := inserted
 		if index/ways == to.second {
-			tag, did = tag|secondBit, insertedSecond
+			tag, outcome = tag|secondBit, insertedSecond
 		}
 		sc.fillSlot(index, word, tag, p.algorithm().store(v, sc, index, p, after))
-		return did
+		return outcome
 	}
 }
 
@@ -233,16 +233,16 @@ func (v *victim) before(w *victim) bool {
 	return v.end < w.end
 }
 
-// chooseVictim returns which of the two candidates is evicted: least[0] of windows or least[1] of
-// buckets, given the number of live counters of each kind. Hits of windows and levels of buckets
-// cannot be compared. The more frequent kind loses one, since a full table is mostly due to a
-// flood; otherwise the flood would evict all established counters of the other kind, each being the
-// only one of its kind in its blocks. On a tie the kind of the newcomer loses one.
-func chooseVictim(least *[2]victim, live [2]int, newcomer int) *victim {
+// chooseVictim returns the candidate to evict: candidates[0], a window, or candidates[1], a bucket,
+// given the number of live counters of each kind. Hits of windows and levels of buckets cannot be
+// compared. The more frequent kind loses one, since a full table is mostly due to a flood;
+// otherwise the flood would evict all established counters of the other kind, each being the only
+// one of its kind in its blocks. On a tie the kind of the newcomer loses one.
+func chooseVictim(candidates *[2]victim, live [2]int, newcomer int) *victim {
 	if other := 1 - newcomer; live[other] > live[newcomer] {
-		return &least[other]
+		return &candidates[other]
 	}
-	return &least[newcomer]
+	return &candidates[newcomer]
 }
 
 // victimKind returns 1 for the tag of a counter without a weight, else 0.
@@ -262,12 +262,12 @@ func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, wor
 		return index, sc.slotAt(index).word.Load(), false, true
 	}
 	var (
-		free     [2]uint64
-		freeWord [2]uint64
-		unused   [2]bool
-		count    [2]int
-		least    [2]victim // windows, buckets
-		alive    [2]int
+		free       [2]uint64
+		freeWord   [2]uint64
+		unused     [2]bool
+		count      [2]int
+		candidates [2]victim // windows, buckets
+		alive      [2]int
 	)
 	for n, i := range [2]uint64{to.first, to.second} {
 		b := &sc.blocks[i]
@@ -291,8 +291,8 @@ func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, wor
 			kind := victimKind(tag)
 			alive[kind]++
 			v := victim{index: index, word: word, end: end, valid: true, weight: algorithmOf(tag).weight(sc, index, word)}
-			if !least[kind].valid || v.before(&least[kind]) {
-				least[kind] = v
+			if !candidates[kind].valid || v.before(&candidates[kind]) {
+				candidates[kind] = v
 			}
 		}
 		if n == 0 && count[0] >= sc.minFree {
@@ -301,7 +301,7 @@ func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, wor
 	}
 	switch {
 	case count[0] == 0 && count[1] == 0:
-		v := chooseVictim(&least, alive, victimKind(newcomer))
+		v := chooseVictim(&candidates, alive, victimKind(newcomer))
 		return v.index, v.word, v.weight > 0, v.valid
 	case count[0] >= count[1]:
 		return free[0], freeWord[0], false, true

@@ -164,7 +164,7 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 
 func (slidingWindow) importState(v *view, at Time, p *Policy) {
 	r, s := p.Ring(), v.reported
-	if most := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > most || s.SubWindow < -most {
+	if maxNumber := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > maxNumber || s.SubWindow < -maxNumber {
 		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
 		return
 	}

@@ -55,8 +55,8 @@ func (s *source) next(n int) ([]byte, error) {
 	return b, nil
 }
 
-// readUvarint consumes a uvarint of at most the given value.
-func (s *source) readUvarint(most uint64) (uint64, error) {
+// readUvarint consumes a uvarint of at most limit.
+func (s *source) readUvarint(limit uint64) (uint64, error) {
 	for n := 1; ; n++ {
 		if s.to-s.from < n {
 			if err := s.fill(n); err != nil {
@@ -67,8 +67,8 @@ func (s *source) readUvarint(most uint64) (uint64, error) {
 		switch {
 		case length == 0:
 			continue
-		case length < 0 || x > most:
-			return 0, fmt.Errorf("%w: number above %d", ErrDamaged, most)
+		case length < 0 || x > limit:
+			return 0, fmt.Errorf("%w: number above %d", ErrDamaged, limit)
 		}
 		s.from += length
 		s.read += int64(length)

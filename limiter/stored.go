@@ -173,14 +173,14 @@ func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
-	there := &b.members[0].seen // as reported by the store
-	*there = view{class: &externalClass, reported: reported, at: now}
-	a.importState(there, now, p)
+	stored := &b.members[0].seen // as reported by the store
+	*stored = view{class: &externalClass, reported: reported, at: now}
+	a.importState(stored, now, p)
 	b.table = t
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	for {
 		b.read(now, i, v)
-		after, ok := a.merge(v, there, now, b, i)
+		after, ok := a.merge(v, stored, now, b, i)
 		if !ok || v.slot == nil && a.hasWeight() && after.used+after.past == 0 || b.write(now, i, v, after) {
 			return
 		}

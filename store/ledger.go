@@ -60,9 +60,9 @@ func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceede
 		return d.Hits
 	}
 	if had := l.entries[string(name)]; had != nil {
-		was := had.LeaseCount()
+		before := had.LeaseCount()
 		dropped = had.Add(d)
-		l.leases += had.LeaseCount() - was
+		l.leases += had.LeaseCount() - before
 		return dropped
 	}
 	dropped, made := l.makeRoomLocked(d)
@@ -111,12 +111,12 @@ func (l *ledger) sweepLocked(now limiter.Time) (room bool) {
 	}
 	l.lastSweep = now
 	for _, a := range slices.Clone(l.byExpiry) {
-		was := a.LeaseCount()
-		if was == 0 {
+		before := a.LeaseCount()
+		if before == 0 {
 			continue
 		}
 		a.DropEnded(now)
-		l.leases -= was - a.LeaseCount()
+		l.leases -= before - a.LeaseCount()
 		if a.LeaseCount() == 0 {
 			l.removeLocked(a)
 		}

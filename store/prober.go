@@ -123,13 +123,13 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 			return c
 		}
 		sh.backend.store.notifyReached()
-		gone, ok := sh.monitor(ctx, c)
+		lost, ok := sh.monitor(ctx, c)
 		if !ok {
 			return c
 		}
-		sh.options.observe().Failed(string(gone.why.Kind))
-		sh.logUnavailable(gone.why)
-		gone.client.Close() // fails all that wait for a reply
+		sh.options.observe().Failed(string(lost.why.Kind))
+		sh.logUnavailable(lost.why)
+		lost.client.Close() // fails all that wait for a reply
 		sh.waitIdle()
 		sh.backend.requestRefresh()
 		// The delay grows while a server answers nothing but probes.
@@ -153,8 +153,8 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		select {
 		case <-ctx.Done():
 			return lostConn{}, false
-		case gone := <-sh.lost:
-			return gone, true
+		case lost := <-sh.lost:
+			return lost, true
 		case <-c.Done: // before a request notices
 			if ctx.Err() != nil {
 				return lostConn{}, false // ctx ended a probe, which closed the connection

@@ -240,23 +240,23 @@ func (sh *shard) recount(req *request) {
 // decided in parts, one for each counter, or by the fallback if that is not possible.
 func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignError) {
 	sh.mu.Lock()
-	mine := req.open
-	if mine {
+	wasOpen := req.open
+	if wasOpen {
 		sh.open.remove(req)
 	}
 	sh.mu.Unlock()
-	if mine && sh.decidePerCounter(r, req) {
+	if wasOpen && sh.decidePerCounter(r, req) {
 		return
 	}
 	sh.options.observe().Failed(string(redis.Script))
 	sh.backend.store.logForeign(sh.name, why)
-	if back := newRequest(); back.call.EncodeRefund(&req.call) { // req is native
-		back.slot = req.slot
-		back.send(sh, sh.options.Timeout)
+	if refund := newRequest(); refund.call.EncodeRefund(&req.call) { // req is native
+		refund.slot = req.slot
+		refund.send(sh, sh.options.Timeout)
 	}
 	sh.backend.resolveForeign(req, why.Key)
 	switch {
-	case !mine:
+	case !wasOpen:
 	case req.noFallback:
 		sh.options.notify(req.waiter, why)
 	default:

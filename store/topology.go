@@ -146,9 +146,9 @@ func (c *cluster) candidates() (all []string) {
 	down = down[:min(len(down), maxDown)]
 	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Concat(all, c.backend.server.Nodes, down), func(address string) bool {
-		was := seen[address]
+		known := seen[address]
 		seen[address] = true
-		return was
+		return known
 	})
 }
 

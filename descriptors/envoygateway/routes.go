@@ -147,7 +147,7 @@ func (l *listener) hosts(wanted []string, siblings []*listener) []string {
 
 // covers reports whether a host with a wildcard includes another, which may have a wildcard, too.
 func covers(wildcard, host string) bool {
-	suffix, is := strings.CutPrefix(wildcard, "*")
+	suffix, isWildcard := strings.CutPrefix(wildcard, "*")
 	rest, ends := strings.CutSuffix(strings.TrimPrefix(host, "*"), suffix)
-	return is && ends && (!strings.HasPrefix(host, "*") || strings.HasPrefix(rest, "."))
+	return isWildcard && ends && (!strings.HasPrefix(host, "*") || strings.HasPrefix(rest, "."))
 }

@@ -60,8 +60,8 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		case "all_or_nothing":
 			dd.AllOrNothing = new(p.strictBool(path, f))
 		case "max_counters":
-			most, _ := p.number(path, f, 1, math.MaxUint32)
-			dd.MaxCounters = int64(most)
+			maxCounters, _ := p.number(path, f, 1, math.MaxUint32)
+			dd.MaxCounters = int64(maxCounters)
 		case "defaults":
 			p.defaultItems(path, f, dd)
 		default:

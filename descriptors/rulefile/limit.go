@@ -225,8 +225,8 @@ func (p *parser) reportUnknownUnit(b *limitBlock) {
 
 func (p *parser) limitName(path string, f field) string {
 	name, _ := p.text(path, f)
-	if odd := rules.NameMistake(name); odd != "" {
-		p.warn(rules.UnsafeName, path, f.value, "%s", odd)
+	if mistake := rules.NameMistake(name); mistake != "" {
+		p.warn(rules.UnsafeName, path, f.value, "%s", mistake)
 	}
 	return name
 }

@@ -93,8 +93,8 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 		case "all_or_nothing":
 			c.AllOrNothing = new(p.strictBool(path, f))
 		case "max_counters":
-			most, _ := p.number(path, f, 1, math.MaxUint32)
-			c.MaxCounters = int64(most)
+			maxCounters, _ := p.number(path, f, 1, math.MaxUint32)
+			c.MaxCounters = int64(maxCounters)
 		default:
 			ok = p.reportUnknownField(path, rootFields, f) != "domain" && ok
 		}

@@ -39,7 +39,7 @@ type algorithmInfo struct {
 	recovers    string
 	// scale returns p with the algorithm's fields adapted to its limit, which was the given number
 	// before.
-	scale func(p limiter.Policy, was uint32) limiter.Policy
+	scale func(p limiter.Policy, oldLimit uint32) limiter.Policy
 }
 
 // algorithmField is a field that only one algorithm has.
@@ -153,20 +153,20 @@ func MaxRequests(a limiter.Algorithm) uint32 { return infoOf(a).maxRequests }
 // Rescale sets the number and window of p and adapts the algorithm's fields. It returns false if
 // the algorithm does not support the number.
 func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
-	r, was := infoOf(p.Algorithm), p.Limit
+	r, before := infoOf(p.Algorithm), p.Limit
 	p.Limit, p.Window = number, window
 	if r.scale != nil && number <= r.maxRequests {
-		*p = r.scale(*p, was)
+		*p = r.scale(*p, before)
 	}
 	return number <= r.maxRequests
 }
 
 // scaleBurst keeps the ratio of burst to limit, rounded up, within the bounds of p. If the limit
 // was 0, the burst becomes the limit, as by default.
-func scaleBurst(p limiter.Policy, was uint32) limiter.Policy {
+func scaleBurst(p limiter.Policy, oldLimit uint32) limiter.Policy {
 	scaled := uint64(p.Limit)
-	if was > 0 {
-		scaled = (uint64(p.Burst)*uint64(p.Limit) + uint64(was) - 1) / uint64(was)
+	if oldLimit > 0 {
+		scaled = (uint64(p.Burst)*uint64(p.Limit) + uint64(oldLimit) - 1) / uint64(oldLimit)
 	}
 	p.Burst = uint32(max(1, min(scaled, p.MaxHits(), math.MaxUint32)))
 	return p

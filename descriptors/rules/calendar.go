@@ -155,9 +155,9 @@ func CalendarFields(c *limiter.Calendar) string {
 // UseCalendarMonth sets calendar (in UTC) on a limit of unit month that does not have the field and
 // can have it.
 func (l *Limit) UseCalendarMonth() {
-	given := *l
-	if given.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(given.calendarMistakes()) == 0 {
-		l.Calendar = given.Calendar
+	changed := *l
+	if changed.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(changed.calendarMistakes()) == 0 {
+		l.Calendar = changed.Calendar
 	}
 }
 

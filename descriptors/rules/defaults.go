@@ -152,12 +152,12 @@ func (l *Limit) HasDefaultFields() bool {
 
 // WithDefaults returns l with the fields of e.
 func (l *Limit) WithDefaults(e *DefaultItem) Limit {
-	given := *l
-	given.DefaultFields, given.UnitMultiplier = e.Limit.DefaultFields, e.Limit.UnitMultiplier
-	if given.Name == "" {
-		given.Name = e.Limit.Name
+	merged := *l
+	merged.DefaultFields, merged.UnitMultiplier = e.Limit.DefaultFields, e.Limit.UnitMultiplier
+	if merged.Name == "" {
+		merged.Name = e.Limit.Name
 	}
-	return given
+	return merged
 }
 
 // MistakeMessages returns the messages of the mistakes in the window or the fields of a limit.

@@ -135,11 +135,11 @@ func (l *Limit) Mistakes() []Mistake {
 	var all []Mistake
 	algorithm := l.algorithm()
 	for i := range algorithms {
-		of := &algorithms[i]
-		for _, w := range of.fields {
-			if own := infoOf(algorithm); own != of && w.given(&l.DefaultFields) {
+		info := &algorithms[i]
+		for _, w := range info.fields {
+			if own := infoOf(algorithm); own != info && w.given(&l.DefaultFields) {
 				all = append(all, Mistake{w.name, true, fmt.Sprintf(`%q is not supported by algorithm %s; it requires "algorithm: %s"`,
-					w.name, own.name, of.name)})
+					w.name, own.name, info.name)})
 			}
 		}
 	}
@@ -168,14 +168,14 @@ func (l *Limit) Mistakes() []Mistake {
 	if r.burst == nil {
 		return all
 	}
-	if hits, most := r.burst(&p), p.MaxHits(); hits > most {
+	if hits, maxHits := r.burst(&p), p.MaxHits(); hits > maxHits {
 		w, byDefault := r.fields[0], ""
 		if !w.given(&l.DefaultFields) {
 			byDefault = " by default"
 		}
 		all = append(all, Mistake{w.name, false, fmt.Sprintf(
 			`%q is %d%s, which would take more than 36 years to %s at %d in %s; it must be at most %d`,
-			w.name, hits-r.burstOffset, byDefault, r.recovers, p.Limit, WindowText(l.Unit, l.UnitMultiplier), most-r.burstOffset)})
+			w.name, hits-r.burstOffset, byDefault, r.recovers, p.Limit, WindowText(l.Unit, l.UnitMultiplier), maxHits-r.burstOffset)})
 	}
 	return all
 }

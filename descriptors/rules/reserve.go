@@ -34,16 +34,16 @@ const (
 // reserveAlgorithms are the algorithms that support reserve.
 var reserveAlgorithms = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket}
 
-// Range returns the least and the greatest number of hits that a request reserves on a counter of
+// Range returns the lowest and the highest number of hits that a request reserves on a counter of
 // p: at most the counter's capacity, and at least the capacity divided by the greatest number of
 // reservations.
-func (r *Reserve) Range(p *limiter.Policy) (least, most uint64) {
-	most = max(1, p.Capacity())
+func (r *Reserve) Range(p *limiter.Policy) (lowest, highest uint64) {
+	highest = max(1, p.Capacity())
 	if r.Amount > 0 {
-		amount := min(uint64(r.Amount), most)
+		amount := min(uint64(r.Amount), highest)
 		return amount, amount
 	}
-	return min(most, max(uint64(r.First)/minEstimateDivisor, minAmount(most))), most
+	return min(highest, max(uint64(r.First)/minEstimateDivisor, minAmount(highest))), highest
 }
 
 // minAmount divides a capacity by the greatest number of reservations, rounding up.
@@ -54,8 +54,8 @@ func minAmount(capacity uint64) uint64 {
 // Configure sets to, the limiter's reserve, for a limit of p, whose numbers may be those of a rule,
 // a row or an override.
 func (r *Reserve) Configure(to *limiter.Reserve, p *limiter.Policy) {
-	least, _ := r.Range(p)
-	reservations := min(max(1, (p.Capacity()+least-1)/least), limiter.MaxReservations)
+	lowest, _ := r.Range(p)
+	reservations := min(max(1, (p.Capacity()+lowest-1)/lowest), limiter.MaxReservations)
 	life := r.TTL
 	// The hits stay reserved until they would no longer count if they had been charged at the ttl.
 	if !r.Release {
@@ -100,10 +100,10 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 		return all // another check reports the error
 	}
 	amount := uint64(max(r.Amount, r.First))
-	switch least := minAmount(p.Capacity()); {
-	case amount > 0 && amount < least:
+	switch lowest := minAmount(p.Capacity()); {
+	case amount > 0 && amount < lowest:
 		wrong(`"reserve" of %d permits %d reservations at once on a limit of %d; at most %d are supported, so it must be at least %d`,
-			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, least)
+			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, lowest)
 	case amount > p.Capacity() && p.Limit > 0:
 		wrong(`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`, amount, p.Capacity())
 	}

@@ -219,8 +219,8 @@ func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 // rejectUnstable reports tables that keep changing as errors.
 func (g *Group) rejectUnstable(now *snapshot, settled changes) {
 	var read []fileReading
-	for i, is := range g.changed(now).tables {
-		if is && !settled.tables[i] {
+	for i, changed := range g.changed(now).tables {
+		if changed && !settled.tables[i] {
 			read = append(read, fileReading{g.tables[i], g.tables[i].changingReading()})
 		}
 	}

@@ -164,13 +164,13 @@ func (f *TableFile) compare(r *tableReading) {
 		return
 	}
 	lost := ""
-	switch was, is := f.opt.Table.Rows().Len(), r.rows.Len(); {
-	case is == 0 && was > 0 && !f.opt.AllowEmpty:
-		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
-	case is == 0:
+	switch before, now := f.opt.Table.Rows().Len(), r.rows.Len(); {
+	case now == 0 && before > 0 && !f.opt.AllowEmpty:
+		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s", f.opt.Path, ErrNoRows, rules.Count(before, "row"))
+	case now == 0:
 		lost = "the file has no rows: the rules' own numbers apply to all keys"
-	case 2*is < was:
-		lost = fmt.Sprintf("the file has %s, but the table had %d: more than half are missing", rules.Count(is, "row"), was)
+	case 2*now < before:
+		lost = fmt.Sprintf("the file has %s, but the table had %d: more than half are missing", rules.Count(now, "row"), before)
 	}
 	if lost != "" {
 		r.warnings = append(r.warnings, rules.Diagnostic{Pos: rules.Pos{File: f.opt.Path}, Severity: rules.Warning, Message: lost})

@@ -41,7 +41,7 @@ func (r Row) String() string {
 	return text
 }
 
-// The fields of a row. Every other column is a key column, named for the key of an entry.
+// The fields of a row. Every other column is a key column, named after the key of an entry.
 const (
 	fieldNumber    = "requests_per_unit"
 	fieldUnit      = "unit"
@@ -93,11 +93,11 @@ func (r *Row) set(field, value string) error {
 		r.Burst = uint32(n)
 	case fieldUnlimited:
 		// Accepts TRUE and 1, too, which spreadsheets and databases write.
-		is, err := strconv.ParseBool(value)
+		unlimited, err := strconv.ParseBool(value)
 		if err != nil {
 			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
 		}
-		r.Unlimited = is
+		r.Unlimited = unlimited
 	case fieldName:
 		if !utf8.ValidString(value) { // it becomes a label of metrics
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
@@ -141,7 +141,7 @@ func checkValues(values []string) error {
 func CheckColumns(columns []string) error {
 	switch {
 	case len(columns) == 0:
-		return errors.New("no key column; add one named for an entry of the rule, such as customer")
+		return errors.New("no key column; add one named after an entry of the rule, such as customer")
 	case len(columns) > MaxColumns:
 		return fmt.Errorf("%d key columns; at most %d are supported", len(columns), MaxColumns)
 	}

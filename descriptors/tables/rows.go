@@ -205,9 +205,9 @@ func (s *shard) insert(t slot, key []byte) *slot {
 func (s *shard) with(t slot, key []byte) *shard {
 	next := *s
 	next.keys = append(make([]byte, 0, len(s.keys)+binary.MaxVarintLen16+len(key)), s.keys...)
-	if was := next.insert(t, key); was != nil {
-		t.key = was.key
-		*was = t
+	if old := next.insert(t, key); old != nil {
+		t.key = old.key
+		*old = t
 	}
 	return &next
 }

@@ -53,11 +53,9 @@ func userHeader(c string, n int) clientRequest {
 // userName is the user of a request with n bytes of c in another place.
 func userName(c string, n int) string { return fmt.Sprint(c, n) }
 
-// mostDescriptors is how many descriptors the rules of ways have, and how many entries
-// one descriptor has.
+// mostDescriptors is the number of descriptors in the rules of inputs, and mostEntries the number of
+// entries in one descriptor.
 const (
-	// mostDescriptors is the number of descriptors in the rules of inputs, and of entries in one
-	// descriptor.
 	mostDescriptors = 60
 	mostEntries     = 10
 )

@@ -18,14 +18,14 @@ type load struct {
 	counts map[string]int
 }
 
-// startLoad runs clients that call ask in a loop. ask returns an answer or an error in one word.
-func startLoad(t *testing.T, clients int, ask func() (string, error)) *load {
+// startLoad runs clients that call send in a loop. send returns an answer or an error in one word.
+func startLoad(t *testing.T, clients int, send func() (string, error)) *load {
 	t.Helper()
 	l := &load{counts: make(map[string]int)}
 	for range clients {
 		l.wg.Go(func() {
 			for !l.ended.Load() {
-				got, err := ask()
+				got, err := send()
 				if err != nil {
 					got = "error: " + err.Error()
 				}

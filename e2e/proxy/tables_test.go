@@ -36,14 +36,14 @@ descriptors:
 	window.AwaitHour(t)
 	passes := func(user string, want, limit int) {
 		t.Helper()
-		var told string
+		var limitHeader string
 		for passed := 0; ; passed++ {
 			got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: "+user)
 			must.OK(t, err)
-			told, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
+			limitHeader, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 			if got.status == http.StatusTooManyRequests {
-				if passed != want || told != strconv.Itoa(limit) {
-					t.Errorf("%s: %d requests passed with limit %s in the header, want %d and %d", user, passed, told, want, limit)
+				if passed != want || limitHeader != strconv.Itoa(limit) {
+					t.Errorf("%s: %d requests passed with limit %s in the header, want %d and %d", user, passed, limitHeader, want, limit)
 				}
 				return
 			}
@@ -51,8 +51,8 @@ descriptors:
 	}
 	await := func(rows int) {
 		t.Helper()
-		said := fmt.Sprintf(`"table":"users","rows":%d}`, rows)
-		suite.Eventually(t, said, func() bool { return strings.Contains(limits.Log(), said) })
+		logged := fmt.Sprintf(`"table":"users","rows":%d}`, rows)
+		suite.Eventually(t, logged, func() bool { return strings.Contains(limits.Log(), logged) })
 	}
 	passes("al", 5, 5)
 	passes("zero", 0, 0)

@@ -109,7 +109,7 @@ func TestTopShowsTheCause(t *testing.T) {
 		dir.write(t, rulesWithLimit(0))
 		expect(t, limits, "rules loaded [ends rules_rejected]: d: user 5/hour -> 0/hour")
 		if screen := firstScreen(limits); strings.Contains(screen, "CONDITIONS") {
-			t.Errorf("after good rules something is wrong still:\n%s", screen)
+			t.Errorf("problems remain after valid rules were loaded:\n%s", screen)
 		}
 	})
 	t.Run("a key that no rule has", func(t *testing.T) {
@@ -155,6 +155,6 @@ func TestTopSumsReplicas(t *testing.T) {
 	}
 	printed := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
 	if !containsAll(printed, []string{"2 replicas", " 100%        10  "}) || strings.Count(printed, "  #") != 1 {
-		t.Errorf("the two are not one key that was denied 10 times:\n%s", printed)
+		t.Errorf("want one key that was denied 10 times:\n%s", printed)
 	}
 }

@@ -9,6 +9,8 @@
 //	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
 //	replica_test.go     sluices, which start, drain, are killed and reload rules
 //	scenario_test.go    what a seed chooses: rules, load, settings, faults
+//	quota_test.go       proxies that count locally and report (docs/rlqs.md)
+//	quota_ledger_test.go  the bounds of a limit that they divide
 //	ledger_test.go      the requests, and the bounds that they must satisfy
 //	denials_test.go     the check that denied requests had used up the limit
 //	rest_test.go        what must be true when everything is over

@@ -78,9 +78,12 @@ func (w *world) playFaults(ctx context.Context) {
 		faults.Go(func() {
 			time.Sleep(time.Until(w.traffic.Add(f.at)))
 			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
-			if f.host == "store" {
+			switch {
+			case f.host == "store":
 				w.store.suffer(f)
-			} else {
+			case f.ofQuotaEnvoy():
+				w.quotas.suffer(f)
+			default:
 				w.replica(f.host).suffer(f)
 			}
 		})

@@ -17,7 +17,9 @@ import (
 // grpcConn is the client's side of an HTTP/2 connection with gRPC calls, as Envoy opens them. It
 // checks that the server answers each stream at most once, and only streams that exist.
 type grpcConn struct {
-	conn net.Conn
+	conn      net.Conn
+	pongDelay time.Duration // how late PINGs of the server are acknowledged
+	pongs     chan struct{} // acknowledgements of PINGs of the client
 
 	writing sync.Mutex // locked while frames are written, and for the fields below
 	out     bytes.Buffer
@@ -55,8 +57,13 @@ func dialGRPC(ctx context.Context, n *network, from, to string) (*grpcConn, erro
 	if err != nil {
 		return nil, err
 	}
+	return newGRPC(conn, 0)
+}
+
+// newGRPC sends the preface on a new connection.
+func newGRPC(conn net.Conn, pongDelay time.Duration) (*grpcConn, error) {
 	c := &grpcConn{
-		conn: conn, next: 1, window: 65535, streams: map[uint32]*grpcStream{}, finished: map[uint32]bool{}, done: make(chan struct{}),
+		conn: conn, pongDelay: pongDelay, pongs: make(chan struct{}, 1), next: 1, window: 65535, streams: map[uint32]*grpcStream{}, finished: map[uint32]bool{}, done: make(chan struct{}),
 	}
 	c.framer = http2.NewFramer(&c.out, nil)
 	c.encoder = hpack.NewEncoder(&c.fields)
@@ -120,6 +127,25 @@ func (c *grpcConn) open(path string, timeout time.Duration, message []byte, onDa
 		}
 	})
 	return id, s, errors.Join(err, werr)
+}
+
+// send sends a message of a bidirectional stream.
+func (c *grpcConn) send(id uint32, message []byte) error {
+	c.mu.Lock()
+	open := c.streams[id] != nil && c.window >= len(message)+5
+	if open {
+		c.window -= len(message) + 5
+	}
+	c.mu.Unlock()
+	if !open {
+		return errors.New("the stream has ended, or there is no flow-control window")
+	}
+	return c.write(func() { _ = c.framer.WriteData(id, false, prefixed(message)) })
+}
+
+// ping sends a PING.
+func (c *grpcConn) ping() error {
+	return c.write(func() { _ = c.framer.WritePing(false, [8]byte{1}) })
 }
 
 func prefixed(message []byte) []byte {
@@ -215,9 +241,7 @@ func (c *grpcConn) process(frame http2.Frame) {
 			_ = c.write(func() { _ = c.framer.WriteSettingsAck() })
 		}
 	case *http2.PingFrame:
-		if !f.IsAck() {
-			_ = c.write(func() { _ = c.framer.WritePing(true, f.Data) })
-		}
+		c.processPing(f)
 	case *http2.WindowUpdateFrame:
 		if id == 0 {
 			c.mu.Lock()
@@ -257,6 +281,23 @@ func (c *grpcConn) process(frame http2.Frame) {
 			}
 		}
 	}
+}
+
+func (c *grpcConn) processPing(f *http2.PingFrame) {
+	if f.IsAck() {
+		select {
+		case c.pongs <- struct{}{}:
+		default:
+		}
+		return
+	}
+	data := f.Data
+	acknowledge := func() { _ = c.write(func() { _ = c.framer.WritePing(true, data) }) }
+	if c.pongDelay > 0 {
+		time.AfterFunc(c.pongDelay, acknowledge)
+		return
+	}
+	acknowledge()
 }
 
 // receive appends a part of the body, and passes complete messages to onData.

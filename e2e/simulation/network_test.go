@@ -27,6 +27,7 @@ type network struct {
 	conns     map[*conn]bool       // open ends
 	silent    map[string]time.Time // by host: no byte arrives or leaves before this time
 	latency   map[string]slowLinks // by host: additional latency
+	behind    map[string]string    // by host: the host whose address it shares, as with NAT
 }
 
 // slowLinks is an additional latency until a time.
@@ -38,7 +39,7 @@ type slowLinks struct {
 func newNetwork(seed uint64) *network {
 	return &network{
 		seed: seed, listeners: map[string]*listener{}, dials: map[string]int{}, conns: map[*conn]bool{},
-		silent: map[string]time.Time{}, latency: map[string]slowLinks{},
+		silent: map[string]time.Time{}, latency: map[string]slowLinks{}, behind: map[string]string{},
 	}
 }
 
@@ -133,6 +134,14 @@ type address string
 
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
+
+// ipOf returns the address of a host as its peers see it.
+func (n *network) ipOf(host string) net.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := hashText(cmp.Or(n.behind[host], host))
+	return &net.TCPAddr{IP: net.IPv4(10, byte(h>>16), byte(h>>8), byte(h)), Port: 1024 + int(h>>24%50_000)}
+}
 
 func (n *network) listen(at string) (net.Listener, error) {
 	l := &listener{network: n, address: at, pending: make(chan *conn, 128), done: make(chan struct{})}
@@ -248,7 +257,7 @@ func (c *conn) Read(p []byte) (int, error)  { return c.in.read(p) }
 func (c *conn) Write(p []byte) (int, error) { return c.out.write(p) }
 func (c *conn) CloseWrite() error           { c.out.end(); return nil }
 func (c *conn) LocalAddr() net.Addr         { return address(c.local) }
-func (c *conn) RemoteAddr() net.Addr        { return address(c.remote) }
+func (c *conn) RemoteAddr() net.Addr        { return c.network.ipOf(hostOf(c.remote)) }
 
 // Close delivers what was written before, and then the end of the connection.
 func (c *conn) Close() error {

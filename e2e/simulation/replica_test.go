@@ -61,6 +61,7 @@ func (r *replica) start() {
 	if err != nil {
 		panic(err)
 	}
+	w.quotas.started(r.host, metrics)
 	o := daemon.Options{
 		Metrics: metrics, Logger: metrics.Events.Watch(zap.New(&eventCore{LevelEnabler: zap.WarnLevel, world: w, host: r.host})),
 		Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry), ShutdownTimeout: time.Minute,
@@ -95,7 +96,7 @@ func (r *replica) start() {
 	go func() {
 		defer close(p.ended)
 		if err := p.daemon.Run(ctx, daemon.Steps{
-			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules) },
+			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules, w.quotas) },
 			ConfigureServer: func(context.Context, *errgroup.Group) (server.Options, func(), error) { return r.configure(), nil, nil },
 		}); err != nil && !p.killed.Load() {
 			w.fail("%s ended with an error: %v", r.host, err)
@@ -106,9 +107,9 @@ func (r *replica) start() {
 // stateFile returns the path of the state file of the next process.
 func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.host, "-", r.restarts) }
 
-// load activates rules.
-func (p *process) load(text string) error {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
+// load activates rules, and the divided limit.
+func (p *process) load(text string, quotas *quotas) error {
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text+quotas.rules()))
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
@@ -131,7 +132,7 @@ func (r *replica) configure() server.Options {
 
 // reload activates other rules.
 func (r *replica) reload(text string) {
-	if err := r.load(text); err != nil {
+	if err := r.load(text, r.world.quotas); err != nil {
 		r.world.fail("%s rejects rules: %v", r.host, err)
 	}
 }

@@ -49,6 +49,7 @@ type scenario struct {
 	rules        string
 	changedRules string // of a reload
 	faults       []fault
+	quota        *quotaPlan // nil for none
 }
 
 // newScenario returns the scenario of a seed.
@@ -68,6 +69,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	c.chooseLimits(r)
 	c.chooseFaults(r)
+	c.chooseQuota()
 	return c
 }
 

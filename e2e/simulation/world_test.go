@@ -26,6 +26,7 @@ type world struct {
 	replicas  []*replica
 	processes []*process // of all replicas, with killed ones
 	envoys    []*envoy
+	quotas    *quotas // nil for none
 	ledger    ledger
 	began     time.Time
 	traffic   time.Time // when the traffic starts
@@ -95,6 +96,7 @@ func newWorld(tb testing.TB, c *scenario) *world {
 		w.store = &storeHost{Server: luahost.NewServer(), network: w.network, operations: newTurn()}
 		w.store.start()
 	}
+	w.quotas = newQuotas(w)
 	for i := range c.replicas {
 		r := &replica{world: w, host: fmt.Sprint("sluice-", i), operations: newTurn()}
 		w.replicas = append(w.replicas, r)
@@ -120,6 +122,7 @@ func (w *world) run() {
 	}
 	parties.Go(func() { w.playFaults(ctx) })
 	parties.Go(func() { w.watchMetrics(ctx) })
+	parties.Go(w.quotas.run)
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()

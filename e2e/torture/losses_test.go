@@ -59,7 +59,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("calls that failed:\n| replicas | away | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
+	t.Logf("calls that failed:\n| replicas | downtime | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
 }
 
 // quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in

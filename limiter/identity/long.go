@@ -20,9 +20,9 @@ func (k *hashKeys) hashLong(s []byte) (a, b sum128) {
 // horner adds three coefficients of 60, 60 and 8 bits, from x, to the polynomial sum at r. Argument
 // and result are below 2^62.
 func horner(sum, r uint64, x sum128) uint64 {
-	const most = 1<<60 - 1
-	sum = multiply(sum, r) + x.lo&most
-	sum = multiply(sum, r) + (x.lo>>60|x.hi<<4)&most
+	const mask = 1<<60 - 1
+	sum = multiply(sum, r) + x.lo&mask
+	sum = multiply(sum, r) + (x.lo>>60|x.hi<<4)&mask
 	return multiply(sum, r) + x.hi>>56
 }
 

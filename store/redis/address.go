@@ -146,11 +146,11 @@ func (t *TLS) config(host string) (*tls.Config, error) {
 		roots := c.RootCAs
 		c.InsecureSkipVerify = true
 		c.VerifyConnection = func(state tls.ConnectionState) error {
-			among := x509.NewCertPool()
+			intermediates := x509.NewCertPool()
 			for _, cert := range state.PeerCertificates[1:] {
-				among.AddCert(cert)
+				intermediates.AddCert(cert)
 			}
-			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: among})
+			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
 			return err
 		}
 	}

@@ -170,8 +170,8 @@ func NodeAt(host, port, sender string) (address string, err error) {
 		host, _, _ = net.SplitHostPort(sender)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
-	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '@' }
-	if err != nil || number == 0 || len(host) > 255 || strings.ContainsFunc(host, odd) {
+	isInvalid := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '@' }
+	if err != nil || number == 0 || len(host) > 255 || strings.ContainsFunc(host, isInvalid) {
 		return "", fmt.Errorf("%q and %q are not a host and port", host[:min(len(host), 40)], port[:min(len(port), 40)])
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil

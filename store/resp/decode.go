@@ -192,9 +192,9 @@ func integer(text []byte) (n int64, ok bool) {
 
 // quote quotes the beginning of b.
 func quote(b []byte) string {
-	const most = 40
-	if len(b) > most {
-		return strconv.QuoteToASCII(string(b[:most])) + "..."
+	const maxQuoted = 40
+	if len(b) > maxQuoted {
+		return strconv.QuoteToASCII(string(b[:maxQuoted])) + "..."
 	}
 	return strconv.QuoteToASCII(string(b))
 }

@@ -221,24 +221,24 @@ func (c *Call) appendCounts(hits uint64, limit uint32) {
 func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
-	most, mark := int64(k.Full+k.DelayWithin(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
+	maxLevel, mark := int64(k.Full+k.DelayWithin(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
 	switch {
 	case from.Refund && p.Reserve != nil:
-		most = int64(k.Full) //nolint:gosec // as above
+		maxLevel = int64(k.Full) //nolint:gosec // as above
 	case from.Refund && leaky, from.Refund && k.Step == 0:
-		most = int64(k.Full) //nolint:gosec // as above
+		maxLevel = int64(k.Full) //nolint:gosec // as above
 	case from.Refund:
-		most = alwaysRoom
+		maxLevel = alwaysRoom
 	case hits == 0:
-		most = int64(k.Full + k.Delay) //nolint:gosec // as above
+		maxLevel = int64(k.Full + k.Delay) //nolint:gosec // as above
 	}
 	switch {
 	case p.Reserve != nil && from.Refund: // a cost is charged whatever room there is
 		mark = int64(k.Full + k.Debt) //nolint:gosec // as above
 	case k.Step == 0 && !from.Refund && hits > 0:
-		most, mark = neverRoom, neverRoom
+		maxLevel, mark = neverRoom, neverRoom
 	case k.Step == 0 && !from.Refund:
-		most = alwaysRoom
+		maxLevel = alwaysRoom
 	case p.CountRefused:
 		mark = int64(k.Full + k.Debt) //nolint:gosec // as above
 	case leaky:
@@ -246,7 +246,7 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	}
 	c.args = append(c.args, flag(k.Fine))
 	c.appendTicks(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
-	c.appendTicks(most, k.Fine)
+	c.appendTicks(maxLevel, k.Fine)
 	c.appendTicks(mark, k.Fine)
 	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 }

@@ -132,7 +132,7 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	next, until, promoted := s.Candidate, s.CandidateUntil, s.promoted
 	s.mu.Unlock()
 	if promoted != "" {
-		if is, err := s.isPrimary(ctx, promoted); err != nil || is {
+		if isPrimary, err := s.isPrimary(ctx, promoted); err != nil || isPrimary {
 			return err
 		}
 		s.mu.Lock()
@@ -143,15 +143,15 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 		return nil
 	}
 	known, votes, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Replica(ctx, s.options.Server.Master, next) })
-	is := false
+	isPrimary := false
 	ours := err == nil && known == next && votes > len(s.all)/2 && next != address
 	if ours {
-		is, err = s.isPrimary(ctx, next)
+		isPrimary, err = s.isPrimary(ctx, next)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case is:
+	case isPrimary:
 		s.promoted, s.replaced, s.Candidate = next, address, ""
 	case !ours || err != nil || !clock().Before(until):
 		s.Candidate = ""

@@ -124,7 +124,7 @@ func newServer(tb testing.TB, binary string, args []string) *Server {
 }
 
 // Servers of a process use consecutive ports, from a number that depends on the process.
-const leastPort, ports, toBus = 10_000, 10_000, 10_000
+const firstPort, ports, toBus = 10_000, 10_000, 10_000
 
 var port atomic.Uint32
 
@@ -135,7 +135,7 @@ var port atomic.Uint32
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range ports {
-		n := leastPort + (os.Getpid()*101+int(port.Add(1)))%ports
+		n := firstPort + (os.Getpid()*101+int(port.Add(1)))%ports
 		address := func(n int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n)) }
 		reserved, err := net.ListenPacket("udp", address(n)) //nolint:noctx // returns at once
 		if err != nil {
@@ -147,7 +147,7 @@ func freeAddress(tb testing.TB) string {
 		}
 		_ = reserved.Close()
 	}
-	tb.Fatalf("no port from %d to %d is free", leastPort, leastPort+ports-1)
+	tb.Fatalf("no port from %d to %d is free", firstPort, firstPort+ports-1)
 	return ""
 }
 

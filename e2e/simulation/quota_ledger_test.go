@@ -1,0 +1,222 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// quotaLedger checks the bounds of a divided limit (docs/rlqs.md, "Guarantees"). quotas.mu guards
+// its fields.
+type quotaLedger struct {
+	quotas  *quotas
+	limits  []limitChange
+	excused []period                      // in which up to twice the limit is permitted
+	metrics map[string]*telemetry.Metrics // of the running processes, by replica
+	steps   map[string][]quotaSums        // by bucket, one per quotaStep
+	failed  bool                          // one violation is enough
+}
+
+type (
+	// limitChange is the time until which the limit was rate.
+	limitChange struct {
+		until time.Time
+		rate  uint64
+	}
+	period struct{ from, to time.Time }
+	// quotaSums are sums over all Envoys in a step. gained are the tokens that buckets gained by an
+	// action.
+	quotaSums struct{ admitted, gained, bound float64 }
+)
+
+func (l *quotaLedger) init(q *quotas) {
+	l.quotas, l.metrics, l.steps = q, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}
+}
+
+// Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
+// s. Until an assignment of its predecessor has expired, at most 12.5 s later, up to twice the
+// limit may be active.
+const (
+	quotaTTL            = 12*time.Second + 500*time.Millisecond
+	quotaLearning       = 6 * time.Second
+	quotaLeaderLearning = 15*time.Second + 500*time.Millisecond
+)
+
+// started records that a process starts.
+func (q *quotas) started(host string, m *telemetry.Metrics) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ledger.metrics[host] = m
+	q.ledger.excuseLocked(quotaLearning)
+}
+
+// excuseLocked permits twice the limit, if an Envoy has an assignment of another divider.
+func (l *quotaLedger) excuseLocked(learning time.Duration) {
+	for name := range l.quotas.demands {
+		if l.sum(name) > 0 {
+			l.excused = append(l.excused, period{time.Now(), time.Now().Add(learning + quotaTTL)})
+			return
+		}
+	}
+}
+
+// watch looks for changes of leaders until ctx ends.
+func (l *quotaLedger) watch(ctx context.Context) {
+	before := map[string][2]float64{}
+	for ctx.Err() == nil {
+		l.quotas.mu.Lock()
+		for _, host := range sortedKeys(l.metrics) {
+			m := l.metrics[host]
+			now := [2]float64{value(m.Quota.LeaderDomains), value(m.Quota.MisdirectedStreams)}
+			if b, known := before[host]; known && l.quotas.world.shared && (now[0] != b[0] || now[1] != b[1]) {
+				l.excuseLocked(quotaLeaderLearning)
+			}
+			before[host] = now
+		}
+		l.quotas.mu.Unlock()
+		time.Sleep(quotaStep / 2)
+	}
+}
+
+func value(m prometheus.Metric) float64 {
+	var v dto.Metric
+	if err := m.Write(&v); err != nil {
+		panic(err)
+	}
+	return v.GetGauge().GetValue() + v.GetCounter().GetValue()
+}
+
+// sum returns the sum of the rates that are active at all Envoys. An assignment does not count that
+// arrived while its Envoy was suspended for so long that others have its share (docs/rlqs.md,
+// "Guarantees"), for 12 s at most.
+func (l *quotaLedger) sum(name string) (sum int64) {
+	for _, e := range l.quotas.envoys {
+		if b := e.buckets[name]; b.known() && b.Active(e.now()) && b.Kind == quota.Assign && !b.stale {
+			sum += int64(b.Rate)
+		}
+	}
+	return sum
+}
+
+// bound returns the permitted sum of rates, in tokens per hour. After the limit was lowered, a rate
+// remains active until its Envoy has read the new one.
+func (l *quotaLedger) bound() int64 {
+	rate, now := l.quotas.rate, time.Now()
+	for _, c := range l.limits {
+		if now.Before(c.until.Add(l.lowering(c.until))) {
+			rate = max(rate, c.rate)
+		}
+	}
+	if slices.ContainsFunc(l.excused, func(p period) bool { return now.Before(p.to) }) {
+		rate *= 2
+	}
+	return int64(rate) * int64(quota.Fill/time.Second)
+}
+
+// lowering returns how long rates of a former limit may remain active.
+func (l *quotaLedger) lowering(at time.Time) time.Duration {
+	w := l.quotas.world
+	for _, f := range w.faults {
+		if begins := w.traffic.Add(f.at); begins.Before(at.Add(2*time.Second)) && begins.Add(f.lasts()+quotaLeaderLearning+quotaTTL).After(at) {
+			return 45 * time.Second // a rate that is on its way, and its TTL
+		}
+	}
+	return 2*time.Second + l.quotas.pongDelay
+}
+
+// applied checks the sum after an Envoy has applied an action.
+func (l *quotaLedger) applied(e *quotaEnvoy, name string, b *quotaBucket, gained float64) {
+	if b.Kind == quota.AssignAllowAll {
+		l.quotas.world.fail("%s: %s of a divided limit is ALLOW_ALL", e.host, name)
+	}
+	if !b.stale {
+		l.step(name).gained += gained
+	}
+	if sum, most := l.sum(name), l.bound(); sum > most && !l.failed {
+		l.failed = true
+		l.quotas.world.fail("%s gets %d/h of %s, the sum is %d, at most %d allowed", e.host, b.Rate, name, sum, most)
+	}
+}
+
+func (l *quotaLedger) admitted(name string, n uint64) { l.step(name).admitted += float64(n) }
+
+// step returns the sums of the current step.
+func (l *quotaLedger) step(name string) *quotaSums {
+	i := int(time.Since(l.quotas.world.began) / quotaStep)
+	for len(l.steps[name]) <= i {
+		l.steps[name] = append(l.steps[name], quotaSums{})
+	}
+	s := &l.steps[name][i]
+	s.bound = max(s.bound, float64(l.bound())/float64(quota.Fill/quotaStep))
+	return s
+}
+
+// checkAdmitted checks that no interval of 1 or 5 s admits more than R x W, the tokens saved at its
+// start and those gained in it.
+func (l *quotaLedger) checkAdmitted() {
+	for _, name := range sortedKeys(l.steps) {
+		steps := l.steps[name]
+		for _, n := range []int{int(time.Second / quotaStep), int(5 * time.Second / quotaStep)} {
+			for first := 0; first+n <= len(steps); first++ {
+				admitted, most, largest := 0.0, 0.0, 0.0
+				for _, s := range steps[first : first+n] {
+					admitted += s.admitted
+					most += s.gained
+					largest = max(largest, s.bound)
+				}
+				saved := float64(len(l.quotas.envoys))*float64(l.quotas.minTokens) + largest*l.quotas.burst.Seconds()/quotaStep.Seconds()
+				if most += largest*float64(n+1) + saved; admitted > most {
+					l.quotas.world.fail("%s admits %.0f requests within %v, at most %.0f allowed (from %v)", name, admitted, time.Duration(n)*quotaStep, most, time.Duration(first)*quotaStep)
+					return
+				}
+			}
+		}
+	}
+}
+
+// checkRecovered checks that each Envoy with requests has a share, and that the complete limit is
+// assigned.
+func (l *quotaLedger) checkRecovered() {
+	q := l.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	const name = "steady"
+	for _, e := range q.envoys {
+		if b := e.buckets[name]; !b.known() || !b.Active(e.now()) || b.Kind != quota.Assign || b.Rate == 0 {
+			q.world.fail("%s has no share of %s long after the last fault: %+v", e.host, name, b)
+		}
+	}
+	if sum, r := l.sum(name), int64(q.rate)*int64(quota.Fill/time.Second); sum < r*95/100 {
+		q.world.fail("%d/h of %s are assigned long after the last fault, want %d", sum, name, r)
+	}
+}
+
+// checkAtRest checks that nothing is assigned.
+func (l *quotaLedger) checkAtRest() {
+	q := l.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, host := range sortedKeys(l.metrics) {
+		m := l.metrics[host].Quota
+		if buckets, shares := value(m.Buckets), value(m.Shares); buckets+shares > 0 {
+			q.world.fail("%s has %v buckets with %v shares at rest", host, buckets, shares)
+		}
+	}
+	for _, e := range q.envoys {
+		for _, name := range sortedKeys(e.buckets) {
+			if b := e.buckets[name]; b.Active(e.now()) {
+				q.world.fail("%s has an assignment of %s at rest", e.host, name)
+			}
+		}
+	}
+	l.checkAdmitted()
+}
