@@ -58,6 +58,7 @@ func (l *ledger) check(w *world) {
 				checkRate(w, limit, tenant, settled(entries))
 			default:
 				checkRate(w, limit, tenant, entries)
+				checkDenials(w, limit, tenant, entries)
 			}
 		}
 	}

@@ -121,6 +121,7 @@ func (w *world) run() {
 		}
 	}
 	parties.Go(func() { w.playFaults(ctx) })
+	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Go(w.quotas.run)
 	parties.Wait()
 	time.Sleep(w.grace)
