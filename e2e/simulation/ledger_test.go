@@ -98,7 +98,7 @@ func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited 
 		}
 		return false
 	})
-	return hits + 2*whole*uint64(forgets), unlimited // two, because a wrong clock is corrected later
+	return hits + l.addedByOperator(from, to) + 2*whole*uint64(forgets), unlimited // two, because a wrong clock is corrected later
 }
 
 // during returns how many faults of a kind have an effect in an interval.
