@@ -215,7 +215,7 @@ func (q *request) run() {
 		return
 	}
 	time.Sleep(q.lasts)
-	e.ending = time.Now()
+	e.ending, e.endReplica = time.Now(), q.ends
 	descs := []*rlcommon.RateLimitDescriptor{q.descriptor(lease, true)}
 	if q.limit.reserve > 0 {
 		descs = append(descs, q.descriptor(q.cost, false))
