@@ -10,6 +10,7 @@
 //	replica_test.go     sluices, which start, drain, are killed and reload rules
 //	scenario_test.go    what a seed chooses: rules, load, settings, faults
 //	quota_test.go       proxies that count locally and report (docs/rlqs.md)
+//	hostile_test.go     hostile clients, and what they must not disturb
 //	quota_ledger_test.go  the bounds of a limit that they divide
 //	ledger_test.go      the requests, and the bounds that they must satisfy
 //	world_test.go       a run

@@ -52,7 +52,9 @@ type process struct {
 	ended  chan struct{} // closed when Run has returned
 }
 
-const grpcPort, debugPort = ":8081", ":6070"
+const grpcPort, debugPort, metricsPort = ":8081", ":6070", ":9090"
+
+const drainTimeout = 5 * time.Second
 
 // start runs a new process.
 func (r *replica) start() {
@@ -122,26 +124,34 @@ func (p *process) load(text string, quotas *quotas) error {
 
 func (r *replica) configure() server.Options {
 	return server.Options{
-		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, Name: r.host,
+		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, MetricsAddr: r.host + metricsPort, MetricsPath: "/metrics", Name: r.host,
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
 			return r.world.network.listen(addr)
 		},
-		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: 5 * time.Second,
+		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}
 }
 
 // reload activates other rules.
 func (r *replica) reload(text string) {
+	began := time.Now()
 	if err := r.load(text, r.world.quotas); err != nil {
 		r.world.fail("%s rejects rules: %v", r.host, err)
+	}
+	if took := time.Since(began); took > maxReload {
+		r.world.fail("a reload of %s took %v", r.host, took)
 	}
 }
 
 // stop sends SIGTERM and waits for the end.
 func (r *replica) stop() {
+	began := time.Now()
 	r.cancel()
 	<-r.ended
 	r.running = false
+	if took := time.Since(began); took > maxDrain {
+		r.world.fail("the shutdown of %s took %v", r.host, took)
+	}
 }
 
 // kill ends the process at once: its connections are reset, and neither the store nor its state

@@ -50,6 +50,7 @@ type scenario struct {
 	changedRules string // of a reload
 	faults       []fault
 	quota        *quotaPlan // nil for none
+	attacks      []attack
 }
 
 // newScenario returns the scenario of a seed.
@@ -70,6 +71,7 @@ func newScenario(seed uint64) *scenario {
 	c.chooseLimits(r)
 	c.chooseFaults(r)
 	c.chooseQuota()
+	c.chooseAttacks()
 	return c
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type world struct {
 	ledger    ledger
 	began     time.Time
 	traffic   time.Time // when the traffic starts
+	stopping  atomic.Bool
 
 	mu       sync.Mutex
 	trace    uint64
@@ -122,6 +124,7 @@ func (w *world) run() {
 	}
 	parties.Go(func() { w.playFaults(ctx) })
 	parties.Go(w.quotas.run)
+	defer w.startAttacks()()
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()
@@ -129,8 +132,9 @@ func (w *world) run() {
 	w.ledger.check(w)
 }
 
-// stop ends all parties.
+// stop ends all parties, except attackers.
 func (w *world) stop() {
+	w.stopping.Store(true)
 	for _, e := range w.envoys {
 		e.close()
 	}
