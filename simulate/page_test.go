@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 		t.Error("the page's title does not name the log and the rules")
 	}
 	if strings.Contains(page, "<th></th>") || strings.Count(page, "<th>share over</th>") != 4 {
-		t.Error("a column has no head")
+		t.Error("a column has no heading")
 	}
 	if strings.Contains(page, "<script") || strings.Contains(page, "http") {
 		t.Error("the page has a script, or fetches something")

@@ -207,10 +207,10 @@ const maxDefectSeeds = 2000
 // TestDefectsAreFound plants each defect in a binary of this package, and runs seeds until one
 // fails.
 func TestDefectsAreFound(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("builds a binary for each defect: SLUICE_LONG=1 go test ./e2e/simulation -run TestDefectsAreFound -v -timeout 0")
 	}
-	t.Parallel()
 	for _, d := range defects {
 		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()

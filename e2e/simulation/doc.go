@@ -13,6 +13,9 @@
 //	hostile_test.go     hostile clients, and what they must not disturb
 //	quota_ledger_test.go  the bounds of a limit that they divide
 //	ledger_test.go      the requests, and the bounds that they must satisfy
+//	denials_test.go     the check that denied requests had used up the limit
+//	rest_test.go        what must be true when everything is over
+//	invariants_test.go  a ledger for each invariant that violates it
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
 //	defects_test.go     mistakes in the service that a run must find

@@ -102,9 +102,7 @@ func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcomm
 	}
 	began := time.Now()
 	b, err := c.call(ctx, rateLimitPath, timeout, message)
-	if late := time.Since(began) - timeout; late > 0 {
-		e.world.fail("%s: a call to %s ended %v after its deadline", e.host, replica, late)
-	}
+	e.world.checkDeadline(replica, began.Add(timeout))
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +115,13 @@ func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcomm
 		e.world.fail("%s: %s sent %d statuses for %d descriptors", e.host, replica, len(reply.GetStatuses()), len(descs))
 	}
 	return reply, nil
+}
+
+// checkDeadline verifies that a call ends before its deadline.
+func (w *world) checkDeadline(replica string, deadline time.Time) {
+	if late := time.Since(deadline); late > 0 {
+		w.fail("a call to %s ended %v after its deadline", replica, late)
+	}
 }
 
 // request is a request that passes an envoy.

@@ -39,7 +39,7 @@ const (
 // Kinds of faults, by host.
 var (
 	linkFaults  = []string{"silence", "slow", "reset"}
-	storeFaults = []string{"silence", "silence", "slow", "reset", "stop", "flush", "failover", "loading", "oom"}
+	storeFaults = []string{"silence", "silence", "slow", "reset", "stall", "stop", "flush", "failover", "loading", "oom"}
 	// operations are what operators and the platform do to a sluice.
 	operations = []string{"kill", "restart", "reload"}
 )
@@ -141,6 +141,11 @@ func (s *storeHost) suffer(f fault) {
 		s.stop()
 		s.Restore(snapshot)
 		s.start()
+	case "stall": // what has arrived is executed later, even if its connection has ended meanwhile
+		until := time.Now().Add(f.d)
+		s.OnCommand(func(string, [][]byte, []byte) { time.Sleep(time.Until(until)) })
+		time.Sleep(f.d)
+		s.OnCommand(nil)
 	case "loading":
 		s.SetError("LOADING Redis is loading the dataset in memory")
 		time.Sleep(f.d)

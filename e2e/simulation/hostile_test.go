@@ -63,6 +63,15 @@ var ownAttacks = map[string]func(ctx context.Context, a *attacker){
 	},
 }
 
+// moreRules returns the rules of the domains other than [domain], as documents of a rule file.
+func (w *world) moreRules() string {
+	rules := w.quotas.rules()
+	if len(w.attacks) > 0 {
+		rules += "---\ndomain: attacked\ndescriptors: [{ key: client, rate_limit: { unit: second, requests_per_unit: 5, algorithm: sliding_window } }]\n"
+	}
+	return rules
+}
+
 // attackNames are the names of all attacks.
 var attackNames = func() (names []string) {
 	for range 2 { // more often, since package hostile has more
@@ -161,7 +170,7 @@ func (a *attacker) play(ctx context.Context) {
 		conns.Wait()
 		return
 	}
-	t := hostile.Target{Addr: a.replica + grpcPort, Domain: domain, Key: a.world.limits[0].key, Value: "mallory", Dial: a.dial}
+	t := hostile.Target{Addr: a.replica + grpcPort, Domain: "attacked", Key: "client", Value: "mallory", Dial: a.dial}
 	found, err := hostile.Find(a.name, t)
 	if err != nil {
 		panic(err)
@@ -294,7 +303,9 @@ const (
 func (w *world) scrapeOften(ctx context.Context, replica string) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true,
-		DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return w.network.dial(ctx, "prometheus", to) },
+		DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
+			return w.network.dial(ctx, "prometheus", to)
+		},
 	}}
 	for {
 		select {

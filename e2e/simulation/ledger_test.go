@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -49,16 +50,29 @@ func (l *ledger) check(w *world) {
 	for _, limit := range w.limits {
 		for _, tenant := range w.tenants {
 			entries := l.of(limit, tenant)
-			if limit.algorithm == "concurrency" {
-				checkConcurrency(w, limit, tenant, entries)
-				continue
+			switch {
+			case limit.algorithm == "concurrency":
+				checkRunning(w, limit, tenant, entries, limit.n)
+			case limit.reserve > 0:
+				checkRunning(w, limit, tenant, entries, limit.n/limit.reserve)
+				checkRate(w, limit, tenant, settled(entries))
+			default:
+				checkRate(w, limit, tenant, entries)
+				checkDenials(w, limit, tenant, entries)
 			}
-			if limit.reserve > 0 {
-				continue
-			}
-			checkRate(w, limit, tenant, entries)
 		}
 	}
+}
+
+// settled returns the hits that ended requests have charged of their reservations. They were
+// charged between the start and the end.
+func settled(entries []*entry) (charged []*entry) {
+	for _, e := range entries {
+		if e.outcome == admitted && !e.ended.IsZero() && !e.endFailed {
+			charged = append(charged, &entry{sent: e.sent, received: e.ended, outcome: admitted, hits: min(e.cost, e.limit.reserve)})
+		}
+	}
+	return charged
 }
 
 // allowance returns how many hits a counter may admit beyond its bound in an interval, by the
@@ -107,23 +121,26 @@ const recovery = 4 * time.Second
 // checkRate verifies that no interval admits more than the algorithm's bound. Only requests that
 // were sent and answered within the interval certainly count in it.
 func checkRate(w *world, l *limit, tenant string, entries []*entry) {
-	for _, first := range entries {
-		if first.outcome != admitted {
-			continue
+	var all []*entry // in the order of their answers
+	for _, e := range entries {
+		if e.outcome == admitted {
+			all = append(all, e)
 		}
-		for _, last := range entries {
-			if last.outcome != admitted || last.received.Before(first.received) {
-				continue
-			}
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return a.received.Compare(b.received) })
+	for _, first := range all {
+		sum := uint64(0)
+		for _, last := range all {
 			length := last.received.Sub(first.sent)
-			if length > 2*l.window {
+			if last.sent.Before(first.sent) {
 				continue
 			}
-			sum := uint64(0)
-			for _, e := range entries {
-				if e.outcome == admitted && !e.sent.Before(first.sent) && !e.received.After(last.received) {
-					sum += e.hits
-				}
+			if length > 2*l.window {
+				break
+			}
+			sum += last.hits
+			if sum <= l.bound(first.sent, last.received) {
+				continue
 			}
 			extra, unlimited := w.allowance(l, first.sent, last.received)
 			if most := l.bound(first.sent, last.received) + extra; sum > most && !unlimited {
@@ -147,9 +164,9 @@ func (l *limit) bound(from, to time.Time) uint64 {
 	}
 }
 
-// checkConcurrency verifies that at most n requests run at the same time: they run at least from
-// their answer until the call at their end.
-func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
+// checkRunning verifies that at most n requests run at the same time: they run at least from their
+// answer until the call at their end.
+func checkRunning(w *world, l *limit, tenant string, entries []*entry, n uint64) {
 	for _, at := range entries {
 		if at.outcome != admitted {
 			continue
@@ -161,8 +178,8 @@ func checkConcurrency(w *world, l *limit, tenant string, entries []*entry) {
 			}
 		}
 		extra, unlimited := w.allowance(l, at.received, at.received)
-		if running > l.n+extra && !unlimited {
-			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), l.n+extra)
+		if most := n + extra*n/l.n; running > most && !unlimited {
+			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), most)
 			return
 		}
 	}

@@ -98,7 +98,7 @@ func (r *replica) start() {
 	go func() {
 		defer close(p.ended)
 		if err := p.daemon.Run(ctx, daemon.Steps{
-			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules, w.quotas) },
+			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules + w.moreRules()) },
 			ConfigureServer: func(context.Context, *errgroup.Group) (server.Options, func(), error) { return r.configure(), nil, nil },
 		}); err != nil && !p.killed.Load() {
 			w.fail("%s ended with an error: %v", r.host, err)
@@ -109,9 +109,9 @@ func (r *replica) start() {
 // stateFile returns the path of the state file of the next process.
 func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.host, "-", r.restarts) }
 
-// load activates rules, and the divided limit.
-func (p *process) load(text string, quotas *quotas) error {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text+quotas.rules()))
+// load activates rules.
+func (p *process) load(text string) error {
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
@@ -135,7 +135,7 @@ func (r *replica) configure() server.Options {
 // reload activates other rules.
 func (r *replica) reload(text string) {
 	began := time.Now()
-	if err := r.load(text, r.world.quotas); err != nil {
+	if err := r.load(text + r.world.moreRules()); err != nil {
 		r.world.fail("%s rejects rules: %v", r.host, err)
 	}
 	if took := time.Since(began); took > maxReload {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,8 @@ import (
 var keepTrace = os.Getenv("SLUICE_TRACE") != ""
 
 func TestMain(m *testing.M) {
-	runtime.GOMAXPROCS(1) // so that a seed gives the same trace
+	runtime.GOMAXPROCS(1)   // so that a seed gives the same trace
+	debug.SetGCPercent(400) // the heap is small
 	os.Exit(m.Run())
 }
 

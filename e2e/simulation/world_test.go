@@ -123,6 +123,7 @@ func (w *world) run() {
 		}
 	}
 	parties.Go(func() { w.playFaults(ctx) })
+	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Go(w.quotas.run)
 	defer w.startAttacks()()
 	parties.Wait()

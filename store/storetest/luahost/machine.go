@@ -15,6 +15,7 @@ import (
 type machine struct {
 	server *Server
 	state  *lua.LState
+	wrote  bool // the running script has written
 }
 
 // Lua's stack must fit the arguments of a command.
@@ -133,6 +134,7 @@ func scriptCommand(s *Server, args []string) reply {
 }
 
 func (m *machine) run(proto *lua.FunctionProto, keys, args []string) reply {
+	m.wrote = false
 	database := m.server.client.database
 	defer func() { m.server.client.database = database }() // if the script selects another
 	l := m.state
@@ -240,9 +242,12 @@ func (m *machine) command(l *lua.LState) reply {
 	case do.keys == numberedKeys || connectionCommands[strings.ToUpper(name)]:
 		return failure("ERR This Valkey command is not allowed from script")
 	}
-	if err := m.server.denied(do); err != nil {
+	// A script that has written continues without memory.
+	continues := m.wrote && m.server.role == Primary && strings.HasPrefix(m.server.writeFailure, "OOM")
+	if err := m.server.denied(do); err != nil && !continues {
 		return err
 	}
+	m.wrote = m.wrote || do.kind != reads
 	return do.run(m.server, args)
 }
 

@@ -83,6 +83,7 @@ func TestErrorsThatATestSets(t *testing.T) {
 	do(t, s, "-OOM command not allowed\r\n", "SET a 2")
 	do(t, s, "$1\r\n1\r\n", "GET a")
 	do(t, s, ":1\r\n", "DEL a")
+	do(t, s, "+OK\r\n", "EVAL redis.call('DEL',KEYS[1])return(redis.call('SET',KEYS[1],1)) 1 a") // as a real server
 	s.SetWriteError("")
 	s.SetRole(luahost.Replica)
 	do(t, s, "-READONLY You can't write against a read only replica.\r\n", "DEL a")
