@@ -56,7 +56,7 @@ func TestSnapshotSize(t *testing.T) {
 			for n := range counters {
 				decide(tab, min1, oneHit(counterID(n), tt.policy))
 			}
-			return int64(len(snapshot(t, tab, min1))), int64(tab.Stats().Used)
+			return int64(len(snapshot(t, tab, min1))), tab.Stats().Used
 		}
 		empty, _ := size(0)
 		if some, _ := size(1000); tt.each > 0 && some-empty > tt.each*1000 {
@@ -65,6 +65,32 @@ func TestSnapshotSize(t *testing.T) {
 		const memory = 1 << 20
 		if full, used := size(2 * memory / CounterBytes(*tt.policy)); used < memory*8/10 || full > memory*11/10 {
 			t.Errorf("algorithm %d: a full table of %d bytes takes %d, of which %d are used", tt.policy.Algorithm, memory, full, used)
+		}
+	}
+}
+
+// TestBucketRate takes hits as early as a bucket permits. The rate is never exceeded, and each hit
+// is at most a nanosecond late.
+func TestBucketRate(t *testing.T) {
+	for _, n := range []uint32{1, 3, 7, 999, 1_000_003, 999_999_937} {
+		for name, p := range map[string]*Policy{
+			"token bucket": {Algorithm: TokenBucket, Limit: n, Window: time.Second, Burst: 1},
+			"leaky bucket": {Algorithm: LeakyBucket, Limit: n, Window: time.Second},
+		} {
+			tab, now, last, hits := newTable(t, MinBytes), hour0, hour0, Time(0)
+			for range 2000 {
+				d := decideOne(tab, now, p, 1)
+				if !d.Over {
+					hits, last = hits+1, now
+					continue
+				}
+				now += Time(d.RetryAfter)
+			}
+			intervals := hits - 1 // the first hit needs none
+			exact := intervals * sec / Time(n)
+			if took := last - hour0; took < exact || took > exact+intervals {
+				t.Errorf("%s, %d a second: %d hits took %v, want %v and at most a nanosecond each", name, n, hits, time.Duration(took), time.Duration(exact))
+			}
 		}
 	}
 }

@@ -3,9 +3,9 @@ package store
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +23,7 @@ func TestLedgerBounds(t *testing.T) {
 	now := limiter.Time(1_800_000_000 * time.Second)
 	l := newLedger()
 	for n := range counters + 1 {
-		if dropped, _ := l.addHits(now, fmt.Sprint(n), hugeFixedWindow, 1); dropped > 0 != (n == counters) {
+		if dropped, _ := l.addHits(now, strconv.Itoa(n), hugeFixedWindow, 1); dropped > 0 != (n == counters) {
 			t.Fatalf("%d hits on counter %d are dropped", dropped, n)
 		}
 	}
@@ -46,7 +46,7 @@ func TestLedgerBounds(t *testing.T) {
 		}
 	}
 	for n := leasesOfACounter; n <= leases; n++ {
-		if acquire(fmt.Sprint(n/1024)) != (n < leases) {
+		if acquire(strconv.Itoa(n/1024)) != (n < leases) {
 			t.Fatalf("lease %d: the ledger has %d", n, l.leases)
 		}
 	}
@@ -94,7 +94,7 @@ func TestRecoveryIsBounded(t *testing.T) {
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "x"}, Fallback: Local})
 	sh := s.main.shardOf(0)
 	for n := range 5 {
-		s.main.ledger.addHits(limiter.Time(time.Now().UnixNano()), fmt.Sprint(n), hugeFixedWindow, 1)
+		s.main.ledger.addHits(limiter.Time(time.Now().UnixNano()), strconv.Itoa(n), hugeFixedWindow, 1)
 	}
 	if all, err := sh.sync(t.Context(), nil, clock().Add(-time.Second)); err != nil || all != (Synced{}) {
 		t.Errorf("after the time is over: charged %+v, %v", all, err)

@@ -66,9 +66,9 @@ func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
 // hits at the time at which the store recovers.
 func (w *world) countsUntil(l *limit, e *entry) time.Time {
 	until := e.received
-	for _, f := range w.faults {
+	for i, f := range w.faults {
 		begins := w.traffic.Add(f.at)
-		ends := begins.Add(f.lasts() + recovery)
+		ends := latest(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery)
 		if (e.outcome == unknown || w.shared && !strings.Contains(l.algorithm, "window")) && begins.Before(e.received) && ends.After(e.sent) {
 			until = latest(until, ends)
 		}

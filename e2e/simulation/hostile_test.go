@@ -338,13 +338,12 @@ func scrape(ctx context.Context, client *http.Client, url string) (status int, e
 	return reply.StatusCode, err
 }
 
-// checkAnswered verifies that a call was decided within its deadline, unless there is a fault.
-func (w *world) checkAnswered(q *request, e *entry, err error) {
-	if e.outcome != unknown && e.outcome != failed || q.disconnects < w.callTimeout {
-		return
-	}
-	if w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return f.kind != "reload" }) == 0 {
-		w.fail("%s: a call to %s is not answered although there is no fault: %v", q.envoy.host, q.replica, err)
+// checkAnswered verifies that each call was decided within its deadline, unless there was a fault.
+func (w *world) checkAnswered() {
+	for _, e := range w.ledger.entries {
+		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return f.kind != "reload" }) == 0 {
+			w.fail("a call to %s at %v was not answered although there was no fault: %v", e.replica, e.sent.Sub(w.began), e.unanswered)
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ func (w *world) forgotten(e *entry) bool {
 	broken := w.during(e.sent, e.received.Add(10*time.Millisecond), func(f fault) bool {
 		return f.host == e.replica && (f.kind == "reset" || f.kind == "kill" || f.kind == "restart")
 	}) > 0
-	failover := w.during(e.ending, e.ended, func(f fault) bool { return f.kind == "failover" }) > 0
+	failover := w.during(e.ending, e.ended, func(f fault) bool { return f.isFailover() }) > 0
 	return e.outcome == unknown && broken || failover
 }
 

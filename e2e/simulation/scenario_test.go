@@ -39,7 +39,8 @@ type scenario struct {
 	grace        time.Duration // until everything must be at rest
 	replicas     int
 	envoys       int
-	shared       bool // counters in a store
+	shared       bool   // counters in a store
+	topology     string // of the store
 	stateFiles   bool
 	fallback     store.Fallback
 	storeTimeout time.Duration
@@ -70,6 +71,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	c.chooseLimits(r)
 	c.chooseFaults(r)
+	c.chooseTopology()
 	c.chooseQuota()
 	c.chooseAttacks()
 	return c

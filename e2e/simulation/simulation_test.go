@@ -54,8 +54,8 @@ func (w *world) report() string {
 	for _, f := range w.failures {
 		fmt.Fprintln(&b, "  violated:", f)
 	}
-	fmt.Fprintf(&b, "  %d sluices, %d envoys, shared store %t, fallback %s, store timeout %v, call timeout %v\n",
-		len(w.replicas), len(w.envoys), w.shared, w.fallback, w.storeTimeout, w.callTimeout)
+	fmt.Fprintf(&b, "  %d sluices, %d envoys, shared store %t (%s), fallback %s, store timeout %v, call timeout %v\n",
+		len(w.replicas), len(w.envoys), w.shared, w.topology, w.fallback, w.storeTimeout, w.callTimeout)
 	for line := range strings.Lines(w.rules) {
 		b.WriteString("  | " + line)
 	}
