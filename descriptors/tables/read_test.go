@@ -33,15 +33,15 @@ func TestRead(t *testing.T) {
 		columns Columns
 		want    map[string]Row
 	}{
-		"number alone":     {"customer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
-		"no last line end": {"customer,requests_per_unit\nacme,5", Columns{"customer"}, one},
-		"CRLF":             {"customer,requests_per_unit\r\nacme,5\r\n", Columns{"customer"}, one},
-		"a mark of order":  {"\ufeffcustomer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
-		"spaces":           {" customer , requests_per_unit\nacme, 5 \n", Columns{"customer"}, one},
-		"quotes":           {"customer,requests_per_unit\n\"acme\",\"5\"\n", Columns{"customer"}, one},
-		"quoted line ends": {"customer,requests_per_unit\n\"a\nc\"\"m,e\",5\n", Columns{"customer"}, map[string]Row{"a\nc\"m,e": {RequestsPerUnit: 5}}},
-		"no rows":          {"customer,requests_per_unit\n", Columns{"customer"}, map[string]Row{}},
-		"bytes":            {"customer,requests_per_unit\n\xff\xfe,5\n", Columns{"customer"}, map[string]Row{"\xff\xfe": {RequestsPerUnit: 5}}},
+		"number alone":      {"customer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
+		"no last line end":  {"customer,requests_per_unit\nacme,5", Columns{"customer"}, one},
+		"CRLF":              {"customer,requests_per_unit\r\nacme,5\r\n", Columns{"customer"}, one},
+		"a byte order mark": {"\ufeffcustomer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
+		"spaces":            {" customer , requests_per_unit\nacme, 5 \n", Columns{"customer"}, one},
+		"quotes":            {"customer,requests_per_unit\n\"acme\",\"5\"\n", Columns{"customer"}, one},
+		"quoted line ends":  {"customer,requests_per_unit\n\"a\nc\"\"m,e\",5\n", Columns{"customer"}, map[string]Row{"a\nc\"m,e": {RequestsPerUnit: 5}}},
+		"no rows":           {"customer,requests_per_unit\n", Columns{"customer"}, map[string]Row{}},
+		"bytes":             {"customer,requests_per_unit\n\xff\xfe,5\n", Columns{"customer"}, map[string]Row{"\xff\xfe": {RequestsPerUnit: 5}}},
 		"all": {
 			"unit,path,requests_per_unit,customer,burst,unlimited,name\nMINUTE,/a,500,acme,20,false,gold\n,/a,,bo,,true,\n,/,0,,,,\n",
 			Columns{"path", "customer"},
@@ -52,7 +52,7 @@ func TestRead(t *testing.T) {
 			Columns{"customer"},
 			map[string]Row{"a": {Unlimited: true}, "b": {Unlimited: true}, "c": {Unlimited: true}, "acme": {RequestsPerUnit: 5}},
 		},
-		"JSON behind empty lines": {"\ufeff\r\n \n {\"customer\":\"acme\",\"requests_per_unit\":5}\n", Columns{"customer"}, one},
+		"JSON after empty lines": {"\ufeff\r\n \n {\"customer\":\"acme\",\"requests_per_unit\":5}\n", Columns{"customer"}, one},
 		"JSON": {
 			`{"path":"/a","customer":"acme","requests_per_unit":500,"unit":"minute","burst":20,"name":"gold"}` + "\n\n" +
 				`{"customer":"bo","path":"\u002fa","unlimited":true,"burst":null}` + "\r\n" + `{"path":"/","customer":"","requests_per_unit":0}`,
@@ -148,7 +148,7 @@ func TestReadBoundsErrors(t *testing.T) {
 	}
 	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
 	if len(found) != maxErrors+1 {
-		t.Errorf("%d rows occur twice", len(found))
+		t.Errorf("%d findings for duplicate rows", len(found))
 	}
 }
 
@@ -178,7 +178,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if n != rows.Len() {
-			t.Errorf("%d rows of %d", n, rows.Len())
+			t.Errorf("%d of %d rows were visited", n, rows.Len())
 		}
 	})
 }
