@@ -51,8 +51,9 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 // Caller returns a function for a [Load] that charges one to three counters of the ledger, some far
 // more often than others, over a few connections to addr. It takes its seed from rnd.
 //
-// It makes the first hit of every token bucket itself. A bucket refills from its first hit on: with
-// two concurrent first calls, the one with the earlier time could come second and get one less.
+// Caller itself makes the first hit on every token bucket. A bucket refills from its first hit on:
+// with two concurrent first calls, the call with the earlier time could be decided second and get
+// one hit less.
 func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) CallFunc {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
@@ -134,7 +135,7 @@ func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	conn := Dial(tb, s.Addr("grpc"), options...)
-	defer conn.Close() // frees sluice's file descriptors
+	defer conn.Close() // frees file descriptors of sluice
 	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {
 		r := Request(keys...)
@@ -163,7 +164,7 @@ func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.
 		}
 	}
 	if got := page.Sum("sluice_counters_evicted_total"); got > 0 {
-		tb.Errorf("%v counters were evicted: this test's do not fit", got)
+		tb.Errorf("%v counters were evicted; the counters of this test do not fit into memory", got)
 	}
 	if got := page.Sum("sluice_panics_total"); got > 0 {
 		tb.Errorf("%v requests panicked", got)
