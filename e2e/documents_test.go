@@ -25,6 +25,29 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 }
 
+// TestPagesNameExistingTests checks the names of tests in the text of all documents.
+func TestPagesNameExistingTests(t *testing.T) {
+	known := listTests(t)
+	found := 0
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
+		pages, err := filepath.Glob("../" + pattern)
+		must.OK(t, err)
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			must.OK(t, err)
+			for _, name := range namedTest.FindAllStringSubmatch(string(text), -1) {
+				found++
+				if !known[name[1]] {
+					t.Errorf("%s: there is no %s", strings.TrimPrefix(page, "../"), name[1])
+				}
+			}
+		}
+	}
+	if found < 500 {
+		t.Errorf("found %d names of tests, want 500 or more", found)
+	}
+}
+
 // TestMakefileNamesTestsThatExist checks the patterns that select tests: a renamed test would
 // silently no longer be selected, or no longer be skipped.
 func TestMakefileNamesTestsThatExist(t *testing.T) {

@@ -18,7 +18,7 @@ func TestVerificationPage(t *testing.T) {
 	text, err := os.ReadFile("../docs/verification.md")
 	must.OK(t, err)
 	bounds := rowsOf(string(text), "| promise | page | test |")
-	for _, page := range []string{"algorithms.md", "store.md", "state-file.md", "rlqs.md", "sizing.md", "tables.md"} {
+	for _, page := range []string{"algorithms.md", "store.md", "state-file.md", "rlqs.md", "sizing.md", "tables.md", "failure-modes.md"} {
 		linked, err := os.ReadFile("../docs/" + page)
 		must.OK(t, err)
 		found := false

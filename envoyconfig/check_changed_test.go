@@ -28,7 +28,7 @@ func TestCheckChanged(t *testing.T) {
 		"the path":                    {header(":path"), strings.Replace(route, "backend }", "backend, prefix_rewrite: /v1 }", 1), "", true},
 		"the path but not the header": {header("x-user"), strings.Replace(route, "backend }", "backend, prefix_rewrite: /v1 }", 1), "", false},
 		"the host":                    {header(":authority"), strings.Replace(route, "backend }", "backend, host_rewrite_literal: a }", 1), "", true},
-		"the host with false":         {header(":authority"), strings.Replace(route, "backend }", "backend, auto_host_rewrite: false }", 1), "", false},
+		"auto_host_rewrite: false":    {header(":authority"), strings.Replace(route, "backend }", "backend, auto_host_rewrite: false }", 1), "", false},
 	} {
 		host := "routes: [" + tt.route + "]\n" + tt.host + "\ntyped_per_filter_config:\n  limit:\n    \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute\n" +
 			"    rate_limits: [" + tt.element + ", " + withEnd(tt.element, lease("streams")) + "]\n"

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// perHour converts a rate per second to tokens per Fill.
+// perHour returns a rate per second as a Rate, which counts tokens per hour (quota.Fill).
 func perHour(perSecond int) quota.Rate { return quota.Rate(perSecond * 3600) }
 
 var hundred = &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}

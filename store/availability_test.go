@@ -15,15 +15,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A server that closes connections, at once or after a reply to a probe, is probed at most three
-// times a second.
+// A server that closes connections, at once or after it has answered a probe, is probed at most
+// three times a second. The shard tries to reconnect half a second after it failed, plus or minus a
+// quarter.
 func TestProbesAreSpaced(t *testing.T) {
 	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers only probes": 2} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: longTimeout, Fallback: Deny})
 			must.OK(t, err)
-			dials := 0
+			dials, last, longest := 0, time.Now(), time.Duration(0)
 			l := newShard(s.main, "x", func(context.Context) (*redis.Conn, error) {
+				longest, last = max(longest, time.Since(last)), time.Now()
 				if dials++; answers < 0 {
 					return nil, errors.New("cannot be reached")
 				}
@@ -47,6 +49,9 @@ func TestProbesAreSpaced(t *testing.T) {
 			t.Logf("%s: %d connections in a minute", name, dials)
 			if most := int(time.Minute/(maxProbeDelay*3/4)) + 10; dials > most || dials < 30 {
 				t.Errorf("%s: %d connections in a minute, want 30 to %d", name, dials, most)
+			}
+			if longest > 625*time.Millisecond {
+				t.Errorf("%s: an attempt to connect followed %v after the previous one", name, longest)
 			}
 		})
 	}

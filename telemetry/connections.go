@@ -22,7 +22,7 @@ type ClosedConnections struct {
 
 func newClosedConnections(r *registry) ClosedConnections {
 	v := r.counters("sluice_grpc_connections_closed_total",
-		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or of calls that were reset), too_many_pings (--keepalive-min-time), flow_control and protocol (violations of HTTP/2), memory (the most memory of unfinished requests), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
+		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or of calls that were reset), too_many_pings (--keepalive-min-time), flow_control and protocol (violations of HTTP/2), memory (unfinished requests of all connections reached their bound, and this one had the most), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
 		"reason")
 	return ClosedConnections{
 		Flood: v.WithLabelValues("flood"), TooManyPings: v.WithLabelValues("too_many_pings"),

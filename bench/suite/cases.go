@@ -53,7 +53,7 @@ func orDefault[T comparable](v, otherwise T) T {
 
 var transport = []benchCase{
 	counters(benchCase{name: "closed", title: "64 concurrent calls", goals: goals{"cpu": "3.5"}}),
-	counters(benchCase{name: "open", title: "5,000 calls per second", rate: 5000, goals: goals{"cpu": "1.1 × floor (0.91)"}}),
+	counters(benchCase{name: "open", title: "5,000 calls per second", rate: 5000, goals: goals{"cpu": "1.1 × floor (ratio 0.91)"}}),
 	counters(benchCase{name: "envoy", title: "through Envoy, 32 connections to it", envoy: true, connections: 32, inFlight: 32, goals: goals{"cpu": "6"}}),
 	counters(benchCase{name: "conns1", title: "1 connection", connections: 1}),
 	counters(benchCase{name: "conns4", title: "4 connections", connections: 4}),

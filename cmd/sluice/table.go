@@ -120,7 +120,7 @@ type tableSetCmd struct {
 	Columns   string  `placeholder:"A,B" help:"Key columns of a new table. Default: the last entry of the rule that names the table."`
 	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests per window. 0 denies all."`
 	Unit      string  `placeholder:"UNIT" help:"Window: second, minute, hour, day, week, month or year. A row with another window than the rule has its own counter. Default: the window of the rule."`
-	Burst     uint32  `placeholder:"N" help:"Burst of a token bucket. Default: the burst of the rule, in proportion to N."`
+	Burst     uint32  `placeholder:"N" help:"Burst of a token bucket. Default: the burst of the rule, scaled to --requests-per-unit."`
 	Unlimited bool    `help:"Do not limit this key."`
 	As        string  `placeholder:"NAME" help:"Name of the metrics series of the row. Rows can share one."`
 }

@@ -196,7 +196,7 @@ func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 		b.fail(line, 1, "%v", err)
 		return true
 	case errors.Is(err, csv.ErrFieldCount):
-		return b.fail(wrong.Line, 1, "the row does not have as many columns as the header, %d", r.FieldsPerRecord)
+		return b.fail(wrong.Line, 1, "the row must have %d columns, like the header", r.FieldsPerRecord)
 	default:
 		b.fail(wrong.Line, wrong.Column, "invalid CSV: %v", wrong.Err)
 		return true
@@ -223,7 +223,7 @@ func splitHeader(header []string) (fields []string, keys []int, err error) {
 		columns, keys = append(columns, column), append(keys, i)
 	}
 	if !slices.Contains(fields, fieldNumber) && !slices.Contains(fields, fieldUnlimited) {
-		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name",
+		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; name key columns after entries of the rule, such as customer; the other columns are unit, burst, unlimited and name",
 			rules.Shorten(strings.Join(header, ",")), nearColumn(columns))
 	}
 	return fields, keys, CheckColumns(columns)

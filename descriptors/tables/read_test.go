@@ -33,21 +33,21 @@ func TestRead(t *testing.T) {
 		columns Columns
 		want    map[string]Row
 	}{
-		"number alone":      {"customer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
-		"no last line end":  {"customer,requests_per_unit\nacme,5", Columns{"customer"}, one},
-		"CRLF":              {"customer,requests_per_unit\r\nacme,5\r\n", Columns{"customer"}, one},
-		"a byte order mark": {"\ufeffcustomer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
-		"spaces":            {" customer , requests_per_unit\nacme, 5 \n", Columns{"customer"}, one},
-		"quotes":            {"customer,requests_per_unit\n\"acme\",\"5\"\n", Columns{"customer"}, one},
-		"quoted line ends":  {"customer,requests_per_unit\n\"a\nc\"\"m,e\",5\n", Columns{"customer"}, map[string]Row{"a\nc\"m,e": {RequestsPerUnit: 5}}},
-		"no rows":           {"customer,requests_per_unit\n", Columns{"customer"}, map[string]Row{}},
-		"bytes":             {"customer,requests_per_unit\n\xff\xfe,5\n", Columns{"customer"}, map[string]Row{"\xff\xfe": {RequestsPerUnit: 5}}},
+		"number alone":     {"customer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
+		"no last line end": {"customer,requests_per_unit\nacme,5", Columns{"customer"}, one},
+		"CRLF":             {"customer,requests_per_unit\r\nacme,5\r\n", Columns{"customer"}, one},
+		"byte order mark":  {"\ufeffcustomer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
+		"spaces":           {" customer , requests_per_unit\nacme, 5 \n", Columns{"customer"}, one},
+		"quotes":           {"customer,requests_per_unit\n\"acme\",\"5\"\n", Columns{"customer"}, one},
+		"quoted line ends": {"customer,requests_per_unit\n\"a\nc\"\"m,e\",5\n", Columns{"customer"}, map[string]Row{"a\nc\"m,e": {RequestsPerUnit: 5}}},
+		"no rows":          {"customer,requests_per_unit\n", Columns{"customer"}, map[string]Row{}},
+		"bytes":            {"customer,requests_per_unit\n\xff\xfe,5\n", Columns{"customer"}, map[string]Row{"\xff\xfe": {RequestsPerUnit: 5}}},
 		"all": {
 			"unit,path,requests_per_unit,customer,burst,unlimited,name\nMINUTE,/a,500,acme,20,false,gold\n,/a,,bo,,true,\n,/,0,,,,\n",
 			Columns{"path", "customer"},
 			all,
 		},
-		"truths": {
+		"booleans": {
 			"customer,unlimited,requests_per_unit\na,TRUE,\nb,t,\nc,1,\nacme,FALSE,5\n",
 			Columns{"customer"},
 			map[string]Row{"a": {Unlimited: true}, "b": {Unlimited: true}, "c": {Unlimited: true}, "acme": {RequestsPerUnit: 5}},
@@ -79,11 +79,11 @@ func TestReadRejects(t *testing.T) {
 	header := "customer,requests_per_unit,unit,burst,unlimited,name\n"
 	for text, want := range map[string]string{
 		"":                                       "t:1:1: error: the file is empty; its first line must be a header, such as customer,requests_per_unit",
-		"acme,500\n":                             `t:1:1: error: the header "acme,500" has no column requests_per_unit; key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name`,
-		"customer,request_per_unit\n":            `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit (is "request_per_unit" a misspelling?); key columns are named for entries, such as customer, and the others are unit, burst, unlimited and name`,
+		"acme,500\n":                             `t:1:1: error: the header "acme,500" has no column requests_per_unit; name key columns after entries of the rule, such as customer; the other columns are unit, burst, unlimited and name`,
+		"customer,request_per_unit\n":            `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit (is "request_per_unit" a misspelling?); name key columns after entries of the rule, such as customer; the other columns are unit, burst, unlimited and name`,
 		"\xff\xfea\x00,\x00":                     "t:1:1: error: the file is UTF-16; write it as UTF-8",
 		"\xfe\xff\x00a\x00":                      "t:1:1: error: the file is UTF-16; write it as UTF-8",
-		"requests_per_unit\n5\n":                 "t:1:1: error: no key column; add one named for an entry of the rule, such as customer",
+		"requests_per_unit\n5\n":                 "t:1:1: error: no key column; add one named after an entry of the rule, such as customer",
 		"customer;requests_per_unit\nacme;5\n":   `t:1:1: error: the header "customer;requests_per_unit" is one column; separate columns by commas`,
 		"customer\trequests_per_unit\nacme\t5\n": `t:1:1: error: the header "customer\trequests_per_unit" is one column; separate columns by commas`,
 		" [\n {\"a\":\"x\",\"requests_per_unit\":5}\n]":             "t:1:1: error: the file is a JSON array; write one object on each line, without brackets and commas",
@@ -103,13 +103,13 @@ func TestReadRejects(t *testing.T) {
 		header + "acme,5,,,,a\"b\n":                                 "t:2:12: error: invalid CSV: bare \" in non-quoted-field",
 		header + "acme,5,,,,\"a\"\"b\"\n":                           `t:2:11: error: name "a\"b" must have at most 64 bytes and no quotes or control characters`,
 		header + "acme,5,,,,gr\xf6\xdfe\n":                          `t:2:11: error: name "gr\xf6\xdfe" is not UTF-8`,
-		header + "acme,5\n":                                         "t:2:1: error: the row does not have as many columns as the header, 6",
+		header + "acme,5\n":                                         "t:2:1: error: the row must have 6 columns, like the header",
 		header + "\"acme,5,,,,\n":                                   "t:2:13: error: invalid CSV: extraneous or missing \" in quoted-field",
 		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" contains a NUL byte`,
 		header + strings.Repeat("a", 1025) + ",5,,,,\n":             "is longer than 1024 bytes",
 		header + "a,5,,,,\nb,6,,,,\na,7,,,,\n":                      "t:4:1: error: duplicate key; first on line 2",
 		`{"a":"x"}`:                                                 "t:1:10: error: requests_per_unit is missing; write 0 to deny every request, or unlimited",
-		`{"requests_per_unit":5}`:                                   "t:1:24: error: no key column; add one named for an entry of the rule, such as customer",
+		`{"requests_per_unit":5}`:                                   "t:1:24: error: no key column; add one named after an entry of the rule, such as customer",
 		"{\"a\":\"x\",\"requests_per_unit\":5":                      `t:1:31: error: not a JSON object on one line, such as {"customer":"acme","requests_per_unit":500}`,
 		`{"a":"x","requests_per_unit":5} []`:                        "not a JSON object",
 		`{"a":"x","requests_per_unit":5.5}`:                         `t:1:33: error: requests_per_unit is "5.5"; it must be a whole number, 0 to 4294967295`,
@@ -148,7 +148,7 @@ func TestReadBoundsErrors(t *testing.T) {
 	}
 	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
 	if len(found) != maxErrors+1 {
-		t.Errorf("%d findings for duplicate rows", len(found))
+		t.Errorf("%d errors for duplicate keys, want %d", len(found), maxErrors+1)
 	}
 }
 

@@ -41,7 +41,7 @@ func (r Row) String() string {
 	return text
 }
 
-// The fields of a row. Every other column is a key column, named for the key of an entry.
+// The fields of a row. Every other column is a key column, named after the key of an entry.
 const (
 	fieldNumber    = "requests_per_unit"
 	fieldUnit      = "unit"
@@ -141,7 +141,7 @@ func checkValues(values []string) error {
 func CheckColumns(columns []string) error {
 	switch {
 	case len(columns) == 0:
-		return errors.New("no key column; add one named for an entry of the rule, such as customer")
+		return errors.New("no key column; add one named after an entry of the rule, such as customer")
 	case len(columns) > MaxColumns:
 		return fmt.Errorf("%d key columns; at most %d are supported", len(columns), MaxColumns)
 	}

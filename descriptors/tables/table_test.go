@@ -35,7 +35,7 @@ func lines(n int) string {
 	return b.String()
 }
 
-// TestTableAgainstMap makes random changes and compares the table with a map after each.
+// TestTableAgainstMap makes the same random changes to a table and a map, and then compares them.
 func TestTableAgainstMap(t *testing.T) {
 	for _, begin := range []int{0, 1, 3000} {
 		random := rand.New(rand.NewPCG(1, uint64(begin)))
@@ -126,7 +126,7 @@ func TestPutMemory(t *testing.T) {
 	runtime.KeepAlive(table)
 }
 
-// TestShardsFitTheAllocator checks that a shard fills its size class, and that no slot crosses a
+// TestShardsFitTheAllocator checks that a shard fills a size class of Go's allocator, and that no slot crosses a
 // cache line, which would make look-ups a fifth slower.
 func TestShardsFitTheAllocator(t *testing.T) {
 	const header, class, line = 8, 12 << 10, 64

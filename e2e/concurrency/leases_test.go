@@ -60,7 +60,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 }
 
 // TestDeniedRequestsHoldNoPermits checks that the end call of a denied request releases nothing,
-// also if another filter of the chain had acquired a permit for the request.
+// even if another filter of the chain had acquired a permit for the request.
 func TestDeniedRequestsHoldNoPermits(t *testing.T) {
 	t.Parallel()
 	const two = `
@@ -102,8 +102,8 @@ descriptors:
 }
 
 // TestLargeChargesAreNotLeases charges hits as large as the number of a lease, by a rule without
-// leases, in the same call that releases a lease of another rule: 600 MB at the end of a stream are
-// 600 MB.
+// leases, in the same call that releases a lease of another rule. The 600 MB at the end of a stream
+// must be charged, not mistaken for a lease.
 func TestLargeChargesAreNotLeases(t *testing.T) {
 	t.Parallel()
 	s := startTestbed(t, `

@@ -52,12 +52,13 @@ func TestExamples(t *testing.T) {
 			if domains := set.Domains(); len(domains) != 1 || domains[0] != name {
 				t.Errorf("domains are %v, want %s", domains, name)
 			}
-			// e2e/examples runs complete proxies. Their cases only cover the rest.
-			whole := exists(filepath.Join(dir, "README.md"))
-			if !whole {
+			// e2e/examples runs the examples that have a README.md behind a real proxy. For these,
+			// cases.yaml is optional, and there is no route.yaml.
+			tested := exists(filepath.Join(dir, "README.md"))
+			if !tested {
 				checkRoute(t, filepath.Join(dir, "route.yaml"), name)
 			}
-			if whole && !exists(filepath.Join(dir, "cases.yaml")) {
+			if tested && !exists(filepath.Join(dir, "cases.yaml")) {
 				return
 			}
 			for _, c := range readCases(t, filepath.Join(dir, "cases.yaml")) {
@@ -78,9 +79,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// runInOneWindow is run for cases whose windows may end soon; the shortest in the examples are 30
-// seconds. If a window ended during a failed case, its counters were reset, and the case is run
-// again.
+// runInOneWindow runs the case. If it fails and a window has ended meanwhile, which resets counters,
+// it runs the case again. The shortest windows of the examples are 30 seconds.
 func (c *Case) runInOneWindow(t *testing.T) (found []string) {
 	t.Helper()
 	const window, attempts = 30 * time.Second, 5

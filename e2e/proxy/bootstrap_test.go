@@ -15,7 +15,7 @@ type (
 	list   = []any
 )
 
-// listener describes a listener of Envoy. All fields but the name are YAML.
+// listener describes a listener of Envoy. Fields other than name and accessLog are YAML.
 type listener struct {
 	// name is "ingress" if empty.
 	name string

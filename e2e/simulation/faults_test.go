@@ -39,7 +39,7 @@ const (
 // Kinds of faults, by host.
 var (
 	linkFaults  = []string{"silence", "slow", "reset"}
-	storeFaults = []string{"silence", "silence", "slow", "reset", "stop", "flush", "failover", "loading", "oom"}
+	storeFaults = []string{"silence", "silence", "slow", "reset", "stall", "stop", "flush", "failover", "loading", "oom"}
 	// operations are what operators and the platform do to a sluice.
 	operations = []string{"kill", "restart", "reload"}
 )
@@ -74,17 +74,19 @@ func (c *scenario) chooseFaults(r *rand.Rand) {
 // playFaults makes the faults of the scenario happen.
 func (w *world) playFaults(ctx context.Context) {
 	var faults sync.WaitGroup
-	for _, f := range w.faults {
+	w.faultEnds = make([]time.Time, len(w.faults))
+	for i, f := range w.faults {
 		faults.Go(func() {
+			defer func() { w.faultEnds[i] = time.Now() }()
 			time.Sleep(time.Until(w.traffic.Add(f.at)))
 			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
 			switch {
-			case f.host == "store":
-				w.store.suffer(f)
 			case f.ofQuotaEnvoy():
 				w.quotas.suffer(f)
-			default:
+			case w.isReplica(f.host):
 				w.replica(f.host).suffer(f)
+			default:
+				w.store.suffer(f)
 			}
 		})
 	}
@@ -118,44 +120,6 @@ func (n *network) suffer(f fault) bool {
 	}
 	return true
 }
-
-// suffer plays a fault of the store.
-func (s *storeHost) suffer(f fault) {
-	if s.network.suffer(f) {
-		return
-	}
-	defer s.operations.acquire()()
-	switch f.kind {
-	case "stop":
-		s.stop()
-		time.Sleep(f.d)
-		s.start()
-	case "flush": // a restart without persistence
-		s.stop()
-		s.FlushAll()
-		s.start()
-	case "failover": // to a replica that lacks the last writes
-		time.Sleep(f.d)
-		snapshot := s.Snapshot()
-		time.Sleep(replicationLag)
-		s.stop()
-		s.Restore(snapshot)
-		s.start()
-	case "loading":
-		s.SetError("LOADING Redis is loading the dataset in memory")
-		time.Sleep(f.d)
-		s.SetError("")
-	case "oom":
-		s.SetWriteError("OOM command not allowed when used memory > 'maxmemory'.")
-		time.Sleep(f.d)
-		s.SetWriteError("")
-	default:
-		panic(f.kind)
-	}
-}
-
-// replicationLag is the age of the writes that a failover loses.
-const replicationLag = 20 * time.Millisecond
 
 // suffer plays a fault of a sluice, or an operation.
 func (r *replica) suffer(f fault) {

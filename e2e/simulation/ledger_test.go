@@ -17,6 +17,7 @@ type entry struct {
 	outcome        outcome
 	sent, received time.Time
 	ending, ended  time.Time // of the call at its end; zero for none
+	endReplica     string
 	endFailed      bool
 	cost           uint64
 }
@@ -58,6 +59,7 @@ func (l *ledger) check(w *world) {
 				checkRate(w, limit, tenant, settled(entries))
 			default:
 				checkRate(w, limit, tenant, entries)
+				checkDenials(w, limit, tenant, entries)
 			}
 		}
 	}
@@ -86,7 +88,7 @@ func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited 
 	}
 	forgets := w.during(before, to, func(f fault) bool {
 		switch f.kind {
-		case "flush", "failover":
+		case "flush", "failover", "split failover", "silent failover":
 			return true
 		case "kill", "clock":
 			return !w.shared
@@ -102,16 +104,23 @@ func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited 
 
 // during returns how many faults of a kind have an effect in an interval.
 func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
-	for _, f := range w.faults {
+	for i, f := range w.faults {
 		if f.ofQuotaEnvoy() {
 			continue // its calls do not need the store
 		}
 		begins := w.traffic.Add(f.at)
-		if kind(f) && begins.Before(to) && begins.Add(f.lasts()+recovery).After(from) {
+		if kind(f) && begins.Before(to) && later(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery).After(from) {
 			n++
 		}
 	}
 	return n
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // recovery is how long a replica may need to find that the store is available again.

@@ -259,7 +259,11 @@ func (c *conn) CloseWrite() error           { c.out.end(); return nil }
 func (c *conn) LocalAddr() net.Addr         { return address(c.local) }
 func (c *conn) RemoteAddr() net.Addr        { return c.network.ipOf(hostOf(c.remote)) }
 
-// Close delivers what was written before, and then the end of the connection.
+// SetLinger makes Close discard what has not arrived, as with TCP and 0 seconds.
+func (c *conn) SetLinger(int) error { c.out.update(func() { c.out.discards = true }); return nil }
+
+// Close delivers what was written before, unless SetLinger was called, and then the end of the
+// connection.
 func (c *conn) Close() error {
 	c.forget()
 	c.in.fail(net.ErrClosed)
@@ -310,6 +314,7 @@ type half struct {
 	size                        int // bytes in segments
 	last                        time.Time
 	ended                       bool  // by the sender, after the segments
+	discards                    bool  // at the end, what has not arrived
 	err                         error // of reads and writes, at once
 	writeErr                    error
 	readDeadline, writeDeadline time.Time
@@ -338,7 +343,16 @@ func (h *half) update(do func()) {
 	h.notifyLocked()
 }
 
-func (h *half) end()                 { h.update(func() { h.ended = true }) }
+func (h *half) end() {
+	blocked := h.network.blockedUntil(h.from, h.to).After(time.Now())
+	h.update(func() {
+		h.ended = true
+		if h.discards {
+			h.segments = slices.DeleteFunc(h.segments, func(s segment) bool { return blocked || s.at.After(time.Now()) })
+		}
+	})
+}
+
 func (h *half) failWrites(err error) { h.update(func() { h.writeErr = err }) }
 
 func (h *half) fail(err error) {

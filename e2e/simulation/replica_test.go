@@ -26,8 +26,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
-	"github.com/sluice-ratelimit/sluice/store"
-	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -159,17 +157,6 @@ func (r *replica) kill() {
 	r.world.network.close(r.host)
 	r.cancel()
 	r.running = false
-}
-
-// options returns the options of a client of the store.
-func (s *storeHost) options(c *scenario, dial func(ctx context.Context, to string) (net.Conn, error), host string) *store.Options {
-	return &store.Options{
-		Server: redis.Server{Network: "tcp", Address: storeAddress, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return dial(ctx, address)
-		}},
-		Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
-		Spread: func(mean time.Duration) time.Duration { return mean + s.network.latencyOf(host+" spread") },
-	}
 }
 
 // eventCore adds the log of a replica to the trace.

@@ -18,7 +18,8 @@ type limit struct {
 	n         uint64
 	window    time.Duration // in seconds
 	fields    string        // further fields
-	burst     uint64        // of token_bucket; of leaky_bucket, slack + 1
+	burst     uint64        // of token_bucket; of leaky_bucket, slack + 1 + waiting
+	waiting   uint64        // hits whose response is delayed
 	reserve   uint64        // amount
 	demand    float64       // requests per second and tenant
 	lasts     float64       // mean duration of a request in seconds
@@ -39,7 +40,8 @@ type scenario struct {
 	grace        time.Duration // until everything must be at rest
 	replicas     int
 	envoys       int
-	shared       bool // counters in a store
+	shared       bool   // counters in a store
+	topology     string // of the store
 	stateFiles   bool
 	fallback     store.Fallback
 	storeTimeout time.Duration
@@ -69,6 +71,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	c.chooseLimits(r)
 	c.chooseFaults(r)
+	c.chooseTopology()
 	c.chooseQuota()
 	return c
 }
@@ -86,6 +89,11 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 		case "leaky_bucket":
 			l.burst = 1 + r.Uint64N(5)
 			l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
+			if wait := uint64(r.IntN(3)); wait > 0 { // at most the hits of as many tenths of a window
+				l.fields += fmt.Sprintf(", max_wait: %v", time.Duration(wait)*l.window/10)
+				l.waiting = l.n * wait / 10
+				l.burst += l.waiting
+			}
 		case "concurrency":
 			l.window = 10 * time.Minute
 			l.lasts = 0.2 + r.Float64()

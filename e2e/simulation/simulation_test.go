@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // keepTrace keeps all events, to print them.
@@ -21,9 +22,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// maxWallTime is how long a run may take by the real clock: a hundred times as long as on a busy
+// machine. A longer one has a goroutine that never waits, and its simulated time stands still.
+const maxWallTime = 2 * time.Minute
+
 // play runs a scenario.
 func play(t *testing.T, c *scenario) (w *world) {
 	t.Helper()
+	defer time.AfterFunc(maxWallTime, func() {
+		panic(fmt.Sprintf("seed %d: violated: the run takes longer than %v of wall time", c.seed, maxWallTime))
+	}).Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, c)
 		w.run()
@@ -54,8 +62,8 @@ func (w *world) report() string {
 	for _, f := range w.failures {
 		fmt.Fprintln(&b, "  violated:", f)
 	}
-	fmt.Fprintf(&b, "  %d sluices, %d envoys, shared store %t, fallback %s, store timeout %v, call timeout %v\n",
-		len(w.replicas), len(w.envoys), w.shared, w.fallback, w.storeTimeout, w.callTimeout)
+	fmt.Fprintf(&b, "  %d sluices, %d envoys, shared store %t (%s), fallback %s, store timeout %v, call timeout %v\n",
+		len(w.replicas), len(w.envoys), w.shared, w.topology, w.fallback, w.storeTimeout, w.callTimeout)
 	for line := range strings.Lines(w.rules) {
 		b.WriteString("  | " + line)
 	}

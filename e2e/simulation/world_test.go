@@ -7,13 +7,11 @@ import (
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/sluice-ratelimit/sluice/store/storetest/luahost"
 )
 
 // world is one run: the parties, the network and what they did.
@@ -22,14 +20,15 @@ type world struct {
 
 	dir       string // of state files
 	network   *network
-	store     *storeHost // nil if counters are in memory
+	store     *sharedStore // nil if counters are in memory
 	replicas  []*replica
 	processes []*process // of all replicas, with killed ones
 	envoys    []*envoy
 	quotas    *quotas // nil for none
 	ledger    ledger
 	began     time.Time
-	traffic   time.Time // when the traffic starts
+	traffic   time.Time   // when the traffic starts
+	faultEnds []time.Time // of the faults of the scenario: some wait for others
 
 	mu       sync.Mutex
 	trace    uint64
@@ -59,32 +58,6 @@ func (w *world) fail(format string, args ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, args...))
 }
 
-// storeHost is the host of the shared store.
-type storeHost struct {
-	*luahost.Server
-
-	network    *network
-	listener   net.Listener
-	operations turn
-}
-
-const storeAddress = "store:6379"
-
-func (s *storeHost) start() {
-	l, err := s.network.listen(storeAddress)
-	if err != nil {
-		panic(err)
-	}
-	s.listener = l
-	go func() { _ = s.Serve(l) }()
-}
-
-// stop ends the process of the store: connections are reset, and new ones refused.
-func (s *storeHost) stop() {
-	_ = s.listener.Close()
-	s.network.reset(hostOf(storeAddress))
-}
-
 // newWorld starts the parties of a scenario.
 func newWorld(tb testing.TB, c *scenario) *world {
 	tb.Helper()
@@ -93,8 +66,7 @@ func newWorld(tb testing.TB, c *scenario) *world {
 	w.began = time.Now()
 	w.ledger.began = w.began
 	if c.shared {
-		w.store = &storeHost{Server: luahost.NewServer(), network: w.network, operations: newTurn()}
-		w.store.start()
+		w.store = newSharedStore(w.network, c.topology)
 	}
 	w.quotas = newQuotas(w)
 	for i := range c.replicas {
@@ -121,6 +93,7 @@ func (w *world) run() {
 		}
 	}
 	parties.Go(func() { w.playFaults(ctx) })
+	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Go(w.quotas.run)
 	parties.Wait()
 	time.Sleep(w.grace)
@@ -146,6 +119,8 @@ func (w *world) stop() {
 		w.store.stop()
 	}
 }
+
+func (w *world) isReplica(host string) bool { return strings.HasPrefix(host, "sluice-") }
 
 // replica returns the replica at a host.
 func (w *world) replica(host string) *replica {

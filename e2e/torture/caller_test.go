@@ -51,9 +51,9 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 // Caller returns a function for a [Load] that charges one to three counters of the ledger, some far
 // more often than others, over a few connections to addr. It takes its seed from rnd.
 //
-// Caller itself makes the first hit on every token bucket. A bucket refills from its first hit on:
-// with two concurrent first calls, the call with the earlier time could be decided second and get
-// one hit less.
+// It makes the first hit of every bucket before the load. A bucket refills from its first hit on: of
+// two concurrent first calls, the one with the earlier time could be decided second, and its reply
+// would contain one remaining hit too few.
 func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) CallFunc {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
@@ -75,8 +75,8 @@ func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...g
 		defer mu.Unlock()
 		keys := make([]Key, 0, 3)
 		for range 1 + own.IntN(3) {
-			popular := own.Float64()
-			k := Key{rules[own.IntN(len(rules))].name, fmt.Sprint("v", int(popular*popular*float64(l.values)))}
+			random := own.Float64() // squared, so that values with low numbers are frequent
+			k := Key{rules[own.IntN(len(rules))].name, fmt.Sprint("v", int(random*random*float64(l.values)))}
 			if !slices.Contains(keys, k) {
 				keys = append(keys, k)
 			}
@@ -164,7 +164,7 @@ func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.
 		}
 	}
 	if got := page.Sum("sluice_counters_evicted_total"); got > 0 {
-		tb.Errorf("%v counters were evicted; the counters of this test do not fit into memory", got)
+		tb.Errorf("%v counters were evicted: the counters of this test do not fit", got)
 	}
 	if got := page.Sum("sluice_panics_total"); got > 0 {
 		tb.Errorf("%v requests panicked", got)

@@ -37,7 +37,7 @@ var (
 	}
 )
 
-// checkFields returns an error for each field below n that the CRD does not have, and for each value of another kind.
+// checkFields returns an error for each field below n that the CRD does not have, and for each value of the wrong kind.
 // path is the path of n. Kubernetes accepts camelCase only.
 func checkFields(n *tree.Node, path string) (wrong []error) {
 	names, known := knownFields[path]
@@ -69,10 +69,11 @@ func checkFields(n *tree.Node, path string) (wrong []error) {
 	return wrong
 }
 
-// remedy returns how to correct an unknown field of an object with the fields all.
-func remedy(name, path string, all []string) string {
-	near := rules.Nearest(name, all)
-	for _, field := range all {
+// remedy returns how to correct the unknown field name of the object at path, which has the given
+// fields.
+func remedy(name, path string, fields []string) string {
+	near := rules.Nearest(name, fields)
+	for _, field := range fields {
 		switch {
 		case tree.SnakeCase(field) == name:
 			return "write " + field
@@ -80,5 +81,5 @@ func remedy(name, path string, all []string) string {
 			return "put it into " + field
 		}
 	}
-	return "correct or remove it; the fields are " + strings.Join(all, ", ") + rules.DidYouMean(near)
+	return "correct or remove it; the fields are " + strings.Join(fields, ", ") + rules.DidYouMean(near)
 }

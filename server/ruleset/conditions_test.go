@@ -39,7 +39,7 @@ func TestConditionsOfTables(t *testing.T) {
 		servertest.ExpectConditions(t, l.opt.Metrics, when, want)
 	}
 	_ = l.LoadRules(*l.rules("user:a path:b"))
-	load("a bad table and one that waits for it", "bad", "table_rejected table_rejected")
+	load("a bad table and a good one in the same change", "bad", "table_rejected table_rejected")
 	load("good", "user=1", "")
 
 	l.reportJournal("c", errors.New("no space"))

@@ -215,7 +215,7 @@ func Hit(t *testing.T, s *answer.Service, key, value string, hits uint64, limit 
 	t.Helper()
 	request := OneDescriptor(key, value)
 	request.Descriptors[0].HitsAddend, request.Descriptors[0].Limit = wrapperspb.UInt64(hits), limit
-	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil { //nolint:forbidigo // the windows of these tests are long
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil {
 		t.Fatal(err)
 	}
 }

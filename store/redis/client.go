@@ -95,7 +95,7 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 // retransmit commands of an abandoned connection, which could then run after those of a later
 // connection.
 func discardAtClose(conn net.Conn) {
-	if c, ok := conn.(*net.TCPConn); ok {
+	if c, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
 		_ = c.SetLinger(0)
 	}
 }

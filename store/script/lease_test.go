@@ -2,6 +2,7 @@ package script
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -74,6 +75,26 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 	for step, times := range steps {
 		if times > 14 { // with random numbers usually one difference in this range
 			t.Errorf("the difference %d occurs %d times", step, times)
+		}
+	}
+}
+
+// A lease of another counter is taken for one of a counter's with a probability of 1/256, as
+// docs/store.md states.
+func TestForeignLeasesAreRarelyAccepted(t *testing.T) {
+	const n = 256 * 1000
+	accepted := 0
+	for i := range n {
+		if IsLease(fmt.Sprint("this ", i), NewLease(fmt.Sprint("other ", i), uint64(i%2))) {
+			accepted++
+		}
+	}
+	if most := n / 256 * 12 / 10; accepted > most {
+		t.Errorf("%d of %d leases of other counters are accepted, want %d at most", accepted, n, most)
+	}
+	for i := range 1000 {
+		if name := fmt.Sprint("this ", i); !IsLease(name, NewLease(name, uint64(i%2))) {
+			t.Errorf("a lease of %q is not accepted", name)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type Watch struct {
 type sentinel struct {
 	server *redis.Server
 
-	mu     sync.Mutex  // held during a query
-	client *redis.Conn // nil if not connected
+	turn   chan struct{} // full during a query
+	client *redis.Conn   // nil if not connected
 }
 
 // Options has the store and the callbacks of a [Watch].
@@ -57,7 +57,7 @@ type Options struct {
 func New(options Options) *Watch {
 	s := &Watch{options: options}
 	for _, address := range options.Server.Sentinels {
-		s.all = append(s.all, &sentinel{server: options.Server.Sentinel(address)})
+		s.all = append(s.all, &sentinel{server: options.Server.Sentinel(address), turn: make(chan struct{}, 1)})
 	}
 	return s
 }
@@ -147,10 +147,17 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 	return best, votes, nil
 }
 
-// query queries one Sentinel, over a new connection if necessary.
+// query queries one Sentinel, over a new connection if necessary. It waits for other queries for the
+// given timeout at most, so that they do not accumulate while the Sentinel is silent.
 func (s *sentinel) query(ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error)) (answer string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	waiting, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-waiting.Done():
+		return "", fmt.Errorf("wait for another query: %w", waiting.Err())
+	}
 	if s.client == nil {
 		if s.client, err = redis.Dial(ctx, s.server, timeout); err != nil {
 			s.client = nil

@@ -32,17 +32,17 @@ func (e *Environment) assignListeners() {
 }
 
 // assignAddress sets the flag of an address if one of its two variables is set.
-func (e *Environment) assignAddress(flag, host, anyHost, port, anyPort string) {
+func (e *Environment) assignAddress(flag, host, defaultHost, port, defaultPort string) {
 	if e.anySet(host, port) {
-		e.setFlag(flag, net.JoinHostPort(e.valueOr(host, anyHost), e.port(port, anyPort)), host, port)
+		e.setFlag(flag, net.JoinHostPort(e.valueOr(host, defaultHost), e.port(port, defaultPort)), host, port)
 	}
 }
 
 // port returns a port in decimal digits. Variables may also have it in other bases, such as 0x1f91.
-func (e *Environment) port(name, other string) string {
-	n, err := strconv.ParseInt(e.valueOr(name, other), 0, 64)
+func (e *Environment) port(name, fallback string) string {
+	n, err := strconv.ParseInt(e.valueOr(name, fallback), 0, 64)
 	if err != nil {
-		return other // not set: e.set has only valid ports
+		return fallback // not set: e.set has only valid ports
 	}
 	return strconv.FormatInt(n, 10)
 }
@@ -154,7 +154,7 @@ func (e *Environment) assignMogrifiers() {
 }
 
 // assignTracing sets the flags of tracing. If the variables of OpenTelemetry are invalid, it
-// disables tracing, because envoyproxy/ratelimit starts with them.
+// disables tracing instead of preventing the start, because envoyproxy/ratelimit also starts.
 func (e *Environment) assignTracing() {
 	if !e.given["tracing"] {
 		if !e.isTrue("TRACING_ENABLED") {

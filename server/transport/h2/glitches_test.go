@@ -8,12 +8,12 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestOrdinaryClientsStayWithinBudget has clients behave like real ones, for long and without
-// refills by time.
+// TestOrdinaryClientsStayWithinBudget makes 5000 calls as real clients make them. The clock stands
+// still, so time does not refill the budget of glitches.
 func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 	for name, call := range map[string]func(c *client, stream uint32){
 		"calls": func(c *client, stream uint32) { c.call(stream, "hello") },
-		"the window updates of gRPC's C core, and no answer": func(c *client, stream uint32) {
+		"unanswered calls with the window updates of gRPC's C core": func(c *client, stream uint32) {
 			c.headers(stream, false, request(echoPath)...)
 			c.must(c.WriteWindowUpdate(stream, 5))
 			c.must(c.WriteData(stream, true, grpcMessage("later")))
@@ -35,7 +35,7 @@ func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 			c.headers(stream, false, request(echoPath)...)
 			c.must(c.WriteRSTStream(stream, http2.ErrCodeCancel))
 		},
-		"an end in a frame of its own": func(c *client, stream uint32) {
+		"END_STREAM in a separate frame": func(c *client, stream uint32) {
 			c.headers(stream, false, request(echoPath)...)
 			c.must(c.WriteData(stream, false, grpcMessage("hello")))
 			c.must(c.WriteData(stream, true, nil))
@@ -85,7 +85,7 @@ func TestFloods(t *testing.T) {
 			}
 			return c.WriteData(1, false, nil)
 		},
-		"DATA of one byte of a stream that ended long ago": func(c *client, n uint32) error {
+		"empty DATA of a stream that ended long ago": func(c *client, n uint32) error {
 			if n == 0 {
 				for id := uint32(1); id < 200; id += 2 {
 					c.call(id, "hello")
@@ -172,7 +172,8 @@ func TestTimeRefillsBudget(t *testing.T) {
 	}
 }
 
-// TestFreeRefusals opens thousands of streams before the client knows how many it may open.
+// TestFreeRefusals checks that up to maxFreeRefusals refused streams are not glitches, until the
+// client has acknowledged the SETTINGS, which limit the number of streams.
 func TestFreeRefusals(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
@@ -227,7 +228,7 @@ func TestTooManyPings(t *testing.T) {
 	ping(1)
 	c.call(1, "hello")
 	c.want(answer(1, "hello")...)
-	ping(3) // the first does not count
+	ping(3) // the first after an answer does not count
 	c.must(c.WritePing(false, [8]byte{}))
 	c.wantError(CodeEnhanceYourCalm)
 	if c.err.Error() != "http2: too_many_pings (error code 11)" {
@@ -246,17 +247,17 @@ func TestCostOfSettings(t *testing.T) {
 		return settings
 	}
 	for _, tt := range []struct {
-		name     string
-		streams  uint32
-		settings func(n uint32) []http2.Setting
-		most     uint32
+		name      string
+		streams   uint32
+		settings  func(n uint32) []http2.Setting
+		maxFrames uint32
 	}{
 		{"none", 1000, func(uint32) []http2.Setting { return nil }, maxGlitches},
 		{"one, no streams", 0, func(n uint32) []http2.Setting { return []http2.Setting{window(n)} }, maxGlitches},
 		{"the same again, many streams", 1000, func(uint32) []http2.Setting { return []http2.Setting{window(defaultWindow)} }, maxGlitches},
 		{"one, many streams", 1000, func(n uint32) []http2.Setting { return []http2.Setting{window(n)} }, maxGlitches / 10},
-		{"as many as there may be", 0, many, maxGlitches / maxSettings},
-		{"as many as there may be, many streams", 1000, many, maxGlitches / (maxSettings + 10)},
+		{"the maximum number", 0, many, maxGlitches / maxSettings},
+		{"the maximum number, many streams", 1000, many, maxGlitches / (maxSettings + 10)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 1024 })
@@ -269,8 +270,8 @@ func TestCostOfSettings(t *testing.T) {
 				c.must(c.WriteSettings(tt.settings(n)...))
 				c.feed()
 			}
-			if n > tt.most+1 {
-				t.Errorf("the connection takes %d frames, want at most %d", n, tt.most+1)
+			if n > tt.maxFrames+1 {
+				t.Errorf("the connection accepts %d frames, want at most %d", n, tt.maxFrames+1)
 			}
 		})
 	}

@@ -243,7 +243,8 @@ func (m *machine) command(l *lua.LState) reply {
 		return failure("ERR This Valkey command is not allowed from script")
 	}
 	// A script that has written continues without memory.
-	if err := m.server.denied(do); err != nil && !(m.wrote && m.server.role == Primary && strings.HasPrefix(m.server.writeFailure, "OOM")) {
+	continues := m.wrote && m.server.role == Primary && strings.HasPrefix(m.server.writeFailure, "OOM")
+	if err := m.server.denied(do); err != nil && !continues {
 		return err
 	}
 	m.wrote = m.wrote || do.kind != reads

@@ -1,0 +1,108 @@
+package simulation
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store"
+)
+
+// checkDenials verifies that the requests before a denied one may have used up the limit: otherwise
+// a hit was counted twice, or not removed when it expired. A hit may be counted at any time between
+// request and answer, and twice if its answer was late because of a fault (docs/store.md).
+func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
+	if w.fallback == store.Deny && w.shared && len(w.faults) > 0 {
+		return
+	}
+	counted := slices.Clone(entries)
+	if l.algorithm != "fixed_window" { // which counts denied hits
+		counted = slices.DeleteFunc(counted, func(e *entry) bool { return e.outcome == denied })
+	}
+	slices.SortFunc(counted, func(a, b *entry) int { return w.countsUntil(l, a).Compare(w.countsUntil(l, b)) })
+	for _, e := range entries {
+		if e.outcome != denied || w.during(e.sent.Add(-2*l.window), e.received, changesLimits) > 0 {
+			continue
+		}
+		used, most := w.mostUsed(l, counted, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
+		if used+float64(e.hits) <= float64(most) {
+			w.fail("%s of %s denied %d hits at %v, although at most %.1f of %d may be used", l.key, tenant, e.hits, e.sent.Sub(w.began), used, most)
+			return
+		}
+	}
+}
+
+// changesLimits reports whether a fault changes the limits, or the windows to which hits belong.
+func changesLimits(f fault) bool { return f.kind == "reload" || f.kind == "clock" }
+
+// mostUsed returns how much of the limit may be used when e is decided.
+func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
+	oldest := e.sent.Add(-l.window - l.window/10) // with a sub-window
+	if l.algorithm == "fixed_window" {
+		oldest = e.sent.Truncate(l.window)
+	}
+	var drained time.Time // the TAT
+	for _, x := range counted {
+		at := w.countsUntil(l, x)
+		if x == e || x.sent.After(e.received) || l.burst == 0 && at.Before(oldest) {
+			continue
+		}
+		hits := float64(x.hits)
+		if w.mayCountTwice(x) {
+			hits *= 2
+		}
+		used += hits
+		drained = latest(drained, earliest(at, e.received)).Add(time.Duration(hits * float64(l.window) / float64(l.n)))
+	}
+	if l.burst > 0 {
+		return max(0, float64(drained.Sub(e.sent))/float64(l.window)*float64(l.n)) + 1e-3
+	}
+	return used
+}
+
+// countsUntil returns the latest time at which e may be counted. A request that got no answer may
+// arrive when a fault is over. Hits of a log or a bucket that the fallback admitted may count like
+// hits at the time at which the store recovers.
+func (w *world) countsUntil(l *limit, e *entry) time.Time {
+	until := e.received
+	for i, f := range w.faults {
+		begins := w.traffic.Add(f.at)
+		ends := latest(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery)
+		if (e.outcome == unknown || w.shared && !strings.Contains(l.algorithm, "window")) && begins.Before(e.received) && ends.After(e.sent) {
+			until = latest(until, ends)
+		}
+	}
+	return until
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// mayCountTwice reports whether a request may have been in flight to the store when that became
+// unavailable.
+func (w *world) mayCountTwice(e *entry) bool {
+	if !w.shared || len(w.faults) == 0 {
+		return false
+	}
+	if e.received.Sub(e.sent) > 10*time.Millisecond {
+		return true
+	}
+	for _, f := range w.faults {
+		if at := w.traffic.Add(f.at); f.kind == "reset" && !at.Before(e.sent) && !at.After(e.received.Add(10*time.Millisecond)) {
+			return true
+		}
+	}
+	return false
+}
