@@ -17,6 +17,7 @@ type entry struct {
 	outcome        outcome
 	sent, received time.Time
 	ending, ended  time.Time // of the call at its end; zero for none
+	endReplica     string
 	endFailed      bool
 	cost           uint64
 }
