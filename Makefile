@@ -9,6 +9,7 @@ FUZZTIME      ?= 10s
 # Flags of make bench; -h lists them.
 BENCHFLAGS    ?=
 SOAKTIME      ?= 3m
+SEEDS         ?= 20000
 # Flags of go test for make torture, such as -run, and of the tests, such as -soak.
 TORTUREFLAGS  ?=
 TORTUREARGS   ?=
@@ -221,6 +222,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-apiserver
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
+	$(MAKE) simulation
 	$(MAKE) torture
 	$(MAKE) concurrency
 	$(MAKE) test NAMESPACES=1 FRESH=1
@@ -280,6 +282,14 @@ bench: $(ENVOY) $(VALKEY) | need-go ## compare with other services and libraries
 soak: | need-go ## attack the bounds of the limiters for SOAKTIME (3m)
 	@SLUICE_HISTORIES=5000 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
 	@go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
+
+.PHONY: simulation
+simulation: | need-go ## run whole sluices in simulated time: SEEDS (20000) seeds, and planted defects that must be found (hours)
+	@half=$$(($(SEEDS) / 2)); \
+	SLUICE_SEEDS=$$half go test -count=1 -timeout 0 ./e2e/simulation -run '^TestSimulation$$' & \
+	SLUICE_FIRST=$$((half + 1)) SLUICE_SEEDS=$(SEEDS) go test -count=1 -timeout 0 ./e2e/simulation -run '^TestSimulation$$'; \
+	second=$$?; wait $$! && exit $$second
+	@SLUICE_LONG=1 go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestDefectsAreFound$$'
 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)

@@ -43,10 +43,10 @@ var hitsOfKind = [2]int64{1, stalledHits / stalledPermits}
 // allowances are the numbers of leases that the fallback may grant in each stall: permits, and
 // reservations. If leases are returned before their replica reported them, the store remembers
 // 4,096 permits and 1,024 reservations of a counter, and holds further ones until they expire
-// (docs/store.md). The speed of the machine must not decide whether there are more.
+// (docs/store.md). The allowances bound the number of leases on a machine of any speed.
 var allowances = [2]int64{600, 150}
 
-// charge returns a charge that starts a request: on a permit, or one that reserves.
+// charge returns a charge that acquires a permit, or reserves hits, at the start of a request.
 func (st *stallTest) charge(kind int) limiter.Charge {
 	if kind == 0 {
 		return permitCharge(st.counters, stalledPermits)
@@ -72,7 +72,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 	var c, other caller
 	for !st.stop.Load() {
 		s := st.replicas[random.IntN(len(st.replicas))]
-		kinds := [][]int{{0}, {1}, {0, 1}}[random.IntN(3)] // on a cluster the last has two parts
+		kinds := [][]int{{0}, {1}, {0, 1}}[random.IntN(3)] // on a cluster a request of both kinds has two parts
 		var charges []limiter.Charge
 		for _, kind := range kinds {
 			charges = append(charges, st.charge(kind))
@@ -94,7 +94,7 @@ func (st *stallTest) runCaller(tb testing.TB, n uint64) {
 				byFallback = true
 			}
 		}
-		if err := other.decideWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // so that the permit is held for a while
+		if err := other.decideWithin(s, st.deadline, oneHit(st.counters+2, hugeBucket)); err != nil && st.fallback != Error { // hold the permit for the duration of another request
 			tb.Error(err)
 		}
 		for i, kind := range kinds {
@@ -169,16 +169,16 @@ func (st *stallTest) run(t *testing.T, stalls int, stall func()) {
 		}
 		return c.heldHits(t, st.watch, st.charge(0))+c.heldHits(t, st.watch, st.charge(1)) == 0
 	})
-	for kind, there := range []int64{stalledPermits, stalledHits} {
+	for kind, limit := range []int64{stalledPermits, stalledHits} {
 		if st.fallback == Local {
-			there *= int64(1 + len(st.replicas)) // plus, once, the permits that each replica knew to be free
+			limit *= int64(1 + len(st.replicas)) // plus, once for each replica, the permits that it knew to be free
 		}
-		if most := st.maxHeld[kind].Load(); most > there {
-			t.Errorf("%d held at once, want %d at most", most, there)
+		if most := st.maxHeld[kind].Load(); most > limit {
+			t.Errorf("%d held at once, want at most %d", most, limit)
 		}
 	}
-	late, asked := st.observed.decisions()
-	t.Logf("seed %d: %d started, %d and %d held at once; %d charges decided by the store, %d by the fallback", st.seed, st.started.Load(), st.maxHeld[0].Load(), st.maxHeld[1].Load(), asked, late)
+	late, byStore := st.observed.decisions()
+	t.Logf("seed %d: %d started, %d and %d held at once; %d charges decided by the store, %d by the fallback", st.seed, st.started.Load(), st.maxHeld[0].Load(), st.maxHeld[1].Load(), byStore, late)
 }
 
 // allUp reports whether the store is available at all replicas.
@@ -241,7 +241,7 @@ func (st *stallTest) dropConnections() {
 			c := at.shard.conn
 			at.shard.mu.Unlock()
 			if c != nil {
-				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("no answer for long")})
+				at.shard.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("no answer for a long time")})
 			}
 		}
 	}
@@ -276,7 +276,7 @@ func newClusterStallTest(t *testing.T, o Options, replicas int) *stallTest {
 	t.Helper()
 	all := storetest.StartCluster(t, 2, false)
 	st := &stallTest{observed: &recorder{}, fallback: o.Fallback, seed: rand.Uint64()}
-	for slots := [2]bool{}; slots != [2]bool{true, false}; { // until the two counters are at different nodes
+	for slots := [2]bool{}; slots != [2]bool{true, false}; { // until the two counters are on different nodes
 		st.counters++
 		for kind := range slots {
 			c := st.charge(kind)
@@ -306,8 +306,8 @@ func serverAtAddress(address string) redis.Server {
 	return redis.Server{Network: "tcp", Address: address}
 }
 
-// However the store stalls, nothing is held after all requests have ended, whether replies come
-// after the deadlines or connections end first.
+// However the store stalls, nothing is held after all requests have ended: neither if replies
+// arrive after the deadlines nor if connections end first.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []Fallback{Local, Error, Deny} {
@@ -381,7 +381,7 @@ func TestStallMatrix(t *testing.T) {
 		cells, stalls = allCells(), 5
 	}
 	for _, c := range cells {
-		t.Run(fmt.Sprintf("%v/%v_%s_%d", c.stall, c.deadline, c.fallback, c.replicas), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v_%v_%s_%d", c.stall, c.deadline, c.fallback, c.replicas), func(t *testing.T) {
 			t.Parallel()
 			st := newStallTest(t, serverAtAddress, Options{Fallback: c.fallback, Timeout: time.Second}, c.replicas, c.deadline)
 			st.pause = 20 * time.Millisecond

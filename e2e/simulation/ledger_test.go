@@ -18,6 +18,7 @@ type entry struct {
 	unanswered     error // why the call was not decided
 	sent, received time.Time
 	ending, ended  time.Time // of the call at its end; zero for none
+	endReplica     string
 	endFailed      bool
 	cost           uint64
 }

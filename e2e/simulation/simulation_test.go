@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // keepTrace keeps all events, to print them.
@@ -21,9 +22,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// maxWallTime is how long a run may take by the real clock: a hundred times as long as on a busy
+// machine. A longer one has a goroutine that never waits, and its simulated time stands still.
+const maxWallTime = 2 * time.Minute
+
 // play runs a scenario.
 func play(t *testing.T, c *scenario) (w *world) {
 	t.Helper()
+	defer time.AfterFunc(maxWallTime, func() {
+		panic(fmt.Sprintf("seed %d: violated: the run takes longer than %v of wall time", c.seed, maxWallTime))
+	}).Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, c)
 		w.run()

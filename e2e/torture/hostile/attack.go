@@ -13,9 +13,9 @@ import (
 
 // errKeepOpen is returned by a step that has sent everything. The attack then keeps the connection
 // open.
-var errKeepOpen = errors.New("hold the connection")
+var errKeepOpen = errors.New("keep the connection open")
 
-// Attack is one way to harm a server.
+// Attack is a way to harm a server.
 type Attack struct {
 	Name string
 	// options configures the connections.
@@ -110,7 +110,7 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 		return nil, false, err
 	}
 	defer func() {
-		_ = c.Close() // it may be closed already
+		_ = c.Close() // may already be closed
 		if !a.options.NeverRead {
 			<-c.Ended()
 		}
@@ -128,7 +128,7 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 	}
 	switch {
 	case a.options.NeverRead && err != nil:
-		return c, true, nil // it does not read the reason
+		return c, true, nil // without reading, the reason is unknown
 	case a.options.NeverRead:
 		<-ctx.Done()
 		return c, false, nil

@@ -33,8 +33,8 @@ type ConnOptions struct {
 	ReadEvery time.Duration
 }
 
-// Conn is an HTTP/2 connection that can send anything. One goroutine may send; the other methods
-// are safe for concurrent use.
+// Conn is an HTTP/2 connection that can send arbitrary bytes. One goroutine may send; the other
+// methods are safe for concurrent use.
 type Conn struct {
 	net.Conn
 
@@ -65,9 +65,9 @@ type Replies struct {
 	Resets map[string]int
 	// Statuses counts replies by grpc-status, "" if it is missing.
 	Statuses map[string]int
-	// GoAway is the error code and debug data of the last GOAWAY, or "".
+	// GoAway contains the error code and debug data of the last GOAWAY, or is "".
 	GoAway string
-	// Pings counts PINGs of the server, Pongs its answers to ours.
+	// Pings counts PINGs of the server, and Pongs its answers to this client's PINGs.
 	Pings, Pongs int
 	// Streams is the server's SETTINGS_MAX_CONCURRENT_STREAMS.
 	Streams uint32
@@ -101,7 +101,7 @@ func newConn(ctx context.Context, raw net.Conn, m ConnOptions) (*Conn, error) {
 	c.window.Store(defaultWindow)
 	var err error
 	if m.NeverRead {
-		// A small buffer makes the server's writes block soon.
+		// With a small buffer the server's writes soon block.
 		if t, ok := raw.(*net.TCPConn); ok {
 			err = t.SetReadBuffer(4 << 10)
 		}
@@ -154,7 +154,7 @@ func (c *Conn) pong(data [8]byte) {
 func (c *Conn) Sent() int64 { return c.sent.Load() }
 
 // Ended returns a channel that is closed when the server has closed the connection. With NeverRead
-// it never is.
+// the channel is never closed.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
 // Replies returns a copy of the replies so far.
