@@ -70,6 +70,9 @@ func (w *world) report() string {
 	for _, f := range w.faults {
 		fmt.Fprintln(&b, "  fault", f)
 	}
+	for _, a := range w.attacks {
+		fmt.Fprintln(&b, "  attack", a)
+	}
 	events := w.last
 	if !keepTrace {
 		events = events[max(0, len(events)-lastEvents):]
