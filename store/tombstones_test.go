@@ -1,16 +1,20 @@
 package store
 
 import (
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // If a lease that one replica granted without the store is returned at another replica, the store
-// remembers it until the first replica reports it. So no permit stays held after many outages, as
-// long as each has fewer such leases than the store remembers.
+// remembers it until the first replica reports it. So no permit stays held after many outages, if
+// each outage has fewer such leases than the store remembers.
 func TestReleasesElsewhereOverOutages(t *testing.T) {
 	t.Parallel()
 	const outages, requests = 2, 2500 // the store remembers 4,096
@@ -37,10 +41,52 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 		}
 		for _, i := range []int{1, 0} { // the replica with the releases recovers first
 			relays[i].cut(false)
-			storetest.Eventually(t, "up again, and all is synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
+			storetest.Eventually(t, "the replica has a connection, and all leases are synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}
 		if held := c.heldHits(t, replicas[0], permit); held > 0 {
 			t.Errorf("outage %d: %d permits are held after all requests have ended", outage+1, held)
 		}
+	}
+}
+
+// The store remembers the last 4,096 permits of a counter, and the first 1,024 reservations, that a
+// replica granted without the store and that were returned.
+func TestRememberedReleasesAreBounded(t *testing.T) {
+	t.Parallel()
+	const permits, reservations, more = 4096, 1024, 5
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	releaseMany := func(charge limiter.Charge, n int) (leases []string) {
+		for range n {
+			lease := script.NewLease(script.LeaseName(charge.Policy, append(nameOf("s1", &charge), 'x')), 1)
+			leases = append(leases, strconv.FormatUint(lease, 10))
+			c.releasePermit(t, s, charge, lease)
+		}
+		return leases
+	}
+	remembered := func(leases []string, command ...string) (n int) {
+		members := strings.Fields(srv.Must(command...))
+		for _, lease := range leases {
+			if slices.Contains(members, lease) {
+				n++
+			}
+		}
+		return n
+	}
+	leases := releaseMany(permitCharge(1, limiter.MaxLog), permits+more)
+	if n := remembered(leases, "ZRANGE", "s1{1}_x", "0", "-1"); n != permits {
+		t.Errorf("%d of %d permits are remembered, want %d", n, len(leases), permits)
+	}
+	if n := remembered(leases[len(leases)-more:], "ZRANGE", "s1{1}_x", "0", "-1"); n != more {
+		t.Errorf("%d of the last %d permits are remembered", n, more)
+	}
+	leases = releaseMany(oneHit(2, reservingPolicies(false)[2]), reservations+more)
+	if n := remembered(leases[:reservations], "HKEYS", "s1{2}_xh"); n != reservations {
+		t.Errorf("%d of the first %d reservations are remembered", n, reservations)
+	}
+	if n := remembered(leases[reservations:], "HKEYS", "s1{2}_xh"); n > 0 {
+		t.Errorf("%d reservations are remembered in addition", n)
 	}
 }

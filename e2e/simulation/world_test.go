@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -30,6 +31,7 @@ type world struct {
 	began     time.Time
 	traffic   time.Time   // when the traffic starts
 	faultEnds []time.Time // of the faults of the scenario: some wait for others
+	stopping  atomic.Bool
 
 	mu       sync.Mutex
 	trace    uint64
@@ -97,6 +99,7 @@ func (w *world) run() {
 	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Go(w.quotas.run)
 	parties.Go(func() { w.orders.run(ctx) })
+	defer w.startAttacks()()
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()
@@ -104,10 +107,12 @@ func (w *world) run() {
 	w.stop()
 	w.ledger.check(w)
 	w.orders.check()
+	w.checkAnswered()
 }
 
-// stop ends all parties.
+// stop ends all parties, except attackers.
 func (w *world) stop() {
+	w.stopping.Store(true)
 	for _, e := range w.envoys {
 		e.close()
 	}
