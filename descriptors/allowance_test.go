@@ -22,7 +22,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 		{"above", "# sluice:allow restart\n\n# ours\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n", nil},
 		{"several codes", "- {key: a, rate_limit: {unit: day}} #sluice:allow restart, missing-number\n", nil},
 		{"two comments", "# sluice:allow restart\n# sluice:allow missing-number\n- {key: a, rate_limit: {unit: day}}\n", nil},
-		{"what compiling finds", "- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: b}]}} # sluice:allow replaces-none\n", nil},
+		{"a warning of Compile", "- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: b}]}} # sluice:allow replaces-none\n", nil},
 		{
 			"another line", "- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n# sluice:allow restart\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n",
 			[]string{fmt.Sprintf(restart, 3, 24, "a")},
@@ -43,7 +43,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 			"itself", "- {key: a} # sluice:allow allow\n",
 			[]string{`d.yaml:3:12: warning: allow: "allow" is not the code of a warning that comments can acknowledge`},
 		},
-		{"text that is no comment", "- {key: \"a# sluice:allow restart\"}\n", nil},
+		{"text that is not a comment", "- {key: \"a# sluice:allow restart\"}\n", nil},
 		{
 			"at the end", "- {key: a}\n# sluice:allow restart\n",
 			[]string{"d.yaml:4:1: warning: allow: line 4 has no warning restart: remove the acknowledgement"},

@@ -93,8 +93,8 @@ func namesOf(s *Set, n *Namer, domain, descriptor string, o *Override) (names []
 	return names, ids
 }
 
-// TestRatelimitNames checks which counters have names of envoyproxy/ratelimit, and that these are
-// as in its src/limiter/cache_key.go.
+// TestRatelimitNames checks which counters have names of envoyproxy/ratelimit, and compares these
+// with its src/limiter/cache_key.go.
 func TestRatelimitNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	n := NewRatelimitNamer("pre:", nil)
@@ -143,7 +143,7 @@ func TestRatelimitNames(t *testing.T) {
 		}
 	}
 	if names, _ := namesOf(s, NewNamer("pre:", nil), "shop", "user=alice", nil); !exactName.MatchString(names[0]) {
-		t.Errorf("a namer of exact names gives %q", names)
+		t.Errorf("a namer that uses only exact names returns %q", names)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	}
 	t.Logf("%d names of envoyproxy/ratelimit, %d exact ones", plain, exact)
 	if plain < 1000 || exact < 1000 {
-		t.Error("too few of one kind")
+		t.Error("too few names of one kind")
 	}
 }
 

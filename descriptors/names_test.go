@@ -89,7 +89,7 @@ func TestNamesMatchIdentities(t *testing.T) {
 	}
 	t.Logf("%d counters", len(of))
 	if len(of) < 100 {
-		t.Errorf("%d counters, want some more", len(of))
+		t.Errorf("%d counters, want more", len(of))
 	}
 }
 

@@ -34,7 +34,7 @@ func TestNoAllocations(t *testing.T) {
 		{"one group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
 		{"denied group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
 		{"quota", quota},
-		{"many with refunds", many},
+		{"many charges with refunds", many},
 	}
 	for name, p := range map[string]Policy{
 		"sliding window": {Algorithm: SlidingWindow, Limit: 9, Window: time.Minute, SubWindows: 10},
@@ -56,7 +56,7 @@ func TestNoAllocations(t *testing.T) {
 	permits, noPermit := &Policy{Algorithm: Concurrency, Limit: 100, Window: time.Minute}, &Policy{Algorithm: Concurrency, Limit: 1, Window: time.Minute}
 	tests = append(tests, test{"concurrency", single(permits, 1)}, test{"concurrency, denied", single(noPermit, 1)},
 		test{"concurrency in a group", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
-		test{"concurrency, denied by another", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2, Group: 1}}})
+		test{"concurrency denied by another charge", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2, Group: 1}}})
 	jail := Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour, CountRefused: true, Penalty: NewPenalty(time.Second, 2*time.Second)}
 	open := jail
 	open.Limit = 1 << 30
@@ -116,7 +116,7 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 		if s := tab.Stats(); s.Evicted == 0 {
-			t.Errorf("%+v, want some evicted", s)
+			t.Errorf("%+v, want evictions", s)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestConcurrentTotal(t *testing.T) {
 			}
 		})
 		if got, want := passed.Load(), int64(limit-10); got != want {
-			t.Errorf("storm %v: %d passed, want %d", storm, got, want)
+			t.Errorf("storm %v: %d hits were admitted, want %d", storm, got, want)
 		}
 		if s := tab.Stats(); (s.Evicted > 0) != storm {
 			t.Errorf("storm %v: %+v", storm, s)
@@ -107,34 +107,34 @@ func TestConcurrentGroups(t *testing.T) {
 		}
 	}
 	if denied.Load() < rounds {
-		t.Errorf("%d denied, want many", denied.Load())
+		t.Errorf("%d groups were denied, want many", denied.Load())
 	}
 }
 
 // TestConcurrentQuota checks that a passing request with quota members in groups has charged one of
 // them.
 func TestConcurrentQuota(t *testing.T) {
-	const room = 500
+	const quota = 500
 	tab := newTable(t, MinBytes)
 	var passed atomic.Int64
 	together(func(int, *rand.Rand) {
 		for range 200 {
 			b := decide(tab, min1,
 				Charge{ID: counterID(1), Policy: perMinute(1 << 20), Hits: 1},
-				Charge{ID: counterID(2), Policy: perMinute(room / 2), Hits: 1, Mode: Quota},
-				Charge{ID: counterID(3), Policy: perMinute(room / 2), Hits: 1, Mode: Quota, Group: 1},
+				Charge{ID: counterID(2), Policy: perMinute(quota / 2), Hits: 1, Mode: Quota},
+				Charge{ID: counterID(3), Policy: perMinute(quota / 2), Hits: 1, Mode: Quota, Group: 1},
 			)
 			if !b.Denied {
 				passed.Add(1)
 				if b.Decisions[1].Charged+b.Decisions[2].Charged == 0 {
-					t.Errorf("passed without quota: %+v", b.Decisions)
+					t.Errorf("a request passed without quota: %+v", b.Decisions)
 				}
 			}
 		}
 	})
 	b := decide(tab, min1, Charge{ID: counterID(1), Policy: perMinute(1)})
-	if got, want := b.Decisions[0].Before, uint64(passed.Load()); got != want || got > room || got < room/2 {
-		t.Errorf("used %d, want the %d that passed, %d to %d", got, want, room/2, room)
+	if got, want := b.Decisions[0].Before, uint64(passed.Load()); got != want || got > quota || got < quota/2 {
+		t.Errorf("used %d, want the %d admitted hits, %d to %d", got, want, quota/2, quota)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestConcurrentInsert(t *testing.T) {
 	}
 	for n := range counters {
 		if got := passed[n].Load(); got != 1 {
-			t.Errorf("counter %d: %d passed, want 1", n, got)
+			t.Errorf("counter %d: %d hits were admitted, want 1", n, got)
 		}
 		if got := slots[tagOf(counterID(n), FixedWindow)]; got != 1 {
 			t.Errorf("counter %d has %d slots, want 1", n, got)
@@ -217,15 +217,15 @@ func TestConcurrentReclaim(t *testing.T) {
 		}
 	}
 	if extra > limit*int(s.Evicted) {
-		t.Errorf("%d passed beyond the limit with %+v", extra, s)
+		t.Errorf("%d hits were admitted beyond the limit with %+v", extra, s)
 	}
 	if s.Reclaimed < windows {
-		t.Errorf("%+v, want more reclaimed", s)
+		t.Errorf("%+v, want more reclaimed slots", s)
 	}
 }
 
 // TestConcurrentStrangers checks that counters that are hit once are charged at most once, however
-// often slots change their owner.
+// often slots are reused.
 func TestConcurrentStrangers(t *testing.T) {
 	const strangers = 20_000
 	tab := newTable(t, MinBytes)

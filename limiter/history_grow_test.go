@@ -64,8 +64,8 @@ func TestHistoriesGrow(t *testing.T) {
 					t.Fatalf("history %d is not linearizable:\n%s", n, describe(kept))
 				}
 			}
-			if evicted > tries/2 && !testing.Short() { // fewer may have too many evictions by chance
-				t.Errorf("%d histories with evictions of %d", evicted, tries)
+			if evicted > tries/2 && !testing.Short() { // with fewer histories chance is too large
+				t.Errorf("%d of %d histories have evictions", evicted, tries)
 			}
 			if !grown {
 				t.Error("no size class has grown")

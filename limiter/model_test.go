@@ -77,8 +77,8 @@ func (m model) decide(now Time, b *Batch) {
 		return b.Charges[i].ID == b.Charges[j].ID && b.Charges[i].Policy.Algorithm == b.Charges[j].Policy.Algorithm
 	}
 	refunds := false
-	offs := map[[2]int]uint64{}   // by refund and charge
-	gaveBack := make([]uint64, n) // hits that refunds took off their counters
+	offs := map[[2]int]uint64{}   // offset hits by refund and charge
+	refunded := make([]uint64, n) // hits that refunds removed from their counters
 	for i, c := range b.Charges {
 		left[i], refunds = c.Hits, refunds || c.Refund
 	}
@@ -91,7 +91,7 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A quota that is already over its limit denies at once.
+	// A quota that is already over its limit denies immediately.
 	hasRoom := func(used uint64, i int) bool {
 		c := b.Charges[i]
 		return c.Refund || left[i] <= uint64(c.Policy.Limit) && used <= uint64(c.Policy.Limit)-left[i]
@@ -122,8 +122,8 @@ func (m model) decide(now Time, b *Batch) {
 			switch {
 			case c.Refund:
 				after.used -= min(after.used, left[i])
-				gaveBack[i] = now0.used - after.used
-				d.Charged = c.Hits - left[i] + gaveBack[i]
+				refunded[i] = now0.used - after.used
+				d.Charged = c.Hits - left[i] + refunded[i]
 			case hasRoom(now0.used, i):
 				after.used += left[i]
 				d.Charged = left[i]
@@ -178,7 +178,7 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A refund gives back separately the hits that were offset against denied hits that do not
+	// A refund returns separately the hits that were offset against denied hits that do not
 	// count.
 	for i, r := range b.Charges {
 		for j, c := range b.Charges {
@@ -187,12 +187,12 @@ func (m model) decide(now Time, b *Batch) {
 				continue
 			}
 			n, limit := m.at(now, r), uint64(r.Policy.Limit)
-			gave := min(off, n.used)
-			d.Before, gaveBack[i] = n.used+gaveBack[i], gaveBack[i]+gave
-			if n.used -= gave; gave > 0 {
+			returned := min(off, n.used)
+			d.Before, refunded[i] = n.used+refunded[i], refunded[i]+returned
+			if n.used -= returned; returned > 0 {
 				m.put(r, n)
 			}
-			d.Charged, d.Remaining = d.Charged-off+gave, limit-min(limit, n.used)
+			d.Charged, d.Remaining = d.Charged-off+returned, limit-min(limit, n.used)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestSlidingWindow(t *testing.T) {
 		steps []step
 	}{
 		{
-			name: "hits return a sub-window late at most", p: second(3, 10),
+			name: "hits expire at most a sub-window late", p: second(3, 10),
 			steps: []step{
 				{now: 0, hits: 1, charged: 1, remaining: 2, reset: 1100 * msec},
 				{now: 99 * ms, hits: 1, before: 1, charged: 1, remaining: 1, reset: 1001 * msec},
@@ -159,7 +159,7 @@ func TestRingExample(t *testing.T) {
 			total += n
 		}
 		if d.Over || d.Before+1 != total {
-			t.Errorf("at %d: decision %+v, want %d after it", s.at, d, total)
+			t.Errorf("at %d: decision %+v, want %d hits after it", s.at, d, total)
 		}
 		var v view
 		(&Batch{table: tab, Charges: []Charge{{ID: counterID(1), Policy: &p}}}).read(now, 0, &v)
@@ -189,7 +189,7 @@ func TestSlidingLog(t *testing.T) {
 		steps []step
 	}{
 		{
-			name: "two in two seconds", p: log(2),
+			name: "two hits in two seconds", p: log(2),
 			steps: []step{
 				{now: 0, hits: 1, charged: 1, remaining: 1, reset: 2 * sec1},
 				{now: 500 * ms, hits: 1, before: 1, charged: 1, reset: 2 * sec1},
@@ -223,7 +223,7 @@ func TestSlidingLog(t *testing.T) {
 			},
 		},
 		{
-			name: "refund removes the newest", p: log(4),
+			name: "a refund removes the newest hits", p: log(4),
 			steps: []step{
 				{now: 0, hits: 1, refund: true, remaining: 4, reset: 1},
 				{now: 0, hits: 2, charged: 2, remaining: 2, reset: 2 * sec1},
@@ -289,7 +289,7 @@ func TestLogMoves(t *testing.T) {
 			t.Errorf("limit %d, %d hits: decision %+v, want before %d, after %d, retry %v", s.limit, s.hits, d, s.before, s.after, s.retry)
 		}
 	}
-	// A refund from another size class, then hits under the smallest limit.
+	// A refund from another size class, then hits with the smallest limit.
 	c := Charge{ID: counterID(1), Policy: of(4), Hits: 2, Refund: true}
 	if d := decide(tab, 2*sec, c).Decisions[0]; d.Before != 4 || d.Charged != 2 || d.Remaining != 2 {
 		t.Errorf("refund: %+v", d)
@@ -309,7 +309,7 @@ func TestLogMoves(t *testing.T) {
 // equals an absent one.
 func TestRefundOfAFullLog(t *testing.T) {
 	tab, p := newTable(t, MinBytes), logOf(2)
-	for n := range 100 { // so that they have all slots
+	for n := range 100 { // counters in all slots
 		id := counterID(n)
 		for _, c := range []Charge{{Hits: 1}, {Hits: 1}, {Hits: 2, Refund: true}} {
 			c.ID, c.Policy = id, p

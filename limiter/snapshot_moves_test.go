@@ -29,12 +29,12 @@ type movingTable struct {
 	policies [][]*Policy
 	limit    atomic.Int64 // index of the policy of each counter
 	own      atomic.Pointer[Partition]
-	// rules is write-locked while the partition is added or removed: a request with the earlier
-	// rules counts separately.
+	// rules is write-locked while the partition is added or removed, because a request with the
+	// earlier rules counts separately.
 	rules sync.RWMutex
 	// requested and admitted count the hits of each counter, before and after they are charged.
 	requested, admitted []atomic.Int64
-	// leases are what hits are held under, and the number of the counter.
+	// leases contains granted leases and the number of their counters.
 	mu     sync.Mutex
 	leases [][2]uint64
 }
@@ -49,7 +49,7 @@ func newMovingTable(t *testing.T, counters int) *movingTable {
 		{{Algorithm: TokenBucket, Limit: 1e6, Window: 1e6 * 1e9, Burst: 1e6}},
 		{{Algorithm: SlidingWindow, Limit: 1e6, Window: week, SubWindows: 10}},
 		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
-		{logs(200), logs(300)}, // more than the hits: a lower limit would drop the oldest
+		{logs(200), logs(300)}, // above the number of hits: a lower limit would drop the oldest
 		{
 			{Algorithm: Concurrency, Limit: 200, Window: week},
 			{Algorithm: Concurrency, Limit: 2, Window: week},
@@ -80,7 +80,7 @@ func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64
 	return batch.Decisions[0].Before
 }
 
-// returnAll returns the first leases, and checks that no others are held.
+// returnAll returns the given number of leases, and checks that no others are held.
 func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases int) {
 	t.Helper()
 	for i, l := range b.leases[:leases] {
@@ -89,7 +89,7 @@ func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases
 			batch.Partition = own
 		}
 		if tab.Decide(min1, batch); batch.Decisions[0].Charged != 1 {
-			t.Fatalf("lease %d of %d, %d of counter %d, is not known", i, leases, l[0], l[1])
+			t.Fatalf("lease %d of %d, %d of counter %d, is not valid", i, leases, l[0], l[1])
 		}
 	}
 }

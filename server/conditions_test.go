@@ -202,7 +202,7 @@ func TestConditionOfDrain(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	await(t, "the drain has ended", func() bool { return len(codes()) == 0 })
+	await(t, "the end of the drain", func() bool { return len(codes()) == 0 })
 }
 
 // TestPeersAreBoundedAndSanitised sends requests from a client that chooses its address, as the

@@ -73,7 +73,7 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 	s.waiting = append(s.waiting, decide)
 	s.mu.Unlock()
 	if s.breaks {
-		panic("a bug in the store, which has the charges already")
+		panic("a bug in the store after it has received the charges")
 	}
 	if !s.manual {
 		s.deciding.Go(func() {
@@ -146,7 +146,7 @@ func TestStoreDecidesAsynchronously(t *testing.T) {
 					reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
 					switch {
 					case err != nil || len(reply.GetStatuses()) != 1:
-						t.Errorf("a call gets %v, %v", reply, err)
+						t.Errorf("a call got %v, %v", reply, err)
 					case reply.GetOverallCode() == rls.RateLimitResponse_OK:
 						admitted.Add(1)
 						remained.Add(int64(reply.GetStatuses()[0].GetLimitRemaining()))
@@ -157,7 +157,7 @@ func TestStoreDecidesAsynchronously(t *testing.T) {
 		calling.Wait()
 		// Each admitted call has a different number of remaining hits, from limit-1 to 0.
 		if got, sum := admitted.Load(), remained.Load(); got != limit || sum != limit*(limit-1)/2 {
-			t.Errorf("%d calls were admitted, and their remaining hits add up to %d, want %d and %d", got, sum, limit, limit*(limit-1)/2)
+			t.Errorf("%d calls were admitted, and the sum of their remaining hits is %d, want %d and %d", got, sum, limit, limit*(limit-1)/2)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestStoreWithoutDecision(t *testing.T) {
 		text  string
 	}{
 		{"failing", &asyncStore{fail: errors.New("down")}, "compatible", codes.Unknown, "no decision by the store: down"},
-		{"failing at once", &asyncStore{fail: errors.New("down"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: down"},
+		{"failing immediately", &asyncStore{fail: errors.New("down"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: down"},
 		{"broken", &asyncStore{broken: true}, "compatible", codes.Internal, "internal error"},
 	} {
 		s := serviceWithStore(t, test.store, oneRule)
@@ -189,7 +189,7 @@ func TestStoreWithoutDecision(t *testing.T) {
 		redis, panics := testutil.ToFloat64(s.Metrics().StoreErrors), testutil.ToFloat64(s.Metrics().Panics)
 		others := testutil.ToFloat64(s.Metrics().ServiceErrors)
 		if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
-			t.Errorf("%s: %v errors of the store, %v others and %v panics are counted", test.name, redis, others, panics)
+			t.Errorf("%s: %v errors of the store, %v other errors and %v panics are counted", test.name, redis, others, panics)
 		}
 	}
 }
@@ -290,8 +290,8 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 	}
 }
 
-// awaitEnds waits until the server has seen that the calls of its only connection have ended: that
-// the connection is closed, or that it has answered a later call.
+// awaitEnds waits until the server knows that the calls of its only connection have ended, because
+// the connection is closed or because the server has replied to a later call.
 func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bool) {
 	t.Helper()
 	if closed {
@@ -341,7 +341,7 @@ func TestJSONWithStore(t *testing.T) {
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		const request = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
 		if code, _ := send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", request); code != want {
-			t.Errorf("/json answers %d, want %d", code, want)
+			t.Errorf("/json = %d, want %d", code, want)
 		}
 	}
 }
@@ -365,7 +365,7 @@ func TestCountersOfTheStore(t *testing.T) {
 		store.fail = test.fail
 		code, body := send(t, test.method, url, "")
 		if !strings.Contains(body, test.want) || (code == http.StatusServiceUnavailable) != (test.fail != nil) {
-			t.Errorf("%s answers %d, %s, want %s", test.method, code, body, test.want)
+			t.Errorf("%s = %d, %s, want %s", test.method, code, body, test.want)
 		}
 	}
 }

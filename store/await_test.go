@@ -24,16 +24,16 @@ func TestAwait(t *testing.T) {
 		if name == "one server" {
 			go end()
 			if s.Await(ended) {
-				t.Errorf("%s: was reached without a connection", name)
+				t.Errorf("%s: Await returned true without a connection", name)
 			}
 			behind.cut(false)
 		}
 		end()
 		if !s.Await(t.Context()) || !s.Up() {
-			t.Errorf("%s: was not reached", name)
+			t.Errorf("%s: Await returned false", name)
 		}
 		var c caller
-		charges := make([]limiter.Charge, 60) // they are in the slots of all primaries
+		charges := make([]limiter.Charge, 60) // on counters in the slots of all primaries
 		for i := range charges {
 			charges[i] = oneHit(uint64(i+1), hugeBucket)
 		}

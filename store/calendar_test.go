@@ -84,8 +84,8 @@ func TestCalendarEdges(t *testing.T) {
 	}
 }
 
-// The key of a fixed window ends in the window's start, and expires a second after the window. That
-// of a sliding window expires when the next window is over.
+// The key of a fixed window ends with the window's start, and expires a second after the window.
+// The key of a sliding window expires at the end of the next window.
 func TestKeysOfACalendar(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// counters are those of the differential test. Each has several policies, as if its limit had been
-// edited: they agree in everything that the name contains.
+// counters are the counters of the differential test. Each has several policies, as if its limit
+// had been edited; the policies agree in all fields that the name contains.
 var counters = func() (all [][]*limiter.Policy) {
 	const day = 24 * time.Hour
 	edits := func(ps ...limiter.Policy) {
@@ -120,7 +120,7 @@ func calendars() (all []*limiter.Calendar) {
 }
 
 var (
-	// The hits of a charge, and the time before a message.
+	// Hits of charges, and pauses before messages.
 	someHits  = []uint64{0, 1, 1, 1, 2, 3, 5, 9, 50, 1 << 31, 1 << 33, math.MaxUint64}
 	someSteps = []time.Duration{
 		0, 0, 1, 50, 1000, time.Millisecond, 17 * time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond,
@@ -141,7 +141,7 @@ func (t *tape) pick(n int) int {
 	return int(v) % n
 }
 
-// grantedLeases has the leases of each counter, as pairs: that of the table and that of the store.
+// grantedLeases contains, for each counter, pairs of the table's lease and the store's lease.
 type grantedLeases map[uint64][][2]uint64
 
 // setRefunds replaces the hits of refunds in b, which are random numbers, by granted leases.
@@ -151,7 +151,7 @@ func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
-		of := l[c.ID.Lo+c.Hits%23/22] // sometimes those of another counter
+		of := l[c.ID.Lo+c.Hits%23/22] // sometimes the leases of another counter
 		if c.Hits == 0 || len(of) == 0 {
 			continue
 		}
@@ -186,7 +186,7 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 6 + n%(len(counters)-6-7) // fixed windows use the caller's time, and with leases the store has no late callers
+			n = 6 + n%(len(counters)-6-7) // no fixed windows, which use the caller's time, and no leases, for which the store has no late callers
 		}
 		if last := len(b.Charges) - 1; last >= 0 && t.pick(4) == 0 {
 			n = int(b.Charges[last].ID.Lo - 1)
@@ -219,12 +219,12 @@ func nameOf(prefix string, c *limiter.Charge) []byte {
 	return fmt.Appendf(nil, "%s{%d}_", prefix, c.ID.Lo)
 }
 
-// logTimes has the latest possible time of a charge on each log, and of one that may have been
-// refunded since. A table does not count hits before that time. The store does not remember it,
-// because its clock does not go back.
+// logTimes has the latest possible times of charges on each log: of all charges, and of charges
+// that may have been refunded since. A table does not count hits before such a time. The store does
+// not remember the times, because its clock does not go back.
 type logTimes struct{ charged, refunded map[uint64]limiter.Time }
 
-// notBefore returns at, or the latest of these times for the logs of the requests if that is later.
+// notBefore returns at, or the latest of these times on the logs of the requests if later.
 func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
 	// Only requests with refunds or leases are rolled back: other denials are known beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
@@ -346,7 +346,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			}
 		}
 		if rep.Unread() != 0 || rep.Admitted != admitted {
-			tb.Fatalf("step %d: %d values too many; the store admitted %d, the decision %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
+			tb.Fatalf("step %d: %d unread values; the store admitted %d charges, the decision %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
 		}
 	}
 }
@@ -362,8 +362,8 @@ func describe(charges []limiter.Charge) string {
 	return s.String()
 }
 
-// warm sends the script to the server.
-func warm(c *redis.Conn) error {
+// loadScript sends the script to the server.
+func loadScript(c *redis.Conn) error {
 	var nothing script.Run
 	nothing.Clear(0)
 	script.DecideScript.Run(c, &nothing)
@@ -415,18 +415,18 @@ func TestScriptDecidesAsATable(t *testing.T) {
 				r.prefix = fmt.Sprintf("t%d", n)
 				r.play(t, data)
 				if t.Failed() {
-					t.Fatalf("tape %d", n)
+					t.Fatalf("failed with tape %d", n)
 				}
 			}
 			t.Logf("%d charges, %d requests by native commands", r.charges, r.native)
 			if t.Logf("%d penalties", r.penalties); r.penalties < 100 {
-				t.Error("hardly any penalty began")
+				t.Error("want at least 100 penalties")
 			}
 			if r.native == 0 {
 				t.Error("no request was decided by native commands")
 			}
 			if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
-				t.Errorf("%s keys never expire", n)
+				t.Errorf("%s keys have no expiry", n)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ var oddTexts = []string{
 }
 
 // TestOddCounters writes odd values to the keys of counters. No more hits are admitted than without
-// them, the shard stays available, and the script and the decisions agree.
+// these values, the shard stays available, and the script and the decisions agree.
 func TestOddCounters(t *testing.T) {
 	t.Parallel()
 	const day, most = 24 * time.Hour, 5
@@ -68,7 +68,7 @@ func TestOddCounters(t *testing.T) {
 			}
 		}
 		if admitted > most {
-			t.Errorf("algorithm %d, %q: %d hits are admitted, want %d at most", p.Algorithm, command, admitted, most)
+			t.Errorf("algorithm %d, %q: %d hits are admitted, want at most %d", p.Algorithm, command, admitted, most)
 		}
 	}
 	for _, odd := range oddTexts {
@@ -78,7 +78,7 @@ func TestOddCounters(t *testing.T) {
 			try(p, "x", "SET", odd)
 		}
 		try(log, "x", "RPUSH", odd)
-		for n := range 2*most + 1 { // an odd counter among others
+		for n := range 2*most + 1 { // requests with an odd counter among others
 			all := slices.Repeat([]string{now}, 2*most)
 			try(log, "x", append([]string{"RPUSH"}, slices.Insert(all, n, odd)...)...)
 		}
@@ -96,7 +96,7 @@ func TestOddCounters(t *testing.T) {
 		}
 	}
 	if o.diverged > 0 || len(o.failed) > 1 || o.failuresOf(redis.Script) == 0 {
-		t.Errorf("failed %v, %d diverged, want failures of kind %s alone", o.failed, o.diverged, redis.Script)
+		t.Errorf("failed %v, %d replies diverged, want only failures of kind %s", o.failed, o.diverged, redis.Script)
 	}
 }
 

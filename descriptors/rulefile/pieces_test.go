@@ -48,11 +48,11 @@ func TestParseInPieces(t *testing.T) {
 		{"the list first", "descriptors: # all\n\n# comment\n" + items("") + "domain: d\n", true},
 		{"with CRLF", strings.ReplaceAll(head+items("  "), "\n", "\r\n"), true},
 		{"the list of the first document", head + items("  ") + "---\ndomain: e\ndescriptors:\n" + items("  "), true},
-		{"behind other documents", "domain: e\n---\n" + head + items(""), true},
+		{"after other documents", "domain: e\n---\n" + head + items(""), true},
 		{"mistakes", head + items("  ") + "  - key: 7.5\n  - {ky: k}\n  -\n  - key: k\n    valeu: v\n" + items("  ") + "max_counters: no\nnone: 1\n", true},
 		{"templates", head + items("  ") + "  - key: {{ k }}\n" + items("  "), true},
 		{"blocks of text", head + items("  ") + "  - key: |\n      - key: a\n    value: >-\n      - b\n" + items("  "), true},
-		{"duplicate words", head + items("  ") + "descriptors:\n" + items("  "), true},
+		{"duplicate fields", head + items("  ") + "descriptors:\n" + items("  "), true},
 		{"an anchor in one piece", head + items("  ") + "  - &a {key: a}\n  - *a\n", true},
 
 		{"an anchor of another piece", head + "  - key: a\n    rate_limit: &l {unit: day, requests_per_unit: 1}\n" + items("  ") + "  - key: b\n    rate_limit: *l\n", false},

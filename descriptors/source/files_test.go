@@ -177,12 +177,12 @@ func TestLoad(t *testing.T) {
 	write(t, "domain: a\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: HOUR}}]\n", other, "sub/2.yaml")
 	elsewhere, _, _ := Load([]string{other}, "", descriptors.Options{})
 	if elsewhere == nil || elsewhere.Hash != set.Hash {
-		t.Errorf("of the same rules elsewhere the set is %+v, want the hash %s", elsewhere, set.Hash)
+		t.Errorf("the same rules in other files give the set %+v, want the hash %s", elsewhere, set.Hash)
 	}
 	write(t, "domain: c\n", dir, "b.yaml")
 	changed, _, _ := Load([]string{dir}, "", descriptors.Options{})
 	if again.Hash != set.Hash || changed.Hash == set.Hash {
-		t.Errorf("hashes %s, %s and after a change %s, want the first two alike", set.Hash, again.Hash, changed.Hash)
+		t.Errorf("hashes %s, %s and after a change %s, want the first two to be equal", set.Hash, again.Hash, changed.Hash)
 	}
 }
 
@@ -233,6 +233,6 @@ func TestLoadNothing(t *testing.T) {
 	must.OK(t, err)
 	set, _, err = Load([]string{t.TempDir()}, "", descriptors.Options{}, stream)
 	if err != nil || len(set.Limits) != 1 || set.Limits[0].Pos.File != "stdin" {
-		t.Errorf("Load of a stream = %+v, %v, want its limit", set, err)
+		t.Errorf("Load of a pipe = %+v, %v, want the limit in it", set, err)
 	}
 }

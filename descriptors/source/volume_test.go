@@ -89,7 +89,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 		}
 	}
 	if latest < 15 || checks < 1500 {
-		t.Errorf("%d checks, and a crash after step %d at most: want more", checks, latest)
+		t.Errorf("%d checks, crashes up to step %d: want more", checks, latest)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestVolumeWithRulesAndTables(t *testing.T) {
 		mount(t, dir, map[string]string{"rules.yaml": rulesOf(step.rules), "t.csv": tableOf(step.rows)})
 		s.applyChanges(t.Context(), &watcher{}, func() {})
 		if loads != step.loads || s.reload.LastError() != nil {
-			t.Errorf("step %d: the rules are loaded %d times, the last time with %v, want %d times", i, loads, s.reload.LastError(), step.loads)
+			t.Errorf("step %d: the rules were loaded %d times, last with the error %v, want %d times", i, loads, s.reload.LastError(), step.loads)
 		}
 	}
 }

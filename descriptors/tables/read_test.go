@@ -178,7 +178,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if n != rows.Len() {
-			t.Errorf("%d rows of %d", n, rows.Len())
+			t.Errorf("%d of %d rows were visited", n, rows.Len())
 		}
 	})
 }

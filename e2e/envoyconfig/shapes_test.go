@@ -49,7 +49,7 @@ func TestUnusualShapes(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	for _, tt := range []struct{ old, put, wrong string }{
 		{"", "", ""},
-		// One value for a list of it.
+		// A single value instead of a list.
 		{`domains: ["*"]`, `domains: "*"`, ""},
 		{"clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]", "clusters: { name: sluice, load_assignment: { cluster_name: sluice } }", ""},
 		{"actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]", "actions: { request_headers: { header_name: x-user, descriptor_key: user } }", ""},
@@ -126,7 +126,7 @@ func TestRateLimitFields(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		old  string
-		puts map[string]bool // whether Envoy takes it
+		puts map[string]bool // whether Envoy accepts the text
 	}{
 		{actions, map[string]bool{
 			actions + ", limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } }":                                               true,

@@ -89,7 +89,7 @@ type world struct {
 	clients      []rls.RateLimitServiceClient
 	readCounters func(descriptor) []shownCounter // reads counters on the debug listener
 	reset        func(descriptor)                // resets counters on the debug listener
-	replicas     int                             // number of replicas that share a store, 0 without one
+	replicas     int                             // number of replicas that share a store; 0 without a store
 	counters     map[string]*counter
 	running      [][]grantedLease // requests with active leases
 	ended        [][]grantedLease // requests whose leases were released
@@ -183,8 +183,7 @@ func (a descriptor) holds() bool {
 	})
 }
 
-// begin starts a request, or charges hits that need no lease, and compares the reply with the
-// ledger.
+// begin starts a request, or charges hits without a lease, and compares the reply with the ledger.
 func (w *world) begin(ctx context.Context, descs []descriptor) error {
 	reply, leases, err := w.call(ctx, descs)
 	if err != nil {
@@ -233,8 +232,8 @@ func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time)
 	return want
 }
 
-// chargeDenied charges hits of a denied request: those that count though they are denied, and those
-// of other descriptors, unless these give leases or all_or_nothing is set.
+// chargeDenied charges hits of a denied request: those that count although they are denied, and
+// those of other descriptors, unless these grant leases or all_or_nothing is set.
 func (w *world) chargeDenied(descs []descriptor, fit []bool) {
 	for i, a := range descs {
 		for _, l := range a.limited() {
@@ -249,7 +248,7 @@ func (w *world) chargeDenied(descs []descriptor, fit []bool) {
 // chargeAdmitted charges the hits of an admitted request and records its leases.
 func (w *world) chargeAdmitted(descs []descriptor, leases map[string]uint64) {
 	var all []grantedLease
-	times := map[*limit]int{} // how often a descriptor applied to a limit, with or without a lease
+	times := map[*limit]int{} // number of descriptors to which a limit applied, with or without a lease
 	for _, a := range descs {
 		for _, l := range a.limits {
 			if !a.lease {

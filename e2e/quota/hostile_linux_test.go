@@ -115,7 +115,7 @@ func (s *hostileTest) stop(tb testing.TB) {
 	ctx, cancel := context.WithTimeout(tb.Context(), suite.Patience)
 	defer cancel()
 	if code, err := s.sluice.Stop(ctx); code != 0 || err != nil {
-		tb.Errorf("sluice exits with %d, %v", code, err)
+		tb.Errorf("sluice exited with %d, %v, want 0", code, err)
 	}
 }
 

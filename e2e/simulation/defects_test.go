@@ -47,6 +47,14 @@ var defects = []defect{
 		"\tif x.awaited {\n\t\tx.transfer(ownerBatch, ownerStream)\n\t\treturn\n\t}\n\tx.release()", "\tx.release()",
 	},
 	{
+		"delayed call in use", "a call whose response is due is released when its client resets it, and again by the mailbox", "server/transport/builtin/call.go",
+		"\t\tif x.delayTimer.Stop() { // otherwise the call is in the mailbox\n\t\t\tx.transfer(ownerTimer, ownerBatch)\n\t\t\tx.release()\n\t\t}\n", "\t\tx.transfer(ownerTimer, ownerBatch)\n\t\tx.release()\n",
+	},
+	{
+		"delayed hit lost", "the hit of a delayed response is not returned when its client disconnects", "server/transport/builtin/call.go",
+		"\tx.conn.Handler.Cancel(&x.Exchange)\n", "",
+	},
+	{
 		"lease returned twice", "a second return of a lease releases the permit that has its cell now", "limiter/concurrency.go",
 		" || ps.cell(i).Load()&nonceMask != lease&nonceMask", "",
 	},

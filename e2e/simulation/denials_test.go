@@ -25,7 +25,7 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 		if e.outcome != denied || w.during(e.sent.Add(-2*l.window), e.received, changesLimits) > 0 {
 			continue
 		}
-		used, most := w.mostUsed(l, counted, e), cmp.Or(l.burst, l.n)
+		used, most := w.mostUsed(l, counted, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
 		if used+float64(e.hits) <= float64(most) {
 			w.fail("%s of %s denied %d hits at %v, although at most %.1f of %d may be used", l.key, tenant, e.hits, e.sent.Sub(w.began), used, most)
 			return

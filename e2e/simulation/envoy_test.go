@@ -132,6 +132,7 @@ type request struct {
 	replica     string        // that decides it
 	ends        string        // the replica that is called at its end
 	disconnects time.Duration // when its client disconnects during the first call
+	endsTwice   time.Duration // after which its end is reported again; 0 for never
 	hits        uint64
 	lasts       time.Duration // its duration, if it is admitted
 	cost        uint64        // with reserve
@@ -149,6 +150,9 @@ func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request 
 	q.ends = q.replica
 	if random.IntN(4) == 0 {
 		q.ends = e.pick()
+	}
+	if random.IntN(8) == 0 {
+		q.endsTwice = time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))
 	}
 	q.lasts = time.Duration(random.ExpFloat64() * l.lasts * float64(time.Second))
 	if l.reserve > 0 {
@@ -199,6 +203,9 @@ func (q *request) run() {
 	e.received, e.outcome = time.Now(), outcomeOf(reply, err)
 	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, errText(err))
 	w.ledger.add(e)
+	if q.disconnects >= w.callTimeout && (e.outcome == unknown || e.outcome == failed) {
+		e.unanswered = err
+	}
 	if !q.limit.grantsLeases() || e.outcome != admitted {
 		return
 	}
@@ -220,6 +227,11 @@ func (q *request) run() {
 	_, err = q.envoy.call(q.ends, time.Hour, descs...)
 	e.ended, e.endFailed = time.Now(), err != nil
 	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+	if q.endsTwice > 0 {
+		time.Sleep(q.endsTwice)
+		_, err = q.envoy.call(q.ends, time.Hour, descs[0])
+		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+	}
 }
 
 // errText returns the text of an error without addresses of memory.

@@ -18,7 +18,8 @@ type limit struct {
 	n         uint64
 	window    time.Duration // in seconds
 	fields    string        // further fields
-	burst     uint64        // of token_bucket; of leaky_bucket, slack + 1
+	burst     uint64        // of token_bucket; of leaky_bucket, slack + 1 + waiting
+	waiting   uint64        // hits whose response is delayed
 	reserve   uint64        // amount
 	demand    float64       // requests per second and tenant
 	lasts     float64       // mean duration of a request in seconds
@@ -51,6 +52,7 @@ type scenario struct {
 	changedRules string // of a reload
 	faults       []fault
 	quota        *quotaPlan // nil for none
+	attacks      []attack
 }
 
 // newScenario returns the scenario of a seed.
@@ -72,6 +74,7 @@ func newScenario(seed uint64) *scenario {
 	c.chooseFaults(r)
 	c.chooseTopology()
 	c.chooseQuota()
+	c.chooseAttacks()
 	return c
 }
 
@@ -88,17 +91,22 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 		case "leaky_bucket":
 			l.burst = 1 + r.Uint64N(5)
 			l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
+			if wait := uint64(r.IntN(3)); wait > 0 { // at most the hits of as many tenths of a window
+				l.fields += fmt.Sprintf(", max_wait: %v", time.Duration(wait)*l.window/10)
+				l.waiting = l.n * wait / 10
+				l.burst += l.waiting
+			}
 		case "concurrency":
 			l.window = 10 * time.Minute
 			l.lasts = 0.2 + r.Float64()
 			l.demand = (0.5 + 2*r.Float64()) * float64(l.n) / l.lasts
-			l.demand = min(l.demand, 20)
+			l.demand = min(l.demand, 8)
 		case "reserve":
 			l.algorithm, l.reserve, l.n = "token_bucket", 5+r.Uint64N(20), 100+r.Uint64N(200)
 			l.burst = l.n
 			l.lasts = 0.2 + r.Float64()
 			l.demand = (0.5 + 2*r.Float64()) * float64(l.n/l.reserve) / l.window.Seconds()
-			l.demand = min(l.demand, 20)
+			l.demand = min(l.demand, 8)
 			l.fields = fmt.Sprintf(", reserve: { amount: %d, ttl: 600s, unsettled: keep }", l.reserve)
 		}
 		c.limits = append(c.limits, l)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // keepTrace keeps all events, to print them.
@@ -21,9 +22,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// maxWallTime is how long a run may take by the real clock: a hundred times as long as on a busy
+// machine. A longer one has a goroutine that never waits, and its simulated time stands still.
+const maxWallTime = 2 * time.Minute
+
 // play runs a scenario.
 func play(t *testing.T, c *scenario) (w *world) {
 	t.Helper()
+	defer time.AfterFunc(maxWallTime, func() {
+		panic(fmt.Sprintf("seed %d: violated: the run takes longer than %v of wall time", c.seed, maxWallTime))
+	}).Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, c)
 		w.run()
@@ -62,6 +70,9 @@ func (w *world) report() string {
 	for _, f := range w.faults {
 		fmt.Fprintln(&b, "  fault", f)
 	}
+	for _, a := range w.attacks {
+		fmt.Fprintln(&b, "  attack", a)
+	}
 	events := w.last
 	if !keepTrace {
 		events = events[max(0, len(events)-lastEvents):]
@@ -90,7 +101,7 @@ func TestSimulation(t *testing.T) {
 		first = n
 	}
 	for seed := first; seed <= last && !t.Failed(); seed++ {
-		if testing.Verbose() {
+		if seed%500 == 0 {
 			t.Log("seed", seed)
 		}
 		if w := play(t, newScenario(seed)); len(w.failures) > 0 {

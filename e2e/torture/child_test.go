@@ -36,7 +36,7 @@ type child struct {
 	For         time.Duration
 }
 
-// serveAsChild runs a child and exits, if this process is one.
+// serveAsChild runs the child and exits if this process is a child.
 func serveAsChild() {
 	text := os.Getenv(childVariable)
 	if text == "" {

@@ -57,7 +57,7 @@ func TestMemory(t *testing.T) {
 			}
 		}
 		if wrong > 0 || len(got.GetStatuses()) != established {
-			t.Errorf("%d hits: of %d statuses %d are not %v with %d remaining", hits, len(got.GetStatuses()), wrong, code, remaining)
+			t.Errorf("%d hits: %[3]d of %[2]d statuses are not %[4]v with %[5]d remaining", hits, len(got.GetStatuses()), wrong, code, remaining)
 		}
 	}
 	expect(used, rls.RateLimitResponse_OK, limit-used)
@@ -90,7 +90,7 @@ func TestMemory(t *testing.T) {
 	lost := page.Sum("sluice_counters_evicted_total")
 	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
 	if len(collections) == 0 {
-		t.Fatal("the garbage collector printed nothing")
+		t.Fatal("the log has no lines of the garbage collector")
 	}
 	t.Logf("%d new counters in %v, capacity %.0f, %.0f evicted; %v; %s%% of CPU time for %d collections",
 		sent.Load(), time.Since(begun).Round(time.Second), room, lost, usage, collections[len(collections)-1][1], len(collections))

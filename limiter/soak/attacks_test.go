@@ -21,10 +21,10 @@ func capacity(p *limiter.Policy) int64 {
 	}
 }
 
-// refunds attacks a counter: it charges the counter together with a full one, so the request is
-// denied, and then refunds hits that were never charged. It must not gain more than the refunds
-// report. A counter never exceeds its full capacity. A refund in the same request as its charge
-// gains nothing.
+// refunds attacks a counter: it charges the counter together with a full one, so that the request
+// is denied, and then refunds hits that were never charged. It must not gain more hits than the
+// decisions of the refunds report. A counter never exceeds its full capacity. A refund in the same
+// request as its charge gains nothing.
 func refunds(b *round) {
 	const counters = 8
 	p := &b.policy
@@ -33,7 +33,7 @@ func refunds(b *round) {
 	var above, net atomic.Int64
 	tries := b.scale(60_000)
 	crew := b.together(func(w *worker) {
-		w.gave = map[int]int64{}
+		w.refunded = map[int]int64{}
 		for range tries {
 			n := w.rand.IntN(counters)
 			hits := 1 + w.rand.Uint64N(3)
@@ -64,12 +64,12 @@ func refunds(b *round) {
 			case len(d) == 2 && d[0].Denied && d[0].Charged != 0:
 				net.Add(1)
 			case len(d) == 1:
-				w.gave[n] += int64(d[0].Charged)
+				w.refunded[n] += int64(d[0].Charged)
 			}
 		}
 	})
 	if above.Load() > 0 {
-		b.faultf("%d answers say that more remains than there may be", above.Load())
+		b.faultf("in %d decisions Remaining exceeds the capacity", above.Load())
 	}
 	if net.Load() > 0 {
 		b.faultf("%d denied requests were charged", net.Load())
@@ -77,11 +77,11 @@ func refunds(b *round) {
 	for n := range counters {
 		var gave int64
 		for _, w := range crew {
-			gave += w.gave[n]
+			gave += w.refunded[n]
 		}
 		got := sum(collectGrants(crew, n))
 		b.admitted += got
-		b.within(fmt.Sprintf("counter %d, %d refunded", n, gave), got-gave, capacity(p))
+		b.recordPeak(fmt.Sprintf("counter %d, %d refunded", n, gave), got-gave, capacity(p))
 	}
 }
 
@@ -94,7 +94,7 @@ func groups(b *round) {
 	for round := range rounds {
 		t, clock := b.table(4<<10), newClock(epoch)
 		crew := b.together(func(w *worker) {
-			w.gave = map[int]int64{}
+			w.refunded = map[int]int64{}
 			for range 20 {
 				batch := &w.batch
 				batch.Reset()
@@ -110,7 +110,7 @@ func groups(b *round) {
 				for i, n := range numbers {
 					d := batch.Decisions[i]
 					if d.Denied != batch.Denied || batch.Denied && d.Charged > 0 {
-						w.gave[n]++
+						w.refunded[n]++
 					}
 					w.grant(n, grant{hits: int64(d.Charged)})
 				}
@@ -119,16 +119,16 @@ func groups(b *round) {
 		last := &worker{round: b}
 		for n := range counters {
 			for _, w := range crew {
-				if w.gave[n] > 0 {
+				if w.refunded[n] > 0 {
 					b.faultf("round %d: a denied group was charged on counter %d", round, n)
 				}
 			}
 			got := sum(collectGrants(crew, n))
 			b.admitted += got
-			b.within(fmt.Sprintf("counter %d", n), got, capacity(p))
+			b.recordPeak(fmt.Sprintf("counter %d", n), got, capacity(p))
 			d := last.decide(t, epoch, limiter.Charge{ID: counterID(n, false), Policy: p})
 			if int64(d.Before) != got {
-				b.faultf("round %d: counter %d has used %d, but admitted %d", round, n, d.Before, got)
+				b.faultf("round %d: counter %d has used %d hits, but admitted %d", round, n, d.Before, got)
 			}
 		}
 		if len(b.faults) > 10 {
@@ -200,14 +200,14 @@ func waiting(b *round) {
 		}
 	})
 	if tooLong.Load() > 0 {
-		b.faultf("%d calls had to wait longer than they may", tooLong.Load())
+		b.faultf("%d calls waited longer than the maximum", tooLong.Load())
 	}
 	if late.Load() == 0 {
-		b.faultf("no call that went away gave its slot back")
+		b.faultf("no cancelled call returned its start time")
 	}
 	grants := collectGrants(crew, 0)
 	b.checkBound("released", p, grants)
-	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
+	b.recordPeak("waiting", mostWaiting(grants), int64(p.MaxWaiting))
 }
 
 // mostWaiting returns the maximum number of concurrently waiting hits.

@@ -28,7 +28,7 @@ type lease struct {
 type inFlight struct {
 	now, most atomic.Int64
 	mu        sync.Mutex
-	lost      []lease // never returned
+	lost      []lease // leases that are never returned
 }
 
 func (f *inFlight) add() {
@@ -38,9 +38,9 @@ func (f *inFlight) add() {
 }
 
 // leases acquires and returns permits of counters whose limits change, and loses some, while other
-// counters cause slots to change their owner. Time passes between rounds. At each moment no more
-// are held than the greatest active limit, unless they were held before, and each lease is valid
-// once until its end.
+// counters cause slots to change their owner. Time passes between rounds. At each moment the number
+// of held permits is at most the greatest active limit, unless they were held before, and each
+// lease can be returned once until it expires.
 func leases(b *round) {
 	const counters = 3
 	policies := atOnce()
@@ -48,7 +48,7 @@ func leases(b *round) {
 	now, held := epoch, [workers][counters][]lease{}
 	var unknown, twice, requests atomic.Int64
 	for range b.scale(5000) {
-		limit := b.rand.IntN(len(policies)) // and smaller ones, since reloads are not atomic
+		limit := b.rand.IntN(len(policies)) // smaller limits also occur, since reloads are not atomic
 		var before [counters]int64
 		for n := range flights {
 			before[n] = flights[n].now.Load()
@@ -71,7 +71,7 @@ func leases(b *round) {
 				case what < 9:
 					p := policies[limit]
 					if w.rand.IntN(4) == 0 {
-						p = policies[1] // the smallest
+						p = policies[1] // the smallest limit
 					}
 					at := at()
 					w.decide(t, at, limiter.Charge{ID: counterID(n, true), Policy: p, Hits: 1})
@@ -107,7 +107,7 @@ func leases(b *round) {
 		now += limiter.Time(requests.Swap(0) + b.rand.Int64N(int64(time.Second)/3))
 		for n := range flights {
 			f := &flights[n]
-			b.within("at once", f.most.Load(), max(before[n], int64(policies[limit].Limit)))
+			b.recordPeak("at once", f.most.Load(), max(before[n], int64(policies[limit].Limit)))
 			f.lost = alive(f, f.lost, now)
 			for w := range held {
 				held[w][n] = alive(f, held[w][n], now)
@@ -115,13 +115,13 @@ func leases(b *round) {
 			f.most.Store(f.now.Load())
 			check := &worker{round: b}
 			if got := check.decide(t, now, limiter.Charge{ID: counterID(n, true), Policy: policies[0]}).Before; got != uint64(f.now.Load()) {
-				b.faultf("counter %d: %d are held, and the table says %d", n, f.now.Load(), got)
+				b.faultf("counter %d: %d permits are held, but the table counts %d", n, f.now.Load(), got)
 			}
 		}
 	}
 	b.admitted = b.ops.Load()
 	if n, m := unknown.Load(), twice.Load(); n > m || m > 3 {
-		b.faultf("%d leases that were held are not known, and %d are known twice", n, m)
+		b.faultf("%d held leases were invalid, and %d leases were valid twice", n, m)
 	}
 	if s := t.Stats(); s.Evicted > 0 {
 		b.faultf("%+v, want none evicted", s)

@@ -47,13 +47,13 @@ func reclaimStorm(b *round) {
 				w.chargeAt(t, clock, now, number, c)
 				continue
 			}
-			// Another counter: two in each tick, which fit.
+			// Two other counters in each tick, which fit.
 			c.ID = counterID(int(int64(now-epoch)/int64(tick))*watched+number, true)
 			w.decide(t, now, c)
 		}
 	})
 	if s := t.Stats(); s.Reclaimed == 0 || s.Evicted > 0 {
-		b.faultf("%+v, want slots that change hands and none evicted", s)
+		b.faultf("%+v, want reused slots and no evictions", s)
 	}
 	for n := range watched {
 		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
@@ -84,13 +84,13 @@ func saturate(b *round) {
 	})
 	b.checkBound("saturated", p, collectGrants(crew, 0))
 	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
-		b.faultf("admitted %d in %v with steps of %v, at least %d were promised",
+		b.faultf("admitted %d in %v with steps of %v, want at least %d",
 			b.admitted, time.Duration(clock.now()-start), step, least)
 	}
 }
 
-// promised returns how many hits a counter must admit from start to the denial at end, if it was
-// full at every step.
+// promised returns the number of hits that a counter must admit from start to the denial at end, if
+// it was full at every step.
 func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) int64 {
 	length, limit := time.Duration(end-start), int64(p.Limit)
 	switch p.Algorithm {
@@ -140,12 +140,12 @@ func flood(b *round) {
 			w.charge(t, clock, n, single(n, w.rand.Uint64N(3)))
 		}
 	})
-	for n := range established { // charge the rest of each
+	for n := range established { // charge the remaining hits of each
 		for first.charge(t, clock, n, single(n, 1)) {
 		}
 		got := sum(collectGrants(append(crew, first), n))
 		b.admitted += got
-		b.within(fmt.Sprintf("established counter %d", n), got, 20)
+		b.recordPeak(fmt.Sprintf("established counter %d", n), got, 20)
 		if got < 20 {
 			b.faultf("established counter %d: admitted %d of 20", n, got)
 		}

@@ -129,7 +129,7 @@ func TestReplyMemory(t *testing.T) {
 	}
 	r.Reset(most)
 	if cap(r.text) > keptBytes || cap(r.values) > keptValues {
-		t.Errorf("keeps memory for %d bytes and %d values", cap(r.text), cap(r.values))
+		t.Errorf("the reply keeps memory for %d bytes and %d values", cap(r.text), cap(r.values))
 	}
 	small := []byte("*5\r\n:1795342320\r\n:12\r\n$8\r\nabcdefgh\r\n*1\r\n:1\r\n$-1\r\n")
 	if n := testing.AllocsPerRun(100, func() {
@@ -163,8 +163,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes any bytes at once and in pieces: the results agree and stay within the limits,
-// and decoded arrays are complete.
+// FuzzDecode decodes arbitrary bytes at once and in pieces: the results agree and are within the
+// limits, and decoded arrays are complete.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		":1\r\n+OK\r\n-ERR x\r\n$2\r\nab\r\n*2\r\n:1\r\n$-1\r\n", "*3\r\n*2\r\n:1\r\n*0\r\n$-1\r\n*1\r\n*1\r\n-E\r\n",
@@ -180,7 +180,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for i, r := range whole {
 			if got, want := format(parts[i], 0), format(r, 0); got != want {
-				t.Fatalf("reply %d is %s in pieces, %s in one", i, got, want)
+				t.Fatalf("reply %d is %s in pieces, %s in one piece", i, got, want)
 			}
 			if r.After(0) != r.Len() {
 				t.Fatalf("reply %d ends at value %d of %d", i, r.After(0), r.Len())

@@ -58,7 +58,7 @@ func TestBillOfMaterials(t *testing.T) {
 	ids := map[common.ElementID]bool{}
 	for _, p := range document.Packages {
 		if ids[p.PackageSPDXIdentifier] {
-			t.Errorf("two packages are %s", p.PackageSPDXIdentifier)
+			t.Errorf("two packages have the identifier %s", p.PackageSPDXIdentifier)
 		}
 		ids[p.PackageSPDXIdentifier] = true
 		if version, ok := want[p.PackageName]; ok && p.PackageVersion != version {
@@ -73,11 +73,11 @@ func TestBillOfMaterials(t *testing.T) {
 				}
 			}
 			if texts == 0 || p.PackageLicenseConcluded == "" {
-				t.Errorf("%s has the licence %q, and %d texts of it", p.PackageName, p.PackageLicenseConcluded, texts)
+				t.Errorf("%s has the licence %q and %d licence texts", p.PackageName, p.PackageLicenseConcluded, texts)
 			}
 		}
 		if !regexp.MustCompile(`^Package-[A-Za-z0-9.-]+$`).MatchString(string(p.PackageSPDXIdentifier)) {
-			t.Errorf("the identifier %q is not one of SPDX", p.PackageSPDXIdentifier)
+			t.Errorf("the identifier %q is not valid in SPDX", p.PackageSPDXIdentifier)
 		}
 	}
 	for path := range want {
