@@ -255,7 +255,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 		}
 		return d
 	}
-	// The emission interval, in whole nanoseconds from about a microsecond.
+	// The emission interval, rounded to nanoseconds from about a microsecond.
 	unit := n(16)
 	if int64(p.Window)/int64(p.Limit) < 1024 {
 		unit = n(1)

@@ -47,7 +47,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(name, err, after.b.Denied)
 		}
 		if got := after.b.Wait; got > wait || got < wait-10*time.Second {
-			t.Errorf("%s: the delay is %v, want that of the cancelled hit, %v", name, got, wait)
+			t.Errorf("%s: the delay is %v, want the delay of the cancelled hit, %v", name, got, wait)
 		}
 	}
 }

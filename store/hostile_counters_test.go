@@ -31,7 +31,7 @@ func TestOddCounters(t *testing.T) {
 	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: most}
 	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: most - 1}
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: most, Window: day}
-	places := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: most, Window: day}
+	permits := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: most, Window: day}
 	reserve := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: most, Window: longest, Reserve: limiter.NewReserve(10, time.Hour, true)}
 	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(longest))/int64(time.Second), 10)
 	srv := storetest.Start(t)
@@ -91,8 +91,8 @@ func TestOddCounters(t *testing.T) {
 	}
 	for _, score := range []string{"-inf", "+inf", "-1", "0", "1e300", "-1e300", "99999999999999"} {
 		for _, member := range []string{"600000000", "letters"} {
-			try(places, "x", "ZADD", score, member)
-			try(places, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
+			try(permits, "x", "ZADD", score, member)
+			try(permits, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
 		}
 	}
 	if o.diverged > 0 || len(o.failed) > 1 || o.failuresOf(redis.Script) == 0 {

@@ -163,7 +163,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 			t.Error("a lease did not release exactly one permit of its own counter")
 		}
 		if a, b := acquire(replicas[0]), acquire(replicas[0]); a == 0 || b == 0 || acquire(replicas[0]) != 0 {
-			t.Error("the number of free permits at the first replica is not that of the permits released there")
+			t.Error("the number of free permits at the first replica differs from the number of permits released there")
 		}
 		relays[first].cut(false)
 		storetest.Eventually(t, "one replica has a connection", replicas[first].Up)
@@ -216,12 +216,12 @@ func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits ui
 // returns the hits that were held.
 func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
-	back, paid := oneHit(1, p), oneHit(1, p)
-	back.Hits, back.Refund = lease, true
-	charges := []limiter.Charge{back}
-	if paid.Group = 1; cost >= 0 {
-		paid.Hits = uint64(cost)
-		charges = append(charges, paid)
+	returned, costs := oneHit(1, p), oneHit(1, p)
+	returned.Hits, returned.Refund = lease, true
+	charges := []limiter.Charge{returned}
+	if costs.Group = 1; cost >= 0 {
+		costs.Hits = uint64(cost)
+		charges = append(charges, costs)
 	}
 	must.OK(tb, c.decide(s, charges...))
 	return c.b.Decisions[0].Charged

@@ -199,7 +199,7 @@ func (st *stallTest) waitForTraffic(tb testing.TB) {
 	storetest.Eventually(tb, "requests start", func() bool { return st.started.Load() > started+2*stalledCallers })
 	st.freeze(true)
 	before, _ := st.observed.decisions()
-	storetest.Eventually(tb, "deadlines come", func() bool {
+	storetest.Eventually(tb, "deadlines pass", func() bool {
 		for _, s := range st.replicas {
 			s.expireAll()
 		}

@@ -68,7 +68,7 @@ func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	}
 }
 
-// After a request whose deadline came before the reply, the store holds only the lease that the
+// After a request whose deadline passed before the reply, the store holds only the lease that the
 // caller got from the fallback, if any, whatever the outcome: for permits and reservations, with
 // each fallback.
 func TestStrayLeasesAreReleased(t *testing.T) {

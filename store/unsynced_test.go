@@ -63,7 +63,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters are unsynced while replies may come, want none", n)
+			t.Errorf("%d counters are unsynced while replies may arrive, want none", n)
 		}
 		if !arrives {
 			r.cut(true)
@@ -222,7 +222,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	f := w.store.main
 	sh := f.shardOf(0)
 	var c caller
-	repay := func(p *limiter.Policy, name string) error {
+	sync := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, oneHit(1, p))
@@ -246,7 +246,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
 			wantDropped++
-			if err := repay(tt.p, name); err != nil || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 0 {
+			if err := sync(tt.p, name); err != nil || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 0 {
 				t.Errorf("%s %.20q: %v, %d hits dropped, want %d", name, wrote, err, w.seen.dropped, wantDropped)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
@@ -255,7 +255,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		}
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
-	if err := repay(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 1 {
+	if err := sync(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 1 {
 		t.Errorf("without memory: %v, %d hits dropped, %d counters unsynced, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), wantDropped)
 	}
 }
@@ -334,7 +334,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	charge := oneHit(1, hugeFixedWindow)
-	owe := func() {
+	addUnsynced := func() {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
@@ -342,7 +342,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
 	must.OK(t, c.decide(s, charge))
-	owe()
+	addUnsynced()
 	r.pauseReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -363,7 +363,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	r.cut(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-	owe()
+	addUnsynced()
 	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
 		t.Errorf("a reset without the store: %v, %d counters are unsynced, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}

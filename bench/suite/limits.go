@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Ways in which an Envoy can limit, as columns of a table. All have the same Envoy, upstream and
+// Ways in which an Envoy can limit, as columns of a table. They use the same Envoy, upstream and
 // sluice, and differ in one filter.
 const (
 	limitNone   = "no limit"

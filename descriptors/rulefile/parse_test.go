@@ -187,7 +187,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("diagnostic %v lacks its place or message", d)
 			}
 			if i > 0 && d.Pos.Line < ds[i-1].Pos.Line {
-				t.Errorf("%v comes after %v", d, ds[i-1])
+				t.Errorf("%v is listed after %v", d, ds[i-1])
 			}
 		}
 	})

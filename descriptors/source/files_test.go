@@ -112,7 +112,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	}
 	_, err := readAll([]string{filepath.Join(dir, "big")})
 	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
-		t.Errorf("Read of too much = %v, want an error that names the file and the bound", err)
+		t.Errorf("Read beyond the maximum size = %v, want an error that names the file and the bound", err)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	write(t, "domain: a\n", dir, "c.yaml")
 	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
 	if set != nil || err != nil {
-		t.Errorf("Load = %v, %v, want diagnostics alone", set, err)
+		t.Errorf("Load = %v, %v, want only diagnostics", set, err)
 	}
 	var places []string
 	for _, d := range ds {
