@@ -44,7 +44,7 @@ func quotient(a, b int64) int64 {
 func (m model) at(now Time, c Charge) modelCounter {
 	sec, length := quotient(int64(now), 1e9), int64(c.Policy.Window/time.Second)
 	have, ok := m[modelKey{c.ID, c.Policy.Algorithm}]
-	if ok && have.end > sec && !tooFar(begins(c.Policy, have.end), now) {
+	if ok && have.end > sec && !tooFar(windowStart(c.Policy, have.end), now) {
 		return have
 	}
 	if p := c.Policy.Calendar; p != nil && p.zone != time.UTC {
@@ -53,8 +53,8 @@ func (m model) at(now Time, c Charge) modelCounter {
 	return modelCounter{end: (quotient(sec, length) + 1) * length}
 }
 
-// begins returns the start of the fixed window of p that ends at a Unix second.
-func begins(p *Policy, end int64) Time {
+// windowStart returns the start of the fixed window of p that ends at a Unix second.
+func windowStart(p *Policy, end int64) Time {
 	if c := p.Calendar; c != nil && c.zone != time.UTC {
 		return Time(plain(c).starts[plain(c).window(end-1)]) * sec
 	}

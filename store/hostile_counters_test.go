@@ -110,7 +110,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	charge := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
 	var c caller
 	must.OK(t, c.decide(s, charge))
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for range 3 {
 		if err := c.decide(s, charge); err != nil || c.b.Denied {
@@ -119,7 +119,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	}
 	key := srv.Must("EVAL", "return redis.call('KEYS', 's1{1}_*')[1]", "0")
 	srv.Must("SET", key, "-1000000")
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "recovered", s.Up)
 	if got := srv.Must("GET", key); got != "3" {
 		t.Errorf("the count is %s after three hits were charged, want 3", got)

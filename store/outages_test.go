@@ -75,12 +75,12 @@ func TestOutages(t *testing.T) {
 			}
 			for range outages {
 				for _, r := range relays {
-					r.cut(true)
+					r.setBlocked(true)
 				}
 				storetest.Eventually(t, "unavailable", unavailable)
 				sendAll(100)
 				for _, r := range relays {
-					r.cut(false)
+					r.setBlocked(false)
 				}
 				storetest.Eventually(t, "up again", up)
 				sendAll(2)

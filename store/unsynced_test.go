@@ -66,10 +66,10 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			t.Errorf("%d counters are unsynced while replies may arrive, want none", n)
 		}
 		if !arrives {
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			storetest.Eventually(t, "the hits are unsynced", func() bool { return s.unsyncedCounters() == 2 })
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
@@ -100,7 +100,7 @@ func TestDroppedHits(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // expires long before the others
-	r.cut(true)
+	r.setBlocked(true)
 	var c caller
 	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.usedHits(t, s, oneHit(1, hugeFixedWindow))
@@ -118,7 +118,7 @@ func TestDroppedHits(t *testing.T) {
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
 	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &limiter.Charge{ID: oneHit(3, hugeFixedWindow).ID}))))
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
 		if got := c.usedHits(t, s, oneHit(n, hugeFixedWindow)); got != want {
@@ -139,7 +139,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			r := newRelay(t, srv.Addr, nil, false)
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: by})
 			storetest.Eventually(t, "up", s.Up)
-			r.cut(true)
+			r.setBlocked(true)
 			var c caller
 			storetest.Eventually(t, "unavailable", func() bool {
 				_ = c.decide(s, oneHit(2, p))
@@ -153,7 +153,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
 				must.OK(t, c.decide(s, charges...))
 			}
-			r.cut(false)
+			r.setBlocked(false)
 			storetest.Eventually(t, "up again", s.Up)
 			want := want
 			if p.Algorithm == limiter.SlidingLog {
@@ -361,13 +361,13 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	if n := s.unsyncedCounters(); n != 0 {
 		t.Errorf("%d counters have unsynced hits from before the reset", n)
 	}
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	addUnsynced()
 	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
 		t.Errorf("a reset without the store: %v, %d counters are unsynced, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if got := c.usedHits(t, s, charge); got != 1 {
 		t.Errorf("%d hits are charged, want the one that was not reset", got)
