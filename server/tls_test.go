@@ -267,7 +267,7 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 		{"truncated authorities", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": only 1 of 2 PEM blocks can be decoded"},
 		{"empty certificate", access.TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " contains no PEM certificate"},
 		{"empty authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " contains no PEM certificate"},
-		{"a key in the certificate's place", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " contains no PEM certificate"},
+		{"a key instead of the certificate", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " contains no PEM certificate"},
 		{"a file that is too large", access.TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestEmbeddedPlaces embeds the files of testdata/load in ConfigMaps, as block scalars and as JSON,
-// and checks that each finding has its place in the ConfigMap.
+// and checks that each finding has its position in the ConfigMap.
 func TestEmbeddedPlaces(t *testing.T) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -63,7 +63,7 @@ func TestParseInPieces(t *testing.T) {
 		{"a list in brackets", "domain: d\ndescriptors:\n  [" + strings.Repeat("{key: a},\n  ", 100) + "]", false},
 		{"within text", "domain: \"d\ndescriptors:\n" + items("  ") + "\"", false},
 		{"a map", "domain: d\ndescriptors:\n" + strings.Repeat("  key: a\n", 100), false},
-		{"an item at a wrong place", head + items("  ") + " - key: a\n" + items("  "), false},
+		{"an item with wrong indentation", head + items("  ") + " - key: a\n" + items("  "), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := inPieces(t, []byte(tt.content), 100); got != tt.want {

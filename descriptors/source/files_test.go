@@ -197,13 +197,13 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	if set != nil || err != nil {
 		t.Errorf("Load = %v, %v, want only diagnostics", set, err)
 	}
-	var places []string
+	var positions []string
 	for _, d := range ds {
-		place, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
-		places = append(places, place)
+		position, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
+		positions = append(positions, position)
 	}
 	want := []string{"a.yaml:2:25", "b.yaml:2:1", "b.yaml:3:1", "c.yaml:1:1"}
-	if diff := cmp.Diff(want, places); diff != "" {
+	if diff := cmp.Diff(want, positions); diff != "" {
 		t.Errorf("diagnostics %v (-want +got):\n%s", ds, diff)
 	}
 }
