@@ -52,6 +52,7 @@ type scenario struct {
 	changedRules string // of a reload
 	faults       []fault
 	quota        *quotaPlan // nil for none
+	attacks      []attack
 }
 
 // newScenario returns the scenario of a seed.
@@ -73,6 +74,7 @@ func newScenario(seed uint64) *scenario {
 	c.chooseFaults(r)
 	c.chooseTopology()
 	c.chooseQuota()
+	c.chooseAttacks()
 	return c
 }
 

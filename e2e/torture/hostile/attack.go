@@ -30,6 +30,8 @@ type Target struct {
 	Addr string
 	// Domain, Key and Value are the contents of requests that the server answers.
 	Domain, Key, Value string
+	// Dial connects to Addr. Nil uses TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error) `json:"-"`
 }
 
 // Outcome counts the sent frames and the server's reactions.
@@ -96,8 +98,15 @@ func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, er
 
 // connection attacks over one connection. ended is true if the server closed it.
 func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, err error) {
-	c, err = Dial(ctx, t.Addr, a.options)
+	dial := t.Dial
+	if dial == nil {
+		dial = dialTCP
+	}
+	raw, err := dial(ctx, t.Addr)
 	if err != nil {
+		return nil, false, err
+	}
+	if c, err = newConn(ctx, raw, a.options); err != nil {
 		return nil, false, err
 	}
 	defer func() {

@@ -75,21 +75,31 @@ type Replies struct {
 
 // Dial connects to addr, a host:port, and sends the preface and settings.
 func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
-	var dialer net.Dialer
-	raw, err := dialer.DialContext(ctx, "tcp", addr)
+	raw, err := dialTCP(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
+	return newConn(ctx, raw, m)
+}
+
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", addr)
+}
+
+// newConn sends the preface and settings on a new connection, or closes it.
+func newConn(ctx context.Context, raw net.Conn, m ConnOptions) (*Conn, error) {
 	if m.TLS != nil {
 		secured := tls.Client(raw, m.TLS)
 		if err := secured.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("TLS handshake with %s: %w", addr, err), raw.Close())
+			return nil, errors.Join(fmt.Errorf("TLS handshake with %v: %w", raw.RemoteAddr(), err), raw.Close())
 		}
 		raw = secured
 	}
 	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
+	var err error
 	if m.NeverRead {
 		// With a small buffer the server's writes soon block.
 		if t, ok := raw.(*net.TCPConn); ok {
@@ -100,7 +110,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	}
 	hello := appendSettings([]byte(http2.ClientPreface), m.Settings...)
 	if err := errors.Join(err, c.Send(1, hello), c.Flush()); err != nil {
-		return nil, errors.Join(fmt.Errorf("send the preface to %s: %w", addr, err), raw.Close())
+		return nil, errors.Join(fmt.Errorf("send the preface to %v: %w", raw.RemoteAddr(), err), raw.Close())
 	}
 	return c, nil
 }
