@@ -107,7 +107,7 @@ func (o *orders) checkPenalty(rule *orderRule, starters []*entry, e *entry) {
 	for _, x := range starters {
 		if !e.sent.After(x.received) || e.received.After(x.sent.Add(rule.penalty)) ||
 			o.world.during(x.sent.Add(-10*time.Second), e.received, anyFault) > 0 ||
-			slices.ContainsFunc(rule.changes, func(c change) bool { return c.from.Before(e.received) && c.to.After(x.sent) }) {
+			slices.ContainsFunc(rule.changes, func(c change) bool { return c.from.Before(e.received) && c.to.Add(afterReset).After(x.sent) }) {
 			continue
 		}
 		o.world.fail("orders: %s admitted a request at %v, although it denied one at %v and has a penalty of %v",
@@ -155,6 +155,8 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, i int) bool {
 				return true // "for about a millisecond" (docs/store.md, "Sentinel and clusters")
 			case x.outcome == denied && k.name == "group" && x.received.Add(20*time.Millisecond).After(e.sent):
 				return true
+			case x.outcome == refunded && !returnedInTime(l, x):
+				counted = append(counted, x)
 			case x.outcome != denied && x.outcome != refunded && !o.resetBetween(rule, x, e):
 				counted = append(counted, x)
 			}
@@ -177,6 +179,13 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, i int) bool {
 		}
 	}
 	return false
+}
+
+// returnedInTime reports whether hits that another slot or store denied were returned in the
+// sub-window in which they were charged. Others stay (docs/store.md, "Sentinel and clusters").
+func returnedInTime(l *limit, e *entry) bool {
+	part := l.window / 10
+	return l.algorithm != "sliding_window" || e.sent.Truncate(part).Equal(e.received.Add(10*time.Millisecond).Truncate(part))
 }
 
 // resetBetween reports whether a reset has certainly removed the hits of x before e.
