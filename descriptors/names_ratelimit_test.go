@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// ratelimitRules are rules that envoyproxy/ratelimit supports, and some others.
+// ratelimitRules are rules that envoyproxy/ratelimit supports, and some that it does not.
 const ratelimitRules = `
 domain: shop
 descriptors:
@@ -193,13 +193,13 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	plain, exact := 0, 0
 	var level func(b *strings.Builder, indent string, depth int)
 	level = func(b *strings.Builder, indent string, depth int) {
-		taken := map[string]bool{}
+		used := map[string]bool{}
 		for range 1 + r.IntN(4) {
 			key, value := pick("a", "b", "a_b", "b_a", "a_", "_", "a*"), pick("", "", "a", "b", "a_b", "_", "*", "a*", "*_b")
-			if taken[key+"="+value] {
+			if used[key+"="+value] {
 				continue
 			}
-			taken[key+"="+value] = true
+			used[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
 			// In memory, values that share `a*: "*"` have the same counter as a literal `*` that is
 			// sent to `a: "*"`. Their names differ.
@@ -243,10 +243,10 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 					plain++
 				}
 				if other, ok := named[name]; ok && other != ids[i] {
-					t.Fatalf("seed %d: %s > %s: another counter has the name %q too, by\n%s", seed, domain, descriptor, name, &b)
+					t.Fatalf("seed %d: %s > %s: another counter also has the name %q, with the rules\n%s", seed, domain, descriptor, name, &b)
 				}
 				if other, ok := of[ids[i]]; ok && other != name {
-					t.Fatalf("seed %d: %s > %s: named %q, but its counter is %q, by\n%s", seed, domain, descriptor, name, other, &b)
+					t.Fatalf("seed %d: %s > %s: named %q, but its counter is %q, with the rules\n%s", seed, domain, descriptor, name, other, &b)
 				}
 				named[name], of[ids[i]] = ids[i], name
 			}

@@ -16,7 +16,7 @@ func TestAwait(t *testing.T) {
 	t.Parallel()
 	one, all := storetest.Start(t), storetest.StartCluster(t, 3, false)
 	behind := newRelay(t, one.Addr, nil, false)
-	behind.cut(true)
+	behind.setBlocked(true)
 	for name, server := range map[string]redis.Server{"one server": {Network: "tcp", Address: behind.addr}, "a cluster": nodes(all)} {
 		o := &recorder{}
 		s := runStore(t, Options{Server: server, Fallback: Deny, Observer: o})
@@ -26,7 +26,7 @@ func TestAwait(t *testing.T) {
 			if s.Await(ended) {
 				t.Errorf("%s: Await returned true without a connection", name)
 			}
-			behind.cut(false)
+			behind.setBlocked(false)
 		}
 		end()
 		if !s.Await(t.Context()) || !s.Up() {

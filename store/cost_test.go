@@ -80,7 +80,7 @@ func TestCostTable(t *testing.T) {
 				measureLarge(t, &table, binary, n, &costlyCharges[i])
 			}
 		}
-		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; who decided the request, and how many of the next 100 calls of others the fallback decided:\n%s", binary, table.String())
+		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; the decider of the request; the number of the next 100 calls of others that the fallback decided:\n%s", binary, table.String())
 	}
 }
 

@@ -61,16 +61,16 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(fixed(9, time.Second, true), fixed(math.MaxUint32, time.Second, true))
 	edits(fixed(math.MaxUint32, 52*day, false))
 	edits(fixed(6, time.Minute, true), fixed(math.MaxUint32, time.Minute, true), fixed(3, time.Minute, false))
-	jail := func(p limiter.Policy, steps ...time.Duration) limiter.Policy {
+	penalised := func(p limiter.Policy, steps ...time.Duration) limiter.Policy {
 		p.Penalty = limiter.NewPenalty(steps...)
 		return p
 	}
-	edits(jail(fixed(3, time.Second, true), time.Second, 3*time.Second, 9*time.Second), jail(fixed(5, time.Second, false), 2*time.Second), fixed(3, time.Second, true))
-	edits(jail(fixed(3, time.Minute, false), time.Second, 2*time.Minute), jail(fixed(0, time.Minute, true), time.Second))
-	edits(jail(ring(5, 10*time.Second, 10, false), 2*time.Second, 5*time.Second), ring(9, 10*time.Second, 10, true))
-	edits(jail(log(5, time.Second, true), time.Second, 2*time.Second, 3*time.Second), jail(log(3, time.Second, false), 4*time.Second))
-	edits(jail(token(60, time.Minute, 5, false), time.Second, 10*time.Second), jail(token(60, time.Minute, 9, true), time.Second, 2*time.Minute))
-	edits(jail(token(9e6, time.Second, 50, false), limiter.MaxPenalty-time.Second, limiter.MaxPenalty))
+	edits(penalised(fixed(3, time.Second, true), time.Second, 3*time.Second, 9*time.Second), penalised(fixed(5, time.Second, false), 2*time.Second), fixed(3, time.Second, true))
+	edits(penalised(fixed(3, time.Minute, false), time.Second, 2*time.Minute), penalised(fixed(0, time.Minute, true), time.Second))
+	edits(penalised(ring(5, 10*time.Second, 10, false), 2*time.Second, 5*time.Second), ring(9, 10*time.Second, 10, true))
+	edits(penalised(log(5, time.Second, true), time.Second, 2*time.Second, 3*time.Second), penalised(log(3, time.Second, false), 4*time.Second))
+	edits(penalised(token(60, time.Minute, 5, false), time.Second, 10*time.Second), penalised(token(60, time.Minute, 9, true), time.Second, 2*time.Minute))
+	edits(penalised(token(9e6, time.Second, 50, false), limiter.MaxPenalty-time.Second, limiter.MaxPenalty))
 	edits(ring(5, time.Second, 10, false), ring(9, time.Second, 10, true))
 	edits(ring(9, 7*time.Second, 7, true), ring(4, 7*time.Second, 7, false))
 	edits(ring(math.MaxUint32, time.Second, 60, true), ring(20, time.Second, 60, false))

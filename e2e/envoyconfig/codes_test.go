@@ -128,7 +128,7 @@ func recordCalls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, req
 			}
 		}
 		request.Remote, request.Listener = netip.MustParseAddr("127.0.0.1"), "ingress"
-		before, gaveUp := len(r.callsOf("")), timeouts(t, e)
+		before, abandoned := len(r.callsOf("")), timeouts(t, e)
 		send(t, e, []envoyconfig.Request{request})
 		computed, err := config.Calls(request)
 		if err != nil {
@@ -141,7 +141,7 @@ func recordCalls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, req
 		complete = true
 		suite.Eventually(t, "all calls have arrived", func() bool {
 			isThere := len(r.callsOf("")) >= before+len(want)
-			complete = isThere || timeouts(t, e) == gaveUp
+			complete = isThere || timeouts(t, e) == abandoned
 			return isThere || !complete
 		})
 		if !complete {

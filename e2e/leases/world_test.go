@@ -277,7 +277,7 @@ func (w *world) chargeAdmitted(descs []descriptor, leases map[string]uint64) {
 			}
 		}
 	}
-	for _, a := range descs { // the other leases are those of candidates or of rules in shadow mode, which the ledger does not track
+	for _, a := range descs { // the ledger does not track leases of candidates or of rules in shadow mode
 		for _, name := range slices.Sorted(maps.Keys(leases)) {
 			for _, l := range a.limits {
 				if base, _, _ := strings.Cut(name, "."); base == l.name && (l.candidate || a.shadow) {

@@ -101,7 +101,7 @@ func TestSimulation(t *testing.T) {
 		first = n
 	}
 	for seed := first; seed <= last && !t.Failed(); seed++ {
-		if testing.Verbose() {
+		if seed%500 == 0 {
 			t.Log("seed", seed)
 		}
 		if w := play(t, newScenario(seed)); len(w.failures) > 0 {

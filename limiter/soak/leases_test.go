@@ -63,10 +63,10 @@ func leases(b *round) {
 				mine, f := &held[w.number][n], &flights[n]
 				switch what := w.rand.IntN(16); {
 				case what < 2:
-					stranger := counters + int(next.Add(1))
-					w.decide(t, at(), limiter.Charge{ID: counterID(stranger, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
+					other := counters + int(next.Add(1))
+					w.decide(t, at(), limiter.Charge{ID: counterID(other, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
 					if number := w.batch.Lease(0); number > 0 {
-						release(stranger, number)
+						release(other, number)
 					}
 				case what < 9:
 					p := policies[limit]
