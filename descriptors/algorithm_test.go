@@ -175,7 +175,7 @@ descriptors:
   - {key: token, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, unit_multiplier: 2}}
   - {key: leaky, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, slack: 0}}
   - {key: held, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, max_wait: 1500ms}}
-  - {key: places, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
+  - {key: permits, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
   - {key: tokens, rate_limit: {unit: minute, requests_per_unit: 60, name: tokens, reserve: {amount: 20, unsettled: release}}}
   - {key: learnt, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, name: learnt, reserve: {p90: true, first: 20, ttl: 5m}}}
   - {key: jail, rate_limit: {unit: minute, requests_per_unit: 60, penalty: [90s, 2m, 36h]}}
@@ -205,11 +205,11 @@ func TestAlgorithmTexts(t *testing.T) {
 		t.Errorf("String (-want +got):\n%s", diff)
 	}
 	for entries, want := range map[string]string{
-		"fixed=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
-		"log=1":    "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
-		"places=1": "limit: 60 concurrent requests, each for at most 2 minutes, name: \"streams\", at ",
-		"tokens=1": "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
-		"held=1":   "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
+		"fixed=1":   "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
+		"log=1":     "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
+		"permits=1": "limit: 60 concurrent requests, each for at most 2 minutes, name: \"streams\", at ",
+		"tokens=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
+		"held=1":    "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
 	} {
 		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {
 			t.Errorf("Explain(%s) = %s, want %q in it", entries, got, want)
@@ -228,7 +228,7 @@ d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, 
 d.token: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: token_bucket, burst: 60, max_counters: 1000
 d.leaky: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100, max_counters: 1000
 d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, max_counters: 1000
-d.places: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
+d.permits: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
 d.tokens: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, max_counters: 1000
 d.learnt: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }, max_counters: 1000
 d.jail: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, penalty: [1m30s, 2m, 36h], max_counters: 1000

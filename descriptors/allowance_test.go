@@ -11,7 +11,7 @@ import (
 )
 
 // TestAcknowledgedWarnings checks that a comment acknowledges only warnings on its own line or on
-// the next one, and that an unused acknowledgement is a warning itself.
+// the next one, and that an unused acknowledgement causes a warning.
 func TestAcknowledgedWarnings(t *testing.T) {
 	const restart = `d.yaml:%d:%d: warning: restart: domain "d" > key "%s": counters in memory are lost at a restart, which matters for windows of a day or more`
 	for _, tt := range []struct {

@@ -320,6 +320,6 @@ func TestCompileDeepTree(t *testing.T) {
 	must.OK(t, ds.Err())
 	p := plan(s, Global{}, Descriptor{Entries: append(entries, Entry{Key: []byte("k")})}, Descriptor{Entries: entries})
 	if p.Matches[0].Rule == nil || p.Matches[1].Rule != nil || p.Limits[0].Policy.Window != time.Hour {
-		t.Errorf("matches = %s, want the first alone", fmt.Sprint(p.Matches))
+		t.Errorf("matches = %s, want only the first", fmt.Sprint(p.Matches))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// compileWith compiles the documents of text with those of defaults.
+// compileWith compiles the documents in text with the documents in defaults.
 func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) {
 	t.Helper()
 	opt := Options{MergeDomains: true}
@@ -266,7 +266,7 @@ func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 			t.Errorf("with %q the limit is %s, want %s", tt.defaults, got, tt.want)
 		}
 		if want := (rules.Pos{File: "defaults.yaml", Line: 1, Col: 24}); tt.want != "100/hour" && set.Limits[0].Defaults.Pos != want {
-			t.Errorf("the fields come from %v, want %v", set.Limits[0].Defaults.Pos, want)
+			t.Errorf("the position of the defaults is %v, want %v", set.Limits[0].Defaults.Pos, want)
 		}
 		hashes[set.Hash] = true
 	}

@@ -194,7 +194,7 @@ descriptors:
       - {unit: minute, requests_per_unit: 3, algorithm: concurrency, name: trial, shadow: true}
 `
 
-// TestPlanLeases checks the hits of each charge: refunds are negative, and candidates come last.
+// TestPlanLeases checks the hits of each charge: refunds are negative, and candidates are last.
 func TestPlanLeases(t *testing.T) {
 	const lease = limiter.FirstLease + 7<<16 + 3
 	s := load(t, Options{}, leaseRules)

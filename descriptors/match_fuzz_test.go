@@ -211,7 +211,7 @@ func FuzzMatch(f *testing.F) {
 				}
 				x := s.Explain("d", d.Entries)
 				if (x.Rule == nil) != (n == nil || n.rule == nil) || x.Rule != nil && x.Rule != n.rule {
-					t.Fatalf("Explain(%s).Rule = %v, want that of %v", d.Entries, x.Rule, n)
+					t.Fatalf("Explain(%s).Rule = %v, want the rule of %v", d.Entries, x.Rule, n)
 				}
 			}
 		}
@@ -373,8 +373,8 @@ func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limi
 	case limiter.SlidingWindow:
 		p.SubWindows = or(l.SubWindows, 10)
 	case limiter.TokenBucket:
-		up, rest := new(big.Int).DivMod(burst.Num(), burst.Denom(), new(big.Int))
-		if rest.Sign() > 0 {
+		up, remainder := new(big.Int).DivMod(burst.Num(), burst.Denom(), new(big.Int))
+		if remainder.Sign() > 0 {
 			up.Add(up, big.NewInt(1))
 		}
 		p.Burst = uint32(max(1, min(cut(up).Uint64(), math.MaxUint32)))

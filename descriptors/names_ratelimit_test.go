@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// ratelimitRules are rules that envoyproxy/ratelimit supports, and some others.
+// ratelimitRules are rules that envoyproxy/ratelimit supports, and some that it does not.
 const ratelimitRules = `
 domain: shop
 descriptors:
@@ -193,13 +193,13 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	plain, exact := 0, 0
 	var writeLevel func(b *strings.Builder, indent string, depth int)
 	writeLevel = func(b *strings.Builder, indent string, depth int) {
-		taken := map[string]bool{}
+		used := map[string]bool{}
 		for range 1 + r.IntN(4) {
 			key, value := pick("a", "b", "a_b", "b_a", "a_", "_", "a*"), pick("", "", "a", "b", "a_b", "_", "*", "a*", "*_b")
-			if taken[key+"="+value] {
+			if used[key+"="+value] {
 				continue
 			}
-			taken[key+"="+value] = true
+			used[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
 			// The key must have no wildcard: with `a*: "*"`, the shared counter would have the same
 			// identity as the counter of a literal `*` for `a: "*"`, but another name.

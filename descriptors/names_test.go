@@ -93,7 +93,7 @@ func TestNamesMatchIdentities(t *testing.T) {
 	}
 }
 
-// TestNamesAreStable checks one name of each kind. They must be the same in every process and
+// TestNamesAreStable checks one name of each kind. Names must be the same in every process and
 // version, otherwise a rollout would lose counters.
 func TestNamesAreStable(t *testing.T) {
 	s := load(t, Options{}, namedRules)

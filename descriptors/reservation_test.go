@@ -70,7 +70,7 @@ descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t,
 }
 
 // TestEstimatesAreClampedToRow reserves an estimate on a row with a larger capacity than its rule,
-// and on one with a smaller capacity.
+// and on a row with a smaller capacity.
 func TestEstimatesAreClampedToRow(t *testing.T) {
 	for row, want := range map[string]uint64{"100000": 5000, "300": 300, "8192000": 5000, "81920000": 40000} {
 		d := newTestServiceWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `

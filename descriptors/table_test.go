@@ -185,7 +185,7 @@ descriptors:
 			}
 			_, row, _ := strings.Cut(fmt.Sprint(set.Explain("d", desc(tc.key, "", "k", tc.row).Entries)), "row of table")
 			if policy.Calendar != nil && !strings.Contains(row, rules.CalendarFields(policy.Calendar)) {
-				t.Errorf("%s, row %s, months %t: explain says%s", tc.key, tc.row, months, row)
+				t.Errorf("%s, row %s, months %t: Explain returns%s", tc.key, tc.row, months, row)
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func TestTableErrors(t *testing.T) {
 }
 
 // TestTableWithoutRows checks that rules need not support the columns of an empty table, which may
-// get others.
+// get other columns.
 func TestTableWithoutRows(t *testing.T) {
 	all := new(tables.Registry)
 	e, err := all.Add("t", "")

@@ -57,11 +57,11 @@ func TestNoAllocations(t *testing.T) {
 	tests = append(tests, test{"concurrency", single(permits, 1)}, test{"concurrency, denied", single(noPermit, 1)},
 		test{"concurrency in a group", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
 		test{"concurrency denied by another charge", []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2, Group: 1}}})
-	jail := Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour, CountRefused: true, Penalty: NewPenalty(time.Second, 2*time.Second)}
-	open := jail
+	penalised := Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour, CountRefused: true, Penalty: NewPenalty(time.Second, 2*time.Second)}
+	open := penalised
 	open.Limit = 1 << 30
-	tests = append(tests, test{"penalty, none", single(&open, 1)}, test{"penalty", single(&jail, 1)}, test{"penalty, peek", single(&jail, 0)},
-		test{"penalty in a group", []Charge{{ID: counterID(0), Policy: &jail, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}})
+	tests = append(tests, test{"penalty, none", single(&open, 1)}, test{"penalty", single(&penalised, 1)}, test{"penalty, peek", single(&penalised, 0)},
+		test{"penalty in a group", []Charge{{ID: counterID(0), Policy: &penalised, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tab, b, now := newTable(t, 64<<10), &Batch{Charges: tt.charges}, min1

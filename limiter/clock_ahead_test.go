@@ -35,8 +35,8 @@ func aheadPolicies() (all []Policy) {
 	return all
 }
 
-// span returns the maximum life of a counter of p that is charged now.
-func span(p *Policy) time.Duration {
+// maxLife returns the maximum life of a counter of p that is charged now.
+func maxLife(p *Policy) time.Duration {
 	switch k := p.bucket(); {
 	case p.Calendar != nil: // calendar windows differ in length
 		return p.Window + p.Window/time.Duration(max(1, p.SubWindows)) + 3*24*time.Hour
@@ -75,10 +75,10 @@ func TestClockThatWasAhead(t *testing.T) {
 				play(fmt.Sprint("ahead, hit ", n), base+Time(jump)+Time(n), 1)
 			}
 			first := play("back", base+1, 1)
-			if left := span(&p) + time.Hour; first.Over && (jump >= 2*year || max(first.RetryAfter, first.Reset) > left) {
+			if left := maxLife(&p) + time.Hour; first.Over && (jump >= 2*year || max(first.RetryAfter, first.Reset) > left) {
 				t.Errorf("%+v, %v ahead: denied after the clock was set back: %+v", p, jump, first)
 			}
-			for n, now := range []Time{base + 2, base + Time(20*time.Minute), base + Time(10*time.Minute), base + Time(3*time.Hour), base + Time(100*time.Minute), base + Time(span(&p)), base + Time(2*span(&p)), base + Time(2*time.Hour)} {
+			for n, now := range []Time{base + 2, base + Time(20*time.Minute), base + Time(10*time.Minute), base + Time(3*time.Hour), base + Time(100*time.Minute), base + Time(maxLife(&p)), base + Time(2*maxLife(&p)), base + Time(2*time.Hour)} {
 				play(fmt.Sprint("peek ", n), now, 0)
 				play(fmt.Sprint("hit ", n), now, 1)
 				play(fmt.Sprint("hits ", n), now, 2)

@@ -214,8 +214,8 @@ func TestClockFaults(t *testing.T) {
 				a, d, j := faultyTimes(t, r, g, limiter.Time(start.UnixNano()))
 				admitted, denied, jumps = admitted+a, denied+d, jumps+j
 			}
-			// Counted over all starts: a clock that starts far ahead leaves nothing to admit in one
-			// of them.
+			// Totals of all starts: with one of them the clock is so far ahead that nothing is
+			// admitted.
 			if all := admitted + denied; admitted < all/100 || denied < all/100 || jumps < all/10 {
 				t.Errorf("weak test: %d admitted, %d denied, %d jumps of the clock", admitted, denied, jumps)
 			}

@@ -114,8 +114,8 @@ func (r *referenceBucket) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referencePermits is a concurrency limit: the time at which each permit was acquired. Requests
-// acquire one regardless of their hits.
+// referencePermits is a concurrency limit: the time at which each permit was acquired. A request
+// acquires one permit regardless of its hits.
 type referencePermits struct {
 	p        *Policy
 	acquired []Time

@@ -11,7 +11,7 @@ import (
 
 const workers = 8
 
-// together runs f on all workers at once.
+// together runs f on all workers concurrently.
 func together(f func(worker int, r *rand.Rand)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -28,10 +28,10 @@ func together(f func(worker int, r *rand.Rand)) {
 // TestConcurrentTotal checks that exactly the limit is admitted, also while other counters compete
 // for the slot.
 func TestConcurrentTotal(t *testing.T) {
-	const limit, tries, strangers = 5000, 2000, 10_000
+	const limit, tries, others = 5000, 2000, 10_000
 	for _, storm := range []bool{false, true} {
 		tab := newTable(t, MinBytes)
-		ids, p := samePair(1+strangers), perMinute(limit)
+		ids, p := samePair(1+others), perMinute(limit)
 		for range 10 {
 			decide(tab, min1, oneHit(ids[0], p))
 		}
@@ -44,7 +44,7 @@ func TestConcurrentTotal(t *testing.T) {
 					passed.Add(1)
 				}
 				if storm && w%2 == 0 {
-					b.Charges[0] = oneHit(ids[1+r.IntN(strangers)], p)
+					b.Charges[0] = oneHit(ids[1+r.IntN(others)], p)
 					tab.Decide(min1, b)
 				}
 			}
@@ -227,9 +227,9 @@ func TestConcurrentReclaim(t *testing.T) {
 // TestConcurrentStrangers checks that counters that are hit once are charged at most once, however
 // often slots are reused.
 func TestConcurrentStrangers(t *testing.T) {
-	const strangers = 20_000
+	const others = 20_000
 	tab := newTable(t, MinBytes)
-	ids, p := samePair(8+strangers), perMinute(1<<30)
+	ids, p := samePair(8+others), perMinute(1<<30)
 	var next atomic.Int64
 	together(func(w int, _ *rand.Rand) {
 		for {
@@ -237,13 +237,13 @@ func TestConcurrentStrangers(t *testing.T) {
 				decide(tab, min1, Charge{ID: ids[w], Policy: p, Hits: 1}, Charge{ID: ids[w], Policy: p, Hits: 1, Refund: true, Group: 1})
 				decide(tab, min1, oneHit(ids[w], p))
 				decide(tab, min1, Charge{ID: ids[w], Policy: p, Hits: 1, Refund: true})
-				if next.Load() >= strangers {
+				if next.Load() >= others {
 					return
 				}
 				continue
 			}
 			n := next.Add(1) - 1
-			if n >= strangers {
+			if n >= others {
 				return
 			}
 			if d := decide(tab, min1, oneHit(ids[8+n], p)).Decisions[0]; d.Before != 0 {

@@ -11,7 +11,7 @@ import (
 // start is the time of the examples. Programs read the time from a clock.Clock once per request.
 const start = limiter.Time(1_700_000_000 * time.Second)
 
-// Two limits for each user, decided together, in one table for all users.
+// This example decides two limits for each user together, in one table for all users.
 func ExampleTable() {
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Histories with penalties take place at one instant: if clients were early and late, one could be
-// denied in a window that is over when its penalty starts, which no order of complete calls
-// explains. They have no refunds: a request that read the penalty before it started may use hits
-// refunded afterwards.
+// Histories with penalties take place at one instant: if clients were early and late, a client
+// could be denied in a window that is over when its penalty starts, which no order of complete
+// calls explains. They have no refunds: a request that read the penalty before it started may use
+// hits refunded afterwards.
 
 var historySteps = []time.Duration{2 * time.Second, 3 * time.Second}
 
@@ -121,7 +121,7 @@ type penaltyMutant struct {
 }
 
 type penaltyMistakes struct {
-	eachBegins  bool // each of several concurrent denials starts one
+	eachBegins  bool // each of several concurrent denials starts a penalty
 	forgets     bool // resets the level at the end of the penalty
 	prolongs    bool // denied hits prolong the penalty
 	peeksOffend bool

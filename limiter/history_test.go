@@ -24,7 +24,7 @@ import (
 // A history contains the calls of several concurrent clients on the same counters, and their
 // results. It is correct if it is linearizable under the exact sequential model of the algorithm.
 
-// A decider decides like a [limiter.Table]. Mutants are deciders, too.
+// A decider decides like a [limiter.Table]. Mutants are also deciders.
 type decider interface {
 	Decide(now limiter.Time, b *limiter.Batch)
 }

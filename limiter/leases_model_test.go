@@ -83,7 +83,7 @@ func (l *leasedCounter) endLease(now Time, c Charge, cost int64) (held uint64) {
 }
 
 // modelBudgets returns the limits of one request: those of a team, which several tenants share, and
-// those of a tenant. Each has variants on the same counter, as overrides and edited rules create.
+// those of a tenant. Each limit has variants on the same counter, like overrides and edited rules.
 func modelBudgets() [][]*Policy {
 	budgets := [][]Policy{
 		{{Algorithm: TokenBucket, Limit: 1_000_000, Burst: 1_000_000, Window: 1000 * time.Second}},

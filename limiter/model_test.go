@@ -44,7 +44,7 @@ func quotient(a, b int64) int64 {
 func (m model) at(now Time, c Charge) modelCounter {
 	sec, length := quotient(int64(now), 1e9), int64(c.Policy.Window/time.Second)
 	have, ok := m[modelKey{c.ID, c.Policy.Algorithm}]
-	if ok && have.end > sec && !tooFar(begins(c.Policy, have.end), now) {
+	if ok && have.end > sec && !tooFar(windowStart(c.Policy, have.end), now) {
 		return have
 	}
 	if p := c.Policy.Calendar; p != nil && p.zone != time.UTC {
@@ -53,8 +53,8 @@ func (m model) at(now Time, c Charge) modelCounter {
 	return modelCounter{end: (quotient(sec, length) + 1) * length}
 }
 
-// begins returns the start of the fixed window of p that ends at a Unix second.
-func begins(p *Policy, end int64) Time {
+// windowStart returns the start of the fixed window of p that ends at a Unix second.
+func windowStart(p *Policy, end int64) Time {
 	if c := p.Calendar; c != nil && c.zone != time.UTC {
 		return Time(plain(c).starts[plain(c).window(end-1)]) * sec
 	}
@@ -92,22 +92,22 @@ func (m model) decide(now Time, b *Batch) {
 	}
 
 	// A quota that is already over its limit denies immediately.
-	hasRoom := func(used uint64, i int) bool {
+	fitsQuota := func(used uint64, i int) bool {
 		c := b.Charges[i]
 		return c.Refund || left[i] <= uint64(c.Policy.Limit) && used <= uint64(c.Policy.Limit)-left[i]
 	}
 	size := map[int32]int{}
-	quotas, rooms := 0, 0
+	quotas, remainingQuotas := 0, 0
 	for i, c := range b.Charges {
 		size[c.Group]++
 		if c.Mode == Quota {
 			quotas++
-			if hasRoom(m.at(now, c).used, i) {
-				rooms++
+			if fitsQuota(m.at(now, c).used, i) {
+				remainingQuotas++
 			}
 		}
 	}
-	early := quotas > 0 && rooms == 0 && !b.QuotaPass && !refunds && len(size) < n
+	early := quotas > 0 && remainingQuotas == 0 && !b.QuotaPass && !refunds && len(size) < n
 
 	var hi int
 	for lo := 0; lo < n; lo = hi {
@@ -124,7 +124,7 @@ func (m model) decide(now Time, b *Batch) {
 				after.used -= min(after.used, left[i])
 				refunded[i] = now0.used - after.used
 				d.Charged = c.Hits - left[i] + refunded[i]
-			case hasRoom(now0.used, i):
+			case fitsQuota(now0.used, i):
 				after.used += left[i]
 				d.Charged = left[i]
 			default:
@@ -160,13 +160,13 @@ func (m model) decide(now Time, b *Batch) {
 		m.deny(now, b, lo, hi, false)
 	}
 
-	rooms = 0
+	remainingQuotas = 0
 	for i, c := range b.Charges {
 		if c.Mode == Quota && !b.Decisions[i].Over {
-			rooms++
+			remainingQuotas++
 		}
 	}
-	if quotas > 0 && rooms == 0 && !b.QuotaPass {
+	if quotas > 0 && remainingQuotas == 0 && !b.QuotaPass {
 		var hi int
 		for lo := 0; lo < n; lo = hi {
 			hi = lo + size[b.Charges[lo].Group]

@@ -146,7 +146,7 @@ func checkThenAct(t *turn) mutant {
 	}
 }
 
-// twoWordWindow counts correctly within a window, but starts a new one in two steps.
+// twoWordWindow counts correctly within a window, but starts a new window in two steps.
 func twoWordWindow(t *turn) mutant {
 	var window, count atomic.Uint64
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
@@ -207,14 +207,14 @@ func sameWordBucket(t *turn) mutant {
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
 		interval := int64(p.Window) / int64(p.Limit)
 		for {
-			lacking, since := tokens.Load(), last.Load()
+			missing, since := tokens.Load(), last.Load()
 			refill := max(0, int64(now)-since) / interval
-			left := max(0, lacking-refill)
+			left := max(0, missing-refill)
 			if left >= int64(p.Burst) {
 				return true
 			}
 			t.step()
-			if tokens.CompareAndSwap(lacking, left+1) {
+			if tokens.CompareAndSwap(missing, left+1) {
 				if refill > 0 {
 					last.Store(int64(now))
 				}

@@ -68,15 +68,15 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	was := o
 	p, k := c.Policy, int64(c.Policy.SubWindows)
 	length := (int64(p.Window) + k - 1) / k
-	number, begins := quotient(int64(now), length), func(x int64) Time { return Time(x * length) }
+	number, periodStart := quotient(int64(now), length), func(x int64) Time { return Time(x * length) }
 	if p.Calendar != nil && p.Calendar.zone != time.UTC {
-		number, begins = plain(p.Calendar).number(now, k), func(x int64) Time { return plain(p.Calendar).part(x, k) }
+		number, periodStart = plain(p.Calendar).number(now, k), func(x int64) Time { return plain(p.Calendar).part(x, k) }
 	}
 	if o.hits == nil {
 		o.hits, o.newest = map[int64]uint64{}, math.MinInt64
 	}
 	at := max(number, o.newest)
-	if at > number && tooFar(begins(at), now) {
+	if at > number && tooFar(periodStart(at), now) {
 		at = number
 		o = &ringOracle{hits: map[int64]uint64{}} // dropped, except in decisions that change nothing
 		defer func() {
@@ -112,7 +112,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 		}
 		for later := at; c.Hits <= limit; later++ {
 			if s := sum(later); s+c.Hits <= limit {
-				d.RetryAfter = time.Duration(begins(later) - now)
+				d.RetryAfter = time.Duration(periodStart(later) - now)
 				break
 			}
 		}
@@ -126,7 +126,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 			last, some = x, true
 		}
 	}
-	setReset(&d, p, now, begins(last+k+1), some)
+	setReset(&d, p, now, periodStart(last+k+1), some)
 	return d
 }
 
@@ -255,7 +255,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 		}
 		return d
 	}
-	// The emission interval, in whole nanoseconds from about a microsecond.
+	// The emission interval, rounded to nanoseconds from about a microsecond.
 	unit := n(16)
 	if int64(p.Window)/int64(p.Limit) < 1024 {
 		unit = n(1)

@@ -29,7 +29,7 @@ func TestRefundsWithHitsUnderAPenalty(t *testing.T) {
 			for _, grouped := range []int32{0, 1} {
 				tab := newTable(t, 64<<10)
 				decide(tab, benchNow, hit(10))
-				offend(t, tab, benchNow, p)
+				exceedLimit(t, tab, benchNow, p)
 				used := decide(tab, benchNow, hit(0)).Decisions[0].Before
 				all := slices.Clone(*charges)
 				for i := range all {

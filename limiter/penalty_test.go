@@ -32,8 +32,8 @@ func penalising(steps ...time.Duration) map[string]*Policy {
 	return policies
 }
 
-// offend charges a counter, which may be in use, until a hit is denied, and returns that decision.
-func offend(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
+// exceedLimit charges a counter, which may be in use, until a hit is denied, and returns that decision.
+func exceedLimit(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
 	tb.Helper()
 	for range 4 {
 		if d := decide(tab, now, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
@@ -57,7 +57,7 @@ func TestPenaltiesRise(t *testing.T) {
 			// a window later the penalty is forgotten.
 			for n, want := range []uint8{1, 2, 3, 3, 1} {
 				step := someSteps[want-1]
-				d := offend(t, tab, now, p)
+				d := exceedLimit(t, tab, now, p)
 				if !d.PenaltyStarted || d.Penalty != want || d.RetryAfter < step-time.Millisecond || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
 					t.Fatalf("denial %d: %+v, want a penalty of step %d of %v", n, d, want, step)
 				}
@@ -117,7 +117,7 @@ func TestChargesWithoutPenalty(t *testing.T) {
 			}
 			// These charges are not denied by a penalty either, except peeks and charges that a
 			// group denies anyway.
-			offend(t, tab, benchNow, p)
+			exceedLimit(t, tab, benchNow, p)
 			d := decide(tab, benchNow, charges...).Decisions[0]
 			if c := charges[0]; (c.Mode != Enforce || c.Refund || c.Policy == none) && d.Penalty != 0 {
 				t.Errorf("a hit under the penalty: %+v", d)
@@ -174,14 +174,14 @@ func TestOnePenaltyForARequest(t *testing.T) {
 func TestResetEndsPenalty(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
-		offend(t, tab, benchNow, p)
+		exceedLimit(t, tab, benchNow, p)
 		if used := reset(tab, benchNow+1, nil, counterID(1), p); used == 0 {
 			t.Errorf("%s: the reset counter had no hits", name)
 		}
 		if d := decide(tab, benchNow+2, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 			t.Errorf("%s: after a reset: %+v", name, d)
 		}
-		if d := offend(t, tab, benchNow+3, p); d.Penalty != 1 || !d.PenaltyStarted {
+		if d := exceedLimit(t, tab, benchNow+3, p); d.Penalty != 1 || !d.PenaltyStarted {
 			t.Errorf("%s: the next denial: %+v", name, d)
 		}
 	}
@@ -192,8 +192,8 @@ func TestPenaltySurvivesSnapshot(t *testing.T) {
 	now := benchNow
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
-		offend(t, tab, now, p)
-		offend(t, tab, now+Time(2*time.Minute+1e6), p) // the second step, five minutes
+		exceedLimit(t, tab, now, p)
+		exceedLimit(t, tab, now+Time(2*time.Minute+1e6), p) // the second step, five minutes
 		now := now + Time(3*time.Minute)
 		tab = load(t, snapshot(t, tab, now), 64<<10)
 		hit := func(at Time, p *Policy) Decision {
@@ -212,7 +212,7 @@ func TestPenaltySurvivesSnapshot(t *testing.T) {
 		if d := hit(now, &removed); d.Penalty != 0 || d.PenaltyStarted {
 			t.Errorf("%s: without the field penalty: %+v", name, d)
 		}
-		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
+		if d := exceedLimit(t, tab, now+Time(5*time.Minute), &changed); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
 			t.Errorf("%s: the next penalty with other steps: %+v", name, d)
 		}
 	}
@@ -226,7 +226,7 @@ func TestPenaltyNeedsNoMemoryBeforeADenial(t *testing.T) {
 	if n := tab.Live(benchNow); n != 1 {
 		t.Errorf("%d counters are live before a denial", n)
 	}
-	offend(t, tab, benchNow, p)
+	exceedLimit(t, tab, benchNow, p)
 	if n := tab.Live(benchNow); n != 2 {
 		t.Errorf("%d counters are live after a denial", n)
 	}
@@ -242,7 +242,7 @@ func TestPenaltyNeedsNoMemoryBeforeADenial(t *testing.T) {
 func TestPenaltyOfAClockSetBack(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
 	tab := newTable(t, 64<<10)
-	offend(t, tab, benchNow+Time(MaxWindow)+3*Time(MaxPenalty), p)
+	exceedLimit(t, tab, benchNow+Time(MaxWindow)+3*Time(MaxPenalty), p)
 	if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 		t.Errorf("%+v", d)
 	}
@@ -256,7 +256,7 @@ func TestPenaltyOfACalendar(t *testing.T) {
 	}
 	must.OK(t, p.Validate())
 	tab, night := newTable(t, 64<<10), Time(1_700_006_400-60)*Time(time.Second) // a minute before midnight
-	offend(t, tab, night, p)
+	exceedLimit(t, tab, night, p)
 	hit := func(at Time) Decision {
 		return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
 	}
@@ -266,7 +266,7 @@ func TestPenaltyOfACalendar(t *testing.T) {
 	if d := hit(night + Time(time.Hour)); d.Over || d.Before != 0 {
 		t.Errorf("a hit after the penalty: %+v", d)
 	}
-	if d := offend(t, tab, night+Time(time.Hour), p); d.Penalty != 2 {
+	if d := exceedLimit(t, tab, night+Time(time.Hour), p); d.Penalty != 2 {
 		t.Errorf("another hit on that day: %+v", d)
 	}
 }

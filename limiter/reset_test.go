@@ -139,7 +139,7 @@ func TestResetWhileCallsWait(t *testing.T) {
 	if w := call(now + 1).Wait; w != 0 {
 		t.Errorf("the first call after the reset waits %v", w)
 	}
-	table.Cancel(now+2, third) // its hits are already gone
+	table.Cancel(now+2, third) // the reset removed its hits
 	if w := call(now + 2).Wait; w != 100*time.Millisecond-1 {
 		t.Errorf("the second call after the reset waits %v", w)
 	}

@@ -111,8 +111,8 @@ func fill(b *Batch, charges []Charge, quotaPass bool, budget time.Duration, cloc
 	return b
 }
 
-// same fails unless both batches were decided alike.
-func (u *reuseTrial) same(how string, reused, fresh *Batch) {
+// compare fails unless both batches were decided alike.
+func (u *reuseTrial) compare(how string, reused, fresh *Batch) {
 	u.t.Helper()
 	diff := cmp.Diff(fresh.Decisions, reused.Decisions)
 	for i := range fresh.Decisions {
@@ -140,7 +140,7 @@ func (u *reuseTrial) step() {
 	fresh := fill(&Batch{}, charges, quotaPass, budget, clock)
 	u.byFresh.Decide(u.now, fresh)
 	u.byReused.Decide(u.now, fill(&u.reused, charges, quotaPass, budget, clock))
-	u.same("decided", &u.reused, fresh)
+	u.compare("decided", &u.reused, fresh)
 	for i, c := range charges {
 		if lease := fresh.Lease(i); lease > 0 {
 			c.Hits, c.Reserve, c.Refund = lease, false, true
@@ -151,7 +151,7 @@ func (u *reuseTrial) step() {
 	case 0:
 		u.byFresh.Cancel(u.now, fresh)
 		u.byReused.Cancel(u.now, &u.reused)
-		u.same("cancelled", &u.reused, fresh)
+		u.compare("cancelled", &u.reused, fresh)
 	case 1:
 		used := u.byFresh.Reset(u.now, fill(&Batch{}, charges, false, 0, nil), i)
 		if got := u.byReused.Reset(u.now, &u.reused, i); got != used {
@@ -189,7 +189,7 @@ func (u *reuseTrial) decideStored(charges []Charge, quotaPass bool, budget time.
 	}
 	fresh.Stored().Decide(u.now, found)
 	u.stored.Stored().Decide(u.now, inTurn)
-	u.same("by the states of a store", &u.stored, fresh)
+	u.compare("by the states of a store", &u.stored, fresh)
 	for i := range charges {
 		fresh.Stored().StateAfter(u.now, i, &want[i])
 		if u.stored.Stored().StateAfter(u.now, i, &left[i]); !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {

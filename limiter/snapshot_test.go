@@ -125,7 +125,7 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 	}
 }
 
-// TestLoadedTableDecidesLikeTheSaved checks that a loaded table decides like the saved one, also
+// TestLoadedTableDecidesLikeTheSaved checks that a loaded table decides like the saved table, also
 // after any change of rules.
 func TestLoadedTableDecidesLikeTheSaved(t *testing.T) {
 	skipShort(t)

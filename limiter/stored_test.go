@@ -19,7 +19,7 @@ type logTracker struct {
 // hits at the time of a charge is only known from the decisions.
 func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, found []State) {
 	tb.Helper()
-	own, gone := map[*Policy]int{}, map[*Policy]int{}
+	own, expired := map[*Policy]int{}, map[*Policy]int{}
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &decided[i]
 		p := c.Policy
@@ -34,7 +34,7 @@ func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision
 		hits := int(min(b.Stored().Hits(i), uint64(limit)+1))
 		switch {
 		case c.Refund:
-			gone[p] += min(hits, len(live)-gone[p])
+			expired[p] += min(hits, len(live)-expired[p])
 		case p.CountRefused:
 			own[p] += min(hits, limit)
 		default:
@@ -44,8 +44,8 @@ func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision
 		all := append(slices.Clone(live), slices.Repeat([]Time{at}, own[p])...)
 		all = all[max(0, len(all)-limit):]
 		switch n := len(all) + hits - limit; {
-		case gone[p] > 0 && gone[p] < len(live):
-			found[i].Stamp = live[len(live)-gone[p]-1]
+		case expired[p] > 0 && expired[p] < len(live):
+			found[i].Stamp = live[len(live)-expired[p]-1]
 		case d.Over && hits <= limit:
 			found[i].Stamp = all[n-1]
 		}
@@ -60,7 +60,7 @@ func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 	for i := range b.Charges {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
 			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
-			if now = max(now, Time(v.num)); v.slot != nil { // also if it began too far ahead
+			if now = max(now, Time(v.num)); v.slot != nil { // also if the log began too far ahead
 				now = max(now, Time(v.class.noteAt(v.index).end.Load()-b.Charges[i].Policy.window()))
 			}
 		}

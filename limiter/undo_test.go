@@ -119,7 +119,7 @@ func TestCancelSeveral(t *testing.T) {
 	}
 }
 
-// TestBudget checks that a call whose delay exceeds its budget is denied at once.
+// TestBudget checks that a call whose delay exceeds its budget is denied immediately.
 func TestBudget(t *testing.T) {
 	p, tab := delaying10ms(0), newTable(t, MinBytes)
 	c := oneHit(counterID(1), p)
@@ -136,8 +136,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWaitingGroups checks that a denied group has no delay, and an admitted one has the longest of
-// its charges.
+// TestWaitingGroups checks that a denied group has no delay, and that an admitted group has the
+// longest delay of its charges.
 func TestWaitingGroups(t *testing.T) {
 	p, q, tab := delaying10ms(0), delaying10ms(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})

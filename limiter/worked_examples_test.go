@@ -29,7 +29,7 @@ func admit(t *Table, now Time, p *Policy, n int) int {
 }
 
 // TestExampleEdge charges 150 hits at 1:50 and 150 at 2:10 with 200 a minute: a fixed window admits
-// all, a sliding one denies the last 100 and admits again at 2:54.
+// all hits; a sliding window denies the last 100 and admits again at 2:54.
 func TestExampleEdge(t *testing.T) {
 	fixed := Policy{Algorithm: FixedWindow, Limit: 200, Window: time.Minute}
 	sliding := Policy{Algorithm: SlidingWindow, Limit: 200, Window: time.Minute, SubWindows: 10}

@@ -139,8 +139,8 @@ func TestAllowListByDomain(t *testing.T) {
 	}
 
 	// A client without a certificate, or with one of another authority, fails in the handshake.
-	strangers := authority(t)
-	forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
+	otherAuthority := authority(t)
+	forged := write(t, issue(t, otherAuthority, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
 	for name, creds := range map[string]credentials.TransportCredentials{
 		"no certificate":       clientTLS(t, access.TLSOptions{CA: g.files.CA}),
 		"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),

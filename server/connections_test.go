@@ -154,7 +154,7 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	first, second := r.dial(t), r.dial(t)
 	cancel := watch(t, first)
 	watch(t, second)
-	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+	if err := awaitEnd(r.connect(t, "", time.Minute)); err != nil {
 		t.Errorf("third connection: %v, want its end", err)
 	}
 	if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {

@@ -209,7 +209,7 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	r := serve(t, s, Options{Transport: transportGRPC, Limits: transport.Limits{MaxConnections: 1, MaxHeaderBytes: 2 << 10}})
 	conn := r.dial(t)
 	checkOK(t, conn)
-	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+	if err := awaitEnd(r.connect(t, "", time.Minute)); err != nil {
 		t.Errorf("a second connection of the same address: %v, want its end", err)
 	}
 	if got := gathered(t, s, "sluice_grpc_transport_info"); !cmp.Equal(got, map[string]float64{transportGRPC: 1}) {
@@ -233,7 +233,7 @@ func TestGRPCGoClosesSilentConnections(t *testing.T) {
 	silent := r.connect(t, "", time.Minute)
 	checkOK(t, r.dial(t)) // a later client
 	r.stop()
-	if err := ended(silent); err != nil {
+	if err := awaitEnd(silent); err != nil {
 		t.Errorf("the silent connection: %v, want its end", err)
 	}
 	err := <-r.done

@@ -175,7 +175,7 @@ func TestRights(t *testing.T) {
 	}
 	_, header, _, _ := g.request(t, "GET", "/", "", "", "Accept", "text/html")
 	if challenge := header.Values("WWW-Authenticate"); len(challenge) != 2 || !strings.HasPrefix(challenge[1], "Basic ") {
-		t.Errorf("a browser gets the challenge %q, want also one for a password", challenge)
+		t.Errorf("a browser gets the challenge %q, want one for a password as well", challenge)
 	}
 	code, _, body, _ := g.request(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
 	if code != 403 || !strings.Contains(body, "not from pages of other origins") {

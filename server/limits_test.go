@@ -52,9 +52,9 @@ func (r *running) connectTo(t *testing.T, listener, first string, wait time.Dura
 	return conn
 }
 
-// ended waits until the server closes a connection. It returns an error if the deadline passes
+// awaitEnd waits until the server closes a connection. It returns an error if the deadline passes
 // first.
-func ended(conn net.Conn) error {
+func awaitEnd(conn net.Conn) error {
 	_, err := io.Copy(io.Discard, conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -76,7 +76,7 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 		first := r.connectTo(t, listener, "G", time.Minute) // only the first byte of GET
 		second := r.connectTo(t, listener, "", time.Minute)
 		third := r.connectTo(t, listener, "", time.Minute)
-		if err := ended(first); err != nil {
+		if err := awaitEnd(first); err != nil {
 			t.Errorf("%s: the first connection: %v, want its end", listener, err)
 		}
 		if rejected++; testutil.ToFloat64(s.Metrics().RejectedConnections) != rejected {
@@ -147,7 +147,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	used := connect("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-running
-	if err := ended(connect("")); err != nil {
+	if err := awaitEnd(connect("")); err != nil {
 		t.Error(err)
 	}
 	if got := testutil.ToFloat64(rejected); got != 1 {
@@ -173,7 +173,7 @@ func TestConnectionsBeginInTime(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{ConnectionTimeout: 20 * time.Millisecond}})
 	for name, first := range map[string]string{"silence": "", "half a preface": preface[:10], "no settings": preface[:24]} {
-		if err := ended(r.connect(t, first, 4*time.Second)); err != nil {
+		if err := awaitEnd(r.connect(t, first, 4*time.Second)); err != nil {
 			t.Errorf("%s: %v, want the end of the connection", name, err)
 		}
 	}
@@ -183,7 +183,7 @@ func TestConnectionsBeginInTime(t *testing.T) {
 func TestDeadConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
-	if err := ended(r.connect(t, preface, 30*time.Second)); err != nil {
+	if err := awaitEnd(r.connect(t, preface, 30*time.Second)); err != nil {
 		t.Errorf("a client that does not answer a ping: %v, want its end", err)
 	}
 }
@@ -191,7 +191,7 @@ func TestDeadConnectionsEnd(t *testing.T) {
 func TestPingsTooOftenEndAConnection(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Hour}})
-	if err := ended(r.connect(t, preface+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
+	if err := awaitEnd(r.connect(t, preface+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
 		t.Errorf("four immediate pings: %v, want the end of the connection", err)
 	}
 	// Pings at the minimum interval.

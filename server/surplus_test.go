@@ -160,8 +160,8 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 	}
 }
 
-// TestGracefulClosesAreBounded checks that a graceful close that takes too long, or that too many
-// others follow, becomes immediate.
+// TestGracefulClosesAreBounded checks that a graceful close becomes immediate if it takes too long
+// or too many others follow.
 func TestGracefulClosesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestPage checks that the page has the report's content, that values are escaped, and that each
-// diagram is well-formed and has a title.
+// TestPage checks the content of the page: it has the report's content, values are escaped, and
+// each diagram is well-formed and has a title.
 func TestPage(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	var log strings.Builder

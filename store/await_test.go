@@ -16,7 +16,7 @@ func TestAwait(t *testing.T) {
 	t.Parallel()
 	one, cluster := storetest.Start(t), storetest.StartCluster(t, 3, false)
 	r := newRelay(t, one.Addr, nil, false)
-	r.cut(true)
+	r.setBlocked(true)
 	for name, server := range map[string]redis.Server{"one server": {Network: "tcp", Address: r.addr}, "a cluster": nodes(cluster)} {
 		o := &recorder{}
 		s := runStore(t, Options{Server: server, Fallback: Deny, Observer: o})
@@ -26,7 +26,7 @@ func TestAwait(t *testing.T) {
 			if s.Await(ctx) {
 				t.Errorf("%s: Await returned true without a connection", name)
 			}
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		cancel()
 		if !s.Await(t.Context()) || !s.Up() {

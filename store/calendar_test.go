@@ -65,7 +65,7 @@ func TestCalendarEdges(t *testing.T) {
 				}
 				at = end
 			}
-			if p.Algorithm == limiter.SlidingWindow { // a table never leaves a fixed window for an older one
+			if p.Algorithm == limiter.SlidingWindow { // a table never leaves a fixed window for an older window
 				times = append(times, at+limiter.Time(300*24*time.Hour), at, at+limiter.Time(800*24*time.Hour), at, at)
 			}
 			for step, at := range times {

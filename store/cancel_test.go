@@ -121,7 +121,7 @@ func TestResetAndTheFallback(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for _, charge := range all {
 		var c caller

@@ -163,14 +163,14 @@ func (a *unavailableLog) allRecovered() bool {
 func TestClusterRecovers(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &unavailableLog{}
-	r.cut(true)
+	r.setBlocked(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
 	storetest.Eventually(t, "the cluster is unavailable under a name of its own", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.unavailable["cluster of "+r.addr]
 	})
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up", s.Up)
 	storetest.Eventually(t, "all shards are logged as recovered", log.allRecovered)
 }

@@ -86,7 +86,7 @@ func TestClusterGroups(t *testing.T) {
 	testGroups(t, s, o)
 }
 
-// The same is true of a request that is split because it would take the store too long.
+// The same applies to a request that is split because the store would need too long for it.
 func TestLargeGroups(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

@@ -47,7 +47,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(name, err, after.b.Denied)
 		}
 		if got := after.b.Wait; got > wait || got < wait-10*time.Second {
-			t.Errorf("%s: the delay is %v, want that of the cancelled hit, %v", name, got, wait)
+			t.Errorf("%s: the delay is %v, want the delay of the cancelled hit, %v", name, got, wait)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		defer sh.mu.Unlock()
 		return sh.open.first == nil
 	})
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
 	for _, charge := range []limiter.Charge{group[0], delayed} {
 		if err := c.decideWithin(s, time.Hour, charge); err != nil || c.b.Denied {
@@ -124,7 +124,7 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	if err := <-denied.decided; err != nil || !denied.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "all hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 	for _, charge := range []limiter.Charge{group[0], delayed} {
 		if got := c.usedHits(t, s, charge); got != 1 {

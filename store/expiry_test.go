@@ -159,12 +159,12 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	lives("after a reservation of a second")
 	c.settleLease(t, s, short, second, 1)
 	lives("after the release of that")
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	if c.reserveHits(t, s, short, 10) == 0 {
 		t.Error("the reservation was denied without the store")
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "recovered", s.Up)
 	lives("after an outage")
 	if c.reserveHits(t, s, long, 10) == 0 {

@@ -163,13 +163,13 @@ func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration,
 		time.Sleep(time.Second)
 		ended, byStore := o.decisions()
 		f.repair(t, srv)
-		mended := clock()
+		repaired := clock()
 		_, before := o.decisions()
 		storetest.Eventually(t, "the store decides again", func() bool {
 			_, n := o.decisions()
 			return n > before
 		})
-		back = clock().Sub(mended)
+		back = clock().Sub(repaired)
 		share = float64(ended-began) / float64(max(1, ended-began+byStore-byItself))
 		longest = time.Duration(slowest.Load())
 	})

@@ -301,7 +301,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	}
 }
 
-// If a request's own deadline comes first, the fallback decides that request alone.
+// If a request's own deadline passes first, the fallback decides only that request.
 func TestShortDeadline(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

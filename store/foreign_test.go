@@ -27,7 +27,7 @@ func TestForeignKeys(t *testing.T) {
 	ring := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: day, SubWindows: 10}
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: day}
 	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 1 << 20}
-	places := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: day}
+	permits := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: day}
 	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(limiter.MaxWindow))/int64(time.Second), 10)
 	sequence := func(number float64) string {
 		return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(number))) + strings.Repeat("\x01", 44)
@@ -50,7 +50,7 @@ func TestForeignKeys(t *testing.T) {
 		{counts, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "9223372036854775808"}, {"SET", "007"}, {"SET", ""}}},
 		{ring, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", strings.Repeat("x", 1000)}, {"SET", sequence(math.NaN())}, {"SET", sequence(math.Inf(1))}, {"SET", sequence(1.5)}, {"SET", sequence(-1)}}},
 		{log, [][]string{{"SET", "1"}, {"RPUSH", "letters, not a time"}, {"RPUSH", "1"}, {"RPUSH", ""}}},
-		{places, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"ZADD", "1", "letters"}, {"ZADD", "99999999999999", "letters"}, {"ZADD", "1", "900000000"}, {"HSET", "a", "b"}}},
+		{permits, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"ZADD", "1", "letters"}, {"ZADD", "99999999999999", "letters"}, {"ZADD", "1", "900000000"}, {"HSET", "a", "b"}}},
 		{bucket, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1"}, {"SET", "-"}, {"SET", ""}}},
 	} {
 		for _, wrote := range tt.wrote {

@@ -31,7 +31,7 @@ func TestOddCounters(t *testing.T) {
 	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: most}
 	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: most - 1}
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: most, Window: day}
-	places := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: most, Window: day}
+	permits := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: most, Window: day}
 	reserve := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: most, Window: longest, Reserve: limiter.NewReserve(10, time.Hour, true)}
 	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(longest))/int64(time.Second), 10)
 	srv := storetest.Start(t)
@@ -91,8 +91,8 @@ func TestOddCounters(t *testing.T) {
 	}
 	for _, score := range []string{"-inf", "+inf", "-1", "0", "1e300", "-1e300", "99999999999999"} {
 		for _, member := range []string{"600000000", "letters"} {
-			try(places, "x", "ZADD", score, member)
-			try(places, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
+			try(permits, "x", "ZADD", score, member)
+			try(permits, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
 		}
 	}
 	if o.diverged > 0 || len(o.failed) > 1 || o.failuresOf(redis.Script) == 0 {
@@ -110,7 +110,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	charge := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
 	var c caller
 	must.OK(t, c.decide(s, charge))
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for range 3 {
 		if err := c.decide(s, charge); err != nil || c.b.Denied {
@@ -119,7 +119,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	}
 	key := srv.Must("EVAL", "return redis.call('KEYS', 's1{1}_*')[1]", "0")
 	srv.Must("SET", key, "-1000000")
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "recovered", s.Up)
 	if got := srv.Must("GET", key); got != "3" {
 		t.Errorf("the count is %s after three hits were charged, want 3", got)

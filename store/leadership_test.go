@@ -175,7 +175,7 @@ func TestHostileLeadershipReplies(t *testing.T) {
 	}
 }
 
-// TestLeadershipWithoutStore checks that AcquireLeadership returns at once if the store is
+// TestLeadershipWithoutStore checks that AcquireLeadership returns immediately if the store is
 // unavailable.
 func TestLeadershipWithoutStore(t *testing.T) {
 	t.Parallel()

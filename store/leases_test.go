@@ -138,7 +138,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 		}
 		early := []uint64{acquire(replicas[0]), acquire(replicas[1]), acquire(replicas[1]), acquire(replicas[0])}
 		for _, r := range relays {
-			r.cut(true)
+			r.setBlocked(true)
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
@@ -163,14 +163,14 @@ func TestPermitsInAnOutage(t *testing.T) {
 			t.Error("a lease did not release exactly one permit of its own counter")
 		}
 		if a, b := acquire(replicas[0]), acquire(replicas[0]); a == 0 || b == 0 || acquire(replicas[0]) != 0 {
-			t.Error("the number of free permits at the first replica is not that of the permits released there")
+			t.Error("the number of free permits at the first replica differs from the number of permits released there")
 		}
-		relays[first].cut(false)
+		relays[first].setBlocked(false)
 		storetest.Eventually(t, "one replica has a connection", replicas[first].Up)
 		for _, lease := range late[2:4] { // leases of both replicas; the store may not know them yet
 			give(replicas[first], lease)
 		}
-		relays[1-first].cut(false)
+		relays[1-first].setBlocked(false)
 		storetest.Eventually(t, "both replicas have a connection", replicas[1-first].Up)
 		for _, s := range replicas {
 			if got := c.usedHits(t, s, permitCharge(1, 100)); got != len(held) {
@@ -216,12 +216,12 @@ func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits ui
 // returns the hits that were held.
 func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
-	back, paid := oneHit(1, p), oneHit(1, p)
-	back.Hits, back.Refund = lease, true
-	charges := []limiter.Charge{back}
-	if paid.Group = 1; cost >= 0 {
-		paid.Hits = uint64(cost)
-		charges = append(charges, paid)
+	returned, costs := oneHit(1, p), oneHit(1, p)
+	returned.Hits, returned.Refund = lease, true
+	charges := []limiter.Charge{returned}
+	if costs.Group = 1; cost >= 0 {
+		costs.Hits = uint64(cost)
+		charges = append(charges, costs)
 	}
 	must.OK(tb, c.decide(s, charges...))
 	return c.b.Decisions[0].Charged
@@ -303,7 +303,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 		before, other := c.reserveHits(t, s[0], p, 30), c.reserveHits(t, s[1], p, 20)
 		for i := range relays {
 			c.usedAndReserved(t, s[i], p) // each replica sees both reservations
-			relays[i].cut(true)
+			relays[i].setBlocked(true)
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			c.usedAndReserved(t, s[0], p)
@@ -319,8 +319,8 @@ func TestReservationsInAnOutage(t *testing.T) {
 			t.Errorf("%d: %d hits are used or held, want those that the store held plus 8", n, c.usedAndReserved(t, s[1], p))
 		}
 		c.settleLease(t, s[1], p, before, 7) // the other replica granted it
-		relays[0].cut(false)
-		relays[1].cut(false)
+		relays[0].setBlocked(false)
+		relays[1].setBlocked(false)
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
 		if got := c.usedAndReserved(t, s[0], p); got != 20+30+8+7 {
 			t.Errorf("%d: %d hits are used or held, want the 50 that have not been settled plus 15", n, got)
@@ -450,9 +450,9 @@ func TestLateLeases(t *testing.T) {
 			t.Fatal(err, b.Lease(0))
 		}
 		if !arrives {
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
@@ -501,7 +501,7 @@ func TestPermitsOverRepeatedOutages(t *testing.T) {
 	}
 	for range outages {
 		for _, r := range relays {
-			r.cut(true)
+			r.setBlocked(true)
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
@@ -515,7 +515,7 @@ func TestPermitsOverRepeatedOutages(t *testing.T) {
 			}
 		}
 		for _, r := range relays {
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		storetest.Eventually(t, "up again", up)
 	}

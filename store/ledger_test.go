@@ -176,7 +176,7 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 8
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	ahead := time.Duration(0)
 	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
@@ -189,7 +189,7 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	for range 5 {
 		must.OK(t, c.decide(s, oneHit(100, hugeFixedWindow)))
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if got := c.usedHits(t, s, oneHit(100, hugeFixedWindow)); got != 5 || o.dropped != 0 {
 		t.Errorf("the store has %d hits, and %d were dropped; want 5 and none", got, o.dropped)

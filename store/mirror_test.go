@@ -14,8 +14,8 @@ import (
 )
 
 // An outage grants no fresh allowance: the fallback continues from the store's last reply,
-// including hits of other replicas, except for logs. After the outage the store has the hits of the
-// fallback, too.
+// including hits of other replicas, except for logs. After the outage the store also has the hits
+// of the fallback.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

@@ -173,12 +173,12 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			moved++
 		}
 	}
-	asks := errorCount(t, all[0], "ASK") + errorCount(t, all[1], "ASK")
+	askReplies := errorCount(t, all[0], "ASK") + errorCount(t, all[1], "ASK")
 	tryAgains := errorCount(t, all[0], "TRYAGAIN") + errorCount(t, all[1], "TRYAGAIN")
 	changed := errorCount(t, all[0], "MOVED") + errorCount(t, all[1], "MOVED")
-	t.Logf("%d moves; replies: %d ASK, %d TRYAGAIN, %d MOVED", moved, asks, tryAgains, changed)
-	if asks < 20 || tryAgains < 5 {
-		t.Errorf("%d ASK replies and %d TRYAGAIN replies, want many of each", asks, tryAgains)
+	t.Logf("%d moves; replies: %d ASK, %d TRYAGAIN, %d MOVED", moved, askReplies, tryAgains, changed)
+	if askReplies < 20 || tryAgains < 5 {
+		t.Errorf("%d ASK replies and %d TRYAGAIN replies, want many of each", askReplies, tryAgains)
 	}
 	if o.diverged > 0 || o.decided[byFallback] > 0 {
 		t.Errorf("%d replies diverged, decided %v, want none by the fallback", o.diverged, o.decided)

@@ -219,7 +219,7 @@ func (n *clockNode) hasKey(key string) bool {
 }
 
 // If the slot of a counter depends on the start of its window, the fallback and unsynced hits use
-// the clock of the counter's name, not that of the node.
+// the clock of the counter's name, not the node's clock.
 func TestFallbackAndNodeClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)

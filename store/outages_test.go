@@ -65,7 +65,7 @@ func TestOutages(t *testing.T) {
 					}
 				}
 			}
-			left := make([]int, len(policies)) // hits that each replica admits alone
+			left := make([]int, len(policies)) // hits that both replicas can still admit
 			sendAll(20)
 			for n := range left {
 				left[n] = 2*limit - 2*20 - 20 // the first replica does not know the hits of the second
@@ -75,12 +75,12 @@ func TestOutages(t *testing.T) {
 			}
 			for range outages {
 				for _, r := range relays {
-					r.cut(true)
+					r.setBlocked(true)
 				}
 				storetest.Eventually(t, "unavailable", unavailable)
 				sendAll(100)
 				for _, r := range relays {
-					r.cut(false)
+					r.setBlocked(false)
 				}
 				storetest.Eventually(t, "up again", up)
 				sendAll(2)
@@ -94,7 +94,7 @@ func TestOutages(t *testing.T) {
 				}
 				want := admitted[n]
 				switch {
-				case p.CountRefused: // denied hits count, too
+				case p.CountRefused: // denied hits also count
 					continue
 				case p.Algorithm == limiter.SlidingLog: // a log has at most its limit
 					want = limit

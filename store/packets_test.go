@@ -30,7 +30,7 @@ func (l *traffic) compareCounts(tb testing.TB, late int) {
 	}
 }
 
-// Lost packets are sent again. The store decides requests whose replies come in time. Late requests
+// Lost packets are sent again. The store decides requests whose replies are in time. Late requests
 // count once, whether the caller waits or not.
 func TestPacketsLost(t *testing.T) {
 	t.Parallel()

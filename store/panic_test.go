@@ -109,7 +109,7 @@ type panicking struct{}
 func (panicking) Decided(error)             { panic("a waiter's bug") }
 func (panicking) Exceeded(int) func(uint64) { return nil }
 
-// If the fallback panics, too, the request fails with an error.
+// If the fallback also panics, the request fails with an error.
 func TestPanicInTheFallback(t *testing.T) {
 	panics := 0
 	o := Options{Fallback: Local, Panicked: func(any) { panics++ }}

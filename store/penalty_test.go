@@ -63,13 +63,13 @@ func TestPenaltiesAreShared(t *testing.T) {
 			if d := decide(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
 				t.Errorf("a peek: %+v", d)
 			}
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !mine.Up() })
 			now.Add(int64(30 * time.Second))
 			if d := decide(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
 				t.Errorf("a hit during the outage: %+v", d)
 			}
-			r.cut(false)
+			r.setBlocked(false)
 			storetest.Eventually(t, "up", mine.Up)
 			now.Add(int64(31 * time.Second))
 			if d := decide(mine, 1); d.Over {

@@ -188,8 +188,8 @@ func (b *peekedConn) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
-// cut closes all connections, and rejects new ones until it is called with false.
-func (r *relay) cut(on bool) {
+// setBlocked closes all connections and rejects new ones, or with false accepts connections again.
+func (r *relay) setBlocked(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.severed = on

@@ -58,17 +58,17 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	tb.Helper()
 	if how != replied {
-		r.cut(true)
+		r.setBlocked(true)
 		storetest.Eventually(tb, "unavailable", func() bool { return !s.Up() })
 	}
 	r.pause(false)
 	r.pauseReplies(false)
 	if how != replied {
-		r.cut(false)
+		r.setBlocked(false)
 	}
 }
 
-// After a request whose deadline came before the reply, the store holds only the lease that the
+// After a request whose deadline passed before the reply, the store holds only the lease that the
 // caller got from the fallback, if any, whatever the outcome: for permits and reservations, with
 // each fallback.
 func TestStrayLeasesAreReleased(t *testing.T) {
@@ -229,12 +229,12 @@ func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	var c, o caller
 	permit, denied := permitCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
 	slow.pauseReplies(true)
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
 	if done, err := c.start(s, 0, permit, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "the permit is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, permit) == 1 })
 	slow.pauseReplies(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {

@@ -29,7 +29,7 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 	for outage := range outages {
 		for i, s := range replicas {
 			storetest.Eventually(t, "up", s.Up)
-			relays[i].cut(true)
+			relays[i].setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 		}
 		for range requests {
@@ -40,7 +40,7 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 			c.releasePermit(t, replicas[1], permit, lease)
 		}
 		for _, i := range []int{1, 0} { // the replica with the releases recovers first
-			relays[i].cut(false)
+			relays[i].setBlocked(false)
 			storetest.Eventually(t, "the replica has a connection, and all leases are synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}
 		if held := c.heldHits(t, replicas[0], permit); held > 0 {

@@ -50,25 +50,25 @@ func TestTryAgain(t *testing.T) {
 			}
 		})
 	}
-	goesOn := func() {
+	awaitHits := func() {
 		before := admitted.Load()
 		storetest.Eventually(t, "hits are admitted", func() bool { return admitted.Load() > before+10 })
 	}
-	goesOn()
+	awaitHits()
 	slot := redis.SlotOf(nameOf("s1", &charges[0]))
 	from, to := all[int(slot)*2/redis.Slots], all[1-int(slot)*2/redis.Slots]
 	keys := 0
 	storetest.MoveSlot(from, to, slot, func() {
 		switch keys++; keys {
 		case 1: // neither has moved
-			goesOn()
+			awaitHits()
 		case 2: // one has moved
 			storetest.Eventually(t, "TRYAGAIN", func() bool { return errorCount(t, from, "TRYAGAIN")+errorCount(t, to, "TRYAGAIN") > 0 })
 		default:
-			goesOn()
+			awaitHits()
 		}
 	})
-	goesOn()
+	awaitHits()
 	stop.Store(true)
 	callers.Wait()
 	if keys != 3 {

@@ -98,8 +98,8 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 	}
 }
 
-// Hits of a slot that cannot be charged yet delay no others. They are charged when the slot is
-// stable, without a request or a refresh.
+// Hits of a slot that cannot be charged yet do not delay other hits. They are charged when the slot
+// is stable, without a request or a refresh.
 func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
@@ -116,8 +116,8 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	}
 	s.main.shardOf(0).requestSync()
 	storetest.Eventually(t, "the other hits are synced", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
-	asked := errorCount(t, slot.from, "ASK")
-	storetest.Eventually(t, "the slot is queried again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
+	askReplies := errorCount(t, slot.from, "ASK")
+	storetest.Eventually(t, "the slot is queried again", func() bool { return errorCount(t, slot.from, "ASK") > askReplies })
 	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
 	storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
 	for i := range charges {

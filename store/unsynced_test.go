@@ -63,13 +63,13 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters are unsynced while replies may come, want none", n)
+			t.Errorf("%d counters are unsynced while replies may arrive, want none", n)
 		}
 		if !arrives {
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			storetest.Eventually(t, "the hits are unsynced", func() bool { return s.unsyncedCounters() == 2 })
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
@@ -100,7 +100,7 @@ func TestDroppedHits(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // expires long before the others
-	r.cut(true)
+	r.setBlocked(true)
 	var c caller
 	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.usedHits(t, s, oneHit(1, hugeFixedWindow))
@@ -118,7 +118,7 @@ func TestDroppedHits(t *testing.T) {
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
 	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &limiter.Charge{ID: oneHit(3, hugeFixedWindow).ID}))))
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
 		if got := c.usedHits(t, s, oneHit(n, hugeFixedWindow)); got != want {
@@ -139,7 +139,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			r := newRelay(t, srv.Addr, nil, false)
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: by})
 			storetest.Eventually(t, "up", s.Up)
-			r.cut(true)
+			r.setBlocked(true)
 			var c caller
 			storetest.Eventually(t, "unavailable", func() bool {
 				_ = c.decide(s, oneHit(2, p))
@@ -153,7 +153,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
 				must.OK(t, c.decide(s, charges...))
 			}
-			r.cut(false)
+			r.setBlocked(false)
 			storetest.Eventually(t, "up again", s.Up)
 			want := want
 			if p.Algorithm == limiter.SlidingLog {
@@ -222,7 +222,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	f := w.store.main
 	sh := f.shardOf(0)
 	var c caller
-	repay := func(p *limiter.Policy, name string) error {
+	sync := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, oneHit(1, p))
@@ -246,7 +246,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
 			wantDropped++
-			if err := repay(tt.p, name); err != nil || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 0 {
+			if err := sync(tt.p, name); err != nil || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 0 {
 				t.Errorf("%s %.20q: %v, %d hits dropped, want %d", name, wrote, err, w.seen.dropped, wantDropped)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
@@ -255,7 +255,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		}
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
-	if err := repay(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 1 {
+	if err := sync(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 1 {
 		t.Errorf("without memory: %v, %d hits dropped, %d counters unsynced, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), wantDropped)
 	}
 }
@@ -334,7 +334,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	charge := oneHit(1, hugeFixedWindow)
-	owe := func() {
+	addUnsynced := func() {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
@@ -342,7 +342,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
 	must.OK(t, c.decide(s, charge))
-	owe()
+	addUnsynced()
 	r.pauseReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -361,13 +361,13 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	if n := s.unsyncedCounters(); n != 0 {
 		t.Errorf("%d counters have unsynced hits from before the reset", n)
 	}
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-	owe()
+	addUnsynced()
 	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
 		t.Errorf("a reset without the store: %v, %d counters are unsynced, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if got := c.usedHits(t, s, charge); got != 1 {
 		t.Errorf("%d hits are charged, want the one that was not reset", got)

@@ -321,7 +321,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	_, found := xds.Build([]*anypb.Any{wire(t, empty)}, descriptors.Options{})
 	if last := found[len(found)-1]; len(found) != 1001 || last.Message != "more than 1000 errors; the rest is not shown" {
-		t.Errorf("%d diagnostics, the last is %s; want 1000 and one for the others", len(found), last)
+		t.Errorf("%d diagnostics, the last is %s; want 1000, and one that counts the others", len(found), last)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestMessagesSurvivePublishedTypes(t *testing.T) {
 	}
 	transfer(t, there, back)
 	if !proto.Equal(back, sent) {
-		t.Errorf("the message came back as %v, want %v", back, sent)
+		t.Errorf("after both conversions the message is %v, want %v", back, sent)
 	}
 }
 

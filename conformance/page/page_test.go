@@ -93,8 +93,8 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	}))
 	t.Cleanup(end)
 	if password != "" {
-		asks := true
-		do(ctx, t, command(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &asks}))
+		wantsPassword := true
+		do(ctx, t, command(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &wantsPassword}))
 	}
 	do(ctx, t, command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}), command(page.Enable, page.EnableParams{}))
 	return ctx, func() []string {
@@ -104,8 +104,8 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	}
 }
 
-// browser returns the path of Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the
-// distribution; or "".
+// browser returns the path of Chromium: CHROMIUM_BIN, or that of `make chromium` or of the
+// distribution, or "".
 func browser() string {
 	if path := os.Getenv("CHROMIUM_BIN"); path != "" {
 		return path
@@ -215,23 +215,23 @@ func TestPage(t *testing.T) {
 	if images := get(ctx, t, chromedp.Evaluate[int]("document.images.length")); images != 0 {
 		t.Errorf("the page has %d images, want values to be shown as text", images)
 	}
-	for _, look := range []struct {
+	for _, display := range []struct {
 		width  int64
 		scheme string
 	}{{1100, "light"}, {1100, "dark"}, {375, "light"}, {375, "dark"}} {
 		do(ctx, t,
-			chromedp.EmulateViewport(look.width, 800),
-			command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}}),
+			chromedp.EmulateViewport(display.width, 800),
+			command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: display.scheme}}}),
 		)
 		wide := get(ctx, t, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
 		back := get(ctx, t, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
-		if wide > look.width {
-			t.Errorf("in a window of %d pixels the page is %d wide", look.width, wide)
+		if wide > display.width {
+			t.Errorf("in a window of %d pixels the page is %d wide", display.width, wide)
 		}
-		if dark := back != "rgb(255, 255, 255)"; dark != (look.scheme == "dark") {
-			t.Errorf("%s: the page's background is %s", look.scheme, back)
+		if dark := back != "rgb(255, 255, 255)"; dark != (display.scheme == "dark") {
+			t.Errorf("%s: the page's background is %s", display.scheme, back)
 		}
-		if *update && look.width == 1100 && look.scheme == "light" {
+		if *update && display.width == 1100 && display.scheme == "light" {
 			if err := os.WriteFile(filepath.Join(root, "docs", "page.png"), get(ctx, t, chromedp.CaptureScreenshot()), 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -42,9 +42,9 @@ func TestPageWaits(t *testing.T) {
 		return command(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at[0], Y: at[1], Button: input.MouseButtonLeft, ClickCount: 1})
 	}
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMousePressed))
-	looks := "performance.getEntriesByType('resource').length"
-	before := get(ctx, t, chromedp.Evaluate[int](looks))
-	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+looks+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	requests := "performance.getEntriesByType('resource').length"
+	before := get(ctx, t, chromedp.Evaluate[int](requests))
+	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+requests+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMouseReleased))
 	await(ctx, t, "1 counter(s), ")
 	if found := browserErrors(); len(found) > 0 {

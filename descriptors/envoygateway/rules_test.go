@@ -98,8 +98,8 @@ func TestObjectsNextToRuleFiles(t *testing.T) {
 	}
 }
 
-// FuzzRules reads arbitrary objects. Each finding must have a place, and each rule must compile or
-// cause an error with a place.
+// FuzzRules reads arbitrary objects. Each finding must have a position, and each rule must compile
+// or cause an error with a position.
 func FuzzRules(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	must.OK(f, err)
@@ -118,7 +118,7 @@ func FuzzRules(f *testing.F) {
 		_, more := descriptors.Compile(made, descriptors.Options{})
 		for _, d := range append(ds, more...) {
 			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
-				t.Errorf("diagnostic %v lacks its place or message", d)
+				t.Errorf("diagnostic %v has no position or message", d)
 			}
 		}
 	})

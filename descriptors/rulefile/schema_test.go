@@ -101,7 +101,7 @@ func TestSchemaBounds(t *testing.T) {
 	for _, text := range texts {
 		_, ds := Parse("f", []byte(text))
 		if err := validate(text); (err == nil) == ds.HasErrors() {
-			t.Errorf("%s: the schema says %v, Parse %v", text, err, ds)
+			t.Errorf("%s: the schema returns %v, Parse %v", text, err, ds)
 		}
 		if ds.HasErrors() {
 			rejected++
@@ -153,7 +153,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 			// The schema requires fields whose absence is only a warning of Parse.
 			_, ds := Parse(c.Name, []byte(text))
 			if err := validate(text); (err == nil) != (len(ds) == 0) {
-				t.Errorf("%s: schema says %v, Parse %v", c.Name, err, ds)
+				t.Errorf("%s: the schema returns %v, Parse %v", c.Name, err, ds)
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	}
 	_, err := readAll([]string{filepath.Join(dir, "big")})
 	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
-		t.Errorf("Read of too much = %v, want an error that names the file and the bound", err)
+		t.Errorf("Read beyond the maximum size = %v, want an error that names the file and the bound", err)
 	}
 }
 
@@ -195,15 +195,15 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	write(t, "domain: a\n", dir, "c.yaml")
 	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
 	if set != nil || err != nil {
-		t.Errorf("Load = %v, %v, want diagnostics alone", set, err)
+		t.Errorf("Load = %v, %v, want only diagnostics", set, err)
 	}
-	var places []string
+	var positions []string
 	for _, d := range ds {
-		place, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
-		places = append(places, place)
+		position, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
+		positions = append(positions, position)
 	}
 	want := []string{"a.yaml:2:25", "b.yaml:2:1", "b.yaml:3:1", "c.yaml:1:1"}
-	if diff := cmp.Diff(want, places); diff != "" {
+	if diff := cmp.Diff(want, positions); diff != "" {
 		t.Errorf("diagnostics %v (-want +got):\n%s", ds, diff)
 	}
 }

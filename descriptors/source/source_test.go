@@ -243,7 +243,7 @@ func TestSourceWaitsForWriter(t *testing.T) {
 	next()
 	s.applyChanges(t.Context(), &watcher{}, next)
 	if len(got) != 1 || versionOf(got[0]) != 3 {
-		t.Errorf("updates = %+v, want version 3 alone", got)
+		t.Errorf("updates = %+v, want only version 3", got)
 	}
 	// A change that is reverted is not reported.
 	parts = []string{rulesOf(4), rulesOf(3)}

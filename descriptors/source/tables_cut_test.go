@@ -107,7 +107,7 @@ func TestUnfinishedTable(t *testing.T) {
 			t.Errorf("after a file was emptied and written: %s, the number of the row is %d", k.lastUpdate(5), n)
 		}
 
-		// An invalid row may be an incomplete one.
+		// An invalid row may be an incomplete row.
 		write(t, tableOf(5)+"b,many", k.path)
 		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
 		if got := k.lastUpdate(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {

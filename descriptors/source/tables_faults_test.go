@@ -248,13 +248,13 @@ func TestTableChangesDuringRead(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
 		write(t, tableOf(1), k.path)
-		rest := []string{tableOf(1) + "b,2\n", tableOf(3) + "b,2\nc,3\n"}
+		versions := []string{tableOf(1) + "b,2\n", tableOf(3) + "b,2\nc,3\n"}
 		k.fake = func(f *fakedSource) {
 			f.read = func(p []byte) (int, error) {
 				n, err := f.tableSource.Read(p)
-				if len(rest) > 0 {
-					write(t, rest[0], k.path)
-					rest = rest[1:]
+				if len(versions) > 0 {
+					write(t, versions[0], k.path)
+					versions = versions[1:]
 				}
 				return n, err
 			}
@@ -264,7 +264,7 @@ func TestTableChangesDuringRead(t *testing.T) {
 			t.Errorf("updates %+v, the number of the row is %d; want only the last file", k.updates, n)
 		}
 		// At the start.
-		rest = []string{tableOf(4)}
+		versions = []string{tableOf(4)}
 		write(t, tableOf(55), k.path)
 		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
 		if err := k.group.Load(t.Context()); err != nil || len(k.updates) != 1 {

@@ -86,11 +86,11 @@ func (w *torn) checkActive(when string, version int) {
 	}
 }
 
-var placeInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
+var positionInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
 
 // TestEveryPrefixOfNewFile has a writer that stops after any byte: the file contains a prefix of
 // the rules, followed by nothing or by zeros as after a power failure. It is rejected once, with a
-// place, and the old rules stay. When the file is complete, it is activated.
+// position, and the old rules stay. When the file is complete, it is activated.
 func TestEveryPrefixOfNewFile(t *testing.T) {
 	t.Parallel()
 	next := fileOf(2)
@@ -104,8 +104,8 @@ func TestEveryPrefixOfNewFile(t *testing.T) {
 				w.poll(func() {})
 				when := fmt.Sprintf("%d of %d bytes, %s", n, len(next), name)
 				w.checkActive(when, 1)
-				if len(w.errors) != 1 || !placeInFile.MatchString(w.errors[0].Error()) {
-					t.Fatalf("%s: the errors are %v, want one with its place", when, w.errors)
+				if len(w.errors) != 1 || !positionInFile.MatchString(w.errors[0].Error()) {
+					t.Fatalf("%s: the errors are %v, want one with its position", when, w.errors)
 				}
 			}
 			w.write(next)

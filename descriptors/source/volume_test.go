@@ -37,7 +37,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 	}
 	mount(t, dir, files(1))
 	active, rejected := 0, 0
-	take := func(u Update) error {
+	activate := func(u Update) error {
 		if u.Err != nil {
 			rejected++
 			return u.Err
@@ -52,7 +52,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 		active = versions[0]
 		return nil
 	}
-	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: take})
+	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: activate})
 	start(t, s)
 	checks, crash, latest := 0, 0, 0
 	for version := 2; version <= 101; version++ {
@@ -105,7 +105,7 @@ func TestVolumeWithRulesAndTables(t *testing.T) {
 	}
 	opt := descriptors.Options{Tables: all, TablesLater: true}
 	if set, found, err := Load([]string{dir}, "", opt); set == nil || len(found) > 0 || err != nil {
-		t.Fatalf("%v, %v, %v; want the rules alone", set, found, err)
+		t.Fatalf("%v, %v, %v; want only the rules", set, found, err)
 	}
 	loads := 0
 	s := NewFiles(Options{Paths: []string{dir}, Options: opt, Settle: time.Nanosecond, OnLoad: func(u Update) error {

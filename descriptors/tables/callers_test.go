@@ -73,8 +73,8 @@ func TestApplyReturnsReplacedRows(t *testing.T) {
 			t.Errorf("row %d was returned as replaced %d times, want %d", number, got, want)
 		}
 	}
-	gone := []Change{{Values: []string{"x", "y"}, Delete: true}, {Values: []string{"x", "z"}, Delete: true}}
-	if apply(t, j, gone...); !gone[0].Had || gone[0].Was != last || gone[1].Had {
-		t.Errorf("the replaced row of a deletion is %+v", gone)
+	deletions := []Change{{Values: []string{"x", "y"}, Delete: true}, {Values: []string{"x", "z"}, Delete: true}}
+	if apply(t, j, deletions...); !deletions[0].Had || deletions[0].Was != last || deletions[1].Had {
+		t.Errorf("the replaced row of a deletion is %+v", deletions)
 	}
 }

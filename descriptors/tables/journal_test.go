@@ -216,8 +216,8 @@ func TestEmptyTableGetsNewColumns(t *testing.T) {
 	}
 }
 
-// TestFirstChangeFails checks that a file that was created for a first change that failed gets the
-// columns of the next change.
+// TestFirstChangeFails checks that a file gets the columns of the next change if the first change,
+// for which the file was created, failed.
 func TestFirstChangeFails(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)

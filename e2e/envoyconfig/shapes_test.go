@@ -216,16 +216,16 @@ func TestRateLimitFields(t *testing.T) {
 			perRoute("rate_limits: [{ actions: [{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } } }]"): false,
 		}},
 	} {
-		for put, takes := range tt.puts {
+		for put, accepts := range tt.puts {
 			text := strings.Replace(shapes, tt.old, put, 1)
 			file := filepath.Join(t.TempDir(), "envoy.yaml")
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := envoy.Validate(t.Context(), binary, file); (err == nil) != takes {
+			if err := envoy.Validate(t.Context(), binary, file); (err == nil) != accepts {
 				t.Errorf("%s: Envoy returned %v", put, err)
 			}
-			if _, err := envoyconfig.Read([]envoyconfig.File{{Name: file, Content: []byte(text)}}); (err == nil) != takes {
+			if _, err := envoyconfig.Read([]envoyconfig.File{{Name: file, Content: []byte(text)}}); (err == nil) != accepts {
 				t.Errorf("%s: Read returned %v", put, err)
 			}
 		}

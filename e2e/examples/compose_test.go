@@ -190,11 +190,11 @@ func TestCheckComposeErrors(t *testing.T) {
 		"  backend:\n":        "  server:\n",
 		"read_only":           "readonly",
 	} {
-		planted := strings.Replace(string(text), right, wrong, 1)
-		if planted == string(text) {
+		mistaken := strings.Replace(string(text), right, wrong, 1)
+		if mistaken == string(text) {
 			t.Errorf("compose.yaml has no %q", right)
 		}
-		file, err := readCompose([]byte(planted))
+		file, err := readCompose([]byte(mistaken))
 		if err == nil && len(checkCompose(file, dir, example(t, "compose", "envoy.yaml"))) == 0 {
 			t.Errorf("no error with %q instead of %q", wrong, right)
 		}

@@ -29,7 +29,7 @@ func linkCurl(dir string) (string, error) {
 var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|[A-Z]+ +|- +|/dev/null +)+`)
 
 // TestCurl runs every form of curl command in the READMEs with the stand-in, and compares it with
-// the real curl if there is one.
+// the real curl if that is installed.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

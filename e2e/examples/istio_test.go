@@ -258,11 +258,11 @@ func TestApplyPatchesErrors(t *testing.T) {
 		"context: GATEWAY":              "context: SIDECAR_INBOUND",
 		"max_requests: 10000":           "max_request: 10000",
 	} {
-		planted := bytes.Replace(filters, []byte(right), []byte(wrong), 1)
-		if bytes.Equal(planted, filters) {
+		mistaken := bytes.Replace(filters, []byte(right), []byte(wrong), 1)
+		if bytes.Equal(mistaken, filters) {
 			t.Errorf("the EnvoyFilters do not contain %q", right)
 		}
-		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), planted); err == nil {
+		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), mistaken); err == nil {
 			t.Errorf("no error with %q instead of %q", wrong, right)
 		}
 	}

@@ -75,7 +75,7 @@ func shardedConfig(t *testing.T) object {
 	return config
 }
 
-// addFourthReplica adds a replica and replaces Envoy by one that knows it.
+// addFourthReplica adds a replica, and restarts Envoy with an endpoint for it.
 func (s *shards) addFourthReplica(t *testing.T) {
 	t.Helper()
 	s.add(t, "127.0.0.1:8084")
@@ -307,7 +307,7 @@ func checkShards(t *testing.T) error {
 	return s.checkFourthReplica(t)
 }
 
-// checkFourthReplica adds a replica, which takes a quarter of the users. Only their counters start
+// checkFourthReplica adds a replica, which gets a quarter of the users. Only their counters start
 // again.
 func (s *shards) checkFourthReplica(t *testing.T) error {
 	t.Helper()

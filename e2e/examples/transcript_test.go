@@ -227,7 +227,7 @@ func fetchedEnvoy(t *testing.T) string {
 // defaultAddrs are sluice's default addresses.
 var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
 
-// startSluice starts sluice, with free ports in place of the addresses in its flags.
+// startSluice starts sluice, with free ports instead of the addresses in its flags.
 func (s *session) startSluice(ctx context.Context, words []string) error {
 	addrs := maps.Clone(defaultAddrs)
 	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}

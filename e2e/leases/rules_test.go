@@ -133,7 +133,7 @@ func random(kind, unit string, r *rand.Rand) *limit {
 	return l
 }
 
-// fill adds rows for some tenants. The rows have units only if the limit is the rule's only one:
+// fill adds rows for some tenants. The rows have units only if the rule has a single limit:
 // otherwise two limits could get the same window.
 func (l *limit) fill(table string, only bool, r *rand.Rand) {
 	l.table, l.rows = table, map[string]number{}

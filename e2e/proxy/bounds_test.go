@@ -112,13 +112,13 @@ func inputRules() string {
 // calls beyond a bound of sluice fail. With higher bounds they are limited.
 func TestLongHeadersNeedHigherLimits(t *testing.T) {
 	t.Parallel()
-	taken := "{ max_request_headers_kb: 500 }"
+	longHeaders := "{ max_request_headers_kb: 500 }"
 	listeners := append(bystanderListeners(),
 		listener{
-			name: "tracestate", rateLimit: []string{"failure_mode_deny: false"}, manager: taken,
+			name: "tracestate", rateLimit: []string{"failure_mode_deny: false"}, manager: longHeaders,
 			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
 		},
-		listener{name: "descriptors", rateLimit: []string{"failure_mode_deny: false"}, manager: taken, routes: repeated(25)})
+		listener{name: "descriptors", rateLimit: []string{"failure_mode_deny: false"}, manager: longHeaders, routes: repeated(25)})
 	for name, tt := range map[string]struct {
 		args     []string
 		rejected map[string]float64

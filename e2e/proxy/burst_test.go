@@ -148,15 +148,15 @@ func TestDisconnectingClients(t *testing.T) {
 	others := startBystanders(t, p, 1)
 	long := header("Traceparent", traceparent, "Tracestate", strings.Repeat("s", 59*kib))
 	all := pick(400, 1200)
-	leaving, leave := context.WithCancel(t.Context())
-	defer leave()
+	disconnecting, disconnect := context.WithCancel(t.Context())
+	defer disconnect()
 	var staying, going burst
 	for range all / 2 {
 		staying.send(t.Context(), p, clientRequest{headers: long})
-		going.send(leaving, p, clientRequest{headers: long})
+		going.send(disconnecting, p, clientRequest{headers: long})
 	}
 	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") >= float64(all/8) })
-	leave()
+	disconnect()
 	stayed, left := staying.wait(), going.wait()
 	others.await(t, others.total()+10)
 	if want := map[string]int{"200": all / 2}; !maps.Equal(stayed, want) {

@@ -168,7 +168,7 @@ descriptors:
 	waiting := func(want float64) func() bool {
 		return func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == want }
 	}
-	suite.Eventually(t, "one waits", waiting(1))
+	suite.Eventually(t, "a request waits", waiting(1))
 	if v := c.refund("al", 5); v.charged != 0 || v.remaining != 1 {
 		t.Errorf("a refund while a request waits: %+v, want none and 1 remaining", v)
 	}

@@ -94,7 +94,7 @@ func (s *hostileTest) callHonest(ctx context.Context) error {
 	return err
 }
 
-// lowerLimit lowers the limit and waits until the honest client is assigned the new one.
+// lowerLimit lowers the limit and waits until the honest client is assigned the new limit.
 func (s *hostileTest) lowerLimit(tb testing.TB) {
 	tb.Helper()
 	suite.Replace(tb, s.rules, strings.Replace(hostileRules, "1000,", "500,", 1))

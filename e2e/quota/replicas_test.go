@@ -92,7 +92,7 @@ func (tr *replicas) awaitStreams(t *testing.T, of int) {
 }
 
 // longestPause returns the longest time between two admitted requests of a user after the given
-// time, from the response of one to the sending of the next.
+// time, from the response to the first until the second is sent.
 func (s *harness) longestPause(user string, since time.Duration) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,7 +77,7 @@ func TestCountsOfForeignLogs(t *testing.T) {
 	}
 }
 
-// compareCounts simulates a log without specifying its format and compares the result with that of
+// compareCounts simulates a log without specifying its format and compares the result with
 // count.py.
 func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
 	t.Helper()

@@ -124,17 +124,17 @@ func writeLogs(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	logs := map[string]string{}
-	const place = "stat_prefix: ingress\n"
+	const marker = "stat_prefix: ingress\n"
 	var more strings.Builder
 	more.WriteString("                access_log:")
 	for _, f := range formats {
 		logs[f.name] = filepath.Join(dir, f.name+".log")
 		more.WriteString(f.accessLog(logs[f.name]))
 	}
-	if !bytes.Contains(bootstrap, []byte(place)) {
-		t.Fatalf("examples/per-ip/envoy.yaml has no %q", place)
+	if !bytes.Contains(bootstrap, []byte(marker)) {
+		t.Fatalf("examples/per-ip/envoy.yaml has no %q", marker)
 	}
-	bootstrap = bytes.Replace(bootstrap, []byte(place), []byte(place+more.String()+"\n"), 1)
+	bootstrap = bytes.Replace(bootstrap, []byte(marker), []byte(marker+more.String()+"\n"), 1)
 	e, err := envoy.Start(ctx, envoy.Options{
 		Binary: suite.Envoy(t, root), Bootstrap: bootstrap, Dir: dir, Patient: true,
 		Clusters: map[string][]string{"sluice": {s.Addr("grpc")}, "backend": {upstream.Addr}},

@@ -237,7 +237,9 @@ func (n *network) latencyOf(name string) time.Duration {
 func (n *network) pipe(name, from, to string) (client, server *conn) {
 	there := newHalf(n, name+" requests", from, hostOf(to))
 	back := newHalf(n, name+" replies", hostOf(to), from)
-	back.limit = maxInFlightOfServer
+	if strings.HasSuffix(to, grpcPort) {
+		back.limit = maxInFlightOfServer
+	}
 	client = &conn{network: n, name: name, local: from + ":0", remote: to, in: back, out: there}
 	server = &conn{network: n, name: name, local: to, remote: from + ":0", in: there, out: back}
 	n.mu.Lock()
@@ -301,9 +303,9 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Bytes of a direction that can be unread before a write waits. A server writes with a mutex locked,
-// and the time of the bubble does not advance while a goroutine waits for a mutex, so a write of a
-// server must not wait.
+// Bytes of a direction that can be unread before a write waits. The gRPC server writes with a mutex
+// locked, and the time of the bubble does not advance while a goroutine waits for a mutex, so its
+// writes must not wait.
 const maxInFlight, maxInFlightOfServer = 64 << 10, 64 << 20
 
 // half is one direction of a connection.

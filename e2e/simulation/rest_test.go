@@ -37,7 +37,7 @@ func (w *world) checkAtRest() {
 
 // checkConditions verifies that every condition was cleared when its cause was over.
 func (w *world) checkConditions(host string, m *telemetry.Metrics) {
-	if codes := servertest.Conditions(m); codes != "" {
+	if codes := w.unexpected(servertest.Conditions(m)); codes != "" {
 		w.fail("%s: conditions at rest: %s", host, codes)
 	}
 }

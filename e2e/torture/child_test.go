@@ -27,7 +27,7 @@ import (
 // scheduler and memory with the callers, whose latency is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
-// child is the configuration of such a process.
+// child is the configuration of a child process: an attacker or a stock server.
 type child struct {
 	// Attack is the name of an attack. If empty, the child is a stock server.
 	Attack      string

@@ -162,7 +162,7 @@ func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 // name and tries again, for at most a quarter of [Patience].
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
-	for give := time.Now().Add(Patience / 4); ; {
+	for deadline := time.Now().Add(Patience / 4); ; {
 		select {
 		case <-time.After(d):
 		case <-tb.Context().Done():
@@ -174,7 +174,7 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 			suite.Eventually(tb, fmt.Sprintf("%d answers %s", least, p.Name), func() bool { return p.Answered() >= least })
 			return
 		}
-		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.MinRate || time.Now().After(give) {
+		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.MinRate || time.Now().After(deadline) {
 			return
 		}
 		l.Phase(p.Name)

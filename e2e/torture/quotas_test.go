@@ -177,14 +177,14 @@ func TestQuotaAttacks(t *testing.T) {
 					}
 				}
 				report(0)
-				hear := func() {
+				receive := func() {
 					m, err := honest.Recv()
 					if err == nil && len(m.GetBucketAction()) == 0 {
 						err = fmt.Errorf("received %v", m)
 					}
 					answers <- err
 				}
-				go hear()
+				go receive()
 				must.OK(t, <-answers)
 				attackCtx, end := context.WithCancel(ctx)
 				done := make(chan struct{})
@@ -193,7 +193,7 @@ func TestQuotaAttacks(t *testing.T) {
 					attack(attackCtx, t, s.Addr("grpc"))
 				}()
 				for range enough {
-					go hear()
+					go receive()
 					report(time.Second)
 					select {
 					case err := <-answers:

@@ -97,7 +97,7 @@ type Options struct {
 	Args []string
 	// Env contains additional variables as NAME=value. Optional.
 	Env []string
-	// Addrs and Prepare are those of [sluice.Options].
+	// Addrs and Prepare are passed on in [sluice.Options].
 	Addrs   map[string]string
 	Prepare func(*exec.Cmd)
 }

@@ -37,8 +37,8 @@ type harm struct {
 	more int     // peak increase of resident memory in bytes
 }
 
-// checkMemory fails the test if an attack used too much memory; more is an additional allowance. In
-// the short tier, on busy machines, the garbage collector may be late by some 32 MiB. The race
+// checkMemory fails the test if an attack used too much memory; more is added to the allowed bytes.
+// In the short tier, on busy machines, the garbage collector may be late by some 32 MiB. The race
 // detector uses up to ten times as much memory.
 func (h harm) checkMemory(t *testing.T, more int) {
 	t.Helper()

@@ -19,9 +19,9 @@ type grant struct {
 }
 
 // collectGrants collects the grants of counter n.
-func collectGrants(crew []*worker, n int) []grant {
+func collectGrants(ws []*worker, n int) []grant {
 	var all []grant
-	for _, w := range crew {
+	for _, w := range ws {
 		all = append(all, w.grants[n]...)
 	}
 	return all

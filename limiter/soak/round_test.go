@@ -91,12 +91,12 @@ func (b *round) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
 
 // together runs f on all workers concurrently.
 func (b *round) together(f func(w *worker)) []*worker {
-	crew := make([]*worker, workers)
+	all := make([]*worker, workers)
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	for n := range crew {
+	for n := range all {
 		w := &worker{round: b, number: n, rand: rand.New(rand.NewPCG(b.rand.Uint64(), uint64(n)))}
-		crew[n] = w
+		all[n] = w
 		wg.Go(func() {
 			<-start
 			f(w)
@@ -105,7 +105,7 @@ func (b *round) together(f func(w *worker)) []*worker {
 	}
 	close(start)
 	wg.Wait()
-	return crew
+	return all
 }
 
 // A worker is one of the goroutines.

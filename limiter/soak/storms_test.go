@@ -34,7 +34,7 @@ func reclaimStorm(b *round) {
 	tick := max(1, lifetime(p)/4)
 	var ops atomic.Int64
 	most := int64(b.scale(300_000))
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		defer clock.leave(w)
 		for n := ops.Add(1); n < most; n = ops.Add(1) {
 			now := clock.read(w)
@@ -56,7 +56,7 @@ func reclaimStorm(b *round) {
 		b.faultf("%+v, want reused slots and no evictions", s)
 	}
 	for n := range watched {
-		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
+		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(all, n))
 	}
 }
 
@@ -71,7 +71,7 @@ func saturate(b *round) {
 	start := epoch + limiter.Time(b.rand.Int64N(int64(p.Window)))
 	length := time.Duration(b.scale(4000)) * step
 	t, clock := b.table(64<<10, *p), newClock(start)
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		for now := start; now < start+limiter.Time(length); {
 			now = clock.now()
 			// The counter is full before time advances. Not every denial advances it, so many
@@ -82,7 +82,7 @@ func saturate(b *round) {
 			}
 		}
 	})
-	b.checkBound("saturated", p, collectGrants(crew, 0))
+	b.checkBound("saturated", p, collectGrants(all, 0))
 	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
 		b.faultf("admitted %d in %v with steps of %v, want at least %d",
 			b.admitted, time.Duration(clock.now()-start), step, least)
@@ -128,7 +128,7 @@ func flood(b *round) {
 		first.charge(t, clock, n, single(n, 10))
 	}
 	var next atomic.Int64
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		if w.number > 1 {
 			for n := next.Add(1); n <= values; n = next.Add(1) {
 				w.decide(t, clock.now(), single(established+int(n), 1))
@@ -143,7 +143,7 @@ func flood(b *round) {
 	for n := range established { // charge the remaining hits of each
 		for first.charge(t, clock, n, single(n, 1)) {
 		}
-		got := sum(collectGrants(append(crew, first), n))
+		got := sum(collectGrants(append(all, first), n))
 		b.admitted += got
 		b.recordPeak(fmt.Sprintf("established counter %d", n), got, 20)
 		if got < 20 {

@@ -137,7 +137,7 @@ func freeAddress(tb testing.TB) string {
 	for range ports {
 		n := firstPort + (os.Getpid()*101+int(port.Add(1)))%ports
 		address := func(n int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n)) }
-		reserved, err := net.ListenPacket("udp", address(n)) //nolint:noctx // returns at once
+		reserved, err := net.ListenPacket("udp", address(n)) //nolint:noctx // returns immediately
 		if err != nil {
 			continue
 		}
@@ -153,7 +153,7 @@ func freeAddress(tb testing.TB) string {
 
 // isFree reports whether no listener uses a TCP address.
 func isFree(address string) bool {
-	l, err := net.Listen("tcp", address) //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", address) //nolint:noctx // returns immediately
 	return err == nil && l.Close() == nil
 }
 

@@ -134,19 +134,19 @@ func TestLicencesThatAreNotAllowed(t *testing.T) {
 
 func TestComponentsAreThoseOfTheProgram(t *testing.T) {
 	info := mustRead(t).info
-	for want, plant := range map[string]func(*debug.Module){
+	for want, change := range map[string]func(*debug.Module){
 		"build it again":  func(m *debug.Module) { m.Version = "v0.0.1" },
 		"no replacements": func(m *debug.Module) { m.Replace = &debug.Module{Path: "../fork"} },
 		"not a known dep": func(m *debug.Module) { m.Path = "example.com/gone" },
 	} {
-		planted := *info
-		planted.Deps = nil
+		changed := *info
+		changed.Deps = nil
 		for _, dependency := range info.Deps {
 			d := *dependency
-			planted.Deps = append(planted.Deps, &d)
+			changed.Deps = append(changed.Deps, &d)
 		}
-		plant(planted.Deps[3])
-		if _, err := components(&planted, source); err == nil || !strings.Contains(err.Error(), want) {
+		change(changed.Deps[3])
+		if _, err := components(&changed, source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("components = %v, want an error with %q", err, want)
 		}
 	}

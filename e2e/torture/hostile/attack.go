@@ -146,7 +146,7 @@ func (c *Conn) repeatBytes(frames int, bytes []byte) func() error {
 	return func() error { return c.Send(frames, bytes) }
 }
 
-// callsOf returns a step that opens 64 streams. add appends the frames of one.
+// callsOf returns a step that opens 64 streams. add appends the frames of a stream.
 func (c *Conn) callsOf(stream uint32, frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {

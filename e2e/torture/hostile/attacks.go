@@ -54,7 +54,7 @@ func Attacks(t Target) []Attack {
 	}, append(windowAttacks(headers, request), bombs(t)...)...)
 }
 
-// repeated returns an attack that makes calls continuously. add appends the frames of one.
+// repeated returns an attack that makes calls continuously. add appends the frames of a call.
 func repeated(name string, m ConnOptions, frames int, add func(b []byte, stream uint32) []byte) Attack {
 	return Attack{Name: name, options: m, begin: func(c *Conn) (func() error, error) { return c.callsOf(1, frames, add), nil }}
 }
@@ -125,8 +125,8 @@ func largeHeaders(c *Conn) (func() error, error) {
 // manyStreams is the number of streams kept open, the maximum that sluice allows.
 const manyStreams = 1024
 
-// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends those
-// of one.
+// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends the
+// frames of a stream.
 func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {

@@ -197,7 +197,7 @@ func message(size, have int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, have)...)
 }
 
-// bufferFillers are clients that each make a connection buffer as much of one kind as possible.
+// bufferFillers are clients. Each makes a connection buffer as many bytes as possible of one kind.
 var bufferFillers = map[string]func(c *bufferFiller){
 	"kept headers": func(c *bufferFiller) {
 		large := strings.Repeat("x", 4000)
