@@ -216,7 +216,6 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver
@@ -283,13 +282,16 @@ soak: | need-go ## attack the bounds of the limiters for SOAKTIME (3m)
 	@SLUICE_HISTORIES=5000 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
 	@go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
 
-.PHONY: simulation
+.PHONY: simulation simulation-lower simulation-upper
 simulation: | need-go ## run whole sluices in simulated time: SEEDS (20000) seeds, and planted defects that must be found (hours)
-	@half=$$(($(SEEDS) / 2)); \
-	SLUICE_SEEDS=$$half go test -count=1 -timeout 0 ./e2e/simulation -run '^TestSimulation$$' & \
-	SLUICE_FIRST=$$((half + 1)) SLUICE_SEEDS=$(SEEDS) go test -count=1 -timeout 0 ./e2e/simulation -run '^TestSimulation$$'; \
-	second=$$?; wait $$! && exit $$second
+	@$(MAKE) --no-print-directory -j2 simulation-lower simulation-upper
 	@SLUICE_LONG=1 go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestDefectsAreFound$$'
+simulation-lower: FIRST = 1
+simulation-lower: LAST = $(shell expr $(SEEDS) / 2)
+simulation-upper: FIRST = $(shell expr $(SEEDS) / 2 + 1)
+simulation-upper: LAST = $(SEEDS)
+simulation-lower simulation-upper:
+	@SLUICE_FIRST=$(FIRST) SLUICE_SEEDS=$(LAST) go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestSimulation$$'
 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAlgorithmDocs checks docs/algorithms.md: its rules load without warnings, each algorithm has
-// an example, and the bytes per counter are those of the limiter.
+// an example, and the bytes per counter equal the limiter's.
 func TestAlgorithmDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	must.OK(t, err)

@@ -16,15 +16,15 @@ import (
 )
 
 // limited returns a rule file with one limit of key k, which has the given fields.
-func limited(words string) string {
-	return "domain: d\ndescriptors: [{key: k, rate_limit: {" + words + "}}]"
+func limited(fields string) string {
+	return "domain: d\ndescriptors: [{key: k, rate_limit: {" + fields + "}}]"
 }
 
 func TestPolicyFromFields(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	for _, tc := range []struct {
-		words string
-		want  limiter.Policy
+		fields string
+		want   limiter.Policy
 	}{
 		{minute, limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: true}},
 		{minute + "algorithm: fixed_window", limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: true}},
@@ -44,8 +44,8 @@ func TestPolicyFromFields(t *testing.T) {
 		},
 	} {
 		tc.want.Limit, tc.want.Window = 60, time.Minute
-		if got := load(t, Options{}, limited(tc.words)).Limits[0].Policy; withoutDerived(got) != tc.want {
-			t.Errorf("policy of %s = %+v, want %+v", tc.words, got, tc.want)
+		if got := load(t, Options{}, limited(tc.fields)).Limits[0].Policy; withoutDerived(got) != tc.want {
+			t.Errorf("policy of %s = %+v, want %+v", tc.fields, got, tc.want)
 		}
 	}
 }
@@ -92,18 +92,18 @@ func TestMaxHitsIsExact(t *testing.T) {
 func TestAlgorithmsHaveDifferentIdentities(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	distinct := map[string]identity.ID{}
-	for _, words := range []string{
+	for _, fields := range []string{
 		"", "unit_multiplier: 2", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 11",
 		"algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: leaky_bucket, unit_multiplier: 2",
 		"name: n, algorithm: concurrency", "name: n, algorithm: concurrency, unit_multiplier: 2",
 	} {
-		got := id(t, load(t, Options{}, limited(minute+words)), "d", desc("k", "x"))
+		got := id(t, load(t, Options{}, limited(minute+fields)), "d", desc("k", "x"))
 		for other, taken := range distinct {
 			if got == taken {
-				t.Errorf("%q and %q share a counter", words, other)
+				t.Errorf("%q and %q share a counter", fields, other)
 			}
 		}
-		distinct[words] = got
+		distinct[fields] = got
 	}
 	for _, same := range [][2]string{
 		{"algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 10, requests_per_unit: 5, count_refused: true, name: n"},
@@ -175,7 +175,7 @@ descriptors:
   - {key: token, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, unit_multiplier: 2}}
   - {key: leaky, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, slack: 0}}
   - {key: held, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, max_wait: 1500ms}}
-  - {key: places, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
+  - {key: permits, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
   - {key: tokens, rate_limit: {unit: minute, requests_per_unit: 60, name: tokens, reserve: {amount: 20, unsettled: release}}}
   - {key: learnt, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, name: learnt, reserve: {p90: true, first: 20, ttl: 5m}}}
   - {key: jail, rate_limit: {unit: minute, requests_per_unit: 60, penalty: [90s, 2m, 36h]}}
@@ -205,11 +205,11 @@ func TestAlgorithmTexts(t *testing.T) {
 		t.Errorf("String (-want +got):\n%s", diff)
 	}
 	for entries, want := range map[string]string{
-		"fixed=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
-		"log=1":    "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
-		"places=1": "limit: 60 concurrent requests, each for at most 2 minutes, name: \"streams\", at ",
-		"tokens=1": "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
-		"held=1":   "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
+		"fixed=1":   "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
+		"log=1":     "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
+		"permits=1": "limit: 60 concurrent requests, each for at most 2 minutes, name: \"streams\", at ",
+		"tokens=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
+		"held=1":    "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
 	} {
 		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {
 			t.Errorf("Explain(%s) = %s, want %q in it", entries, got, want)
@@ -228,7 +228,7 @@ d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, 
 d.token: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: token_bucket, burst: 60, max_counters: 1000
 d.leaky: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100, max_counters: 1000
 d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, max_counters: 1000
-d.places: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
+d.permits: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
 d.tokens: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, max_counters: 1000
 d.learnt: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }, max_counters: 1000
 d.jail: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, penalty: [1m30s, 2m, 36h], max_counters: 1000
@@ -242,7 +242,7 @@ d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false,
 }
 
 func TestBucketAdvice(t *testing.T) {
-	for words, want := range map[string]bool{
+	for fields, want := range map[string]bool{
 		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 23":                     false,
 		"unit: hour, requests_per_unit: 1, penalty: [2m, 23h]":                                     false,
 		"unit: hour, requests_per_unit: 1, penalty: [2m, 24h]":                                     true,
@@ -256,8 +256,8 @@ func TestBucketAdvice(t *testing.T) {
 		"unit: second, requests_per_unit: 4294967295, algorithm: token_bucket, burst: 1":           false,
 		"unit: year, unit_multiplier: 10, requests_per_unit: 1, algorithm: leaky_bucket, slack: 2": true,
 	} {
-		if ds := Advice(load(t, Options{}, limited(words)), false); (len(ds) == 1) != want {
-			t.Errorf("Advice(%s) = %v, want a warning %v", words, ds, want)
+		if ds := Advice(load(t, Options{}, limited(fields)), false); (len(ds) == 1) != want {
+			t.Errorf("Advice(%s) = %v, want a warning %v", fields, ds, want)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func TestBucketAdvice(t *testing.T) {
 func TestHashIncludesAlgorithmFields(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
 	seen := map[string]string{}
-	for _, words := range []string{
+	for _, fields := range []string{
 		"", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 5", "algorithm: sliding_log",
 		"algorithm: token_bucket", "algorithm: token_bucket, burst: 5", "algorithm: leaky_bucket",
 		"algorithm: leaky_bucket, slack: 5", "algorithm: leaky_bucket, max_wait: 5ms",
@@ -275,11 +275,11 @@ func TestHashIncludesAlgorithmFields(t *testing.T) {
 		"name: n, reserve: {p90: true, first: 5}", "name: n, algorithm: token_bucket, reserve: {amount: 5}",
 		"penalty: [2m]", "penalty: [2m, 5m]", "penalty: [3m]",
 	} {
-		hash := load(t, Options{}, limited(minute+words)).Hash
+		hash := load(t, Options{}, limited(minute+fields)).Hash
 		if other, ok := seen[hash]; ok {
-			t.Errorf("%q and %q have the same hash", words, other)
+			t.Errorf("%q and %q have the same hash", fields, other)
 		}
-		seen[hash] = words
+		seen[hash] = fields
 	}
 	if other, ok := seen[load(t, Options{}, "max_counters: 5\n"+limited(minute)).Hash]; ok {
 		t.Errorf("max_counters and %q have the same hash", other)
@@ -297,15 +297,15 @@ func TestMaxCounters(t *testing.T) {
 		{"none", []string{file("d", "")}, 0, ""},
 		{"one", []string{file("d", "\nmax_counters: 5")}, 5, ""},
 		{"the greatest", []string{file("d", "\nmax_counters: 4294967295")}, 1<<32 - 1, ""},
-		{"one of two files", []string{"domain: d", file("d", "\nmax_counters: 5")}, 5, ""},
-		{"the same in both", []string{file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 5")}, 5, ""},
+		{"only in one of two files", []string{"domain: d", file("d", "\nmax_counters: 5")}, 5, ""},
+		{"the same in both files", []string{file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 5")}, 5, ""},
 		{
-			"two that differ",
+			"different in two files",
 			[]string{file("d", "\nmax_counters: 9"), "domain: d", "# moved\n" + file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 7"), file("d", "\nmax_counters: 5")},
 			5, `c.yaml:2:1: warning: differ: domain "d": the files of this domain differ in max_counters; the smallest, 5, applies`,
 		},
 		{
-			"the smallest first",
+			"the smaller number first",
 			[]string{file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 9")},
 			5, `a.yaml:1:1: warning: differ: domain "d": the files of this domain differ in max_counters; the smallest, 5, applies`,
 		},
@@ -325,7 +325,7 @@ func TestMaxCounters(t *testing.T) {
 			t.Errorf("%s: MaxCounters = %d, want %d", tc.name, got, tc.want)
 		}
 		if got := s.MaxCounters("f"); got != 0 {
-			t.Errorf("%s: MaxCounters of a domain that is not configured = %d", tc.name, got)
+			t.Errorf("%s: MaxCounters of a domain that is not configured = %d, want 0", tc.name, got)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAcknowledgedWarnings checks that a comment acknowledges only warnings on its own line or on
-// the next one, and that an unused acknowledgement is a warning itself.
+// the next one, and that an unused acknowledgement causes a warning.
 func TestAcknowledgedWarnings(t *testing.T) {
 	const restart = `d.yaml:%d:%d: warning: restart: domain "d" > key "%s": counters in memory are lost at a restart, which matters for windows of a day or more`
 	for _, tt := range []struct {
@@ -22,7 +22,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 		{"above", "# sluice:allow restart\n\n# ours\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n", nil},
 		{"several codes", "- {key: a, rate_limit: {unit: day}} #sluice:allow restart, missing-number\n", nil},
 		{"two comments", "# sluice:allow restart\n# sluice:allow missing-number\n- {key: a, rate_limit: {unit: day}}\n", nil},
-		{"what compiling finds", "- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: b}]}} # sluice:allow replaces-none\n", nil},
+		{"a warning of Compile", "- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: b}]}} # sluice:allow replaces-none\n", nil},
 		{
 			"another line", "- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n# sluice:allow restart\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n",
 			[]string{fmt.Sprintf(restart, 3, 24, "a")},
@@ -43,7 +43,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 			"itself", "- {key: a} # sluice:allow allow\n",
 			[]string{`d.yaml:3:12: warning: allow: "allow" is not the code of a warning that comments can acknowledge`},
 		},
-		{"text that is no comment", "- {key: \"a# sluice:allow restart\"}\n", nil},
+		{"text that is not a comment", "- {key: \"a# sluice:allow restart\"}\n", nil},
 		{
 			"at the end", "- {key: a}\n# sluice:allow restart\n",
 			[]string{"d.yaml:4:1: warning: allow: line 4 has no warning restart: remove the acknowledgement"},

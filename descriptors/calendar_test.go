@@ -81,7 +81,7 @@ func TestCalendarMonths(t *testing.T) {
 		want := map[string]bool{"berlin": true, "ring": true, "utc": true, "plain": months, "plainring": months}
 		for _, l := range load(t, Options{CalendarMonths: months}, calendarRules).Limits {
 			if key := l.Rule.Path(); (l.Policy.Calendar != nil) != want[key] {
-				t.Errorf("months %t: %s has the calendar %v, want one: %t", months, key, l.Policy.Calendar, want[key])
+				t.Errorf("months %t: %s has the calendar %v, want a calendar: %t", months, key, l.Policy.Calendar, want[key])
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func TestChanges(t *testing.T) {
 				`shop: user 5/hour, shadow_mode: true -> 5/hour, algorithm: token_bucket, burst: 7, name: "n"`,
 			}},
 		},
-		"rules come and go": {
+		"rules added and removed": {
 			[]string{"{domain: shop, descriptors: [{key: user, value: al, rate_limit: {unit: hour, requests_per_unit: 5}, descriptors: [{key: path, rate_limit: {unlimited: true}}]}, {key: stays}]}"},
 			[]string{"{domain: shop, descriptors: [{key: stays}, {key: user, value: al, descriptors: [{key: way, rate_limits: [{unit: day, requests_per_unit: 9}, {unit: hour, requests_per_unit: 2, shadow: true}]}]}]}"},
 			Changes{Added: 1, Removed: 2, First: []string{
@@ -35,12 +35,12 @@ func TestChanges(t *testing.T) {
 				"shop: user=al > path removed, was unlimited",
 			}},
 		},
-		"domains come and go": {
+		"domains added and removed": {
 			[]string{"domain: a", "{domain: b, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}"},
 			[]string{"{domain: c, descriptors: [{key: k, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: x, rate_limit: {unlimited: true}}]}]}", "domain: a"},
 			Changes{Added: 1, Removed: 1, First: []string{"b: domain removed, 1 limit", "c: new domain, 2 limits"}},
 		},
-		"nothing but places": {
+		"only positions": {
 			[]string{"{domain: shop, descriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}]}"},
 			[]string{"{domain: shop, descriptors: [\n\n{key: b, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}]}"},
 			Changes{},
@@ -102,8 +102,8 @@ descriptors:
 
 // TestChangesOmitCommonFields checks that fields that did not change are not repeated.
 func TestChangesOmitCommonFields(t *testing.T) {
-	rule := func(words string) *Set {
-		return load(t, Options{}, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, "+words+"}}]}")
+	rule := func(fields string) *Set {
+		return load(t, Options{}, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, "+fields+"}}]}")
 	}
 	for _, tt := range []struct{ was, is, want string }{
 		{"requests_per_unit: 5, name: a, count_refused: false", "requests_per_unit: 0, name: a, count_refused: false", "shop: user 5/hour -> 0/hour"},

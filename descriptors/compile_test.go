@@ -38,7 +38,7 @@ func TestCompileDiagnostics(t *testing.T) {
 			want:  []string{`b.yaml:4:3: error: domain "d" > key "a" value "x": duplicate key and value on this level; first at a.yaml:2:15`},
 		},
 		{
-			name: "duplicates deep down, all of them",
+			name: "all duplicates on deeper levels",
 			files: []string{`domain: d
 descriptors:
   - key: a
@@ -58,11 +58,11 @@ descriptors:
 			},
 		},
 		{
-			name:  "underscores are no duplicates",
+			name:  "different positions of an underscore",
 			files: []string{"domain: d\ndescriptors: [{key: a_b}, {key: a, value: b}]"},
 		},
 		{
-			name: "replaces of a name that nothing has",
+			name: "replaces an unknown name",
 			files: []string{
 				"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: n}]}}",
 				"domain: e\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, name: n}}",
@@ -70,7 +70,7 @@ descriptors:
 			want: []string{`a.yaml:3:24: warning: replaces-none: domain "d" > key "a" > rate_limit: replaces "n", but no limit of the domain has that name`},
 		},
 		{
-			name: "replaces within one of two domains",
+			name: "replaces a name of another domain",
 			files: []string{
 				"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: n}]}}\n" +
 					"- {key: b, rate_limit: {unit: hour, requests_per_unit: 1, name: n}}",
@@ -99,7 +99,7 @@ descriptors:
 				t.Errorf("diagnostics (-want +got):\n%s", diff)
 			}
 			if (s == nil) != ds.HasErrors() {
-				t.Errorf("set = %v with %d diagnostics", s, len(ds))
+				t.Errorf("set = %v with %d diagnostics, want a set unless there are errors", s, len(ds))
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestCompileChecksDescriptors(t *testing.T) {
 		}
 	}
 	if s, ds := Compile([]rules.Config{{}}, Options{}); s != nil || !ds.HasErrors() {
-		t.Errorf("Compile of an empty domain = %v, %v", s, ds)
+		t.Errorf("Compile of an empty domain = %v, %v, want an error", s, ds)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestSetNamesAndIndexes(t *testing.T) {
 		t.Errorf("unlimited limit = %+v of %+v", l, l.Rule)
 	}
 	if s := load(t, Options{}); !s.Empty() || len(s.Domains()) != 0 {
-		t.Errorf("set of nothing = %+v, want it empty", s)
+		t.Errorf("set of no configurations = %+v, want an empty one", s)
 	}
 }
 
@@ -320,6 +320,6 @@ func TestCompileDeepTree(t *testing.T) {
 	must.OK(t, ds.Err())
 	p := plan(s, Global{}, Descriptor{Entries: append(entries, Entry{Key: []byte("k")})}, Descriptor{Entries: entries})
 	if p.Matches[0].Rule == nil || p.Matches[1].Rule != nil || p.Limits[0].Policy.Window != time.Hour {
-		t.Errorf("matches = %s, want the first alone", fmt.Sprint(p.Matches))
+		t.Errorf("matches = %s, want only the first", fmt.Sprint(p.Matches))
 	}
 }

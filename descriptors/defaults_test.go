@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// compileWith compiles the documents of text with those of defaults.
+// compileWith compiles the documents in text with the documents in defaults.
 func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) {
 	t.Helper()
 	opt := Options{MergeDomains: true}
@@ -57,8 +57,8 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 		path4 = "{path: [{key: a}], rate_limit: {algorithm: token_bucket, burst: 4}}"
 		name5 = "{name: n, rate_limit: {algorithm: token_bucket, burst: 5}}"
 	)
-	limit := func(words string) string {
-		return "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 60, " + words + "}\n"
+	limit := func(fields string) string {
+		return "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 60, " + fields + "}\n"
 	}
 	ring := "domain: \"*\"\ndefaults: [{rate_limit: {algorithm: sliding_window}}]"
 	const plain = "d.a: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false"
@@ -66,33 +66,33 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 	for _, tt := range []struct{ name, rules, defaults, want string }{
 		{"none", rule, "", plain},
 		{"no items", rule, "domain: d\ndefaults:", plain},
-		{"a path comes first", rule, most + "---\n" + every, bucket + "1"},
-		{"that for all domains before a name", rule, without(most, path1) + "---\n" + every, bucket + "4"},
-		{"a name before all rules", rule, without(most, path1) + "---\n" + without(every, path4), bucket + "2"},
-		{"that for all domains too", rule, without(most, path1, name2) + "---\n" + without(every, path4), bucket + "5"},
-		{"all rules of the domain before those of all", rule, without(most, path1, name2) + "---\n" + without(every, path4, name5), bucket + "3"},
-		{"those of all", rule, without(every, path4, name5), bucket + "6"},
+		{"a path has precedence", rule, most + "---\n" + every, bucket + "1"},
+		{"a path for all domains precedes a name", rule, without(most, path1) + "---\n" + every, bucket + "4"},
+		{"a name precedes all rules", rule, without(most, path1) + "---\n" + without(every, path4), bucket + "2"},
+		{"a name for all domains precedes all rules", rule, without(most, path1, name2) + "---\n" + without(every, path4), bucket + "5"},
+		{"all rules of the domain precede all rules of all domains", rule, without(most, path1, name2) + "---\n" + without(every, path4, name5), bucket + "3"},
+		{"all rules of all domains", rule, without(every, path4, name5), bucket + "6"},
 		{
-			"all words", rule, `{domain: d, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true, unit_multiplier: 2}}]}`,
+			"all fields", rule, `{domain: d, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true, unit_multiplier: 2}}]}`,
 			plain + ", unit_multiplier: 2, algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true",
 		},
 		{"sub_windows", rule, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 3}}]}", plain + ", algorithm: sliding_window, sub_windows: 3"},
-		{"a word alone", rule, "{domain: d, defaults: [{rate_limit: {count_refused: false}}]}", plain + ", count_refused: false"},
-		{"fixed_window is a word too", limit("algorithm: fixed_window"), ring, plain},
-		{"so is burst", limit("algorithm: token_bucket, burst: 9"), ring, bucket + "9"},
-		{"so is unit_multiplier", limit("unit_multiplier: 2"), ring, plain + ", unit_multiplier: 2"},
-		{"so is count_refused", limit("count_refused: false"), ring, plain + ", count_refused: false"},
+		{"only count_refused", rule, "{domain: d, defaults: [{rate_limit: {count_refused: false}}]}", plain + ", count_refused: false"},
+		{"the rule sets fixed_window", limit("algorithm: fixed_window"), ring, plain},
+		{"the rule sets burst", limit("algorithm: token_bucket, burst: 9"), ring, bucket + "9"},
+		{"the rule sets unit_multiplier", limit("unit_multiplier: 2"), ring, plain + ", unit_multiplier: 2"},
+		{"the rule sets count_refused", limit("count_refused: false"), ring, plain + ", count_refused: false"},
 		{
 			"unlimited", "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]", ring,
 			"d.a: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true",
 		},
 		{"a list", "domain: d\ndescriptors: [{key: a, rate_limits: [{unit: minute, requests_per_unit: 60}]}]", ring, plain},
-		{"the domain's words", rule, "{domain: d, all_or_nothing: true, max_counters: 100}", plain + ", all_or_nothing: true, max_counters: 100"},
-		{"those for all domains", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}", plain + ", all_or_nothing: true, max_counters: 100"},
-		{"the domain's own come first", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}\n---\n{domain: d, all_or_nothing: false, max_counters: 200}", plain + ", max_counters: 200"},
-		{"each for itself", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}\n---\n{domain: d, max_counters: 200}", plain + ", all_or_nothing: true, max_counters: 200"},
-		{"but after the rules' own", "all_or_nothing: false\nmax_counters: 50\n" + rule, "{domain: d, all_or_nothing: true, max_counters: 100}", plain + ", max_counters: 50"},
-		{"true holds", "all_or_nothing: true\n" + rule, "{domain: d, all_or_nothing: false}", plain + ", all_or_nothing: true"},
+		{"fields of the domain", rule, "{domain: d, all_or_nothing: true, max_counters: 100}", plain + ", all_or_nothing: true, max_counters: 100"},
+		{"fields of all domains", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}", plain + ", all_or_nothing: true, max_counters: 100"},
+		{"fields of the domain have precedence", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}\n---\n{domain: d, all_or_nothing: false, max_counters: 200}", plain + ", max_counters: 200"},
+		{"each field has its own precedence", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}\n---\n{domain: d, max_counters: 200}", plain + ", all_or_nothing: true, max_counters: 200"},
+		{"fields of rules have precedence", "all_or_nothing: false\nmax_counters: 50\n" + rule, "{domain: d, all_or_nothing: true, max_counters: 100}", plain + ", max_counters: 50"},
+		{"all_or_nothing of the rules has precedence", "all_or_nothing: true\n" + rule, "{domain: d, all_or_nothing: false}", plain + ", all_or_nothing: true"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set, ds := compileWith(t, tt.rules, tt.defaults)
@@ -111,17 +111,17 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 // TestDefaultsEqualFieldsInRules checks that fields from defaults have the same effect as in a
 // rule, including the counter and the default of count_refused.
 func TestDefaultsEqualFieldsInRules(t *testing.T) {
-	for _, words := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
-		for _, nothing := range []string{"true", "false"} {
-			head := "domain: d\nall_or_nothing: " + nothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
-			written, ds := compileWith(t, head+", "+words+"}}", "")
-			given, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{rate_limit: {"+words+"}}]}")
-			if written == nil || given == nil {
+	for _, fields := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
+		for _, allOrNothing := range []string{"true", "false"} {
+			head := "domain: d\nall_or_nothing: " + allOrNothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
+			inRule, ds := compileWith(t, head+", "+fields+"}}", "")
+			inDefaults, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{rate_limit: {"+fields+"}}]}")
+			if inRule == nil || inDefaults == nil {
 				t.Fatal(ds, ds2)
 			}
-			w, g := written.Limits[0], given.Limits[0]
+			w, g := inRule.Limits[0], inDefaults.Limits[0]
 			if w.String() != g.String() || w.kind != g.kind || w.Policy.CountRefused != g.Policy.CountRefused {
-				t.Errorf("%s by default is %v, counter %#x, in the rule %v, counter %#x", words, g, g.kind, w, w.kind)
+				t.Errorf("%s: from defaults %v, counter %#x; from the rule %v, counter %#x", fields, g, g.kind, w, w.kind)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ descriptors:
 		{"nothing", "# later", []string{`defaults.yaml:1:1: error: no defaults in the file; it must have at least "domain"`}},
 		{"no map", "[]", []string{`defaults.yaml:1:1: error: the file must be a map with "domain" and "defaults", not a list`}},
 		{"no domain", "defaults: []", []string{`defaults.yaml:1:1: error: "domain" is missing or empty; every document of defaults names its domain, or "*" for all`}},
-		{"a misspelt domain is not missing too", "domian: shop", []string{
+		{"a misspelt domain is not also missing", "domian: shop", []string{
 			`defaults.yaml:1:1: error: unknown field "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, defaults)`,
 		}},
 		{"rules", "domain: shop\ndescriptors: []", []string{
@@ -158,7 +158,7 @@ descriptors:
 		{"a domain twice", "domain: shop\n---\ndomain: '*'\n---\ndomain: shop", []string{
 			`defaults.yaml:5:9: error: domain "shop": duplicate defaults for this domain, first on line 1; merge the two`,
 		}},
-		{"domain words", "domain: shop\nall_or_nothing: 1\nmax_counters: 0", []string{
+		{"domain fields", "domain: shop\nall_or_nothing: 1\nmax_counters: 0", []string{
 			`defaults.yaml:2:17: error: domain "shop": "all_or_nothing" must be true or false (or yes, no, on, off; without quotes), not 1`,
 			`defaults.yaml:3:15: error: domain "shop": "max_counters" must be a whole number from 1 to 4294967295, not 0`,
 		}},
@@ -178,7 +178,7 @@ descriptors:
 			`defaults.yaml:3:26: error: domain "shop" > defaults[0] > path[2]: "key" is missing or empty; every level needs one`,
 			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
 		}},
-		{"words", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
+		{"fields", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
 			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, table)`,
 			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
 			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, table)`,
@@ -192,15 +192,15 @@ descriptors:
 			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: duplicate item for these rules, first on line 5; only one can apply`,
 			`defaults.yaml:8:3: error: domain "shop" > defaults[5]: duplicate item for these rules, first on line 7; only one can apply`,
 		}},
-		{"a number that one rule cannot have", "domain: '*'\ndefaults:\n- {name: rare, rate_limit: {algorithm: token_bucket, burst: 40}}", []string{
+		{"a number that one rule does not support", "domain: '*'\ndefaults:\n- {name: rare, rate_limit: {algorithm: token_bucket, burst: 40}}", []string{
 			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21 does not support these fields: ` +
 				`"burst" is 40, which would take more than 36 years to fill at 1 in 1 year; it must be at most 36`,
 		}},
-		{"one that several cannot", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
+		{"a number that several rules do not support", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
 			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: ` +
 				`a window of 100000000 minutes is longer than 10 years; the maximum unit_multiplier of unit minute is 5256000 (and 2 more rules)`,
 		}},
-		{"a log of too many", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
+		{"a log with too many requests", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "many" at rules.yaml:13:17 does not support these fields: ` +
 				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is stored; sliding_window has no such bound`,
 		}},
@@ -212,7 +212,7 @@ descriptors:
 			`defaults.yaml:6:3: warning: unused-defaults: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
 			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
 		}},
-		{"a word without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
+		{"a field without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
 			`defaults.yaml:3:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
 		}},
 	} {
@@ -222,7 +222,7 @@ descriptors:
 				t.Errorf("diagnostics (-want +got):\n%s", diff)
 			}
 			if (set == nil) != ds.HasErrors() {
-				t.Errorf("set is %v beside %v", set, ds)
+				t.Errorf("set is %v with the diagnostics %v", set, ds)
 			}
 		})
 	}
@@ -266,12 +266,12 @@ func TestDefaultsDoNotModifyConfigs(t *testing.T) {
 			t.Errorf("with %q the limit is %s, want %s", tt.defaults, got, tt.want)
 		}
 		if want := (rules.Pos{File: "defaults.yaml", Line: 1, Col: 24}); tt.want != "100/hour" && set.Limits[0].Defaults.Pos != want {
-			t.Errorf("the fields come from %v, want %v", set.Limits[0].Defaults.Pos, want)
+			t.Errorf("the position of the defaults is %v, want %v", set.Limits[0].Defaults.Pos, want)
 		}
 		hashes[set.Hash] = true
 	}
 	if len(hashes) != 3 {
-		t.Errorf("hashes are %v, want one for none and one for each file of defaults with fields", hashes)
+		t.Errorf("hashes are %v, want one without defaults and one for each file of defaults with fields", hashes)
 	}
 }
 

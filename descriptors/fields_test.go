@@ -55,7 +55,7 @@ var fieldExamples = map[string][2]string{
 // is in [Set.Changes] and [Set.Dump] unless it is listed here. It finds fields that are parsed and
 // then dropped, or missing in one of the texts.
 func TestEveryFieldIsCompiled(t *testing.T) {
-	// envoyproxy/ratelimit has these fields, too, and does not show them.
+	// envoyproxy/ratelimit also has these fields, and does not show them.
 	notInDump := []string{"detailed_metric", "metadata", "share_threshold", "value_to_metric", "name", "replaces"}
 	registry := new(tables.Registry)
 	if _, err := registry.Add("customers", ""); err != nil {
@@ -83,7 +83,7 @@ func TestEveryFieldIsCompiled(t *testing.T) {
 		for _, field := range slices.Sorted(maps.Keys(schema.Definitions[kind].Properties)) {
 			example, ok := fieldExamples[field]
 			if !ok {
-				t.Errorf("fieldExamples has no example of %q: add two descriptors that differ in this field alone", field)
+				t.Errorf("fieldExamples has no example of %q: add two descriptors that differ only in this field", field)
 				continue
 			}
 			was, is := compiled(example[0]), compiled(example[1])

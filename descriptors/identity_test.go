@@ -36,7 +36,7 @@ func TestPrecomputedIdentity(t *testing.T) {
 	for _, tc := range []struct {
 		name, rules string
 		entries     []string
-		values      []string // values in the identity, or nil if they are as sent
+		values      []string // values in the identity, or nil if they are those of the request
 	}{
 		{"key only", "descriptors: [{key: a, " + limit + "}]", []string{"a", "x"}, nil},
 		{"literal value", "descriptors: [{key: a, value: x, " + limit + "}]", []string{"a", "x"}, nil},
@@ -75,12 +75,12 @@ func TestPrecomputedIdentity(t *testing.T) {
 				h.AddBytes([]byte(value))
 			}
 			if got, want := id(t, s, "d", desc(tc.entries...)), h.Sum(); got != want {
-				t.Errorf("ID = %x, want %x, that of all parts", got, want)
+				t.Errorf("ID = %x, want %x, the hash of all parts", got, want)
 			}
 			if tc.values != nil {
 				return
 			}
-			// An override has the values as sent.
+			// The identity of an override has the values of the request.
 			if got, want := id(t, s, "d", desc(tc.entries...).limit(5, 3, 0)), h.Sum(); got != want {
 				t.Errorf("ID of an override = %x, want %x", got, want)
 			}

@@ -23,14 +23,14 @@ func TestLeasesOfEarlierSets(t *testing.T) {
 		first string
 		sets  []string
 	}{
-		"another limit at once":              {onePermit, []string{counts}},
-		"no rule, then another limit":        {onePermit, []string{none, counts}},
-		"no domain, then another limit":      {onePermit, []string{gone, none, gone, counts}},
-		"a rolled-back rule, and the other":  {onePermit, []string{counts, onePermit, none, onePermit, counts}},
-		"a rule of one value":                {onePermit, []string{none, value}},
-		"a rule of a key pattern":            {onePermit, []string{none, pattern}},
-		"a rule of the key, after a pattern": {shares, []string{none, counts}},
-		"many sets":                          {onePermit, append(slices.Repeat([]string{none}, 50), counts)},
+		"another limit immediately":                 {onePermit, []string{counts}},
+		"no rule and then another limit":            {onePermit, []string{none, counts}},
+		"no domain and then another limit":          {onePermit, []string{gone, none, gone, counts}},
+		"a rolled-back rule and then another limit": {onePermit, []string{counts, onePermit, none, onePermit, counts}},
+		"a rule of one value":                       {onePermit, []string{none, value}},
+		"a rule of a key pattern":                   {onePermit, []string{none, pattern}},
+		"a rule of the key after a pattern":         {shares, []string{none, counts}},
+		"many sets":                                 {onePermit, append(slices.Repeat([]string{none}, 50), counts)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, negative := range []bool{false, true} {
@@ -64,7 +64,7 @@ func TestLeaseReturnedWithOverride(t *testing.T) {
 		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
 		d.decide(own(hitsOf(lease, false)))
 		if p := d.decide(own(startCall())); p.Batch.Denied {
-			t.Fatalf("after the end of a request of a rule that is gone %d hits are used", p.Batch.Decisions[0].Before)
+			t.Fatalf("after a lease of a removed rule was returned, %d hits are used, want 0", p.Batch.Decisions[0].Before)
 		}
 		if p := d.decide(other); p.Matches[0].Lease > 0 || !p.Batch.Denied {
 			t.Fatal("large hits on keys without a lease-granting rule are treated as a lease")
@@ -84,7 +84,7 @@ func TestEstimatesSurviveRollback(t *testing.T) {
 	}
 	d.reload(text)
 	if got := d.decide(startCall()).Batch.Decisions[0].Charged; got != 100 {
-		t.Errorf("after 64 requests of 100 and a rollback one reserves %d", got)
+		t.Errorf("after 64 requests of 100 hits and a rollback, the next request reserves %d", got)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestInheritanceIsBounded(t *testing.T) {
 	oldest := set.inherited.sets - maxInherited/atOnce
 	for path, k := range set.inherited.leaseKeys {
 		if k.last < oldest {
-			t.Fatalf("%v of set %d is inherited in place of newer ones", path, k.last)
+			t.Fatalf("%v of set %d is inherited instead of newer ones", path, k.last)
 		}
 	}
 }
@@ -124,6 +124,6 @@ func TestForgetOldest(t *testing.T) {
 		ofSet[k.last]++
 	}
 	if len(m) != maxInherited || ofSet[0] != 0 || ofSet[1] != 20 || ofSet[2] != 30 {
-		t.Errorf("%d are left, want %d; of the first sets %d, %d, %d", len(m), maxInherited, ofSet[0], ofSet[1], ofSet[2])
+		t.Errorf("%d entries are left, want %d; of the first three sets %d, %d and %d", len(m), maxInherited, ofSet[0], ofSet[1], ofSet[2])
 	}
 }

@@ -65,7 +65,7 @@ descriptors:
 `)
 	const want = `:5:5: error: domain "d" > key "k" > rate_limits[0]: a row "gold" of table "t" could have the label "plan: gold" of this limit in metrics, since the limit at `
 	if len(found) != 1 || !strings.Contains(found[0].String(), want) || !strings.HasSuffix(found[0].String(), `:6:5 has the label "plan"; give one of the two another name`) {
-		t.Errorf("%v, want one with %s", found, want)
+		t.Errorf("diagnostics %v, want one that contains %s", found, want)
 	}
 }
 

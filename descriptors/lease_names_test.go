@@ -35,8 +35,8 @@ func TestLeaseNameErrors(t *testing.T) {
 		{"a limit and its candidate", "- {key: a, rate_limits: [" + concurrent("n") + ",\n  {shadow: true, " + concurrent("n")[1:] + "]}", []string{
 			`a.yaml:4:3: error: domain "d" > key "a" > rate_limits[1]: name "n" is also that of domain "d" > key "a" > rate_limits[0] at a.yaml:3:26: ` + lost,
 		}},
-		{"the name of a limit that gives none", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
-		{"of the metadata", "- {key: a, rate_limit: " + concurrent("sluice") + "}\n- {key: b, rate_limit: " + concurrent("descriptors") + "}", []string{
+		{"the name of a limit without leases", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
+		{"a name of the metadata", "- {key: a, rate_limit: " + concurrent("sluice") + "}\n- {key: b, rate_limit: " + concurrent("descriptors") + "}", []string{
 			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
 		}},
@@ -102,35 +102,35 @@ func TestDefaultsGrantLeasesToUnnamedRules(t *testing.T) {
 }
 
 func TestLeaseAdvice(t *testing.T) {
-	limit := func(words string) string {
-		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {algorithm: concurrency, name: n, " + words + "}}"
+	limit := func(fields string) string {
+		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {algorithm: concurrency, name: n, " + fields + "}}"
 	}
-	reserve := func(words string) string {
-		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1000, name: n, reserve: {" + words + "}}}"
+	reserve := func(fields string) string {
+		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1000, name: n, reserve: {" + fields + "}}}"
 	}
 	for _, tc := range []struct {
 		name  string
 		files []string
 		want  []string
 	}{
-		{"as it should be", []string{limit("unit: minute, unit_multiplier: 10, requests_per_unit: 5")}, nil},
+		{"no warning", []string{limit("unit: minute, unit_multiplier: 10, requests_per_unit: 5")}, nil},
 		{"a day", []string{limit("unit: day, requests_per_unit: 5")}, nil},
 		{"two domains", []string{limit("unit: hour, requests_per_unit: 5"), strings.Replace(limit("unit: hour, requests_per_unit: 5"), "domain: d", "domain: e", 1)}, []string{
 			`b.yaml:3:24: warning: leases: domain "e" > key "k": domain "d" at a.yaml:3:24 also has leases named "n": if a filter chain of Envoy has filters for both domains, ` +
 				`the second overwrites the first's lease, which is then never released; choose another name`,
 		}},
-		{"a short one", []string{limit("unit: second, unit_multiplier: 59, requests_per_unit: 5")}, []string{
+		{"a short window", []string{limit("unit: second, unit_multiplier: 59, requests_per_unit: 5")}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": a permit is released after 59 seconds even if its request still runs, so more than 5 may run at once: make the window longer than the longest request`,
 		}},
-		{"a long one", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
+		{"a long window", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": a permit that is never released, for example because Envoy crashed, stays held for 2 days: make the window only a little longer than the longest request`,
 		}},
 		{"a reserve", []string{reserve("amount: 500")}, nil},
 		{"a reserve of more than half", []string{reserve("amount: 501")}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": each request reserves 501 of 1000, so only one can run at a time: reserve less, or raise the limit`,
 		}},
-		{"a short ttl, and a window more", []string{reserve("amount: 50, ttl: 5s")}, nil},
-		{"a short ttl, and a short window more", []string{strings.Replace(reserve("amount: 50, ttl: 5s"), "unit: hour", "unit: second", 1)}, []string{
+		{"a short ttl plus a window", []string{reserve("amount: 50, ttl: 5s")}, nil},
+		{"a short ttl plus a short window", []string{strings.Replace(reserve("amount: 50, ttl: 5s"), "unit: hour", "unit: second", 1)}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": a reservation expires after 6s even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request`,
 		}},
 		{"a short ttl that releases", []string{reserve("p90: true, first: 50, ttl: 5s, unsettled: release")}, []string{
@@ -194,7 +194,7 @@ descriptors:
       - {unit: minute, requests_per_unit: 3, algorithm: concurrency, name: trial, shadow: true}
 `
 
-// TestPlanLeases checks the hits of each charge: refunds are negative, and candidates come last.
+// TestPlanLeases checks the hits of each charge: refunds are negative, and candidates are last.
 func TestPlanLeases(t *testing.T) {
 	const lease = limiter.FirstLease + 7<<16 + 3
 	s := load(t, Options{}, leaseRules)
@@ -206,20 +206,20 @@ func TestPlanLeases(t *testing.T) {
 	}{
 		{"a start", []Descriptor{desc("user", "a")}, []int64{1, 1, 1}, []uint64{0}},
 		{"an end", []Descriptor{desc("user", "a").hits(lease).refund()}, []int64{-lease, 0, -lease}, []uint64{lease}},
-		{"an end that cannot say negative", []Descriptor{desc("user", "a").hits(lease)}, []int64{-lease, 0, -lease}, []uint64{lease}},
-		{"an end beside the cost", []Descriptor{desc("user", "a").hits(lease), desc("user", "a").hits(900)}, []int64{-lease, 0, 0, 900, -lease, 0}, []uint64{lease, 0}},
-		{"the cost beside an end", []Descriptor{desc("user", "a").hits(900), desc("user", "a").hits(lease)}, []int64{0, 900, -lease, 0, 0, -lease}, []uint64{0, lease}},
+		{"an end with positive hits", []Descriptor{desc("user", "a").hits(lease)}, []int64{-lease, 0, -lease}, []uint64{lease}},
+		{"an end before the cost", []Descriptor{desc("user", "a").hits(lease), desc("user", "a").hits(900)}, []int64{-lease, 0, 0, 900, -lease, 0}, []uint64{lease, 0}},
+		{"an end after the cost", []Descriptor{desc("user", "a").hits(900), desc("user", "a").hits(lease)}, []int64{0, 900, -lease, 0, 0, -lease}, []uint64{0, lease}},
 		{"two ends", []Descriptor{desc("user", "a").hits(lease), desc("user", "b").hits(lease + 1)}, []int64{-lease, 0, -lease - 1, 0, -lease, -lease - 1}, []uint64{lease, lease + 1}},
 		{"another refund", []Descriptor{desc("user", "a").hits(lease / 2).refund()}, []int64{-lease / 2, -lease / 2, -lease / 2}, []uint64{0}},
-		{"the greatest number", []Descriptor{desc("user", "a").hits(1<<64 - 1)}, []int64{1, 0, 1}, []uint64{1<<64 - 1}},
+		{"the maximum of hits", []Descriptor{desc("user", "a").hits(1<<64 - 1)}, []int64{1, 0, 1}, []uint64{1<<64 - 1}},
 		{"a rule without leases", []Descriptor{desc("bytes", "a").hits(lease)}, []int64{lease}, []uint64{0}},
-		{"a rule without leases beside an end", []Descriptor{desc("user", "a").hits(lease), desc("bytes", "a").hits(lease).refund()}, []int64{-lease, 0, -lease, -lease}, []uint64{lease, 0}},
-		{"another rule with leases beside an end", []Descriptor{desc("user", "a").hits(lease), desc("second", "a")}, []int64{-lease, 0, 1, 1, -lease}, []uint64{lease, 0}},
-		{"a start that is replaced", []Descriptor{desc("user", "a"), desc("partner", "p")}, []int64{1, 1, 1}, []uint64{0, 0}},
-		{"an end of what is replaced", []Descriptor{desc("user", "a").hits(lease), desc("partner", "p").hits(0)}, []int64{0, 0, -lease}, []uint64{lease, 0}},
-		{"a start that brings its limit", []Descriptor{desc("user", "a").limit(2, 3, 0)}, []int64{1}, []uint64{0}},
-		{"an end that brings its limit", []Descriptor{desc("user", "a").hits(lease).limit(2, 3, 0)}, []int64{-lease}, []uint64{lease}},
-		{"an end whose limit takes the words of another", []Descriptor{desc("second", "a").hits(lease).limit(2, 3, 0)}, []int64{0}, []uint64{lease}},
+		{"an end and a rule without leases", []Descriptor{desc("user", "a").hits(lease), desc("bytes", "a").hits(lease).refund()}, []int64{-lease, 0, -lease, -lease}, []uint64{lease, 0}},
+		{"an end and another rule with leases", []Descriptor{desc("user", "a").hits(lease), desc("second", "a")}, []int64{-lease, 0, 1, 1, -lease}, []uint64{lease, 0}},
+		{"a start on a replaced limit", []Descriptor{desc("user", "a"), desc("partner", "p")}, []int64{1, 1, 1}, []uint64{0, 0}},
+		{"an end on a replaced limit", []Descriptor{desc("user", "a").hits(lease), desc("partner", "p").hits(0)}, []int64{0, 0, -lease}, []uint64{lease, 0}},
+		{"a start with an override", []Descriptor{desc("user", "a").limit(2, 3, 0)}, []int64{1}, []uint64{0}},
+		{"an end with an override", []Descriptor{desc("user", "a").hits(lease).limit(2, 3, 0)}, []int64{-lease}, []uint64{lease}},
+		{"an end with an override of another rule with leases", []Descriptor{desc("second", "a").hits(lease).limit(2, 3, 0)}, []int64{0}, []uint64{lease}},
 		{"a candidate alone", []Descriptor{desc("trial", "a").hits(lease)}, []int64{0, -lease}, []uint64{lease}},
 	} {
 		p := plan(s, Global{}, tc.descs...)
@@ -252,23 +252,23 @@ func TestLeasesAreNamedAfterLimits(t *testing.T) {
 		descs []Descriptor
 		want  []string
 	}{
-		{"one, and its candidate", []Descriptor{desc("user", "a")}, []string{"streams 1", "fewer 1"}},
-		{"two of one rule", []Descriptor{desc("user", "b"), desc("user", "c")}, []string{"streams 1", "fewer 1", "streams 2", "fewer 2"}},
-		{"of two rules", []Descriptor{desc("user", "d"), desc("second", "d")}, []string{"streams 1", "fewer 1", "late 1"}},
-		{"a limit in the request", []Descriptor{desc("user", "e").limit(2, 3, 0)}, []string{"streams 1"}},
-		{"a limit in the request that has the words of one without leases", []Descriptor{desc("second", "e").limit(2, 3, 0)}, nil},
+		{"a limit and its candidate", []Descriptor{desc("user", "a")}, []string{"streams 1", "fewer 1"}},
+		{"two descriptors of one rule", []Descriptor{desc("user", "b"), desc("user", "c")}, []string{"streams 1", "fewer 1", "streams 2", "fewer 2"}},
+		{"two rules", []Descriptor{desc("user", "d"), desc("second", "d")}, []string{"streams 1", "fewer 1", "late 1"}},
+		{"an override", []Descriptor{desc("user", "e").limit(2, 3, 0)}, []string{"streams 1"}},
+		{"an override of a rule without leases", []Descriptor{desc("second", "e").limit(2, 3, 0)}, nil},
 		{"a peek", []Descriptor{desc("user", "f").hits(0)}, nil},
-		{"behind a peek", []Descriptor{desc("user", "f").hits(0), desc("user", "h")}, []string{"streams 2", "fewer 2"}},
-		{"behind an end", []Descriptor{desc("user", "f").hits(FirstLease + 5), desc("second", "h"), desc("second", "i")}, []string{"late 1", "late 2"}},
-		{"behind a limit in the request", []Descriptor{desc("user", "i").limit(2, 3, 0), desc("user", "j")}, []string{"streams 1", "streams 2", "fewer 1"}},
+		{"after a peek", []Descriptor{desc("user", "f").hits(0), desc("user", "h")}, []string{"streams 2", "fewer 2"}},
+		{"after an end", []Descriptor{desc("user", "f").hits(FirstLease + 5), desc("second", "h"), desc("second", "i")}, []string{"late 1", "late 2"}},
+		{"after an override", []Descriptor{desc("user", "i").limit(2, 3, 0), desc("user", "j")}, []string{"streams 1", "streams 2", "fewer 1"}},
 		{"denied", []Descriptor{desc("user", "g").limit(0, 3, 0), desc("second", "g")}, nil},
 		{"none", []Descriptor{desc("bytes", "g")}, nil},
 	} {
 		p := plan(s, Global{}, tc.descs...)
 		table.Decide(now, &p.Batch)
 		var got []string
-		for _, told := range p.NamedLeases() {
-			name, nth := told.Limit, told.Nth
+		for _, lease := range p.NamedLeases() {
+			name, nth := lease.Limit, lease.Nth
 			got = append(got, fmt.Sprintf("%s %d", name, nth))
 		}
 		if !slices.Equal(got, tc.want) {

@@ -76,7 +76,7 @@ func TestLeaseReturnedWithEitherSign(t *testing.T) {
 		for range 3 {
 			lease := d.lease()
 			if !d.decide(startCall()).Batch.Denied {
-				t.Fatal("a second request passes")
+				t.Fatal("a second request is admitted")
 			}
 			if p := d.decide(hitsOf(lease, negative)); p.Batch.Decisions[0].Charged != 1 || p.Matches[0].Lease != lease {
 				t.Fatalf("negative %v: the lease %d released nothing", negative, lease)
@@ -98,7 +98,7 @@ func TestSettlementsHoldNoPermit(t *testing.T) {
 		d.decide(hitsOf(lease, true), hitsOf(30, false))
 	}
 	if p := d.decide(startCall()); p.Batch.Denied || p.Batch.Decisions[1].Before != 61 {
-		t.Errorf("after a request of 1 and costs of 30 and 30: denied is %v, and %d are used", p.Batch.Denied, p.Batch.Decisions[1].Before)
+		t.Errorf("after a request of 1 hit and two costs of 30 hits: denied is %v, and %d hits are used", p.Batch.Denied, p.Batch.Decisions[1].Before)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestReservedAmounts(t *testing.T) {
 	}
 	d.decide(hitsOf(70, false), hitsOf(lease, false))
 	if p := d.decide(hitsOf(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
-		t.Errorf("a cost without a lease is charged %d, with %d hits before it", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
+		t.Errorf("a cost without a lease is charged as %d hits, after %d hits", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestEstimateFollowsCosts(t *testing.T) {
 	d.reload(text)
 	p := d.decide(startCall())
 	if got := p.Batch.Decisions[0].Charged; got != 100 {
-		t.Errorf("after 64 requests of 100 one reserves %d", got)
+		t.Errorf("after 64 requests of 100 hits, a request reserves %d", got)
 	}
 	lease := p.Batch.Lease(0)
 	for range 200 {
@@ -176,7 +176,7 @@ func TestEstimateFollowsCosts(t *testing.T) {
 		d.decide(hitsOf(p.Batch.Lease(0), false), hitsOf(1, false))
 	}
 	if got := d.decide(startCall()).Batch.Decisions[0].Charged; got != 50 {
-		t.Errorf("after cheap requests one reserves %d, want an eighth of the first estimate", got)
+		t.Errorf("after cheap requests, a request reserves %d, want an eighth of the first estimate", got)
 	}
 	d.decide(hitsOf(lease, false))
 }
@@ -191,7 +191,7 @@ func TestOverrideReservations(t *testing.T) {
 		leases = append(leases, d.decide(own(startCall())).Batch.Lease(0))
 	}
 	if slices.Contains(leases, 0) || !d.decide(own(startCall())).Batch.Denied {
-		t.Fatalf("want that 400 of 10,000 hits can be reserved exactly 25 times: %v", leases)
+		t.Fatalf("the leases are %v, want exactly 25 reservations of 400 of 10,000 hits", leases)
 	}
 	for _, lease := range leases {
 		d.decide(own(hitsOf(lease, false)), own(hitsOf(100, false)))
@@ -216,7 +216,7 @@ func TestUnsettledReservations(t *testing.T) {
 				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{startCall()}}, Global{ReadOnly: true})
 				d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
 				if got := d.plan.Batch.Decisions[0].Before; got != want[after] {
-					t.Errorf("%s, %s: %d are held after %v, want %d", algorithm, unsettled, got, after, want[after])
+					t.Errorf("%s, %s: %d hits are reserved after %v, want %d", algorithm, unsettled, got, after, want[after])
 				}
 			}
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// grower generates trees and requests from fuzzed bytes, with so few words that they often match.
+// grower generates trees and requests from fuzzed bytes. It uses few different words, so that they
+// often match.
 type grower struct {
 	data []byte
 	line int
@@ -210,7 +211,7 @@ func FuzzMatch(f *testing.F) {
 				}
 				x := s.Explain("d", d.Entries)
 				if (x.Rule == nil) != (n == nil || n.rule == nil) || x.Rule != nil && x.Rule != n.rule {
-					t.Fatalf("Explain(%s).Rule = %v, want that of %v", d.Entries, x.Rule, n)
+					t.Fatalf("Explain(%s).Rule = %v, want the rule of %v", d.Entries, x.Rule, n)
 				}
 			}
 		}
@@ -301,7 +302,7 @@ func overriddenLimit(c rules.Config, d Descriptor) *rules.Limit {
 	return &hit.RateLimits[0]
 }
 
-// ending states whether a descriptor returns a lease, or another descriptor does for the same rule.
+// ending states whether a descriptor returns a lease, and whether any descriptor does for its rule.
 type ending struct{ returns, rule bool }
 
 // endings returns the ending of each descriptor.
@@ -357,7 +358,7 @@ func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limi
 		p.Limit = o.RequestsPerUnit
 		p.Window = time.Duration(rules.Unit(o.Unit).Seconds()*int64(max(1, o.UnitMultiplier))) * time.Second
 	}
-	// cut bounds n to the hits of 2^60 ns.
+	// cut returns n, capped at the number of hits in 2^60 ns.
 	cut := func(n *big.Int) *big.Int {
 		if p.Limit == 0 {
 			return n
@@ -372,8 +373,8 @@ func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limi
 	case limiter.SlidingWindow:
 		p.SubWindows = or(l.SubWindows, 10)
 	case limiter.TokenBucket:
-		up, rest := new(big.Int).DivMod(burst.Num(), burst.Denom(), new(big.Int))
-		if rest.Sign() > 0 {
+		up, remainder := new(big.Int).DivMod(burst.Num(), burst.Denom(), new(big.Int))
+		if remainder.Sign() > 0 {
 			up.Add(up, big.NewInt(1))
 		}
 		p.Burst = uint32(max(1, min(cut(up).Uint64(), math.MaxUint32)))
@@ -476,12 +477,12 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 				want = wantPolicy(l, nil, len(hits[i].RateLimits), *c.AllOrNothing)
 			}
 			if r := ch.Policy.Reserve; r != nil {
-				words := overriddenLimit(c, d)
+				configured := overriddenLimit(c, d)
 				if !override {
-					words = &left[i][at-m.First]
+					configured = &left[i][at-m.First]
 				}
 				reserve := new(limiter.Reserve)
-				if words.Reserve.Configure(reserve, &want); r.Life() != reserve.Life() || r.MaxReservations() != reserve.MaxReservations() || r.ReleasesWithoutCost() != reserve.ReleasesWithoutCost() {
+				if configured.Reserve.Configure(reserve, &want); r.Life() != reserve.Life() || r.MaxReservations() != reserve.MaxReservations() || r.ReleasesWithoutCost() != reserve.ReleasesWithoutCost() {
 					t.Fatalf("Charges[%d].Policy.Reserve = %+v, want %+v", at, r, reserve)
 				}
 			}

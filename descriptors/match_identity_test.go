@@ -78,7 +78,7 @@ descriptors:
 		same bool
 	}{
 		{"the same twice", of{s, "d", desc("a", "x")}, of{s, "d", desc("a", "x")}, true},
-		{"edited limit, name and words, exact rule", of{s, "d", desc("a", "x")}, of{e, "d", desc("a", "x")}, true},
+		{"edited limit, name and other fields of an exact rule", of{s, "d", desc("a", "x")}, of{e, "d", desc("a", "x")}, true},
 		{"other value", of{s, "d", desc("a", "x")}, of{s, "d", desc("a", "y")}, false},
 		{"empty value and no value of another key", of{s, "d", desc("a", "")}, of{s, "d", desc("a_b", "")}, false},
 		{"underscores in key and value", of{s, "d", desc("a", "b_c")}, of{s, "d", desc("a_b", "c")}, false},
@@ -96,7 +96,7 @@ descriptors:
 		{"override of another window", of{s, "d", desc("a", "x")}, of{s, "d", desc("a", "x").limit(5, 4, 0)}, false},
 		{"overrides of other numbers", of{s, "d", desc("q", "x").limit(1, 3, 0)}, of{s, "d", desc("q", "x").limit(2, 3, 0)}, true},
 		{
-			"override under share_threshold is keyed as sent",
+			"override under share_threshold is keyed by the sent value",
 			of{s, "d", desc("p", "path/1", "f", "file/1").limit(1, 3, 0)},
 			of{s, "d", desc("p", "path/2", "f", "file/1").limit(1, 3, 0)},
 			false,
@@ -130,7 +130,7 @@ descriptors:
 		t.Error("hour and day share a counter")
 	}
 	if got, want := p.Batch.Charges[1].ID, id(t, single, "d", desc("a", "x")); got != want {
-		t.Errorf("ID in a list = %v, want %v as outside", got, want)
+		t.Errorf("ID in a list = %v, want %v as outside of lists", got, want)
 	}
 }
 

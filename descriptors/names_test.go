@@ -89,11 +89,11 @@ func TestNamesMatchIdentities(t *testing.T) {
 	}
 	t.Logf("%d counters", len(of))
 	if len(of) < 100 {
-		t.Errorf("%d counters, want some more", len(of))
+		t.Errorf("%d counters, want more", len(of))
 	}
 }
 
-// TestNamesAreStable checks one name of each kind. They must be the same in every process and
+// TestNamesAreStable checks one name of each kind. Names must be the same in every process and
 // version, otherwise a rollout would lose counters.
 func TestNamesAreStable(t *testing.T) {
 	s := load(t, Options{}, namedRules)

@@ -49,32 +49,32 @@ descriptors:
 		want *limiter.Policy // nil if the override is ignored
 	}{
 		{
-			"a ring keeps its sub-windows and that denied hits count", desc("ring", "").limit(5, minute, 0),
+			"a sliding window keeps its sub-windows and counts denied hits", desc("ring", "").limit(5, minute, 0),
 			&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 6, CountRefused: true},
 		},
 		{
-			"a log up to its greatest", desc("log", "").limit(4096, minute, 0),
+			"a log up to its maximum", desc("log", "").limit(4096, minute, 0),
 			&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 4096, Window: time.Minute},
 		},
-		{"a log beyond its greatest", desc("log", "").limit(4097, minute, 0), nil},
+		{"a log beyond its maximum", desc("log", "").limit(4097, minute, 0), nil},
 		{"half the limit, half the burst", desc("token", "").limit(30, minute, 0), counting(token(30, time.Minute, 10))},
 		{"rounded up", desc("token", "").limit(31, minute, 0), counting(token(31, time.Minute, 11))},
-		{"at least one", desc("token", "").limit(1, minute, 0), counting(token(1, time.Minute, 1))},
-		{"none at all", desc("token", "").limit(0, minute, 0), counting(token(0, time.Minute, 1))},
-		{"the default burst stays the limit", desc("plain_token", "").limit(7, minute, 3), token(7, 3*time.Minute, 7)},
-		{"the greatest numbers", desc("big_token", "").limit(math.MaxUint32, 1, 0), token(math.MaxUint32, time.Second, math.MaxUint32)},
-		{"a burst beyond the clock is cut", desc("big_token", "").limit(1, year, 10), token(1, year10, 3)},
-		{"a configured limit of none has no ratio", desc("no_token", "").limit(5, minute, 0), token(5, time.Minute, 5)},
-		{"a leaky bucket keeps all its words", desc("leaky", "").limit(2, day, 0), leaky(2, 24*time.Hour, 7)},
-		{"slack beyond the clock is cut", desc("leaky", "").limit(1, year, 10), leaky(1, year10, 2)},
+		{"a burst of at least one", desc("token", "").limit(1, minute, 0), counting(token(1, time.Minute, 1))},
+		{"a limit of 0", desc("token", "").limit(0, minute, 0), counting(token(0, time.Minute, 1))},
+		{"the default burst is the override's limit", desc("plain_token", "").limit(7, minute, 3), token(7, 3*time.Minute, 7)},
+		{"the maximum numbers", desc("big_token", "").limit(math.MaxUint32, 1, 0), token(math.MaxUint32, time.Second, math.MaxUint32)},
+		{"a burst beyond the clock is capped", desc("big_token", "").limit(1, year, 10), token(1, year10, 3)},
+		{"a configured limit of 0 has no ratio", desc("no_token", "").limit(5, minute, 0), token(5, time.Minute, 5)},
+		{"a leaky bucket keeps all its fields", desc("leaky", "").limit(2, day, 0), leaky(2, 24*time.Hour, 7)},
+		{"slack beyond the clock is capped", desc("leaky", "").limit(1, year, 10), leaky(1, year10, 2)},
 		{
-			"a slack of a year that becomes one of ages", desc("long_leaky", "").limit(1, month, 0),
+			"a slack of a year on a slower override is capped", desc("long_leaky", "").limit(1, month, 0),
 			&limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: 30 * 24 * time.Hour, Slack: 443, MaxWaiting: 100},
 		},
 		{
 			"slack without a limit", desc("leaky", "").limit(0, minute, 0), leaky(0, time.Minute, 7),
 		},
-		{"a list lends its first block", desc("list", "").limit(600, minute, 0), token(600, time.Minute, 60)},
+		{"the first item of a list applies", desc("list", "").limit(600, minute, 0), token(600, time.Minute, 60)},
 	} {
 		p := plan(s, Global{}, tc.desc)
 		m := p.Matches[0]

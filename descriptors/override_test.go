@@ -37,7 +37,7 @@ descriptors:
 		desc Descriptor
 		want *limiter.Policy // nil if the override is ignored
 	}{
-		{"of a rule", each, desc("k", "").limit(5, 3, 0), policy(5, time.Hour, true)},
+		{"with a rule", each, desc("k", "").limit(5, 3, 0), policy(5, time.Hour, true)},
 		{"zero", each, desc("k", "").limit(0, 3, 0), policy(0, time.Hour, true)},
 		{"without a rule", each, desc("x", "1", "y", "2").limit(5, 4, 0), policy(5, day, true)},
 		{"without entries", each, desc().limit(5, 4, 0), policy(5, day, true)},
@@ -45,9 +45,9 @@ descriptors:
 		{"week", each, desc("k", "").limit(5, 7, 0), policy(5, 7*day, true)},
 		{"month", each, desc("k", "").limit(5, 5, 0), policy(5, 30*day, true)},
 		{"its own multiplier", each, desc("k", "").limit(5, 2, 10), policy(5, 10*time.Minute, true)},
-		{"the rule's multiplier does not stay", each, desc("m", "").limit(5, 1, 0), policy(5, time.Second, true)},
+		{"the rule's multiplier does not apply", each, desc("m", "").limit(5, 1, 0), policy(5, time.Second, true)},
 		{"count_refused stays", each, desc("w", "").limit(5, 1, 0), policy(5, time.Second, false)},
-		{"a list lends its first block", each, desc("list", "").limit(5, 1, 0), policy(5, time.Second, true)},
+		{"the first item of a list applies", each, desc("list", "").limit(5, 1, 0), policy(5, time.Second, true)},
 		{"a list without count_refused", each, desc("plain_list", "").limit(5, 1, 0), policy(5, time.Second, false)},
 		{"all_or_nothing", together, desc("k", "").limit(5, 1, 0), policy(5, time.Second, false)},
 		{"all_or_nothing without a rule", together, desc("x", "").limit(5, 1, 0), policy(5, time.Second, false)},
@@ -84,7 +84,7 @@ descriptors:
 			t.Errorf("%s: limit = %+v", tc.name, l)
 		}
 		if p.Limits[0].RequestsPerUnit != 1 || p.Batch.Charges[0].Policy.Limit != 1 {
-			t.Errorf("%s: the override before it became %+v", tc.name, p.Limits[0])
+			t.Errorf("%s: the preceding override became %+v", tc.name, p.Limits[0])
 		}
 	}
 }
@@ -98,6 +98,6 @@ func TestOverridesAreNotReallocated(t *testing.T) {
 		s.Plan(p, req, Global{})
 	}
 	if got := cap(p.overrides); got != want {
-		t.Errorf("room for %d overrides after 100 requests, want %d as after one", got, want)
+		t.Errorf("the capacity is %d overrides after 100 requests, want %d as after one request", got, want)
 	}
 }

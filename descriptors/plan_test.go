@@ -93,9 +93,9 @@ descriptors:
 		opt  Options
 		want []int32
 	}{
-		{"a group each", "domain: d\n", Options{}, []int32{0, 1, 1, 2}},
-		{"the file says all_or_nothing", "domain: d\nall_or_nothing: true\n", Options{}, []int32{0, 0, 0, 0}},
-		{"the process says all_or_nothing", "domain: d\n", Options{AllOrNothing: true}, []int32{0, 0, 0, 0}},
+		{"one group for each descriptor", "domain: d\n", Options{}, []int32{0, 1, 1, 2}},
+		{"the file sets all_or_nothing", "domain: d\nall_or_nothing: true\n", Options{}, []int32{0, 0, 0, 0}},
+		{"the process sets all_or_nothing", "domain: d\n", Options{AllOrNothing: true}, []int32{0, 0, 0, 0}},
 	} {
 		s := load(t, tc.opt, tc.root+file)
 		p := plan(s, Global{}, desc("a", "1"), desc("no", ""), desc("b", "x1"), desc("b", "y"), desc("q", "").limit(1, 1, 1))
@@ -187,7 +187,7 @@ descriptors:
 		{"quota", false, []Descriptor{desc("quota", "")}, [][]string{{"1/hour quota"}}, false},
 		{"shadow wins over quota and passes", false, []Descriptor{desc("both", "")}, [][]string{{"1/hour shadow"}}, true},
 		{"a refund under quota passes", false, []Descriptor{desc("quota", "").refund()}, [][]string{{"1/hour quota"}}, true},
-		{"a refund elsewhere does not", false, []Descriptor{desc("plain", "").refund()}, [][]string{{"1/hour"}}, false},
+		{"a refund of another rule does not pass", false, []Descriptor{desc("plain", "").refund()}, [][]string{{"1/hour"}}, false},
 		{"an override is never shadow", false, []Descriptor{desc("shadow", "").limit(1, 3, 0)}, [][]string{{"1/hour"}}, false},
 		{"an override is never quota", false, []Descriptor{desc("quota", "").limit(1, 3, 0)}, [][]string{{"1/hour"}}, false},
 		{"unlimited, unmatched, no limit", false, []Descriptor{desc("unlimited", ""), desc("no", ""), desc("white", "")}, [][]string{nil, nil, nil}, false},
@@ -200,7 +200,7 @@ descriptors:
 		{"global: override, refund", true, []Descriptor{desc("plain", "").limit(1, 3, 0).refund()}, [][]string{{"1/hour quota"}}, true},
 		{"global: unmatched", true, []Descriptor{desc("no", "")}, [][]string{nil}, true},
 		{"global: no limit", true, []Descriptor{desc("white", "")}, [][]string{nil}, true},
-		{"global: unlimited is no quota member", true, []Descriptor{desc("unlimited", "")}, [][]string{nil}, false},
+		{"global: an unlimited rule is not a quota member", true, []Descriptor{desc("unlimited", "")}, [][]string{nil}, false},
 		{"global: replaced", true, []Descriptor{desc("quota", ""), desc("other", "")}, [][]string{nil, {"1/hour quota"}}, true},
 	} {
 		p := plan(s, Global{Quota: tc.global}, tc.descs...)
@@ -242,16 +242,16 @@ func TestPlanReplaces(t *testing.T) {
 		{"nobody replaces", []Descriptor{desc("k1", "")}, [][]string{{"1/hour"}}, []bool{false}},
 		{"before it", []Descriptor{desc("k1", ""), desc("k2", "")}, [][]string{nil, {"2/hour"}}, []bool{true, false}},
 		{"after it", []Descriptor{desc("k2", ""), desc("k1", "")}, [][]string{{"2/hour"}, nil}, []bool{false, true}},
-		{"a replaced one still replaces", []Descriptor{desc("k1", ""), desc("k2", ""), desc("k3", "")}, [][]string{nil, nil, {"3/hour"}}, []bool{true, true, false}},
-		{"an unlimited one replaces", []Descriptor{desc("k1", ""), desc("u", "")}, [][]string{nil, nil}, []bool{true, false}},
-		{"an unlimited one is not replaced", []Descriptor{desc("u", ""), desc("k4", "")}, [][]string{nil, {"4/hour"}}, []bool{false, false}},
-		{"all of a name", []Descriptor{desc("k1", ""), desc("k5", ""), desc("k2", "")}, [][]string{nil, nil, {"2/hour"}}, []bool{true, true, false}},
-		{"one of a list", []Descriptor{desc("list", ""), desc("k2", "")}, [][]string{{"7/day"}, {"2/hour"}}, []bool{false, false}},
-		{"by one of a list", []Descriptor{desc("list", ""), desc("k6", "")}, [][]string{{"6/hour", "7/day"}, nil}, []bool{false, true}},
+		{"a replaced limit still replaces others", []Descriptor{desc("k1", ""), desc("k2", ""), desc("k3", "")}, [][]string{nil, nil, {"3/hour"}}, []bool{true, true, false}},
+		{"an unlimited rule replaces", []Descriptor{desc("k1", ""), desc("u", "")}, [][]string{nil, nil}, []bool{true, false}},
+		{"an unlimited rule is not replaced", []Descriptor{desc("u", ""), desc("k4", "")}, [][]string{nil, {"4/hour"}}, []bool{false, false}},
+		{"all limits of a name are replaced", []Descriptor{desc("k1", ""), desc("k5", ""), desc("k2", "")}, [][]string{nil, nil, {"2/hour"}}, []bool{true, true, false}},
+		{"one limit of a list is replaced", []Descriptor{desc("list", ""), desc("k2", "")}, [][]string{{"7/day"}, {"2/hour"}}, []bool{false, false}},
+		{"one limit of a list replaces", []Descriptor{desc("list", ""), desc("k6", "")}, [][]string{{"6/hour", "7/day"}, nil}, []bool{false, true}},
 		{"each other", []Descriptor{desc("la", ""), desc("lb", "")}, [][]string{nil, nil}, []bool{true, true}},
 		{"an override has no name", []Descriptor{desc("k1", "").limit(9, 3, 0), desc("k2", "")}, [][]string{{"9/hour"}, {"2/hour"}}, []bool{false, false}},
 		{"an override replaces nothing", []Descriptor{desc("k1", ""), desc("k2", "").limit(9, 3, 0)}, [][]string{{"1/hour"}, {"9/hour"}}, []bool{false, false}},
-		{"an ignored override does", []Descriptor{desc("k1", ""), desc("k2", "").limit(9, 0, 0)}, [][]string{nil, {"2/hour"}}, []bool{true, false}},
+		{"a rule with an ignored override replaces", []Descriptor{desc("k1", ""), desc("k2", "").limit(9, 0, 0)}, [][]string{nil, {"2/hour"}}, []bool{true, false}},
 	} {
 		p := plan(s, Global{}, tc.descs...)
 		if diff := cmp.Diff(tc.limits, limits(p)); diff != "" {
@@ -263,7 +263,7 @@ func TestPlanReplaces(t *testing.T) {
 			}
 		}
 		if p.Matches[0].Rule == nil && !p.Matches[0].Override {
-			t.Errorf("%s: no rule", tc.name)
+			t.Errorf("%s: the match has no rule", tc.name)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestQuotaDiagnostics(t *testing.T) {
 				t.Errorf("diagnostics (-want +got):\n%s", diff)
 			}
 			if s != nil && !s.Divides() {
-				t.Error("the set divides nothing")
+				t.Error("Divides = false, want true")
 			}
 		})
 	}
@@ -45,7 +45,7 @@ func TestMatchSingleDescriptor(t *testing.T) {
 		t.Errorf("Match = %v, want the rule of b > c=x", r)
 	}
 	if r := s.Match([]byte("d"), []Entry{{[]byte("a"), nil}}); r == nil || r.Divided() != nil {
-		t.Errorf("Match = %v, want the rule of a, which divides nothing", r)
+		t.Errorf("Match = %v, want the rule of a, which has no quota", r)
 	}
 	for _, none := range [][]Entry{nil, b[:1], b[1:], {b[0], b[1], b[1]}} {
 		if r := s.Match([]byte("d"), none); r != nil {
@@ -53,7 +53,7 @@ func TestMatchSingleDescriptor(t *testing.T) {
 		}
 	}
 	if s.Match([]byte("e"), b) != nil || !s.Divides() {
-		t.Error("a domain that is not configured has a rule, or the set divides nothing")
+		t.Error("an unknown domain has a rule, or the set has no quota")
 	}
 	if n := testing.AllocsPerRun(10, func() { s.Match([]byte("d"), b) }); n != 0 {
 		t.Errorf("Match allocates %v times", n)

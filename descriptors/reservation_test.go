@@ -57,12 +57,12 @@ descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t,
 `, tt.rule, tt.unsettled))
 			for range 2 {
 				if p := d.decide(of); p.Batch.Denied || p.Batch.Lease(0) == 0 {
-					t.Fatalf("%+v, %s: want that 10 of 20 hits can be reserved twice", tt, name)
+					t.Fatalf("%+v, %s: want exactly two reservations of 10 of 20 hits", tt, name)
 				}
 			}
 			for after, want := range map[time.Duration]uint64{0: 20, tt.held - time.Millisecond: 20, tt.held: 0} {
 				if got := d.heldOf(of, after); got != want {
-					t.Errorf("rule %s, %s %s, %s: after %v %d are held, want %d", tt.rule, name, tt.row, tt.unsettled, after, got, want)
+					t.Errorf("rule %s, %s %s, %s: after %v, %d hits are reserved, want %d", tt.rule, name, tt.row, tt.unsettled, after, got, want)
 				}
 			}
 		}
@@ -70,7 +70,7 @@ descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t,
 }
 
 // TestEstimatesAreClampedToRow reserves an estimate on a row with a larger capacity than its rule,
-// and on one with a smaller capacity.
+// and on a row with a smaller capacity.
 func TestEstimatesAreClampedToRow(t *testing.T) {
 	for row, want := range map[string]uint64{"100000": 5000, "300": 300, "8192000": 5000, "81920000": 40000} {
 		d := newTestServiceWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `
@@ -81,7 +81,7 @@ descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 10
 			d.set.Limits[0].Reservation.RecordCost(5000)
 		}
 		if got := d.decide(startCall()).Batch.Decisions[0].Charged; got != want {
-			t.Errorf("under a row of %s, after requests of 5000, one reserves %d, want %d", row, got, want)
+			t.Errorf("under a row of %s, after requests of 5000 hits, a request reserves %d, want %d", row, got, want)
 		}
 	}
 }

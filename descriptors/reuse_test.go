@@ -74,11 +74,11 @@ func TestPlanReuse(t *testing.T) {
 				leases++
 			}
 			if got, want := planText(&reused), planText(&fresh); got != want {
-				t.Fatalf("seed %d: a reused plan is\n%s\na new one\n%s", seed, got, want)
+				t.Fatalf("seed %d: a reused plan is\n%s\na new plan is\n%s", seed, got, want)
 			}
 		}
 	}
 	if candidates < 100 || leases < 100 {
-		t.Errorf("this proves little: %d candidates, %d requests with leases", candidates, leases)
+		t.Errorf("weak test: %d candidates, %d requests with leases", candidates, leases)
 	}
 }

@@ -80,7 +80,7 @@ descriptors:
 		for i, l := range p.Limits {
 			text := strings.ReplaceAll(l.String(), ", table: t", "")
 			if text = join(text, l); p.Batch.Charges[i].Policy != &l.Policy {
-				t.Errorf("%s: the charge has another policy", text)
+				t.Errorf("%s: the policy of the charge is not that of the row", text)
 			}
 			if err := l.Policy.Validate(); err != nil {
 				t.Errorf("%s: %v", text, err)
@@ -97,7 +97,7 @@ descriptors:
 	}
 	p := plan(set, Global{}, desc("list", "", "k", "gold"))
 	if got := []string{p.Limits[0].Label, p.Limits[1].Label, p.Limits[2].Label}; fmt.Sprint(got) != "[60/minute: gold 1000/hour 60/month shadow: gold]" {
-		t.Errorf("labels %q", got)
+		t.Errorf("labels are %q", got)
 	}
 	p = plan(set, Global{}, desc("r", "", "k", "al"))
 	if r := p.Batch.Charges[0].Policy.Reserve; r == nil || r == set.Limits[0].Policy.Reserve {
@@ -105,7 +105,7 @@ descriptors:
 	}
 	must.OK(t, table.Put([]string{"k"}, []string{"nobody"}, tables.Row{RequestsPerUnit: 33}))
 	if got := plan(set, Global{}, desc("k", "nobody")).Limits[0].RequestsPerUnit; got != 33 {
-		t.Errorf("a changed row: %d", got)
+		t.Errorf("the limit of a changed row is %d", got)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRowsKeepCounters(t *testing.T) {
 			t.Errorf("%s: another window has the same counter", words)
 		}
 		if table.Delete([]string{"al"}); id() != own {
-			t.Errorf("%s: the row's end has another counter", words)
+			t.Errorf("%s: the counter changes when the row is deleted", words)
 		}
 	}
 }
@@ -185,7 +185,7 @@ descriptors:
 			}
 			_, row, _ := strings.Cut(fmt.Sprint(set.Explain("d", desc(tc.key, "", "k", tc.row).Entries)), "row of table")
 			if policy.Calendar != nil && !strings.Contains(row, rules.CalendarFields(policy.Calendar)) {
-				t.Errorf("%s, row %s, months %t: explain says%s", tc.key, tc.row, months, row)
+				t.Errorf("%s, row %s, months %t: Explain returns%s", tc.key, tc.row, months, row)
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func TestTableErrors(t *testing.T) {
 }
 
 // TestTableWithoutRows checks that rules need not support the columns of an empty table, which may
-// get others.
+// get other columns.
 func TestTableWithoutRows(t *testing.T) {
 	all := new(tables.Registry)
 	e, err := all.Add("t", "")
@@ -282,11 +282,11 @@ func TestTableWithSeveralColumns(t *testing.T) {
 		return plan(set, Global{}, desc("path", path, "x", "y", "customer", customer)).Limits[0].RequestsPerUnit
 	}
 	if a, b, c := number("/a", "acme"), number("acme", "/a"), number("/a", "bo"); a != 5 || b != 6 || c != 1 {
-		t.Errorf("%d, %d, %d", a, b, c)
+		t.Errorf("limits %d, %d, %d", a, b, c)
 	}
 	rows, _ := table.Read("t.csv", strings.NewReader("path,requests_per_unit\n/a,9\n"))
 	if table.Replace(rows); number("/a", "bo") != 9 {
-		t.Error("other columns are not used")
+		t.Error("other columns have no effect")
 	}
 	rows, _ = table.Read("t.csv", strings.NewReader("nothing,requests_per_unit\n/a,9\n"))
 	if err := set.CheckTable("t", *rows.Columns()); err == nil {
@@ -305,7 +305,7 @@ func TestTableFromDefaults(t *testing.T) {
 	must.OK(t, found.Err())
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]")
 	if got := plan(set, Global{}, desc("k", "al")).Limits[0].RequestsPerUnit; got != 5 {
-		t.Errorf("%d", got)
+		t.Errorf("limit %d", got)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestLimitsWithSameCounterAreChargedOnce(t *testing.T) {
 			}
 		}
 		if text := strings.Join(got, " "); text != test.want || len(ids) != len(p.Limits) || p.Matches[0].Count+len(p.Candidates) != len(got) {
-			t.Errorf("%s with the row %s: charged are %s on %d counters, want %s", test.limits, test.value, text, len(ids), test.want)
+			t.Errorf("%s with the row %s: the charges are %s on %d counters, want %s", test.limits, test.value, text, len(ids), test.want)
 		}
 	}
 }

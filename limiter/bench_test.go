@@ -23,7 +23,7 @@ func perDay(limit uint32) *Policy {
 	return &Policy{Algorithm: FixedWindow, Limit: limit, Window: 24 * time.Hour}
 }
 
-// spread returns pseudo-random numbers below n, the same ones each time.
+// spread returns a generator of pseudo-random numbers below n, always with the same sequence.
 func spread(n int) func() int {
 	state := uint32(0)
 	return func() int {
@@ -157,7 +157,7 @@ func BenchmarkPenalty(b *testing.B) {
 }
 
 // BenchmarkConcurrency acquires and releases one of n permits, half of which are held, or is denied
-// one: on one goroutine, or on all processors with one counter.
+// a permit. It runs on one goroutine, or on all processors with one counter.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, n := range []uint32{1, 16, 100, 1000, MaxLog} {
 		for _, op := range []string{"pair", "deny"} {

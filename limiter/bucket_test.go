@@ -54,7 +54,7 @@ func TestBuckets(t *testing.T) {
 		steps []step
 	}{
 		{
-			name: "token bucket, 60 a minute: one second brings one",
+			name: "token bucket of 60 a minute: one token a second",
 			p:    Policy{Algorithm: TokenBucket, Limit: 60, Window: time.Minute, Burst: 60},
 			steps: []step{
 				{now: min1, hits: 60, charged: 60, reset: time.Minute},
@@ -75,12 +75,12 @@ func TestBuckets(t *testing.T) {
 				{now: 0, hits: 2, charged: 2, remaining: 1, reset: 200 * msec},
 				{now: 50 * ms, hits: 1, before: 2, charged: 1, reset: 250 * msec},
 				{now: 50 * ms, hits: 3, before: 3, over: true, reset: 250 * msec, retry: 250 * msec},
-				{now: 0, hits: 1, before: 3, over: true, reset: 100 * msec, retry: 100 * msec}, // late
+				{now: 0, hits: 1, before: 3, over: true, reset: 100 * msec, retry: 100 * msec}, // late hit
 				{now: 300 * ms, hits: 3, charged: 3, reset: 300 * msec},
 			},
 		},
 		{
-			name: "interval that is not a whole unit",
+			name: "interval that is not an integer number of units",
 			p:    Policy{Algorithm: TokenBucket, Limit: 3, Window: time.Second, Burst: 3},
 			steps: []step{
 				{now: 0, hits: 1, charged: 1, remaining: 2, reset: 333_333_334},
@@ -90,7 +90,7 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
-			name: "an interval below a nanosecond",
+			name: "interval below a nanosecond",
 			p:    Policy{Algorithm: TokenBucket, Limit: 1 << 31, Window: time.Second, Burst: 1 << 31},
 			steps: []step{
 				{now: sec, hits: 1 << 31, charged: 1 << 31, reset: 1 << 30}, // 8/16 ns per hit
@@ -266,26 +266,25 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 }
 
 // TestBucketKeepsHitsWhenItsUnitChanges checks that a bucket keeps its level at any time if its
-// limit and thereby its unit changes. The word contains its unit; read in the other unit, its
-// number would be meaningless.
+// limit and thereby its unit changes. The word also stores the unit of its number.
 func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	coarse := &Policy{Algorithm: TokenBucket, Limit: 900_000, Window: time.Second, Burst: 900_000}
 	fine := &Policy{Algorithm: TokenBucket, Limit: 1_800_000, Window: time.Second, Burst: 1_800_000}
 	coarse.Prepare()
 	fine.Prepare()
 	if coarse.ready.bucket.unit == fine.ready.bucket.unit {
-		t.Fatal("both limits have the same unit, so a change of unit is not tested")
+		t.Fatal("both limits have the same unit; the test needs different ones")
 	}
 	tab := newTable(t, MinBytes)
 	for i := range 500 {
 		now := Time(i) * Time(40*24*time.Hour)
 		decide(tab, now, Charge{ID: counterID(2 * i), Policy: coarse, Hits: 450_000})
 		if d := decide(tab, now, oneHit(counterID(2*i), fine)).Decisions[0]; d.Before < 890_000 || d.Before > 910_000 {
-			t.Fatalf("at %d: half a second's hits are %d at twice the rate, want about 900000", now, d.Before)
+			t.Fatalf("at %d: the hits of half a second are %d at twice the rate, want about 900000", now, d.Before)
 		}
 		decide(tab, now, Charge{ID: counterID(2*i + 1), Policy: fine, Hits: 900_000})
 		if d := decide(tab, now, oneHit(counterID(2*i+1), coarse)).Decisions[0]; d.Before < 440_000 || d.Before > 460_000 {
-			t.Fatalf("at %d: half a second's hits are %d at half the rate, want about 450000", now, d.Before)
+			t.Fatalf("at %d: the hits of half a second are %d at half the rate, want about 450000", now, d.Before)
 		}
 	}
 }

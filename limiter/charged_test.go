@@ -28,7 +28,7 @@ func TestRefundOfChargedHits(t *testing.T) {
 			tab.Decide(now, b)
 			return b.Decisions[0]
 		}
-		for range r.IntN(6) { // charges of others
+		for range r.IntN(6) { // other charges
 			hit(Charge{Hits: amounts[r.IntN(len(amounts))]})
 			now += Time(r.Int64N(int64(p.Window) / 2))
 		}
@@ -38,7 +38,7 @@ func TestRefundOfChargedHits(t *testing.T) {
 			charged = append(charged, hit(Charge{Hits: amounts[r.IntN(len(amounts))]}).Charged)
 		}
 		if p.Algorithm == LeakyBucket && hit(Charge{}).Before > uint64(p.Slack)+1 {
-			continue // some are delayed: refunds are ignored
+			continue // refunds of delayed hits are ignored
 		}
 		for _, hits := range charged {
 			hit(Charge{Hits: hits, Refund: true})
@@ -48,7 +48,7 @@ func TestRefundOfChargedHits(t *testing.T) {
 			t.Fatalf("%+v: %d were charged and refunded:\nbefore %+v\n after %+v", p, charged, before, after)
 		}
 		if slices.Max(charged) > before.Remaining && !p.CountRefused {
-			t.Fatalf("%+v: charged %d with room for %d", p, charged, before.Remaining)
+			t.Fatalf("%+v: charged %d with %d remaining", p, charged, before.Remaining)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func aheadPolicies() (all []Policy) {
 	return all
 }
 
-// span returns the maximum life of a counter of p that is charged now.
-func span(p *Policy) time.Duration {
+// maxLife returns the maximum life of a counter of p that is charged now.
+func maxLife(p *Policy) time.Duration {
 	switch k := p.bucket(); {
 	case p.Calendar != nil: // calendar windows differ in length
 		return p.Window + p.Window/time.Duration(max(1, p.SubWindows)) + 3*24*time.Hour
@@ -75,10 +75,10 @@ func TestClockThatWasAhead(t *testing.T) {
 				play(fmt.Sprint("ahead, hit ", n), base+Time(jump)+Time(n), 1)
 			}
 			first := play("back", base+1, 1)
-			if left := span(&p) + time.Hour; first.Over && (jump >= 2*year || max(first.RetryAfter, first.Reset) > left) {
+			if left := maxLife(&p) + time.Hour; first.Over && (jump >= 2*year || max(first.RetryAfter, first.Reset) > left) {
 				t.Errorf("%+v, %v ahead: denied after the clock was set back: %+v", p, jump, first)
 			}
-			for n, now := range []Time{base + 2, base + Time(20*time.Minute), base + Time(10*time.Minute), base + Time(3*time.Hour), base + Time(100*time.Minute), base + Time(span(&p)), base + Time(2*span(&p)), base + Time(2*time.Hour)} {
+			for n, now := range []Time{base + 2, base + Time(20*time.Minute), base + Time(10*time.Minute), base + Time(3*time.Hour), base + Time(100*time.Minute), base + Time(maxLife(&p)), base + Time(2*maxLife(&p)), base + Time(2*time.Hour)} {
 				play(fmt.Sprint("peek ", n), now, 0)
 				play(fmt.Sprint("hit ", n), now, 1)
 				play(fmt.Sprint("hits ", n), now, 2)
@@ -142,7 +142,7 @@ func TestPenaltyOfAClockThatWasAhead(t *testing.T) {
 				t.Errorf("%v ahead, step %d: %+v, want denied: %v", jump, level, d, want)
 			}
 			if d = hit(tab, p, back, 2); jump > time.Hour && (!d.PenaltyStarted || d.Penalty != 1) {
-				t.Errorf("%v ahead, step %d: then it begins with %+v", jump, level, d)
+				t.Errorf("%v ahead, step %d: the next penalty begins with %+v", jump, level, d)
 			}
 		}
 	}
@@ -171,16 +171,16 @@ func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 			if got := held(base + 1); got != want {
 				t.Errorf("%v, %v ahead: %d hits are held, want %d", life, jump, got, want)
 			}
-			gave := decide(tab, base+1, Charge{ID: counterID(1), Policy: p, Hits: ahead.Lease(0), Refund: true}).Decisions[0].Charged
-			if want := map[bool]uint64{true: 10}[jump <= time.Hour]; gave != want {
-				t.Errorf("%v, %v ahead: the lease released %d, want %d", life, jump, gave, want)
+			released := decide(tab, base+1, Charge{ID: counterID(1), Policy: p, Hits: ahead.Lease(0), Refund: true}).Decisions[0].Charged
+			if want := map[bool]uint64{true: 10}[jump <= time.Hour]; released != want {
+				t.Errorf("%v, %v ahead: the lease released %d, want %d", life, jump, released, want)
 			}
 		}
 	}
 }
 
-// TestPermitThatBeganAheadIsFree checks that a permit granted too far ahead is free, and that
-// earlier ones are not.
+// TestPermitThatBeganAheadIsFree checks that a permit that was granted too far ahead is free, and
+// that earlier permits are still held.
 func TestPermitThatBeganAheadIsFree(t *testing.T) {
 	p, tab, id := &Policy{Algorithm: Concurrency, Limit: 3, Window: 10 * time.Hour}, newTable(t, 64<<10), counterID(1)
 	p.Prepare()
@@ -194,7 +194,7 @@ func TestPermitThatBeganAheadIsFree(t *testing.T) {
 	}
 	third := acquirePermit(tab, benchNow+1, id, p)
 	if third == 0 || acquirePermit(tab, benchNow+1, id, p) != 0 {
-		t.Error("with two permits held, want one free")
+		t.Error("with two permits held, no third permit is free")
 	}
 	for _, lease := range append(before[:], third) {
 		if returnLease(tab, benchNow+2, id, p, lease) != 1 {
@@ -203,15 +203,16 @@ func TestPermitThatBeganAheadIsFree(t *testing.T) {
 	}
 }
 
-// TestHorizonOfAClockThatWasAhead reclaims counters while the clock is ahead. After the clock is
-// corrected, new counters begin now and late callers find the same as before.
+// TestHorizonOfAClockThatWasAhead reclaims counters while the clock is ahead. After the clock was
+// corrected, new counters begin at the corrected time, and late callers get the same decisions as
+// before.
 func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 	p := perMinute(1)
 	for _, jump := range []Time{Time(2 * time.Hour), Time(2 * year)} {
 		tab := newTable(t, MinBytes)
-		fill := func(now Time, of Time) { // reclaims the earlier counters
+		fill := func(now, set Time) { // reclaims the earlier counters
 			for _, id := range samePair(2 * ways) {
-				id.Hi ^= uint64(of) << 32
+				id.Hi ^= uint64(set) << 32
 				decide(tab, now, oneHit(id, p))
 			}
 		}
@@ -219,7 +220,7 @@ func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 		fill(min1+jump, 2)
 		fill(min1+2*jump, 3)
 		if d := decide(tab, 2*min1, oneHit(counterID(1), p)).Decisions[0]; d.Over || d.Reset > time.Minute {
-			t.Errorf("%v ahead: a new counter: %+v", time.Duration(jump), d)
+			t.Errorf("%v ahead: the decision on a new counter is %+v", time.Duration(jump), d)
 		}
 		if h := Time(tab.horizon.Load()); h <= 2*min1+3600*sec {
 			t.Fatalf("%v ahead: nothing was reclaimed: %v", time.Duration(jump), h)
@@ -243,7 +244,7 @@ func TestShortMonthOfAClockThatWasAhead(t *testing.T) {
 			decide(tab, february, oneHit(counterID(1), p))
 			d := decide(tab, february-Time(early), oneHit(counterID(1), p)).Decisions[0]
 			if want := early <= time.Hour; d.Over != want || !want && d.Reset != early {
-				t.Errorf("%s, %v before February, which was hit by a clock that was ahead: %+v, want denied: %v", zone, early, d, want)
+				t.Errorf("%s, %v before February, on a counter that was hit while the clock was ahead: %+v, want denied: %v", zone, early, d, want)
 			}
 		}
 	}

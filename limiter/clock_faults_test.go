@@ -71,8 +71,8 @@ func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 }
 
 // A witness checks the guarantee of an algorithm using only the admitted hits. Its time is the
-// newest at which something was charged; hits at an older time count there. A peek or an uncounted
-// denial leaves no trace of its time.
+// newest time of a charge; late hits count at that time. A peek or an uncounted denial does not
+// change it.
 type witness struct {
 	newest limiter.Time
 	// end is the end of the fixed window, and admitted the number of hits in it.
@@ -113,11 +113,11 @@ func bucketSize(p *limiter.Policy) (size, debt time.Duration) {
 	return time.Duration(p.Slack+1) * interval, max(p.Window, hold)
 }
 
-// check records a decision, or describes what is wrong with it.
+// check records a decision, or describes the violation.
 func (w *witness) check(o op, a answer) string {
 	p := o.policy
 	if a.wait > p.MaxWait || a.wait > o.budget {
-		return "the wait is longer than it may be"
+		return "the wait exceeds its maximum"
 	}
 	moves := p.Algorithm == limiter.SlidingLog && p.CountRefused && a.over && o.hits > 0 // a full log: the newest hit replaces the oldest
 	if a.charged == 0 && !moves {
@@ -154,8 +154,8 @@ func (w *witness) check(o op, a answer) string {
 			return "more than the limit in a window"
 		}
 	case limiter.SlidingWindow, limiter.SlidingLog:
-		gone := w.newest - limiter.Time(p.Window)
-		w.hits = slices.DeleteFunc(w.hits, func(t limiter.Time) bool { return t <= gone })
+		expired := w.newest - limiter.Time(p.Window)
+		w.hits = slices.DeleteFunc(w.hits, func(t limiter.Time) bool { return t <= expired })
 		for range passed {
 			w.hits = append(w.hits, w.newest)
 		}
@@ -183,7 +183,7 @@ func (w *witness) check(o op, a answer) string {
 	return ""
 }
 
-// clockSteps is the number of decisions for each game and start.
+// clockSteps returns the number of decisions for each game and start.
 func clockSteps() int {
 	if n, err := strconv.Atoi(os.Getenv("SLUICE_CLOCK_STEPS")); err == nil {
 		return n
@@ -214,10 +214,10 @@ func TestClockFaults(t *testing.T) {
 				a, d, j := faultyTimes(t, r, g, limiter.Time(start.UnixNano()))
 				admitted, denied, jumps = admitted+a, denied+d, jumps+j
 			}
-			// Counted over all starts: a clock that starts far ahead leaves nothing to admit in one
-			// of them.
+			// Totals of all starts: with one of them the clock is so far ahead that nothing is
+			// admitted.
 			if all := admitted + denied; admitted < all/100 || denied < all/100 || jumps < all/10 {
-				t.Errorf("%d admitted, %d denied, %d jumps of the clock: the test is too easy", admitted, denied, jumps)
+				t.Errorf("weak test: %d admitted, %d denied, %d jumps of the clock", admitted, denied, jumps)
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 	var states [counters][]int64
 	var witnesses [counters]witness
 	for i := range witnesses {
-		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // long before everything
+		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // before all times of the test
 		witnesses[i].permits = map[uint64]limiter.Time{}
 	}
 	var leases recorder

@@ -7,8 +7,8 @@ import (
 )
 
 // A reference is one counter under the rules of docs/algorithms.md, "When the clock goes back". hit
-// returns how many hits count at a time, and whether n more are denied. It charges hits that are
-// not denied.
+// returns the number of hits that count at a time, and whether n more are denied. It charges hits
+// that are not denied.
 type reference interface {
 	hit(now Time, n uint64) (before uint64, over bool)
 }
@@ -114,16 +114,16 @@ func (r *referenceBucket) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referencePermits is a concurrency limit: the time at which each permit was acquired. Requests
-// acquire one regardless of their hits.
+// referencePermits is a concurrency limit: the time at which each permit was acquired. A request
+// acquires one permit regardless of its hits.
 type referencePermits struct {
-	p     *Policy
-	taken []Time
+	p        *Policy
+	acquired []Time
 }
 
 func (r *referencePermits) hit(now Time, n uint64) (before uint64, over bool) {
 	var held []Time
-	for _, t := range r.taken {
+	for _, t := range r.acquired {
 		if t+Time(r.p.Window) > now && t <= now+hour {
 			held = append(held, t)
 		}
@@ -131,7 +131,7 @@ func (r *referencePermits) hit(now Time, n uint64) (before uint64, over bool) {
 	before, n = uint64(len(held)), min(n, 1)
 	if over = before+n > uint64(r.p.Limit); !over && n > 0 {
 		held = append(held, now)
-		r.taken = held
+		r.acquired = held
 	}
 	return before, over
 }
@@ -184,14 +184,14 @@ func randomPolicy(r *rand.Rand) *Policy {
 }
 
 // TestStepsOfTheClock charges hits with a clock that advances, steps ahead and steps back by
-// milliseconds to decades. Each decision is as documented.
+// milliseconds to decades. Each decision must be as documented.
 func TestStepsOfTheClock(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		p := randomPolicy(r)
 		decide, ref := inTable(newTable(t, MinBytes)), newReference(p)
 		base := Time(1_700_000_000)*sec + Time(r.Int64N(int64(MaxWindow)))/tick*tick
-		now, step := base, func() Time { // of any relevant order of magnitude
+		now, step := base, func() Time { // a step of any relevant size
 			most := []int64{int64(sec), int64(time.Minute), int64(time.Hour), 2 * int64(time.Hour), int64(p.Window), 2*int64(p.Window) + int64(hour), int64(4 * year), int64(20 * year)}
 			return Time(r.Int64N(most[r.IntN(len(most))])) / tick * tick
 		}
@@ -205,7 +205,7 @@ func TestStepsOfTheClock(t *testing.T) {
 				now = base
 			case 3: // around the step at which a counter starts again
 				now += Time([]int64{-1, 1}[r.IntN(2)]) * (hour + Time(r.IntN(3)-1)*tick)
-			case 4: // the same plus a window
+			case 4: // around that step plus a window
 				now -= Time(p.Window) + hour + Time(r.IntN(3)-1)*tick
 			default:
 				now += Time(r.Int64N(int64(p.Window))) / 4 / tick * tick
@@ -215,7 +215,7 @@ func TestStepsOfTheClock(t *testing.T) {
 			before, over := ref.hit(now, hits)
 			got := decide(now, Charge{Policy: p, Hits: hits}, 0)
 			if hits > 0 && got.Over != over || got.Before != before {
-				t.Fatalf("seed %d, %+v, step %d, %v after base, %d hits:\n got %+v\nwant %d before, over %v", seed, p, n, time.Duration(now-base), hits, got, before, over)
+				t.Fatalf("seed %d, %+v, step %d, %v after base, %d hits:\n got %+v\nwant %d hits before, over %v", seed, p, n, time.Duration(now-base), hits, got, before, over)
 			}
 		}
 	}

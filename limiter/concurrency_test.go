@@ -24,7 +24,7 @@ func acquirePermit(t *Table, now Time, id identity.ID, p *Policy) uint64 {
 	return b.Lease(0)
 }
 
-// returnLease returns a lease, and returns how many permits that released.
+// returnLease returns a lease. Its result is the number of released permits.
 func returnLease(t *Table, now Time, id identity.ID, p *Policy, lease uint64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: lease, Refund: true}}}
 	t.Decide(now, b)
@@ -75,7 +75,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 					lease = ended[r.IntN(len(ended))]
 				}
 				if _, is := held[lease]; !is && returnLease(tab, now, id, p, lease) != 0 {
-					t.Fatalf("seed %d, step %d: %d, which is not held, released a permit", seed, step, lease)
+					t.Fatalf("seed %d, step %d: the invalid lease %d released a permit", seed, step, lease)
 				}
 			}
 			if step%500 == 499 {
@@ -107,7 +107,7 @@ func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 		leases = append(leases, acquirePermit(tab, benchNow, id, many))
 	}
 	if acquirePermit(tab, benchNow, id, few) != 0 {
-		t.Error("with 50 permits held, a limit of 2 admits one more")
+		t.Error("with 50 permits held, a limit of 2 admits another")
 	}
 	for i, lease := range leases {
 		if returnLease(tab, benchNow, id, few, lease) != 1 {
@@ -120,7 +120,7 @@ func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 		}
 	}
 	if acquirePermit(tab, benchNow, id, many) == 0 || acquirePermit(tab, benchNow, id, few) != 0 {
-		t.Error("no permit is free after the limit rose, or one is free after it fell")
+		t.Error("no permit is free after the limit was raised, or a permit is free after it was lowered")
 	}
 }
 
@@ -139,11 +139,11 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 		}
 		tab.Decide(benchNow, b)
 		if !b.Denied || b.HasLease() {
-			t.Errorf("order %v: denied is %v, and it holds something: %v", order, b.Denied, b.HasLease())
+			t.Errorf("order %v: denied is %v, HasLease = %v", order, b.Denied, b.HasLease())
 		}
 		for i := range b.Charges {
 			if b.Charges[i].Policy == other && b.Decisions[i].Charged > 0 {
-				t.Errorf("order %v: a charge decided with the permit was made", order)
+				t.Errorf("order %v: a charge of the same group as the permit counts", order)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func TestALaterGroupDeniesPermits(t *testing.T) {
 	} {
 		tab := newTable(t, 1<<20)
 		if tab.Decide(benchNow, b); !b.Denied || b.HasLease() {
-			t.Errorf("%s: denied is %v, leased %v", name, b.Denied, b.HasLease())
+			t.Errorf("%s: denied is %v, HasLease = %v", name, b.Denied, b.HasLease())
 		}
 		if acquirePermit(tab, benchNow, counterID(1), atOnce(1)) == 0 {
 			t.Errorf("%s: the permit is still held", name)
@@ -205,7 +205,7 @@ func TestPermitsAfterClockSetBack(t *testing.T) {
 	tab, p, id := newTable(t, 1<<20), atOnce(1), counterID(1)
 	ahead := acquirePermit(tab, benchNow+3600*sec, id, p)
 	if acquirePermit(tab, benchNow, id, p) != 0 {
-		t.Error("a caller that is late by an hour acquired a held permit")
+		t.Error("a caller that is late by an hour acquired a permit that is held")
 	}
 	if acquirePermit(tab, benchNow-2*sec, id, p) == 0 || returnLease(tab, benchNow, id, p, ahead) != 0 {
 		t.Error("after the clock was set back further, a permit is not free or its lease is valid")
@@ -229,14 +229,14 @@ func TestSeveralPermitsOfOneRequest(t *testing.T) {
 	c := &Batch{Charges: b.Charges}
 	tab.Decide(benchNow, c)
 	if !c.Denied || c.HasLease() {
-		t.Errorf("three more of four permits: denied is %v, leased %v", c.Denied, c.HasLease())
+		t.Errorf("a request for three of four permits: denied is %v, HasLease = %v", c.Denied, c.HasLease())
 	}
 	tab.Cancel(benchNow, b)
 	if tab.Decide(benchNow, c); c.Denied {
 		t.Error("cancelled permits are still held")
 	}
 	if returnLease(tab, benchNow, id, p, first) != 1 {
-		t.Error("the first lease is gone")
+		t.Error("the first lease is not valid")
 	}
 }
 
@@ -273,29 +273,29 @@ func TestHigherLimitKeepsLeases(t *testing.T) {
 	}
 	for lease := range held {
 		if returnLease(tab, benchNow, id, atOnce(MaxLog), lease) != 1 {
-			t.Fatalf("lease %d of a limit of %d is not known", lease, held[lease].Limit)
+			t.Fatalf("lease %d, granted with a limit of %d, is not valid", lease, held[lease].Limit)
 		}
 	}
 }
 
 // TestLateCallerAcquiresAFreePermit checks that a caller whose time is before the expiry of a
-// permit, which others have seen expire, does not acquire a held one.
+// permit that other callers know to be expired does not acquire a held permit.
 func TestLateCallerAcquiresAFreePermit(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(5)
-	acquirePermit(tab, benchNow, id, p) // it is never released
+	acquirePermit(tab, benchNow, id, p) // never released
 	var leases []uint64
 	for range 4 {
 		leases = append(leases, acquirePermit(tab, benchNow+50*sec, id, p))
 	}
 	if returnLease(tab, benchNow+61*sec, id, p, leases[0]) != 1 {
-		t.Fatal("a lease is not known")
+		t.Fatal("a lease is not valid")
 	}
 	for range 2 {
 		leases = append(leases, acquirePermit(tab, benchNow+59*sec, id, p))
 	}
 	for i, lease := range leases[1:] {
 		if returnLease(tab, benchNow+61*sec, id, p, lease) != 1 {
-			t.Errorf("lease %d of %d is gone", i, len(leases)-1)
+			t.Errorf("lease %d of %d is not valid", i, len(leases)-1)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func TestPermitsExpireOneByOne(t *testing.T) {
 			end := -floorDiv(-int64(benchNow+n*apart+Time(p.Window)), int64(time.Millisecond)) * int64(time.Millisecond)
 			for at, want := range map[Time]uint64{Time(end - 1): 9 - uint64(n), Time(end): 8 - uint64(n)} {
 				if got := decide(tab, at, Charge{ID: id, Policy: p}).Decisions[0].Before; got != want {
-					t.Errorf("%v apart, permit %d: %d are held at %d, expiry %d, want %d", apart, n, got, at, end, want)
+					t.Errorf("%v apart, permit %d: %d permits are held at %d, expiry %d, want %d", apart, n, got, at, end, want)
 				}
 			}
 		}
@@ -330,7 +330,7 @@ func TestPermitsAreCountedOnlyAfterAnExpiry(t *testing.T) {
 		b.read(benchNow, 0, &b.view)
 		ps := b.view.permits(p)
 		if want := -floorDiv(-int64(benchNow+n*sec/10)-int64(p.Window), int64(time.Millisecond)) * int64(time.Millisecond); ps.first != want {
-			t.Errorf("with %d of 9 held the first expiry is %d, want %d", 9-n, ps.first, want)
+			t.Errorf("with %d of 9 permits held the first expiry is %d, want %d", 9-n, ps.first, want)
 		}
 		if n < 8 {
 			acquirePermit(tab, Time(ps.first), id, p)

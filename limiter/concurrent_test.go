@@ -11,7 +11,7 @@ import (
 
 const workers = 8
 
-// together runs f on all workers at once.
+// together runs f on all workers concurrently.
 func together(f func(worker int, r *rand.Rand)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -28,10 +28,10 @@ func together(f func(worker int, r *rand.Rand)) {
 // TestConcurrentTotal checks that exactly the limit is admitted, also while other counters compete
 // for the slot.
 func TestConcurrentTotal(t *testing.T) {
-	const limit, tries, strangers = 5000, 2000, 10_000
+	const limit, tries, others = 5000, 2000, 10_000
 	for _, storm := range []bool{false, true} {
 		tab := newTable(t, MinBytes)
-		ids, p := samePair(1+strangers), perMinute(limit)
+		ids, p := samePair(1+others), perMinute(limit)
 		for range 10 {
 			decide(tab, min1, oneHit(ids[0], p))
 		}
@@ -44,13 +44,13 @@ func TestConcurrentTotal(t *testing.T) {
 					passed.Add(1)
 				}
 				if storm && w%2 == 0 {
-					b.Charges[0] = oneHit(ids[1+r.IntN(strangers)], p)
+					b.Charges[0] = oneHit(ids[1+r.IntN(others)], p)
 					tab.Decide(min1, b)
 				}
 			}
 		})
 		if got, want := passed.Load(), int64(limit-10); got != want {
-			t.Errorf("storm %v: %d passed, want %d", storm, got, want)
+			t.Errorf("storm %v: %d hits were admitted, want %d", storm, got, want)
 		}
 		if s := tab.Stats(); (s.Evicted > 0) != storm {
 			t.Errorf("storm %v: %+v", storm, s)
@@ -107,34 +107,34 @@ func TestConcurrentGroups(t *testing.T) {
 		}
 	}
 	if denied.Load() < rounds {
-		t.Errorf("%d denied, want many", denied.Load())
+		t.Errorf("%d groups were denied, want many", denied.Load())
 	}
 }
 
 // TestConcurrentQuota checks that a passing request with quota members in groups has charged one of
 // them.
 func TestConcurrentQuota(t *testing.T) {
-	const room = 500
+	const quota = 500
 	tab := newTable(t, MinBytes)
 	var passed atomic.Int64
 	together(func(int, *rand.Rand) {
 		for range 200 {
 			b := decide(tab, min1,
 				Charge{ID: counterID(1), Policy: perMinute(1 << 20), Hits: 1},
-				Charge{ID: counterID(2), Policy: perMinute(room / 2), Hits: 1, Mode: Quota},
-				Charge{ID: counterID(3), Policy: perMinute(room / 2), Hits: 1, Mode: Quota, Group: 1},
+				Charge{ID: counterID(2), Policy: perMinute(quota / 2), Hits: 1, Mode: Quota},
+				Charge{ID: counterID(3), Policy: perMinute(quota / 2), Hits: 1, Mode: Quota, Group: 1},
 			)
 			if !b.Denied {
 				passed.Add(1)
 				if b.Decisions[1].Charged+b.Decisions[2].Charged == 0 {
-					t.Errorf("passed without quota: %+v", b.Decisions)
+					t.Errorf("a request passed without quota: %+v", b.Decisions)
 				}
 			}
 		}
 	})
 	b := decide(tab, min1, Charge{ID: counterID(1), Policy: perMinute(1)})
-	if got, want := b.Decisions[0].Before, uint64(passed.Load()); got != want || got > room || got < room/2 {
-		t.Errorf("used %d, want the %d that passed, %d to %d", got, want, room/2, room)
+	if got, want := b.Decisions[0].Before, uint64(passed.Load()); got != want || got > quota || got < quota/2 {
+		t.Errorf("used %d, want the %d admitted hits, %d to %d", got, want, quota/2, quota)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestConcurrentInsert(t *testing.T) {
 	}
 	for n := range counters {
 		if got := passed[n].Load(); got != 1 {
-			t.Errorf("counter %d: %d passed, want 1", n, got)
+			t.Errorf("counter %d: %d hits were admitted, want 1", n, got)
 		}
 		if got := slots[tagOf(counterID(n), FixedWindow)]; got != 1 {
 			t.Errorf("counter %d has %d slots, want 1", n, got)
@@ -217,19 +217,19 @@ func TestConcurrentReclaim(t *testing.T) {
 		}
 	}
 	if extra > limit*int(s.Evicted) {
-		t.Errorf("%d passed beyond the limit with %+v", extra, s)
+		t.Errorf("%d hits were admitted beyond the limit with %+v", extra, s)
 	}
 	if s.Reclaimed < windows {
-		t.Errorf("%+v, want more reclaimed", s)
+		t.Errorf("%+v, want more reclaimed slots", s)
 	}
 }
 
 // TestConcurrentStrangers checks that counters that are hit once are charged at most once, however
-// often slots change their owner.
+// often slots are reused.
 func TestConcurrentStrangers(t *testing.T) {
-	const strangers = 20_000
+	const others = 20_000
 	tab := newTable(t, MinBytes)
-	ids, p := samePair(8+strangers), perMinute(1<<30)
+	ids, p := samePair(8+others), perMinute(1<<30)
 	var next atomic.Int64
 	together(func(w int, _ *rand.Rand) {
 		for {
@@ -237,13 +237,13 @@ func TestConcurrentStrangers(t *testing.T) {
 				decide(tab, min1, Charge{ID: ids[w], Policy: p, Hits: 1}, Charge{ID: ids[w], Policy: p, Hits: 1, Refund: true, Group: 1})
 				decide(tab, min1, oneHit(ids[w], p))
 				decide(tab, min1, Charge{ID: ids[w], Policy: p, Hits: 1, Refund: true})
-				if next.Load() >= strangers {
+				if next.Load() >= others {
 					return
 				}
 				continue
 			}
 			n := next.Add(1) - 1
-			if n >= strangers {
+			if n >= others {
 				return
 			}
 			if d := decide(tab, min1, oneHit(ids[8+n], p)).Decisions[0]; d.Before != 0 {

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// start is the time of the examples. Programs read it from a clock.Clock once per request.
+// start is the time of the examples. Programs read the time from a clock.Clock once per request.
 const start = limiter.Time(1_700_000_000 * time.Second)
 
-// Two limits for each user, decided together, in one table for all users.
+// This example decides two limits for each user together, in one table for all users.
 func ExampleTable() {
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	if err != nil {
@@ -31,7 +31,7 @@ func ExampleTable() {
 			h := users
 			h.AddWord(uint64(limit))
 			h.AddBytes([]byte(user))
-			b.Charges = append(b.Charges, limiter.Charge{ID: h.Sum(), Policy: p, Hits: 1}) // of one group
+			b.Charges = append(b.Charges, limiter.Charge{ID: h.Sum(), Policy: p, Hits: 1}) // in one group
 		}
 		table.Decide(start, &b)
 		fmt.Println(user, "denied:", b.Denied, "left today:", b.Decisions[1].Remaining)

@@ -64,7 +64,7 @@ func TestFixedWindow(t *testing.T) {
 		steps []step
 	}{
 		{
-			// 150 hits at 1:50 and 150 at 2:10 are admitted, though they are within 20 s.
+			// 150 hits at 1:50 and 150 at 2:10 are admitted, although they are within 20 s.
 			name: "edge", p: Policy{Limit: 200, Window: time.Minute},
 			steps: []step{
 				{now: 110 * sec, hits: 150, charged: 150, remaining: 50, reset: 10 * time.Second},
@@ -134,7 +134,7 @@ func TestFixedWindow(t *testing.T) {
 				{now: min1, hits: 1, charged: 1, remaining: 1, reset: time.Minute},
 				{now: min1, before: 1, remaining: 1, reset: time.Minute},
 				{now: min1, hits: 1, before: 1, charged: 1, reset: time.Minute},
-				{now: min1, before: 2, reset: time.Minute}, // exactly full is not over
+				{now: min1, before: 2, reset: time.Minute}, // a full counter is not over
 			},
 		},
 		{
@@ -221,7 +221,7 @@ func TestAbsurdTimes(t *testing.T) {
 			p := &Policy{Algorithm: a, Limit: 9, Window: window, SubWindows: 10, Burst: 9, Slack: 9}
 			tab := newTable(t, MinBytes)
 			for i, now := range times {
-				for n := range 600 { // more than fit, so slots change their owner
+				for n := range 600 { // more than the table has slots, so slots are reused
 					c := Charge{ID: counterID(n), Policy: p, Hits: 1}
 					if d := decide(tab, now, c).Decisions[0]; d.Reset <= 0 || d.Over {
 						t.Fatalf("algorithm %d, window %v, time %d (%d), counter %d: decision %+v", a, window, i, now, n, d)
@@ -254,8 +254,8 @@ func TestInvalidPolicy(t *testing.T) {
 	}
 }
 
-// TestNothingWritten checks that a charge that does not change a counter neither writes nor takes a
-// slot.
+// TestNothingWritten checks that a charge that does not change a counter neither writes nor
+// allocates a slot.
 func TestNothingWritten(t *testing.T) {
 	p := &Policy{Algorithm: FixedWindow, Limit: 2, Window: time.Minute}
 	tab := newTable(t, MinBytes)

@@ -52,32 +52,32 @@ func fnvLow(b []byte) uint64 {
 	return h.Sum64() & (1<<32 - 1)
 }
 
-// fnvFlood returns 2^15 strings: each bit of i chooses between two words that lead from one state
-// to the next (Joux, "Multicollisions in iterated hash functions", 2004). The low half of the
+// fnvFlood returns 2^15 strings: each bit of i chooses between two pieces that lead from one
+// state to the next (Joux, "Multicollisions in iterated hash functions", 2004). The low half of the
 // product depends only on low halves.
 func fnvFlood() func(i int) []byte {
 	const choices, prime = 15, 0x100000001b3
-	var words [choices][2][8]byte
+	var pieces [choices][2][8]byte
 	state := uint32(0x84222325) // of the offset basis
-	for stage := range words {
+	for stage := range pieces {
 		seen := map[uint32][8]byte{}
 		for n := uint64(1); ; n++ {
-			word := [8]byte(binary.LittleEndian.AppendUint64(nil, n*0x9E3779B97F4A7C15))
+			piece := [8]byte(binary.LittleEndian.AppendUint64(nil, n*0x9E3779B97F4A7C15))
 			next := state
-			for _, b := range word {
+			for _, b := range piece {
 				next = (next ^ uint32(b)) * (prime & (1<<32 - 1))
 			}
 			if other, ok := seen[next]; ok {
-				words[stage] = [2][8]byte{other, word}
+				pieces[stage] = [2][8]byte{other, piece}
 				state = next
 				break
 			}
-			seen[next] = word
+			seen[next] = piece
 		}
 	}
 	return func(i int) (text []byte) {
-		for stage := range words {
-			text = append(text, words[stage][i>>stage&1][:]...)
+		for stage := range pieces {
+			text = append(text, pieces[stage][i>>stage&1][:]...)
 		}
 		return text
 	}
@@ -93,15 +93,15 @@ func TestFloodsSpread(t *testing.T) {
 			want := flood.hash(flood.text(0))
 			for i := range spreadBlocks * ways / 2 {
 				if got := flood.hash(flood.text(i)); got != want {
-					t.Fatalf("string %d has the hash %#x, want %#x as the others: it is not a flood", i, got, want)
+					t.Fatalf("string %d has the hash %#x, want %#x like the others: the strings are not a flood", i, got, want)
 				}
 			}
-			spreads(t, flood.text)
+			checkSpread(t, flood.text)
 		})
 	}
 }
 
-// TestFloodsEvictLikeRandomValues inserts as many live counters as a table has room for: a flood
+// TestFloodsEvictLikeRandomValues inserts as many live counters as a table has slots: a flood
 // evicts about as many as random values do, and none while the table is half full.
 func TestFloodsEvictLikeRandomValues(t *testing.T) {
 	t.Parallel()
@@ -131,15 +131,15 @@ func TestFloodsEvictLikeRandomValues(t *testing.T) {
 	for range tables {
 		half, all := evicted(func(i int) []byte { return fmt.Append(nil, i) })
 		if random += all; half > 0 || all == 0 {
-			t.Fatalf("random values evicted %d at half, %d at full capacity, want 0 and some", half, all)
+			t.Fatalf("random values evicted %d at half and %d at full capacity, want none and some", half, all)
 		}
 	}
 	random /= tables
 	for name, flood := range floods {
 		half, all := evicted(flood.text)
-		t.Logf("%s: %d of %d evicted", name, all, random)
+		t.Logf("%s: %d evictions, %d with random values", name, all, random)
 		if half > 0 || all > random*3/2 {
-			t.Errorf("%s: evicted %d at half, %d at full capacity, want 0 and about %d", name, half, all, random)
+			t.Errorf("%s: evicted %d at half and %d at full capacity, want 0 and about %d", name, half, all, random)
 		}
 	}
 }

@@ -45,21 +45,21 @@ func refund(counter int, hits uint64, group int32) Charge {
 func TestGroups(t *testing.T) {
 	tests := []struct {
 		name      string
-		before    []Charge // an earlier batch
+		before    []Charge // charges of an earlier batch
 		charges   []Charge
 		quotaPass bool
 		want      []outcome
 		denied    bool
-		used      map[int]uint64 // afterwards
+		used      map[int]uint64 // usage after the batch, by counter
 	}{
 		{
-			name:    "all have room",
+			name:    "all fit",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(2, 1, Enforce, 0)},
 			want:    []outcome{{Charged: 1, Remaining: 9}, {Charged: 1, Remaining: 4}},
 			used:    map[int]uint64{1: 1, 2: 1},
 		},
 		{
-			name:    "one lacks room, none is charged",
+			name:    "one does not fit and none is charged",
 			charges: []Charge{hit(1, 3, Enforce, 0), hit(3, 3, Enforce, 0), hit(2, 3, Enforce, 0)},
 			want: []outcome{
 				{Denied: true, Remaining: 10},
@@ -82,20 +82,20 @@ func TestGroups(t *testing.T) {
 			used:   map[int]uint64{1: 3, 2: 3, 3: 0},
 		},
 		{
-			name:    "shadow lacks room and denies nothing",
+			name:    "a shadow charge that does not fit denies nothing",
 			charges: []Charge{hit(3, 3, Shadow, 0), hit(1, 3, Enforce, 0)},
 			want:    []outcome{{Over: true}, {Charged: 3, Remaining: 7}},
 			used:    map[int]uint64{1: 3, 3: 0},
 		},
 		{
-			name:    "shadow has room in a group that denies",
+			name:    "a shadow charge fits in a denied group",
 			charges: []Charge{hit(1, 1, Shadow, 0), hit(4, 1, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true}},
 			denied:  true,
 			used:    map[int]uint64{1: 0},
 		},
 		{
-			name:    "peek decides with the others",
+			name:    "a peek decides with the others",
 			before:  []Charge{hit(12, 3, Enforce, 0)},
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(12, 0, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true, Before: 3}},
@@ -103,33 +103,33 @@ func TestGroups(t *testing.T) {
 			used:    map[int]uint64{1: 0},
 		},
 		{
-			name:    "the same counter twice, both fit",
+			name:    "the same counter twice and both fit",
 			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 3, Enforce, 0)},
 			want:    []outcome{{Charged: 2, Remaining: 3}, {Before: 2, Charged: 3}},
 			used:    map[int]uint64{2: 5},
 		},
 		{
-			name:    "the same counter twice, together too much",
+			name:    "the same counter twice and only one fits",
 			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 4, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 5}, {Over: true, Denied: true, Before: 2}},
 			denied:  true,
 			used:    map[int]uint64{2: 0},
 		},
 		{
-			name:    "the same counter twice, second in shadow",
+			name:    "the same counter twice and the second in shadow",
 			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 4, Shadow, 0), hit(2, 3, Enforce, 0)},
 			want:    []outcome{{Charged: 2, Remaining: 3}, {Over: true, Before: 2}, {Before: 2, Charged: 3}},
 			used:    map[int]uint64{2: 5},
 		},
 		{
-			name:    "the same counter in single groups",
+			name:    "the same counter in two groups",
 			charges: []Charge{hit(2, 3, Enforce, 0), hit(2, 3, Enforce, 1), hit(2, 2, Enforce, 2)},
 			want:    []outcome{{Charged: 3, Remaining: 2}, {Over: true, Denied: true, Before: 3}, {Before: 3, Charged: 2}},
 			denied:  true,
 			used:    map[int]uint64{2: 5},
 		},
 		{
-			name:    "denied hits count, whatever the group does",
+			name:    "denied hits count independently of the group",
 			charges: []Charge{hit(11, 4, Enforce, 0), hit(12, 3, Enforce, 0), hit(1, 1, Enforce, 0)},
 			want: []outcome{
 				{Denied: true, Charged: 4, Remaining: 6},
@@ -140,47 +140,47 @@ func TestGroups(t *testing.T) {
 			used:   map[int]uint64{11: 4, 12: 3, 1: 0},
 		},
 		{
-			name:    "one quota has room",
+			name:    "one quota is left",
 			charges: []Charge{hit(4, 1, Quota, 0), hit(1, 1, Quota, 1)},
 			want:    []outcome{{Over: true}, {Charged: 1, Remaining: 9}},
 			used:    map[int]uint64{1: 1},
 		},
 		{
-			name:    "no quota has room",
+			name:    "no quota is left",
 			charges: []Charge{hit(4, 1, Quota, 0), hit(3, 3, Quota, 1), hit(1, 1, Enforce, 2)},
 			want:    []outcome{{Over: true, Denied: true}, {Over: true, Denied: true}, {Charged: 1, Remaining: 9}},
 			denied:  true,
 			used:    map[int]uint64{1: 1, 3: 0},
 		},
 		{
-			name:      "no quota has room but one elsewhere",
+			name:      "only another quota outside of the batch is left",
 			charges:   []Charge{hit(4, 1, Quota, 0), hit(3, 3, Quota, 1)},
 			quotaPass: true,
 			want:      []outcome{{Over: true}, {Over: true}},
 		},
 		{
-			name:    "quota is exhausted, its group charges nothing",
+			name:    "the group of an exhausted quota charges nothing",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true}},
 			denied:  true,
 			used:    map[int]uint64{1: 0},
 		},
 		{
-			name:      "quota is exhausted, but one elsewhere is not",
+			name:      "the quota is exhausted but another outside of the batch is not",
 			charges:   []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0)},
 			quotaPass: true,
 			want:      []outcome{{Charged: 1, Remaining: 9}, {Over: true}},
 			used:      map[int]uint64{1: 1},
 		},
 		{
-			name:    "quota of a later group has room",
+			name:    "the quota of a later group is left",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0), hit(2, 1, Quota, 1)},
 			want:    []outcome{{Charged: 1, Remaining: 9}, {Over: true}, {Charged: 1, Remaining: 4}},
 			used:    map[int]uint64{1: 1, 2: 1},
 		},
 		{
 			// The quota of counter 3 is within its limit until the first group charges it.
-			name:    "quota is used up by the batch, its group is undone",
+			name:    "the batch exhausts a quota and its group is undone",
 			charges: []Charge{hit(3, 2, Enforce, 0), hit(1, 1, Enforce, 1), hit(3, 1, Quota, 1), hit(2, 1, Enforce, 2)},
 			want: []outcome{
 				{Charged: 2},
@@ -192,7 +192,7 @@ func TestGroups(t *testing.T) {
 			used:   map[int]uint64{1: 0, 2: 1, 3: 2},
 		},
 		{
-			name:    "refund in a group that denies",
+			name:    "a refund in a denied group",
 			before:  []Charge{hit(1, 6, Enforce, 0)},
 			charges: []Charge{refund(1, 2, 0), hit(4, 1, Enforce, 0)},
 			want:    []outcome{{Denied: true, Before: 6, Charged: 2, Remaining: 6}, {Over: true, Denied: true}},
@@ -200,14 +200,14 @@ func TestGroups(t *testing.T) {
 			used:    map[int]uint64{1: 4},
 		},
 		{
-			name:    "refund is set off first",
+			name:    "a refund is offset first",
 			before:  []Charge{hit(2, 4, Enforce, 0)},
 			charges: []Charge{hit(2, 3, Enforce, 0), refund(2, 5, 1)},
 			want:    []outcome{{Before: 4, Remaining: 1}, {Before: 4, Charged: 5, Remaining: 3}},
 			used:    map[int]uint64{2: 2},
 		},
 		{
-			name:    "refund is set off against the earliest charges",
+			name:    "a refund is offset against the earliest charges",
 			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 3, Enforce, 1), refund(2, 3, 2), hit(2, 9, Enforce, 3)},
 			want: []outcome{
 				{Remaining: 5},
@@ -219,13 +219,13 @@ func TestGroups(t *testing.T) {
 			used:   map[int]uint64{2: 2},
 		},
 		{
-			name:    "two refunds are set off one after another",
+			name:    "two refunds are offset in order",
 			charges: []Charge{refund(2, 1, 0), hit(2, 4, Enforce, 1), refund(2, 2, 2)},
 			want:    []outcome{{Charged: 1, Remaining: 5}, {Charged: 1, Remaining: 4}, {Before: 1, Charged: 2, Remaining: 4}},
 			used:    map[int]uint64{2: 1},
 		},
 		{
-			name:    "set off within a group",
+			name:    "a refund is offset within a group",
 			charges: []Charge{hit(2, 7, Enforce, 0), refund(2, 3, 0), hit(1, 1, Enforce, 0)},
 			want:    []outcome{{Charged: 4, Remaining: 1}, {Before: 4, Charged: 3, Remaining: 1}, {Charged: 1, Remaining: 9}},
 			used:    map[int]uint64{1: 1, 2: 4},
@@ -279,11 +279,11 @@ func TestBatchSizes(t *testing.T) {
 	}
 	tab.Decide(min1, b)
 	if d := b.Decisions[n-1]; b.Denied || d.Before != n/2-1 || d.Charged != 1 {
-		t.Errorf("first: Denied = %v, last decision %+v", b.Denied, d)
+		t.Errorf("first batch: Denied = %v, last decision %+v", b.Denied, d)
 	}
 	tab.Decide(min1, b)
 	if d := b.Decisions[0]; !b.Denied || !d.Over || d.Before != n/2 {
-		t.Errorf("second: Denied = %v, first decision %+v", b.Denied, d)
+		t.Errorf("second batch: Denied = %v, first decision %+v", b.Denied, d)
 	}
 	b.Reset()
 	if b.Denied || len(b.Decisions) != 0 || b.Charges[:1][0].Policy != nil {
@@ -291,8 +291,8 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
-// TestRollBackAcrossWindows checks that a charge of a past window is not given back to the next
-// one.
+// TestRollBackAcrossWindows checks that undoing a charge of a past window does not change the next
+// window.
 func TestRollBackAcrossWindows(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	c := hit(1, 3, Enforce, 0)

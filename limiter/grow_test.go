@@ -66,7 +66,7 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 				t.Errorf("%+v, want none evicted", s)
 			}
 			if splits < 100 || merges < 100 || moves < 100 {
-				t.Errorf("%d splits, %d merges, %d moves, want a hundred of each", splits, merges, moves)
+				t.Errorf("%d splits, %d merges, %d moves, want at least a hundred of each", splits, merges, moves)
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestLargeTableBeginsSmall(t *testing.T) {
 	tab := newTable(t, 1<<30)
 	decide(tab, 0, oneHit(counterID(1), perMinute(1)))
 	if used := tab.Stats().Used; used != 4<<20 {
-		t.Errorf("one counter takes %d bytes, want 4 MiB", used)
+		t.Errorf("one counter uses %d bytes, want 4 MiB", used)
 	}
 }
 
@@ -133,12 +133,12 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 	const size = 2 << 20
 	policies := growPolicies()
 	for name, shares := range map[string][]int{ // percentage of counters of each policy
-		"one word":                        {100, 0, 0, 0, 0},
-		"windows and a special case":      {1, 0, 99, 0, 0},
-		"special cases and a window":      {99, 0, 1, 0, 0},
-		"half and half":                   {25, 25, 25, 25, 0},
-		"all":                             {20, 20, 20, 20, 20},
-		"large ones among many of a word": {0, 99, 0, 0, 1},
+		"one word":                              {100, 0, 0, 0, 0},
+		"windows and a special case":            {1, 0, 99, 0, 0},
+		"special cases and a window":            {99, 0, 1, 0, 0},
+		"half and half":                         {25, 25, 25, 25, 0},
+		"all":                                   {20, 20, 20, 20, 20},
+		"large counters among many of one word": {0, 99, 0, 0, 1},
 	} {
 		for _, ordered := range []bool{false, true} {
 			tab := newTable(t, size)
@@ -154,7 +154,7 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 				bytes += int64(CounterBytes(*p))
 				n++
 			}
-			if ordered { // the rare counters fill half first
+			if ordered { // first the rare counters fill half of the table
 				for i, share := range slices.Backward(shares) {
 					for half := bytes + size/2/int64(len(shares)); share > 0 && bytes < half; {
 						hit(policies[i])
@@ -170,7 +170,7 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 			}
 			t.Logf("%s, ordered %v: %.3f of the memory had live counters at the first eviction, the fullest class %.3f", name, ordered, float64(bytes)/size, worst)
 			if bytes < size*8/10 || worst < 0.75 {
-				t.Errorf("%s, ordered %v: want 0.8, and 0.75 of a class", name, ordered)
+				t.Errorf("%s, ordered %v: want at least 0.8, and 0.75 of the fullest class", name, ordered)
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 			decide(tab, now, oneHit(counterID(from+i), p))
 		}
 		if lost := tab.Stats().Evicted - before; lost > 0 {
-			t.Errorf("%d counters of %d bytes evicted of %d", lost, CounterBytes(*p), n)
+			t.Errorf("%d counters of %d bytes were evicted of %d", lost, CounterBytes(*p), n)
 		}
 		return int64(n)
 	}
@@ -199,17 +199,17 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 		for i, p := range policies {
 			now += 3 * Time(time.Hour)
 			if want, got := fill(now, p, round<<27+i<<24), tab.Live(now); got != want {
-				t.Errorf("%d live, want %d", got, want)
+				t.Errorf("%d counters are live, want %d", got, want)
 			}
 			if s := tab.Stats(); s.Used > bytes+1<<20 {
-				t.Errorf("%+v uses more than its bytes", s)
+				t.Errorf("%+v exceeds the memory bound", s)
 			}
 		}
 	}
 }
 
-// TestAFloodLeavesRoomForOtherSizes checks that a size class smaller than that of a flood takes
-// memory from it.
+// TestAFloodLeavesRoomForOtherSizes checks that counters of another size get memory of the size
+// class of a flood.
 func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 	skipShort(t)
 	const bytes = 1 << 20
@@ -235,7 +235,7 @@ func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 				}
 			}
 			if lost > n/100 {
-				t.Errorf("%d bytes flooded: %d of %d counters of %d bytes lost", CounterBytes(*flooded), lost, n, CounterBytes(*late))
+				t.Errorf("a flood of %d bytes each: %d of %d counters of %d bytes were lost", CounterBytes(*flooded), lost, n, CounterBytes(*late))
 			}
 		}
 	}
@@ -273,9 +273,9 @@ func TestCountersOfOneSize(t *testing.T) {
 		logOf(5), logOf(10), logOf(100), logOf(MaxLog),
 	} {
 		tab := newTable(t, 0)
-		room := defaultBytes / CounterBytes(*p)
+		slots := defaultBytes / CounterBytes(*p)
 		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
-		step := 1 + room/10_000 // checking after each counter would dominate
+		step := 1 + slots/10_000 // a check after each counter would take too long
 		live, n := 0, 0
 		for ; tab.Stats().Evicted == 0; live = n - step {
 			for range step {
@@ -284,9 +284,9 @@ func TestCountersOfOneSize(t *testing.T) {
 				n++
 			}
 		}
-		t.Logf("%5d bytes: %7d of %7d live before the first eviction, %.3f", CounterBytes(*p), live, room, float64(live)/float64(room))
-		if live < room*88/100 {
-			t.Errorf("%d bytes: %d of %d live before the first eviction, want 0.88", CounterBytes(*p), live, room)
+		t.Logf("%5d bytes: %7d of %7d live before the first eviction, %.3f", CounterBytes(*p), live, slots, float64(live)/float64(slots))
+		if live < slots*88/100 {
+			t.Errorf("%d bytes: %d of %d live before the first eviction, want 0.88", CounterBytes(*p), live, slots)
 		}
 		worst := 0.0
 		for _, c := range tab.Classes(min1) {
@@ -302,7 +302,7 @@ func TestCountersOfOneSize(t *testing.T) {
 func skipShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("one goroutine, and long: the race detector has nothing to detect")
+		tb.Skip("a long test on one goroutine, of no use with the race detector")
 	}
 }
 

@@ -124,16 +124,16 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	return plan
 }
 
-// broken describes how a history violates the guarantee for groups, or returns "": admitted hits
-// never exceed a limit, a denied group leaves no charge, and it is denied because of a limit or a
-// concurrent group that was also denied.
-func (rec *groupRecorder) broken(d decider, capacity uint64) string {
+// violation describes how a history violates the guarantee for groups, or returns "". The
+// guarantee: admitted hits never exceed a limit, a denied group leaves no charge, and it is denied
+// because of a limit or a concurrent group that was also denied.
+func (rec *groupRecorder) violation(d decider, capacity uint64) string {
 	if rec.wrong != "" {
 		return rec.wrong
 	}
 	for n, charged := range rec.charged {
 		if charged > capacity {
-			return fmt.Sprintf("counter %d: %d admitted of %d", n, charged, capacity)
+			return fmt.Sprintf("counter %d: %d hits admitted under a limit of %d", n, charged, capacity)
 		}
 	}
 	for _, o := range rec.ops {
@@ -196,7 +196,7 @@ func TestHistoriesGroups(t *testing.T) {
 				}
 				tab, rec = tinyTable(t), &groupRecorder{}
 				rec.race(tableTurn(t, r), r, tab, mixed(r, &p))
-				if s := rec.broken(tab, 3); s != "" {
+				if s := rec.violation(tab, 3); s != "" {
 					t.Fatalf("history %d: %s\n%s", n, s, rec.describe())
 				}
 			}
@@ -210,8 +210,8 @@ type timedGrant struct {
 	hits          int64
 }
 
-// beyond returns by how much the grants exceed the policy in any interval.
-func beyond(p *limiter.Policy, grants []timedGrant) int64 {
+// excess returns the number of hits by which the grants exceed the policy in any interval.
+func excess(p *limiter.Policy, grants []timedGrant) int64 {
 	most := int64(math.MinInt64)
 	for _, first := range grants {
 		for _, last := range grants {
@@ -289,8 +289,8 @@ func TestHistoriesGroupsInTime(t *testing.T) {
 				}
 				race(turns, r, bodies)
 				for c := range grants {
-					if over := beyond(&p, grants[c]); over > 0 {
-						t.Fatalf("history %d: counter %d admitted %d too much:\n%v", n, c, over, grants[c])
+					if over := excess(&p, grants[c]); over > 0 {
+						t.Fatalf("history %d: counter %d admitted %d hits beyond its bound:\n%v", n, c, over, grants[c])
 					}
 				}
 			}

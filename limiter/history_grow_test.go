@@ -14,7 +14,7 @@ import (
 // TestHistoriesGrow checks that counters are exact while their size class grows, shrinks because
 // another class takes its memory, and grows again.
 func TestHistoriesGrow(t *testing.T) {
-	const strangers = 24
+	const otherCounters = 24
 	week := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: 7 * 24 * time.Hour}
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestHistoriesGrow(t *testing.T) {
 				policy := g.policies[r.IntN(len(g.policies))]
 				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
 				// Two one-word counters must not have equal words: a slot that changes its owner
-				// twice could then look unchanged; see Table.insert. So there is only one.
+				// twice could then look unchanged; see Table.insert. So the test has only one.
 				counters, oneWord := 4, limiter.CounterBytes(*policy) == 16
 				if oneWord {
 					counters = 1
@@ -43,7 +43,7 @@ func TestHistoriesGrow(t *testing.T) {
 					plan = append(plan, part)
 				}
 				var others []op
-				for s := range strangers {
+				for s := range otherCounters {
 					o := op{counter: counters + s, now: now, hits: 1, policy: policy}
 					if oneWord {
 						o.policy, o.hits = &week, uint64(s+1)
@@ -64,8 +64,8 @@ func TestHistoriesGrow(t *testing.T) {
 					t.Fatalf("history %d is not linearizable:\n%s", n, describe(kept))
 				}
 			}
-			if evicted > tries/2 && !testing.Short() { // fewer may have too many evictions by chance
-				t.Errorf("%d histories with evictions of %d", evicted, tries)
+			if evicted > tries/2 && !testing.Short() { // with fewer histories chance is too large
+				t.Errorf("%d of %d histories have evictions", evicted, tries)
 			}
 			if !grown {
 				t.Error("no size class has grown")

@@ -20,7 +20,7 @@ func tableTurn(tb testing.TB, r *rand.Rand) *turn {
 	}
 	t := &turn{}
 	limiter.OnPause(func(locked bool) {
-		if !locked { // others would wait for a lock whose holder does not run
+		if !locked { // otherwise others would wait for a lock whose owner does not run
 			t.step()
 		}
 	})

@@ -82,7 +82,7 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 			used += s[i+1]
 		}
 	}
-	gone := func(epoch int64) time.Duration { // when the hits of a sub-window cease to count
+	untilExpiry := func(epoch int64) time.Duration { // until the hits of a sub-window cease to count
 		return time.Duration((epoch+k+1)*int64(sub) - int64(o.now))
 	}
 	a := answer{before: uint64(used)}
@@ -109,13 +109,13 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 			add(hits)
 			a.charged = o.hits
 		}
-		rest := int64(0)
+		counted := int64(0)
 		for i := 1; i < len(after); i += 2 {
-			rest += after[i]
+			counted += after[i]
 		}
-		for i := 0; i < len(after) && hits <= limit && !fits(rest, hits, limit); i += 2 {
-			rest -= after[i+1]
-			a.retry = gone(after[i])
+		for i := 0; i < len(after) && hits <= limit && !fits(counted, hits, limit); i += 2 {
+			counted -= after[i+1]
+			a.retry = untilExpiry(after[i])
 		}
 	}
 	total, newest := int64(0), int64(-1)
@@ -135,7 +135,7 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 			a.reset = p.Window
 		}
 	case newest >= 0:
-		a.reset = gone(newest)
+		a.reset = untilExpiry(newest)
 	default:
 		a.resetUnspecified = true
 	}
@@ -318,8 +318,8 @@ type game struct {
 	policies []*limiter.Policy
 	budgets  []time.Duration
 	mixed    bool          // a policy is drawn for every request instead of every history
-	span     time.Duration // of a history
-	tick     time.Duration // events happen at multiples of this
+	span     time.Duration // duration of a history
+	tick     time.Duration // times of events are multiples of tick
 }
 
 func games() []game {
@@ -352,7 +352,7 @@ func games() []game {
 			name: "sliding window of one", model: slidingWindow, span: 6 * second, tick: second,
 			policies: counted(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 6, Window: second, SubWindows: 1}),
 		},
-		{ // days begin as in the models
+		{ // in UTC, as in the models
 			name: "fixed window of the calendar", model: fixedWindow, span: 6 * day, tick: day / 4,
 			policies: counted(limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: day, Calendar: limiter.NewCalendar(time.UTC, 1)}),
 		},

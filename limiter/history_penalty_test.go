@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Histories with penalties take place at one instant: if clients were early and late, one could be
-// denied in a window that is over when its penalty starts, which no order of complete calls
-// explains. They have no refunds: a request that read the penalty before it started may use hits
-// refunded afterwards.
+// Histories with penalties take place at one instant: if clients were early and late, a client
+// could be denied in a window that is over when its penalty starts, which no order of complete
+// calls explains. They have no refunds: a request that read the penalty before it started may use
+// hits refunded afterwards.
 
 var historySteps = []time.Duration{2 * time.Second, 3 * time.Second}
 
@@ -23,11 +23,11 @@ var historySteps = []time.Duration{2 * time.Second, 3 * time.Second}
 // the counter's.
 func penalised(counter model) model {
 	return func(s []int64, o op) ([]int64, answer) {
-		level, end, rest := int64(0), int64(0), []int64(nil)
+		level, end, inner := int64(0), int64(0), []int64(nil)
 		if s != nil {
 			level, end = s[0], s[1]
 			if len(s) > 2 {
-				rest = s[2:]
+				inner = s[2:]
 			}
 		}
 		retry := func() time.Duration {
@@ -42,7 +42,7 @@ func penalised(counter model) model {
 		if end+int64(o.policy.Window) <= int64(o.now) {
 			level = 0
 		}
-		next, a := counter(rest, o)
+		next, a := counter(inner, o)
 		if a.over && o.hits > 0 {
 			level = min(level+1, int64(len(historySteps)))
 			end = int64(o.now) + int64(historySteps[level-1])
@@ -121,7 +121,7 @@ type penaltyMutant struct {
 }
 
 type penaltyMistakes struct {
-	eachBegins  bool // each of several concurrent denials starts one
+	eachBegins  bool // each of several concurrent denials starts a penalty
 	forgets     bool // resets the level at the end of the penalty
 	prolongs    bool // denied hits prolong the penalty
 	peeksOffend bool
@@ -191,7 +191,7 @@ func TestPenaltyMutants(t *testing.T) {
 		right  bool
 	}{
 		{name: "none", right: true},
-		{name: "each begins one", mutant: penaltyMistakes{eachBegins: true}},
+		{name: "each denial begins one", mutant: penaltyMistakes{eachBegins: true}},
 		{name: "forgets the level", mutant: penaltyMistakes{forgets: true}},
 		{name: "prolongs", mutant: penaltyMistakes{prolongs: true}},
 		{name: "peeks offend", mutant: penaltyMistakes{peeksOffend: true}},

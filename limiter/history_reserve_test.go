@@ -17,10 +17,10 @@ import (
 
 // A budget is one client's view of a counter with reservations.
 type budget interface {
-	// reserve returns the lease of a reservation, 0 if it is denied.
+	// reserve returns the lease of a reservation, or 0 if it is denied.
 	reserve(hits uint64) (lease uint64)
-	// settleLease returns a lease, with a cost unless that is negative, and returns the hits that
-	// it held.
+	// settleLease returns a lease, with the given cost unless that is negative. Its result is the
+	// number of hits that the lease held.
 	settleLease(lease uint64, cost int64) (held uint64)
 	// used returns the used and reserved hits while no other client is active.
 	used() uint64
@@ -30,7 +30,7 @@ type budget interface {
 type reservation struct {
 	hits  uint64 // to reserve, or 0
 	lease uint64 // granted or returned
-	cost  int64  // of the returned lease; negative if there is none
+	cost  int64  // cost of the returned lease; negative if unknown
 }
 
 func (o reservation) String() string {
@@ -47,7 +47,7 @@ const budgetLimit = 10
 // release.
 func budgetChecker(release bool) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first is the usage
+		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first element is the usage
 		Step: func(s, in, out any) (bool, any) {
 			all, o, result := as[[clients*opsAClient + 1][2]uint64](s), as[reservation](in), as[uint64](out)
 			if o.hits > 0 && o.lease == 0 {
@@ -85,7 +85,7 @@ func budgetChecker(release bool) porcupine.Model {
 
 // A budgetHistory contains the calls of the clients of one budget, and the usage afterwards.
 type budgetHistory struct {
-	release bool // a lease without a cost costs nothing, else all of its hits
+	release bool // whether a lease without a cost costs nothing instead of all of its hits
 	ops     []porcupine.Operation
 	used    uint64
 }
@@ -140,10 +140,10 @@ func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 	h.used = client().used()
 }
 
-// wrong describes what is wrong with a history, or returns "": an admitted reservation fits
-// together with all used and reserved hits, a lease is settled once, and nothing else is used or
-// reserved.
-func (h *budgetHistory) wrong() string {
+// violation describes how a history violates the guarantee for reservations, or returns "". The
+// guarantee: an admitted reservation fits together with all used and reserved hits, a lease is
+// settled once, and nothing else is used or reserved.
+func (h *budgetHistory) violation() string {
 	if !porcupine.CheckOperations(budgetChecker(h.release), h.ops) {
 		return "is not linearizable"
 	}
@@ -167,7 +167,7 @@ func (h *budgetHistory) wrong() string {
 		}
 	}
 	if h.used != used {
-		return fmt.Sprintf("%d are used and held, want %d", h.used, used)
+		return fmt.Sprintf("%d hits are used or held, want %d", h.used, used)
 	}
 	return ""
 }
@@ -247,7 +247,7 @@ func TestHistoriesReserve(t *testing.T) {
 		{Algorithm: limiter.TokenBucket, Window: time.Minute, Burst: budgetLimit},
 	} {
 		for _, release := range []bool{true, false} {
-			t.Run(fmt.Sprintf("algorithm %d, release %v", p.Algorithm, release), func(t *testing.T) {
+			t.Run(fmt.Sprintf("algorithm %d release %v", p.Algorithm, release), func(t *testing.T) {
 				r := newRand(t)
 				p.Limit, p.Reserve = budgetLimit, limiter.NewReserve(20, time.Minute, release)
 				p.Prepare()
@@ -255,7 +255,7 @@ func TestHistoriesReserve(t *testing.T) {
 				for n := range histories() {
 					tab, h := sizedTable(t, 1<<20), &budgetHistory{release: release}
 					h.race(tableTurn(t, r), r, func() budget { return &tableBudget{tab: tab, p: &p} })
-					if s := h.wrong(); s != "" {
+					if s := h.violation(); s != "" {
 						t.Fatalf("history %d: %s:\n%v", n, s, h)
 					}
 				}
@@ -340,7 +340,7 @@ func TestReserveMutants(t *testing.T) {
 		{name: "reads and then reserves", mutant: reserveMistakes{readsFirst: true}},
 		{name: "check then act", mutant: reserveMistakes{checksOnly: true}},
 		{name: "drops and then charges", mutant: reserveMistakes{dropsFirst: true}},
-		{name: "two charge for one", mutant: reserveMistakes{keepsBoth: true}},
+		{name: "two settlements charge", mutant: reserveMistakes{keepsBoth: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
@@ -348,7 +348,7 @@ func TestReserveMutants(t *testing.T) {
 				turns, h := &turn{}, &budgetHistory{}
 				m := &budgetMutant{reserveMistakes: tt.mutant, turn: turns, leases: map[uint64]uint64{}}
 				h.race(turns, r, func() budget { return m })
-				if s := h.wrong(); s != "" {
+				if s := h.violation(); s != "" {
 					if tt.right {
 						t.Errorf("history %d of the correct version is rejected: %s\n%v", n, s, h)
 					}

@@ -55,8 +55,8 @@ func withReset(m model) model {
 	}
 }
 
-// sprinkle replaces some ops by resets.
-func sprinkle(r *rand.Rand, plan [][]op) [][]op {
+// addResets replaces some ops by resets.
+func addResets(r *rand.Rand, plan [][]op) [][]op {
 	for _, part := range plan {
 		for i := range part {
 			if r.IntN(6) == 0 {
@@ -77,7 +77,7 @@ func TestHistoriesReset(t *testing.T) {
 				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 				must.OK(t, err)
 				rec := &recorder{}
-				rec.race(tableTurn(t, r), r, resetter{tab}, sprinkle(r, g.plan(r)))
+				rec.race(tableTurn(t, r), r, resetter{tab}, addResets(r, g.plan(r)))
 				if !porcupine.CheckOperations(check, rec.ops) {
 					t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 				}
@@ -87,8 +87,8 @@ func TestHistoriesReset(t *testing.T) {
 }
 
 // TestHistoriesResetReclaim is TestHistoriesReset while slots change their owner. There is one
-// reset per phase: with several at one instant a slot could change its owner twice and get the very
-// same word, while a client is suspended before its swap; see Table.insert.
+// reset per phase: with several at one instant a slot could change its owner twice and get the same
+// word again while a client is suspended before its swap; see Table.insert.
 func TestHistoriesResetReclaim(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

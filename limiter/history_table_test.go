@@ -13,7 +13,7 @@ import (
 
 // phases generates a plan in phases of one instant each, in which the clients call concurrently.
 // Between two phases every counter expires. A phase uses only a few of many counters, so that the
-// slots of the others are reclaimed.
+// slots of the other counters are reclaimed.
 func (g game) phases(r *rand.Rand, counters, live, ops int) [][][]op {
 	policy := g.policies[r.IntN(len(g.policies))]
 	now := epoch
@@ -77,7 +77,7 @@ func TestHistoriesReclaim(t *testing.T) {
 // TestHistoriesEvict checks that counters that have used more than others stay exact while a flood
 // fills their pair of blocks.
 func TestHistoriesEvict(t *testing.T) {
-	const established, strangers = 4, 100
+	const established, others = 4, 100
 	tries := histories() / 4
 	if testing.Short() { // the flood makes a history of this kind ten times as long as others
 		tries = histories() / 16
@@ -109,7 +109,7 @@ func TestHistoriesEvict(t *testing.T) {
 					plan = append(plan, part)
 				}
 				var flood []op
-				for s := range strangers {
+				for s := range others {
 					flood = append(flood, op{counter: established + s, now: now, hits: 1, policy: policy})
 				}
 				rec.race(tableTurn(t, r), r, tab, append(plan, flood))
@@ -122,7 +122,7 @@ func TestHistoriesEvict(t *testing.T) {
 				if !porcupine.CheckOperations(check, kept) {
 					t.Fatalf("history %d is not linearizable:\n%s", n, describe(kept))
 				}
-				if s := tab.Stats(); s.Evicted < strangers/2 {
+				if s := tab.Stats(); s.Evicted < others/2 {
 					t.Fatalf("%+v, want many evicted", s)
 				}
 			}

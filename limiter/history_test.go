@@ -24,7 +24,7 @@ import (
 // A history contains the calls of several concurrent clients on the same counters, and their
 // results. It is correct if it is linearizable under the exact sequential model of the algorithm.
 
-// A decider decides like a [limiter.Table]. Mutants are deciders, too.
+// A decider decides like a [limiter.Table]. Mutants are also deciders.
 type decider interface {
 	Decide(now limiter.Time, b *limiter.Batch)
 }
@@ -58,7 +58,7 @@ type answer struct {
 	remaining        uint64
 	reset, retry     time.Duration
 	wait             time.Duration
-	resetUnspecified bool // set by models only
+	resetUnspecified bool // only set by models
 }
 
 func (a answer) String() string {
@@ -105,7 +105,6 @@ type recorder struct {
 	leases map[int][]uint64 // granted to any client, by counter
 }
 
-// recordLease records a lease.
 func (rec *recorder) recordLease(counter int, lease uint64) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -115,8 +114,8 @@ func (rec *recorder) recordLease(counter int, lease uint64) {
 	rec.leases[counter] = append(rec.leases[counter], lease)
 }
 
-// recentLease returns a lease of a counter that was granted recently, perhaps to another client,
-// and perhaps returned since.
+// recentLease returns a recent lease of a counter. It may have been granted to another client, and
+// may have been returned.
 func (rec *recorder) recentLease(counter int, ago uint64) uint64 {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -177,7 +176,8 @@ func (t *turn) step() {
 	}
 }
 
-// run runs the bodies. Some stay behind for long, like goroutines whose thread was descheduled.
+// run runs the bodies. Some are delayed for a long time, like goroutines whose thread was
+// descheduled.
 func (t *turn) run(r *rand.Rand, bodies []func()) {
 	type routine struct {
 		next  func() (struct{}, bool)
@@ -246,7 +246,7 @@ func (a answer) same(model answer, o op, exact bool) bool {
 	return a == model
 }
 
-// as converts a value from porcupine.
+// as converts a value that porcupine passes.
 func as[T any](v any) T {
 	t, ok := v.(T)
 	if !ok {

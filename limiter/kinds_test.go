@@ -6,8 +6,8 @@ import (
 )
 
 // TestAFloodOfOneKindSparesTheOther fills a small table with counters of one kind and then of the
-// other. Established counters of both kinds stay, though each is the only one of its kind in its
-// blocks when the flood of its own kind comes.
+// other. Established counters of both kinds stay, although each is the only one of its kind in
+// its blocks when the flood of its own kind begins.
 func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 	t.Parallel()
 	window := &Policy{Algorithm: FixedWindow, Limit: 100, Window: 24 * time.Hour}
@@ -43,7 +43,7 @@ func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 				}
 			}
 			if table.Stats().Evicted == 0 {
-				t.Error("nothing was evicted: it is not a flood")
+				t.Error("no counter was evicted; want a flood")
 			}
 		})
 	}

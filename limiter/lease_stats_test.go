@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestLeaseStats reads the leases of three requests, the middle one of which ends.
+// TestLeaseStats reads the leases of three requests, of which the second ends.
 func TestLeaseStats(t *testing.T) {
 	permits := &Policy{Algorithm: Concurrency, Limit: 5, Window: 10 * time.Minute}
 	hits := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Hour, Reserve: NewReserve(10, 10*time.Minute, true)}
@@ -30,7 +30,7 @@ func TestLeaseStats(t *testing.T) {
 			return table.LeaseStats(at, b, 0)
 		}
 		if got := stats(at); got != (LeaseStats{}) {
-			t.Errorf("%s: %+v before the first", name, got)
+			t.Errorf("%s: %+v before the first lease", name, got)
 		}
 		begin(at)
 		second := begin(at + Time(time.Minute))
@@ -40,10 +40,10 @@ func TestLeaseStats(t *testing.T) {
 		}
 		table.Decide(at+Time(3*time.Minute), &Batch{Charges: []Charge{{ID: identity.ID{Hi: 7 << 40, Lo: 1}, Policy: p, Hits: second, Refund: true}}})
 		if got, want := stats(at+Time(11*time.Minute)), (LeaseStats{1, per, 9 * time.Minute, time.Minute}); got != want {
-			t.Errorf("%s: %+v after one has expired and one was returned, want %+v", name, got, want)
+			t.Errorf("%s: %+v after one lease has expired and one was returned, want %+v", name, got, want)
 		}
 		if got := stats(at + Time(12*time.Minute)); got != (LeaseStats{}) {
-			t.Errorf("%s: %+v after all", name, got)
+			t.Errorf("%s: %+v after all leases have ended", name, got)
 		}
 	}
 }

@@ -23,6 +23,6 @@ func TestCloneOutlivesItsPolicy(t *testing.T) {
 	}
 	none := (&Policy{Algorithm: FixedWindow, Limit: 1, Window: time.Hour}).Clone(NewReserve(7, time.Second, false))
 	if none.Reserve != nil {
-		t.Error("a policy without a reserve has one as a copy")
+		t.Error("the copy of a policy without a reserve has one")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A leaseModel is a simple model of all tenants' counters: each has a counter that never forgets
-// and a list of its leases.
+// A leaseModel is a simple model of the counters of all tenants: each has a count that never
+// expires and a list of leases.
 type leaseModel map[identity.ID]*leasedCounter
 
 type leasedCounter struct {
@@ -49,7 +49,7 @@ func (l *leasedCounter) charge(now Time, c Charge, hits uint64, force bool) Deci
 }
 
 // start decides a charge of a new request, without effects. over means that its hits exceed the
-// limit, full that the maximum number of requests hold hits.
+// limit, full that the maximum number of requests already hold hits.
 func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint64) {
 	held, requests := l.heldHits(now)
 	if c.Policy.Reserve == nil {
@@ -60,8 +60,8 @@ func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint6
 	return d.Over, c.Hits > 0 && requests >= int(c.Policy.Reserve.MaxReservations()), d.Before + held
 }
 
-// endLease returns a lease. It returns the held hits, 0 if the lease is not valid any more. A
-// negative cost is unknown.
+// endLease ends a lease. It returns the held hits, or 0 if the lease is no longer valid. A negative
+// cost is unknown.
 func (l *leasedCounter) endLease(now Time, c Charge, cost int64) (held uint64) {
 	l.heldHits(now)
 	at := slices.IndexFunc(l.holds, func(h modelHold) bool { return h.lease == c.Hits })
@@ -83,7 +83,7 @@ func (l *leasedCounter) endLease(now Time, c Charge, cost int64) (held uint64) {
 }
 
 // modelBudgets returns the limits of one request: those of a team, which several tenants share, and
-// those of a tenant. Each has variants on the same counter, as overrides and edited rules create.
+// those of a tenant. Each limit has variants on the same counter, like overrides and edited rules.
 func modelBudgets() [][]*Policy {
 	budgets := [][]Policy{
 		{{Algorithm: TokenBucket, Limit: 1_000_000, Burst: 1_000_000, Window: 1000 * time.Second}},
@@ -152,9 +152,9 @@ func (t *leaseTrial) begin() error {
 		d := &t.b.Decisions[i]
 		over, full, before := t.model.counterOf(&c).start(t.now, c)
 		denied = denied || over || full
-		// A group that is denied in any case does not count the requests.
+		// In a group that is denied anyway, the number of requests is not checked.
 		if d.Over != (over || full) && (!full || !d.Denied) || d.Before != before {
-			return fmt.Errorf("a start of %d: over %v with %d before, want %v or %v with %d", c.Hits, d.Over, d.Before, over, full, before)
+			return fmt.Errorf("a start of %d hits: over %v with %d before, want %v or %v with %d", c.Hits, d.Over, d.Before, over, full, before)
 		}
 	}
 	if t.b.Denied != denied {
@@ -164,7 +164,7 @@ func (t *leaseTrial) begin() error {
 	for i, c := range t.b.Charges {
 		lease, l := t.b.Lease(i), t.model.counterOf(&c)
 		if (lease > 0) != (!denied && c.Hits > 0) || slices.ContainsFunc(l.holds, func(h modelHold) bool { return h.lease == lease }) {
-			return fmt.Errorf("denied is %v and the lease of %d hits is %d, holds %v", denied, c.Hits, lease, l.holds)
+			return fmt.Errorf("denied is %v and the lease of %d hits is %d; the model holds %v", denied, c.Hits, lease, l.holds)
 		}
 		if lease > 0 {
 			life := c.Policy.Window
@@ -248,7 +248,7 @@ func TestLeasesOfManyTenants(t *testing.T) {
 			t.Fatalf("seed %d: %d counters were evicted", seed, s.Evicted)
 		}
 		if trial.started < 200 || trial.denied < 20 || trial.settled < 100 {
-			t.Errorf("seed %d proves little: %d requests started, %d were denied, %d leases settled", seed, trial.started, trial.denied, trial.settled)
+			t.Errorf("weak test with seed %d: %d requests started, %d were denied, %d leases settled", seed, trial.started, trial.denied, trial.settled)
 		}
 	}
 }

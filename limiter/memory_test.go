@@ -5,15 +5,15 @@ import (
 	"unsafe"
 )
 
-// TestBlocksAreAligned checks that blocks are aligned to cache lines, and words to 64 bits on
-// 32-bit systems, too.
+// TestBlocksAreAligned checks that blocks are aligned to cache lines, and words to 64 bits
+// on 32-bit systems too.
 func TestBlocksAreAligned(t *testing.T) {
 	for _, size := range []int{0, 1, 3, 62, 4096} {
 		for _, least := range []uint64{1, mapFrom} {
 			blocks := max(2, least/(ways*uint64(slotBytes(size))))
 			s := newSizeClass(size, 2, blocks)
 			if at := uintptr(unsafe.Pointer(unsafe.SliceData(s.blocks))); at%blockBytes != 0 {
-				t.Errorf("%d blocks of %d cells begin at %#x, not on a border of %d bytes", blocks, size, at, blockBytes)
+				t.Errorf("%d blocks of %d cells begin at %#x, not at a multiple of %d bytes", blocks, size, at, blockBytes)
 			}
 			if size == 0 {
 				continue

@@ -21,7 +21,7 @@ func TestMergeInto(t *testing.T) {
 		now := base
 		var found, want, got State
 		for len(in) > 0 {
-			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // a word must not be left unused for years
+			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // an unused word would overflow after years
 			n := in.pick(len(storedPolicies))
 			p := &storedPolicies[n]
 			if p.Algorithm == SlidingLog {
@@ -50,7 +50,7 @@ func TestMergeInto(t *testing.T) {
 			b.Stored().Decide(now, states)
 			var left State
 			b.Stored().StateAfter(now, 0, &left)
-			if in.pick(3) > 0 { // it does not see all charges
+			if in.pick(3) > 0 { // the mirror does not see all charges
 				b.Stored().MergeInto(mirror, now, 0, &left)
 				here := []State{want}
 				b.Stored().ReadStates(there, now, here)
@@ -66,7 +66,7 @@ func TestMergeInto(t *testing.T) {
 	}
 }
 
-// countsOf is plainState without the time of a window without hits.
+// countsOf is plainState, but without the time of a window without hits.
 func countsOf(s State) State {
 	if s = plainState(s); s.Counts == nil {
 		s.SubWindow = 0

@@ -44,7 +44,7 @@ func quotient(a, b int64) int64 {
 func (m model) at(now Time, c Charge) modelCounter {
 	sec, length := quotient(int64(now), 1e9), int64(c.Policy.Window/time.Second)
 	have, ok := m[modelKey{c.ID, c.Policy.Algorithm}]
-	if ok && have.end > sec && !tooFar(begins(c.Policy, have.end), now) {
+	if ok && have.end > sec && !tooFar(windowStart(c.Policy, have.end), now) {
 		return have
 	}
 	if p := c.Policy.Calendar; p != nil && p.zone != time.UTC {
@@ -53,8 +53,8 @@ func (m model) at(now Time, c Charge) modelCounter {
 	return modelCounter{end: (quotient(sec, length) + 1) * length}
 }
 
-// begins returns the start of the fixed window of p that ends at a Unix second.
-func begins(p *Policy, end int64) Time {
+// windowStart returns the start of the fixed window of p that ends at a Unix second.
+func windowStart(p *Policy, end int64) Time {
 	if c := p.Calendar; c != nil && c.zone != time.UTC {
 		return Time(plain(c).starts[plain(c).window(end-1)]) * sec
 	}
@@ -77,8 +77,8 @@ func (m model) decide(now Time, b *Batch) {
 		return b.Charges[i].ID == b.Charges[j].ID && b.Charges[i].Policy.Algorithm == b.Charges[j].Policy.Algorithm
 	}
 	refunds := false
-	offs := map[[2]int]uint64{}   // by refund and charge
-	gaveBack := make([]uint64, n) // hits that refunds took off their counters
+	offs := map[[2]int]uint64{}   // offset hits by refund and charge
+	refunded := make([]uint64, n) // hits that refunds removed from their counters
 	for i, c := range b.Charges {
 		left[i], refunds = c.Hits, refunds || c.Refund
 	}
@@ -91,23 +91,23 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A quota that is already over its limit denies at once.
-	hasRoom := func(used uint64, i int) bool {
+	// A quota that is already over its limit denies immediately.
+	fitsQuota := func(used uint64, i int) bool {
 		c := b.Charges[i]
 		return c.Refund || left[i] <= uint64(c.Policy.Limit) && used <= uint64(c.Policy.Limit)-left[i]
 	}
 	size := map[int32]int{}
-	quotas, rooms := 0, 0
+	quotas, remainingQuotas := 0, 0
 	for i, c := range b.Charges {
 		size[c.Group]++
 		if c.Mode == Quota {
 			quotas++
-			if hasRoom(m.at(now, c).used, i) {
-				rooms++
+			if fitsQuota(m.at(now, c).used, i) {
+				remainingQuotas++
 			}
 		}
 	}
-	early := quotas > 0 && rooms == 0 && !b.QuotaPass && !refunds && len(size) < n
+	early := quotas > 0 && remainingQuotas == 0 && !b.QuotaPass && !refunds && len(size) < n
 
 	var hi int
 	for lo := 0; lo < n; lo = hi {
@@ -122,9 +122,9 @@ func (m model) decide(now Time, b *Batch) {
 			switch {
 			case c.Refund:
 				after.used -= min(after.used, left[i])
-				gaveBack[i] = now0.used - after.used
-				d.Charged = c.Hits - left[i] + gaveBack[i]
-			case hasRoom(now0.used, i):
+				refunded[i] = now0.used - after.used
+				d.Charged = c.Hits - left[i] + refunded[i]
+			case fitsQuota(now0.used, i):
 				after.used += left[i]
 				d.Charged = left[i]
 			default:
@@ -160,13 +160,13 @@ func (m model) decide(now Time, b *Batch) {
 		m.deny(now, b, lo, hi, false)
 	}
 
-	rooms = 0
+	remainingQuotas = 0
 	for i, c := range b.Charges {
 		if c.Mode == Quota && !b.Decisions[i].Over {
-			rooms++
+			remainingQuotas++
 		}
 	}
-	if quotas > 0 && rooms == 0 && !b.QuotaPass {
+	if quotas > 0 && remainingQuotas == 0 && !b.QuotaPass {
 		var hi int
 		for lo := 0; lo < n; lo = hi {
 			hi = lo + size[b.Charges[lo].Group]
@@ -178,7 +178,7 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A refund gives back separately the hits that were offset against denied hits that do not
+	// A refund returns separately the hits that were offset against denied hits that do not
 	// count.
 	for i, r := range b.Charges {
 		for j, c := range b.Charges {
@@ -187,12 +187,12 @@ func (m model) decide(now Time, b *Batch) {
 				continue
 			}
 			n, limit := m.at(now, r), uint64(r.Policy.Limit)
-			gave := min(off, n.used)
-			d.Before, gaveBack[i] = n.used+gaveBack[i], gaveBack[i]+gave
-			if n.used -= gave; gave > 0 {
+			returned := min(off, n.used)
+			d.Before, refunded[i] = n.used+refunded[i], refunded[i]+returned
+			if n.used -= returned; returned > 0 {
 				m.put(r, n)
 			}
-			d.Charged, d.Remaining = d.Charged-off+gave, limit-min(limit, n.used)
+			d.Charged, d.Remaining = d.Charged-off+returned, limit-min(limit, n.used)
 		}
 	}
 }

@@ -24,12 +24,12 @@ type permitsMutant struct {
 type permitsMistakes struct {
 	stores        bool // acquires without checking that the word is unchanged
 	choosesBefore bool // chooses the cell before it loads the word
-	releasesTwice bool // releases without that check
+	releasesTwice bool // releases without checking that the word is unchanged
 }
 
 const permitsVersion = 1 << 8
 
-// lease uses a field that the check of a mutant ignores.
+// lease returns the lease, which is stored in a field that the check of mutants ignores.
 func (*permitsMutant) lease(b *limiter.Batch) uint64 { return b.Decisions[0].Before }
 
 func (m *permitsMutant) Decide(_ limiter.Time, b *limiter.Batch) {
@@ -73,7 +73,7 @@ func (m *permitsMutant) acquire(limit uint64) (lease uint64) {
 		case !m.word.CompareAndSwap(word, next):
 			continue
 		}
-		m.nonce++ // no step since the swap, as if the word were locked
+		m.nonce++ // no step since the swap, so no other goroutine runs
 		lease = limiter.FirstLease + uint64(cell)<<16 + m.nonce
 		m.cells[cell].Store(lease)
 		return lease
@@ -111,8 +111,8 @@ func (permitsMistakes) plan(r *rand.Rand) [][]op {
 	return plan
 }
 
-// hold reports whether a mutant with these mistakes passes a history.
-func (m permitsMistakes) hold(r *rand.Rand, plan [][]op) bool {
+// survive reports whether a mutant with these mistakes passes a history.
+func (m permitsMistakes) survive(r *rand.Rand, plan [][]op) bool {
 	t, rec := &turn{}, &recorder{}
 	rec.race(t, r, &permitsMutant{permitsMistakes: m, turn: t}, plan)
 	return porcupine.CheckOperations(checker(permits, false), rec.ops)
@@ -126,18 +126,18 @@ func TestPermitsMutants(t *testing.T) {
 	}{
 		{name: "none", right: true},
 		{name: "stores without a swap", mutant: permitsMistakes{stores: true}},
-		{name: "looks for a cell before it reads the word", mutant: permitsMistakes{choosesBefore: true}},
+		{name: "chooses a cell before it reads the word", mutant: permitsMistakes{choosesBefore: true}},
 		{name: "releases twice", mutant: permitsMistakes{releasesTwice: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
 			for range 20 {
-				if !tt.mutant.hold(r, oneByOne([][][]op{tt.mutant.plan(r)})[0]) {
+				if !tt.mutant.survive(r, oneByOne([][][]op{tt.mutant.plan(r)})[0]) {
 					t.Fatal("detected without a race")
 				}
 			}
 			for n := range mutantHistories {
-				if !tt.mutant.hold(r, tt.mutant.plan(r)) {
+				if !tt.mutant.survive(r, tt.mutant.plan(r)) {
 					if tt.right {
 						t.Errorf("history %d of the correct version is rejected", n)
 					}

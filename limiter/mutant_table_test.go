@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// count charges one hit to a fixed window in a word with its number and an 8-bit count, by one
-// swap.
+// count charges one hit to a fixed window by one swap. The word contains the number of the window
+// and an 8-bit count.
 func count(word *atomic.Uint64, w uint64, p *limiter.Policy, stillOurs func() bool, t *turn) (over, ok bool) {
 	for {
 		old := word.Load()
@@ -35,7 +35,7 @@ func carefulTable(t *turn) mutant { return slotTable(t, true) }
 func slotTable(t *turn, careful bool) mutant {
 	type slot struct{ tag, word atomic.Uint64 }
 	var slots [4]slot
-	// No step, so no other goroutine runs, as if under a lock.
+	// There is no step, so no other goroutine runs, as if under a lock.
 	insert := func(tag, w uint64) bool {
 		for i := range slots {
 			if slots[i].tag.Load() == tag {
@@ -83,7 +83,7 @@ func deletingMap(t *turn) mutant { return sweptMap(t, true) }
 func keepingMap(t *turn) mutant { return sweptMap(t, false) }
 
 func sweptMap(t *turn, sweep bool) mutant {
-	counters := map[int]*atomic.Uint64{} // as if under a lock
+	counters := map[int]*atomic.Uint64{} // no step during accesses, as if locked
 	return func(now limiter.Time, n int, p *limiter.Policy) bool {
 		w := index(now, p.Window)
 		word := counters[n]

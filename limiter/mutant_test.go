@@ -18,10 +18,10 @@ import (
 // they are concurrent. They run in turns drawn from fixed seeds, so detection does not depend on
 // luck.
 
-// mutantHistories is the maximum number of histories to detect a mutant.
+// mutantHistories is the maximum number of histories until a mutant is detected.
 const mutantHistories = 500
 
-// A mutant decides single hits one by one. It steps where another goroutine may run.
+// A mutant decides single hits one by one. At its steps another goroutine may run.
 type mutant func(now limiter.Time, n int, p *limiter.Policy) (over bool)
 
 func (m mutant) Decide(now limiter.Time, b *limiter.Batch) {
@@ -49,7 +49,7 @@ func mutants() []mutantTest {
 			policy: limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 4, Window: second, SubWindows: 4},
 		},
 		{
-			name: "grant that leaves the word as it was", model: bucket, make: sameWordBucket,
+			name: "grant that does not change the word", model: bucket, make: sameWordBucket,
 			policy: limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 4, Window: second, Burst: 2},
 		},
 		{
@@ -87,7 +87,7 @@ func (m *mutantTest) plan(r *rand.Rand) [][][]op {
 	return [][][]op{plan}
 }
 
-// oneByOne turns a plan into that of a single client.
+// oneByOne turns a plan into a plan of a single client.
 func oneByOne(phases [][][]op) [][][]op {
 	var all []op
 	for _, plan := range phases {
@@ -146,7 +146,7 @@ func checkThenAct(t *turn) mutant {
 	}
 }
 
-// twoWordWindow counts correctly within a window, but starts a new one in two steps.
+// twoWordWindow counts correctly within a window, but starts a new window in two steps.
 func twoWordWindow(t *turn) mutant {
 	var window, count atomic.Uint64
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
@@ -173,7 +173,7 @@ func twoWordWindow(t *turn) mutant {
 // naiveRing admits by the word of the current sub-window plus the sum of the others, which may grow
 // meanwhile.
 func naiveRing(t *turn) mutant {
-	var slots [5]atomic.Uint64 // sub-window, and 8 bits of count
+	var slots [5]atomic.Uint64 // number of the sub-window, and an 8-bit count
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
 		for {
 			epoch, sum := index(now, p.Window/time.Duration(p.SubWindows)), uint64(0)
@@ -207,14 +207,14 @@ func sameWordBucket(t *turn) mutant {
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
 		interval := int64(p.Window) / int64(p.Limit)
 		for {
-			lacking, since := tokens.Load(), last.Load()
+			missing, since := tokens.Load(), last.Load()
 			refill := max(0, int64(now)-since) / interval
-			left := max(0, lacking-refill)
+			left := max(0, missing-refill)
 			if left >= int64(p.Burst) {
 				return true
 			}
 			t.step()
-			if tokens.CompareAndSwap(lacking, left+1) {
+			if tokens.CompareAndSwap(missing, left+1) {
 				if refill > 0 {
 					last.Store(int64(now))
 				}

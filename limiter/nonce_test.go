@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A guesser knows its own leases, in the order in which it got them, and guesses those of others.
+// A guesser knows its own leases in the order of their grants, and guesses the leases of others.
 type guesser struct{ own []uint64 }
 
 // guesses returns candidates derived from the last own leases: nearby nonces, continuations of
@@ -27,7 +27,7 @@ func (g *guesser) guesses(most int) (nonces []uint64) {
 
 // TestLeasesAreUnpredictable lets a client with 1,000 leases guess the leases of others on the same
 // counter, granted before, between and after its own. It must not find more than expected by
-// chance: 15 times 384 guesses of one in 65,536 each.
+// chance: each of its 15 times 384 guesses is right with a probability of one in 65,536.
 func TestLeasesAreUnpredictable(t *testing.T) {
 	const others, guesses = 15, 384
 	for name, policy := range map[string]*Policy{
@@ -80,12 +80,12 @@ func TestNoncesAreEvenlyDistributed(t *testing.T) {
 	k := newTable(t, MinBytes).nonces
 	const n = 1 << 16
 	for name, nonce := range map[string]func(i uint64) uint64{
-		"of one time":        func(i uint64) uint64 { return k.nonce(k.salt(counterID(1), benchNow), i) },
-		"of following times": func(i uint64) uint64 { return k.nonce(k.salt(counterID(1), benchNow+Time(i)), 1) },
+		"of one time":          func(i uint64) uint64 { return k.nonce(k.salt(counterID(1), benchNow), i) },
+		"of consecutive times": func(i uint64) uint64 { return k.nonce(k.salt(counterID(1), benchNow+Time(i)), 1) },
 		"of milliseconds": func(i uint64) uint64 {
 			return k.nonce(k.salt(counterID(1), benchNow+Time(i)*Time(time.Millisecond)), i)
 		},
-		"of like counters": func(i uint64) uint64 { return k.nonce(k.salt(counterID(int(i)), benchNow), 1) },
+		"of similar counters": func(i uint64) uint64 { return k.nonce(k.salt(counterID(int(i)), benchNow), 1) },
 	} {
 		var bits, changes [nonceBits]int
 		steps, seen := map[uint64]int{}, map[uint64]int{}
@@ -108,8 +108,8 @@ func TestNoncesAreEvenlyDistributed(t *testing.T) {
 		}
 		for what, counts := range map[string]map[uint64]int{"steps": steps, "nonces": seen} {
 			for value, times := range counts {
-				if times > 14 { // once is expected by chance
-					t.Errorf("nonces %s: of %d %s %d are %d", name, n, what, times, value)
+				if times > 14 { // by chance each value occurs once
+					t.Errorf("nonces %s: of %d %s, %d are %d", name, n, what, times, value)
 				}
 			}
 		}
@@ -145,13 +145,14 @@ func TestEndedLeaseIsStale(t *testing.T) {
 	}
 }
 
-// TestTablesHaveDifferentNonces checks that the same request gets another lease in another process.
+// TestTablesHaveDifferentNonces checks that the same request gets different leases in two
+// processes.
 func TestTablesHaveDifferentNonces(t *testing.T) {
 	seen := map[nonceKey]bool{}
 	for range 100 {
 		k := newNonceKey()
 		if seen[k] || k[0] == k[1] || k[2] == k[3] {
-			t.Errorf("the key %x", k)
+			t.Errorf("the key is %x", k)
 		}
 		seen[k] = true
 	}

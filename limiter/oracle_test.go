@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// An oracle is a simple model of one counter: it decides a charge at a time, except for Denied.
+// An oracle is a simple model of one counter. decide returns the decision of a charge at a time,
+// but does not set Denied.
 type oracle interface {
 	decide(now Time, c Charge, budget time.Duration) Decision
 }
@@ -42,9 +43,9 @@ func (o *windowOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	return b.Decisions[0]
 }
 
-// resets sets Reset for both sliding algorithms, if the newest hit that counts leaves at the time
-// end.
-func resets(d *Decision, p *Policy, now, end Time, some bool) {
+// setReset sets Reset for both sliding algorithms. end is the time at which the newest hit ceases
+// to count.
+func setReset(d *Decision, p *Policy, now, end Time, some bool) {
 	switch {
 	case d.Over && d.RetryAfter == Never:
 		d.Reset = p.Window
@@ -57,7 +58,7 @@ func resets(d *Decision, p *Policy, now, end Time, some bool) {
 	}
 }
 
-// ringOracle has the hits of all sub-windows.
+// ringOracle stores the hits of all sub-windows.
 type ringOracle struct {
 	hits   map[int64]uint64
 	newest int64
@@ -67,17 +68,17 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	was := o
 	p, k := c.Policy, int64(c.Policy.SubWindows)
 	length := (int64(p.Window) + k - 1) / k
-	number, begins := quotient(int64(now), length), func(x int64) Time { return Time(x * length) }
+	number, periodStart := quotient(int64(now), length), func(x int64) Time { return Time(x * length) }
 	if p.Calendar != nil && p.Calendar.zone != time.UTC {
-		number, begins = plain(p.Calendar).number(now, k), func(x int64) Time { return plain(p.Calendar).part(x, k) }
+		number, periodStart = plain(p.Calendar).number(now, k), func(x int64) Time { return plain(p.Calendar).part(x, k) }
 	}
 	if o.hits == nil {
 		o.hits, o.newest = map[int64]uint64{}, math.MinInt64
 	}
 	at := max(number, o.newest)
-	if at > number && tooFar(begins(at), now) {
+	if at > number && tooFar(periodStart(at), now) {
 		at = number
-		o = &ringOracle{hits: map[int64]uint64{}} // forgotten, except in decisions that change nothing
+		o = &ringOracle{hits: map[int64]uint64{}} // dropped, except in decisions that change nothing
 		defer func() {
 			if d.Charged > 0 {
 				*was = *o
@@ -111,7 +112,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 		}
 		for later := at; c.Hits <= limit; later++ {
 			if s := sum(later); s+c.Hits <= limit {
-				d.RetryAfter = time.Duration(begins(later) - now)
+				d.RetryAfter = time.Duration(periodStart(later) - now)
 				break
 			}
 		}
@@ -125,11 +126,12 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 			last, some = x, true
 		}
 	}
-	resets(&d, p, now, begins(last+k+1), some)
+	setReset(&d, p, now, periodStart(last+k+1), some)
 	return d
 }
 
-// logOracle has the times of all hits, and the time of the last change, at which late hits count.
+// logOracle stores the times of all hits, and the time of the last change, at which late hits
+// count.
 type logOracle struct {
 	times   []Time
 	changed Time
@@ -185,12 +187,12 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	if len(live) > 0 {
 		last = live[len(live)-1]
 	}
-	resets(&d, p, now, last+Time(p.Window), len(live) > 0)
+	setReset(&d, p, now, last+Time(p.Window), len(live) > 0)
 	return d
 }
 
-// permitsOracle has the expiry times of permits that are never released. Hits of a refund are not a
-// lease.
+// permitsOracle stores the expiry times of permits that are never released. The hits of a refund
+// are not a lease.
 type permitsOracle struct{ ends []Time }
 
 func (o *permitsOracle) decide(now Time, c Charge, _ time.Duration) Decision {
@@ -217,7 +219,7 @@ func (o *permitsOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	return d
 }
 
-// bucketOracle has the theoretical arrival time in 1/16 ns.
+// bucketOracle stores the theoretical arrival time in 1/16 ns.
 type bucketOracle struct{ tat *big.Int }
 
 func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision {
@@ -253,7 +255,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 		}
 		return d
 	}
-	// The emission interval, in whole nanoseconds from about a microsecond.
+	// The emission interval, rounded to nanoseconds from about a microsecond.
 	unit := n(16)
 	if int64(p.Window)/int64(p.Limit) < 1024 {
 		unit = n(1)
@@ -278,7 +280,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 	d := Decision{Before: ceil(lag, interval).Uint64()}
 	need := mul(new(big.Int).SetUint64(c.Hits), interval)
 	put := func(x *big.Int) { lag, o.tat = x, add(at, x) }
-	switch room := add(full, held); {
+	switch capacity := add(full, held); {
 	case c.Refund:
 		if p.Algorithm == LeakyBucket && lag.Cmp(full) > 0 {
 			break
@@ -288,10 +290,10 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 			put(sub(lag, least(lag, need)))
 		}
 	case c.Hits == 0:
-		if room = add(full, hold); lag.Cmp(room) > 0 {
-			d.Over, d.RetryAfter = true, duration(sub(lag, room))
+		if capacity = add(full, hold); lag.Cmp(capacity) > 0 {
+			d.Over, d.RetryAfter = true, duration(sub(lag, capacity))
 		}
-	case add(lag, need).Cmp(room) <= 0:
+	case add(lag, need).Cmp(capacity) <= 0:
 		put(add(lag, need))
 		d.Charged = c.Hits
 		if lag.Cmp(full) > 0 {
@@ -306,14 +308,14 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 			}
 			d.Charged = min(c.Hits, floor(sub(lag, before), interval).Uint64())
 		}
-		if need.Cmp(room) <= 0 {
-			d.RetryAfter = duration(sub(add(lag, need), room))
+		if need.Cmp(capacity) <= 0 {
+			d.RetryAfter = duration(sub(add(lag, need), capacity))
 		}
 	}
 	if left := sub(add(full, held), lag); !d.Over && left.Sign() > 0 {
 		d.Remaining = floor(left, interval).Uint64()
 	}
-	resets(&d, p, now, now+Time(duration(lag)), lag.Sign() > 0)
+	setReset(&d, p, now, now+Time(duration(lag)), lag.Sign() > 0)
 	return d
 }
 
@@ -367,8 +369,8 @@ var oracleSteps = []time.Duration{
 	time.Hour, -time.Hour, 25 * time.Hour, 29 * 24 * time.Hour,
 }
 
-// against plays the tape to a counter and to an oracle, with alternating policies.
-func against(tb testing.TB, data []byte) {
+// compareWithOracle plays the tape to a counter and to an oracle, with alternating policies.
+func compareWithOracle(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
 	all := append(slices.Clip(oraclePolicies), calendarPolicies()...)
@@ -398,19 +400,19 @@ func against(tb testing.TB, data []byte) {
 				step, now, c.Hits, c.Refund, budget, *p, got, d)
 		}
 		if !c.Refund {
-			retry(tb, tab, now, c, budget, d)
+			checkRetryAfter(tb, tab, now, c, budget, d)
 		}
 	}
 }
 
-// retry verifies RetryAfter on a copy of the counter: denied hits are admitted after it, and not a
-// nanosecond earlier. It only peeks, so denied hits must not count.
-func retry(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, d Decision) {
+// checkRetryAfter verifies RetryAfter on a copy of the counter: denied hits are admitted after it,
+// and not a nanosecond earlier. It only peeks, so denied hits must not count.
+func checkRetryAfter(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, d Decision) {
 	tb.Helper()
 	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Policy.UsesLeases() || c.Hits == 0 {
 		return
 	}
-	// The charge is undone, because a group member always denies.
+	// The charge is undone, because another charge of the group is always denied.
 	never := Charge{ID: counterID(2), Policy: perMinute(0), Hits: 1}
 	would := func(at Time) bool {
 		t := &Batch{Charges: []Charge{c, never}, Budget: budget}
@@ -418,7 +420,7 @@ func retry(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, 
 		return !t.Decisions[0].Over
 	}
 	if at := now + Time(d.RetryAfter); !would(at) || would(at-1) {
-		tb.Fatalf("at %d, %d hits of %+v: decision %+v, but they pass then: %v, and 1 ns before: %v",
+		tb.Fatalf("at %d, %d hits of %+v: decision %+v; admitted after RetryAfter: %v, and 1 ns earlier: %v",
 			now, c.Hits, *c.Policy, d, would(at), would(at-1))
 	}
 }
@@ -433,7 +435,7 @@ func TestOracles(t *testing.T) {
 			data[i] = byte(r.Uint32())
 		}
 		data[0] = byte(n)
-		against(t, data)
+		compareWithOracle(t, data)
 	}
 }
 
@@ -441,5 +443,5 @@ func FuzzOracles(f *testing.F) {
 	for i := range append(slices.Clip(oraclePolicies), calendarPolicies()...) {
 		f.Add([]byte{byte(i), byte(i), 0, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 4, 0, 6, 1, 0, 0})
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { against(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) { compareWithOracle(t, data) })
 }

@@ -59,7 +59,7 @@ func TestBytesPerLiveCounter(t *testing.T) {
 			tab.Decide(min1, b)
 		}
 		if s, live := tab.Stats(), tab.Live(min1); s.Evicted > 0 || live != n || s.Bytes > n*tt.bytes {
-			t.Errorf("algorithm %d, %d bytes a counter: %d live of %d, %+v", tt.p.Algorithm, tt.bytes, live, n, s)
+			t.Errorf("algorithm %d, %d bytes per counter: %d of %d counters are live, %+v", tt.p.Algorithm, tt.bytes, live, n, s)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// reserve returns the partition with the given name, the only one of the table.
+// reserve creates a partition with the given name, the only one of the table.
 func reserve(tb testing.TB, tab *Table, name string, n int64) *Partition {
 	tb.Helper()
 	partitions, err := tab.Partitions(min1, map[string]int64{name: n})
@@ -135,7 +135,8 @@ func inPartition(tab *Table, p *Partition, n int, policy *Policy, hits uint64) D
 	return b.Decisions[0]
 }
 
-// TestPartitions checks that counters of partitions are separate, and a flood stays in its own.
+// TestPartitions checks that counters of partitions are separate, and that a flood affects only its
+// own.
 func TestPartitions(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	partitions, err := tab.Partitions(min1, map[string]int64{"a": 104, "b": 104, "c": 0})
@@ -153,22 +154,22 @@ func TestPartitions(t *testing.T) {
 			inPartition(tab, a, 10+n, p, 1)
 		}
 		if got := tab.Live(min1) - before; got > 103 || got < 90 {
-			t.Errorf("algorithm %d: %d counters more are live, want as many as the bound", p.Algorithm, got)
+			t.Errorf("algorithm %d: %d more counters are live, want as many as the bound", p.Algorithm, got)
 		}
 		if d := inPartition(tab, b, 1, p, 1); d.Before != 1 {
-			t.Errorf("algorithm %d: the flood reached another partition: %+v", p.Algorithm, d)
+			t.Errorf("algorithm %d: the flood affected another partition: %+v", p.Algorithm, d)
 		}
 	}
 	if _, err := tab.Partitions(min1, map[string]int64{"a": 1 << 14, "b": 1<<14 + 1}); err == nil || !strings.Contains(err.Error(), "must not exceed 32768") {
-		t.Errorf("more than half of the table gives error %v", err)
+		t.Errorf("bounds beyond half of the table: error %v", err)
 	}
 	if inPartition(tab, a, 1, perMinute(5), 0); a.slots.Load() != 104 {
-		t.Error("an error changed a bound")
+		t.Error("a failed call changed a bound")
 	}
 }
 
-// TestCountersStayWhenABoundChanges checks that counters are kept when a name gets a bound, another
-// bound, or loses it.
+// TestCountersStayWhenABoundChanges checks that counters are kept when the bound of a name is
+// added, changed and removed.
 func TestCountersStayWhenABoundChanges(t *testing.T) {
 	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50)} {
 		tab := newTable(t, 1<<20)
@@ -188,8 +189,8 @@ func TestCountersStayWhenABoundChanges(t *testing.T) {
 	}
 }
 
-// TestCountersMoveWithAllTheirHits checks the same as time passes, and if the name had its bound
-// before there were other counters.
+// TestCountersMoveWithAllTheirHits checks the same while time passes, and with a bound that was set
+// before the first counter.
 func TestCountersMoveWithAllTheirHits(t *testing.T) {
 	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50), {Algorithm: TokenBucket, Limit: 1, Window: time.Minute, Burst: 50}} {
 		tab, alone := newTable(t, 1<<20), newTable(t, 1<<20)
@@ -217,7 +218,7 @@ func TestALowerBoundHolds(t *testing.T) {
 		t.Errorf("%d counters are live, want nearly 80", live)
 	}
 	if used := tab.Stats().Used; used != 80*16 || tab.freeBytes.Load() != 1<<20-used {
-		t.Errorf("%d bytes are used, %d spare", used, tab.freeBytes.Load())
+		t.Errorf("%d bytes are used and %d spare", used, tab.freeBytes.Load())
 	}
 	kept := 0
 	for n := range 9_000 {
@@ -226,11 +227,11 @@ func TestALowerBoundHolds(t *testing.T) {
 		}
 	}
 	if kept < 50 {
-		t.Errorf("%d of those with more hits are left, want most", kept)
+		t.Errorf("%d counters with more hits are left, want most", kept)
 	}
 }
 
-// TestALowerBoundWaitsForWriters checks a lower bound while a counter beyond it is being written.
+// TestALowerBoundWaitsForWriters lowers a bound while a counter beyond it is being written.
 func TestALowerBoundWaitsForWriters(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	partition := reserve(t, tab, "d", 800)
@@ -279,14 +280,14 @@ func TestReservedMemory(t *testing.T) {
 		}
 	}
 	if lost > 0 {
-		t.Errorf("%d of 3600 counters with reserved memory are lost", lost)
+		t.Errorf("%d of 3600 counters with reserved memory were lost", lost)
 	}
 	reserve(t, tab, "d", 0)
 	if len(tab.partitions) != 1 || len(*tab.donors.Load()) != 2 {
-		t.Errorf("%d partitions, %d donors, want the one without a bound to be kept and to give", len(tab.partitions), len(*tab.donors.Load()))
+		t.Errorf("%d partitions, %d donors, want the partition without a bound to be kept as a donor", len(tab.partitions), len(*tab.donors.Load()))
 	}
 	if _, err := tab.Partitions(3*min1, nil); err != nil || len(tab.partitions) != 0 || tab.common.others.Load() != nil {
-		t.Errorf("error %v, %d partitions, want the empty one to be gone", err, len(tab.partitions))
+		t.Errorf("error %v, %d partitions, want the empty partition removed", err, len(tab.partitions))
 	}
 	if s := tab.Stats(); s.Used+tab.freeBytes.Load() != s.Bytes {
 		t.Errorf("%+v and %d spare", s, tab.freeBytes.Load())

@@ -6,8 +6,7 @@ import (
 )
 
 // TestRefundsWithHitsUnderAPenalty combines refunds with hits that a penalty denies. A refund
-// gives back all of its hits. Those that are offset against admitted hits in shadow mode reduce
-// these.
+// returns all of its hits. Hits that are offset against admitted hits in shadow mode reduce those.
 func TestRefundsWithHitsUnderAPenalty(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		p.Limit, p.Burst = 10, min(10*p.Burst, 10)
@@ -16,7 +15,7 @@ func TestRefundsWithHitsUnderAPenalty(t *testing.T) {
 		refund := func(hits uint64) Charge { return Charge{ID: counterID(1), Policy: p, Hits: hits, Refund: true} }
 		watched := hit(2)
 		watched.Mode = Shadow
-		for charges, want := range map[*[]Charge]struct{ gave, counted uint64 }{
+		for charges, want := range map[*[]Charge]struct{ refunded, counted uint64 }{
 			{hit(5), refund(5)}:                     {5, 0},
 			{hit(8), refund(5)}:                     {5, 0},
 			{refund(5), hit(2)}:                     {5, 0},
@@ -30,7 +29,7 @@ func TestRefundsWithHitsUnderAPenalty(t *testing.T) {
 			for _, grouped := range []int32{0, 1} {
 				tab := newTable(t, 64<<10)
 				decide(tab, benchNow, hit(10))
-				offend(t, tab, benchNow, p)
+				exceedLimit(t, tab, benchNow, p)
 				used := decide(tab, benchNow, hit(0)).Decisions[0].Before
 				all := slices.Clone(*charges)
 				for i := range all {
@@ -42,21 +41,21 @@ func TestRefundsWithHitsUnderAPenalty(t *testing.T) {
 				stored.Stored().ReadStates(tab, benchNow, found)
 				stored.Stored().Decide(benchNow, found)
 				b := decide(tab, benchNow, slices.Clone(all)...)
-				gave := uint64(0)
+				refunded := uint64(0)
 				for i, d := range b.Decisions {
 					if all[i].Refund {
-						gave += d.Charged
+						refunded += d.Charged
 					}
 					if d.Charged != stored.Decisions[i].Charged {
-						t.Errorf("%s: %d charged, %d with a store:\n%s", name, d.Charged, stored.Decisions[i].Charged, describe(all))
+						t.Errorf("%s: %d hits were charged, %d with a store:\n%s", name, d.Charged, stored.Decisions[i].Charged, describe(all))
 					}
 				}
 				counted := want.counted
 				if grouped == 0 && !p.CountRefused {
 					counted = 0 // the group is denied
 				}
-				if less := used - decide(tab, benchNow, hit(0)).Decisions[0].Before; gave != want.gave || less != want.gave-counted {
-					t.Errorf("%s: %d were refunded and usage fell by %d, want %+v:\n%s", name, gave, less, want, describe(all))
+				if fallen := used - decide(tab, benchNow, hit(0)).Decisions[0].Before; refunded != want.refunded || fallen != want.refunded-counted {
+					t.Errorf("%s: %d hits were refunded and usage fell by %d, want %+v:\n%s", name, refunded, fallen, want, describe(all))
 				}
 			}
 		}

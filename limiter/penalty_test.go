@@ -17,13 +17,13 @@ var someSteps = []time.Duration{2 * time.Minute, 5 * time.Minute, 10 * time.Minu
 // penalising returns policies with penalties, of two hits a minute, one for each algorithm.
 func penalising(steps ...time.Duration) map[string]*Policy {
 	policies := map[string]*Policy{
-		"fixed window":                  {Algorithm: FixedWindow},
-		"fixed window that counts them": {Algorithm: FixedWindow, CountRefused: true},
-		"sliding window":                {Algorithm: SlidingWindow, SubWindows: 6},
-		"sliding log":                   {Algorithm: SlidingLog},
-		"sliding log that counts them":  {Algorithm: SlidingLog, CountRefused: true},
-		"token bucket":                  {Algorithm: TokenBucket, Burst: 2},
-		"token bucket in debt":          {Algorithm: TokenBucket, Burst: 2, CountRefused: true},
+		"fixed window":                         {Algorithm: FixedWindow},
+		"fixed window that counts denied hits": {Algorithm: FixedWindow, CountRefused: true},
+		"sliding window":                       {Algorithm: SlidingWindow, SubWindows: 6},
+		"sliding log":                          {Algorithm: SlidingLog},
+		"sliding log that counts denied hits":  {Algorithm: SlidingLog, CountRefused: true},
+		"token bucket":                         {Algorithm: TokenBucket, Burst: 2},
+		"token bucket in debt":                 {Algorithm: TokenBucket, Burst: 2, CountRefused: true},
 	}
 	for _, p := range policies {
 		p.Limit, p.Window, p.Penalty = 2, time.Minute, NewPenalty(steps...)
@@ -32,15 +32,15 @@ func penalising(steps ...time.Duration) map[string]*Policy {
 	return policies
 }
 
-// offend charges a counter, which may be in use, until it is denied, and returns that decision.
-func offend(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
+// exceedLimit charges a counter, which may be in use, until a hit is denied, and returns that decision.
+func exceedLimit(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
 	tb.Helper()
 	for range 4 {
 		if d := decide(tab, now, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 			return d
 		}
 	}
-	tb.Fatal("four of two hits pass")
+	tb.Fatal("four hits were admitted under a limit of two")
 	return Decision{}
 }
 
@@ -57,9 +57,9 @@ func TestPenaltiesRise(t *testing.T) {
 			// a window later the penalty is forgotten.
 			for n, want := range []uint8{1, 2, 3, 3, 1} {
 				step := someSteps[want-1]
-				d := offend(t, tab, now, p)
+				d := exceedLimit(t, tab, now, p)
 				if !d.PenaltyStarted || d.Penalty != want || d.RetryAfter < step-time.Millisecond || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
-					t.Fatalf("denial %d: %+v, want to begin step %d of %v", n, d, want, step)
+					t.Fatalf("denial %d: %+v, want a penalty of step %d of %v", n, d, want, step)
 				}
 				for _, late := range []time.Duration{1, step / 2, step - 2*time.Millisecond} {
 					used := hit(now+Time(late), 0).Before
@@ -95,15 +95,15 @@ func TestChargesWithoutPenalty(t *testing.T) {
 		return []Charge{c}
 	}
 	for name, charges := range map[string][]Charge{
-		"shadow mode":              with(func(c *Charge) { c.Mode = Shadow }),
-		"a candidate":              with(func(c *Charge) { c.Mode = Watch }),
-		"a quota":                  with(func(c *Charge) { c.Mode = Quota }),
-		"a refund":                 with(func(c *Charge) { c.Refund = true }),
-		"a peek":                   with(func(c *Charge) { c.Hits = 0 }),
-		"a limit of 0":             with(func(c *Charge) { c.Policy = none }),
-		"denied by a group":        {{ID: counterID(1), Policy: p, Hits: 1}, {ID: counterID(2), Policy: other, Hits: 1}},
-		"denied by another group":  {{ID: counterID(1), Policy: p, Hits: 1}, {ID: counterID(2), Policy: other, Hits: 1, Group: 1}},
-		"set off against a refund": {full, {ID: counterID(1), Policy: p, Hits: 3, Refund: true, Group: 1}},
+		"shadow mode":             with(func(c *Charge) { c.Mode = Shadow }),
+		"a candidate":             with(func(c *Charge) { c.Mode = Watch }),
+		"a quota":                 with(func(c *Charge) { c.Mode = Quota }),
+		"a refund":                with(func(c *Charge) { c.Refund = true }),
+		"a peek":                  with(func(c *Charge) { c.Hits = 0 }),
+		"a limit of 0":            with(func(c *Charge) { c.Policy = none }),
+		"denied by a group":       {{ID: counterID(1), Policy: p, Hits: 1}, {ID: counterID(2), Policy: other, Hits: 1}},
+		"denied by another group": {{ID: counterID(1), Policy: p, Hits: 1}, {ID: counterID(2), Policy: other, Hits: 1, Group: 1}},
+		"offset against a refund": {full, {ID: counterID(1), Policy: p, Hits: 3, Refund: true, Group: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tab := newTable(t, 64<<10)
@@ -113,14 +113,14 @@ func TestChargesWithoutPenalty(t *testing.T) {
 				}
 			}
 			if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
-				t.Errorf("the next: %+v", d)
+				t.Errorf("the next hit: %+v", d)
 			}
 			// These charges are not denied by a penalty either, except peeks and charges that a
 			// group denies anyway.
-			offend(t, tab, benchNow, p)
+			exceedLimit(t, tab, benchNow, p)
 			d := decide(tab, benchNow, charges...).Decisions[0]
 			if c := charges[0]; (c.Mode != Enforce || c.Refund || c.Policy == none) && d.Penalty != 0 {
-				t.Errorf("under the penalty: %+v", d)
+				t.Errorf("a hit under the penalty: %+v", d)
 			}
 		})
 	}
@@ -139,23 +139,23 @@ func TestPenaltiesInGroups(t *testing.T) {
 			hit(benchNow, 0)
 			hit(benchNow, 0)
 			if d := hit(benchNow, 0); !d[0].PenaltyStarted || d[0].Penalty != 1 || d[1].Charged != 0 || !d[1].Denied || d[1].Penalty != 0 {
-				t.Fatalf("the third: %+v", d)
+				t.Fatalf("the third hit: %+v", d)
 			}
 			later := benchNow + Time(119*time.Second)
 			if d := hit(later, 0); !d[0].Over || d[0].PenaltyStarted || d[0].Penalty != 1 || d[0].RetryAfter < time.Second-time.Millisecond || d[1].Charged != 0 || !d[1].Denied {
-				t.Errorf("under the penalty, in one group: %+v", d)
+				t.Errorf("hits under the penalty in one group: %+v", d)
 			}
 			if d := hit(later, 1); !d[0].Over || d[1].Charged != 1 || d[1].Denied {
-				t.Errorf("under the penalty, in separate groups: %+v", d)
+				t.Errorf("hits under the penalty in separate groups: %+v", d)
 			}
 			if d := hit(benchNow+Time(121*time.Second), 0); d[0].Over || d[0].Charged != 1 || d[1].Charged != 1 {
-				t.Errorf("after the penalty: %+v", d)
+				t.Errorf("a hit after the penalty: %+v", d)
 			}
 		})
 	}
 }
 
-// TestOnePenaltyForARequest hits a counter twice in a request.
+// TestOnePenaltyForARequest has a request that hits a counter twice.
 func TestOnePenaltyForARequest(t *testing.T) {
 	p := penalising(someSteps...)["sliding log"]
 	for _, group := range []int32{0, 1} {
@@ -174,14 +174,14 @@ func TestOnePenaltyForARequest(t *testing.T) {
 func TestResetEndsPenalty(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
-		offend(t, tab, benchNow, p)
+		exceedLimit(t, tab, benchNow, p)
 		if used := reset(tab, benchNow+1, nil, counterID(1), p); used == 0 {
-			t.Errorf("%s: nothing was used", name)
+			t.Errorf("%s: the reset counter had no hits", name)
 		}
 		if d := decide(tab, benchNow+2, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 			t.Errorf("%s: after a reset: %+v", name, d)
 		}
-		if d := offend(t, tab, benchNow+3, p); d.Penalty != 1 || !d.PenaltyStarted {
+		if d := exceedLimit(t, tab, benchNow+3, p); d.Penalty != 1 || !d.PenaltyStarted {
 			t.Errorf("%s: the next denial: %+v", name, d)
 		}
 	}
@@ -192,15 +192,15 @@ func TestPenaltySurvivesSnapshot(t *testing.T) {
 	now := benchNow
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
-		offend(t, tab, now, p)
-		offend(t, tab, now+Time(2*time.Minute+1e6), p) // the second step, five minutes
+		exceedLimit(t, tab, now, p)
+		exceedLimit(t, tab, now+Time(2*time.Minute+1e6), p) // the second step, five minutes
 		now := now + Time(3*time.Minute)
 		tab = load(t, snapshot(t, tab, now), 64<<10)
 		hit := func(at Time, p *Policy) Decision {
 			return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
 		}
 		if d := hit(now, p); d.Penalty != 2 || d.PenaltyStarted || d.RetryAfter < 4*time.Minute {
-			t.Errorf("%s: loaded: %+v", name, d)
+			t.Errorf("%s: after loading: %+v", name, d)
 		}
 		changed := *p
 		changed.Penalty = NewPenalty(time.Second, time.Hour)
@@ -210,10 +210,10 @@ func TestPenaltySurvivesSnapshot(t *testing.T) {
 		removed := *p
 		removed.Penalty = nil
 		if d := hit(now, &removed); d.Penalty != 0 || d.PenaltyStarted {
-			t.Errorf("%s: without the word: %+v", name, d)
+			t.Errorf("%s: without the field penalty: %+v", name, d)
 		}
-		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
-			t.Errorf("%s: the next of other steps: %+v", name, d)
+		if d := exceedLimit(t, tab, now+Time(5*time.Minute), &changed); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
+			t.Errorf("%s: the next penalty with other steps: %+v", name, d)
 		}
 	}
 }
@@ -224,14 +224,14 @@ func TestPenaltyNeedsNoMemoryBeforeADenial(t *testing.T) {
 	tab := newTable(t, 64<<10)
 	decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 2})
 	if n := tab.Live(benchNow); n != 1 {
-		t.Errorf("%d counters before a denial", n)
+		t.Errorf("%d counters are live before a denial", n)
 	}
-	offend(t, tab, benchNow, p)
+	exceedLimit(t, tab, benchNow, p)
 	if n := tab.Live(benchNow); n != 2 {
-		t.Errorf("%d counters after a denial", n)
+		t.Errorf("%d counters are live after a denial", n)
 	}
 	if n := tab.Live(benchNow + Time(3*time.Minute+time.Second)); n != 0 {
-		t.Errorf("%d counters a window after the penalty's end", n)
+		t.Errorf("%d counters are live a window after the penalty's end", n)
 	}
 	if bare := *p; CounterBytes(*p) != 32 || func() int { bare.Penalty = nil; return CounterBytes(bare) }() != 16 {
 		t.Errorf("CounterBytes = %d", CounterBytes(*p))
@@ -242,7 +242,7 @@ func TestPenaltyNeedsNoMemoryBeforeADenial(t *testing.T) {
 func TestPenaltyOfAClockSetBack(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
 	tab := newTable(t, 64<<10)
-	offend(t, tab, benchNow+Time(MaxWindow)+3*Time(MaxPenalty), p)
+	exceedLimit(t, tab, benchNow+Time(MaxWindow)+3*Time(MaxPenalty), p)
 	if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 		t.Errorf("%+v", d)
 	}
@@ -256,18 +256,18 @@ func TestPenaltyOfACalendar(t *testing.T) {
 	}
 	must.OK(t, p.Validate())
 	tab, night := newTable(t, 64<<10), Time(1_700_006_400-60)*Time(time.Second) // a minute before midnight
-	offend(t, tab, night, p)
+	exceedLimit(t, tab, night, p)
 	hit := func(at Time) Decision {
 		return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
 	}
 	if d := hit(night + Time(2*time.Minute)); !d.Over || d.RetryAfter != 58*time.Minute {
-		t.Errorf("on the next day: %+v", d)
+		t.Errorf("a hit on the next day: %+v", d)
 	}
 	if d := hit(night + Time(time.Hour)); d.Over || d.Before != 0 {
-		t.Errorf("after the penalty: %+v", d)
+		t.Errorf("a hit after the penalty: %+v", d)
 	}
-	if d := offend(t, tab, night+Time(time.Hour), p); d.Penalty != 2 {
-		t.Errorf("again on that day: %+v", d)
+	if d := exceedLimit(t, tab, night+Time(time.Hour), p); d.Penalty != 2 {
+		t.Errorf("another hit on that day: %+v", d)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestPenaltyIsValidated(t *testing.T) {
 type penaltyOracle struct {
 	counter oracle
 	level   int
-	end     Time // of the penalty
+	end     Time // end of the penalty
 }
 
 func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decision {
@@ -310,7 +310,7 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 		plain.CountRefused, c.Policy = false, &plain
 		d := copyOf(o.counter).decide(now, c, budget)
 		d.Over, d.Remaining, d.Charged, d.Penalty = true, 0, 0, uint8(o.level)
-		return o.lasts(now, d)
+		return o.addPenalty(now, d)
 	}
 	if o.end+Time(p.Window) <= now {
 		o.level = 0
@@ -321,13 +321,13 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 		ms := Time(time.Millisecond)
 		o.end = Time(quotient(int64(now+Time(steps[o.level-1])), int64(ms))) * ms
 		d.PenaltyStarted, d.Penalty = true, uint8(o.level)
-		return o.lasts(now, d)
+		return o.addPenalty(now, d)
 	}
 	return d
 }
 
-// lasts extends a decision by the penalty.
-func (o *penaltyOracle) lasts(now Time, d Decision) Decision {
+// addPenalty adds the penalty to a decision.
+func (o *penaltyOracle) addPenalty(now Time, d Decision) Decision {
 	left := time.Duration(o.end - now)
 	if d.RetryAfter == Never {
 		d.Reset = max(d.Reset, left)
@@ -350,7 +350,7 @@ func copyOf(o oracle) oracle {
 	case *bucketOracle:
 		return &bucketOracle{tat: o.tat}
 	default:
-		panic("no copy of that oracle")
+		panic("unknown type of oracle")
 	}
 }
 
@@ -391,7 +391,7 @@ func TestPenaltyOracle(t *testing.T) {
 		}
 	}
 	if began < 1000 {
-		t.Errorf("only %d penalties", began)
+		t.Errorf("only %d penalties began", began)
 	}
 }
 

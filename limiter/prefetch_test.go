@@ -34,7 +34,7 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 			with.Decide(now, a)
 			without.Decide(now, b)
 			if !slices.Equal(a.Decisions, b.Decisions) {
-				t.Fatalf("second %d, %d charges: %+v, without a prefetch %+v", n, size, a.Decisions, b.Decisions)
+				t.Fatalf("second %d, %d charges: with a prefetch %+v, without %+v", n, size, a.Decisions, b.Decisions)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func TestCountersAreInThePrefetchedLine(t *testing.T) {
 		for _, id := range ids {
 			slot, index := sc.find(tagOf(id, p.Algorithm), id)
 			if slot == nil {
-				t.Fatalf("round %d: a counter is not there", round)
+				t.Fatalf("round %d: a counter is not in its blocks", round)
 			}
 			first, _ := sc.blockPair(id)
 			switch preferred := first*ways + way(id); {
@@ -80,15 +80,15 @@ func TestCountersAreInThePrefetchedLine(t *testing.T) {
 		}
 		share := func(n int) float64 { return float64(n) / keys }
 		t.Logf("round %d: %.3f in the slot, %.3f in its line, %.3f in the other block", round, share(slots), share(lines), share(others))
-		// Until the size class has grown, unused slots are preferred anywhere.
+		// Until the size class has grown, an unused slot in any position is preferred.
 		if round == 19 && (share(slots) < 0.7 || share(slots+lines) < 0.9 || share(others) > 0.06) {
-			t.Error("want at least 0.7, with them 0.9, and at most 0.06")
+			t.Error("want at least 0.7 in the slot, at least 0.9 in the line, and at most 0.06 in the other block")
 		}
 	}
 }
 
-// BenchmarkPrefetch sets one of a million counters, reads a clock and decides, with and without a
-// prefetch before.
+// BenchmarkPrefetch chooses one of a million counters, reads a clock and decides, with and without
+// a preceding prefetch.
 func BenchmarkPrefetch(b *testing.B) {
 	const keys = 1_000_000
 	p := perDay(1<<32 - 1)

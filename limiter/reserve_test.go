@@ -45,7 +45,8 @@ func (g *budget) reserve(now Time, hits uint64) uint64 {
 	return b.Lease(0)
 }
 
-// settleLease returns a lease, with a cost if that is not negative, and returns the hits it held.
+// settleLease returns a lease, with the given cost unless that is negative. Its result is the
+// number of hits that the lease held.
 func (g *budget) settleLease(now Time, lease uint64, cost int64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: lease, Refund: true}}}
 	if cost >= 0 {
@@ -68,42 +69,42 @@ func TestReservationsAreSettled(t *testing.T) {
 			g := newBudget(t, p)
 			first, second := g.reserve(benchNow, 40), g.reserve(benchNow, 40)
 			if first == 0 || second == 0 || g.reserve(benchNow, 40) != 0 {
-				t.Fatal("want that 40 of 100 hits can be reserved twice, and not three times")
+				t.Fatal("want exactly two reservations of 40 of 100 hits")
 			}
 			for _, step := range []struct {
 				does string
 				got  uint64
 				want uint64
 			}{
-				{"used with both held", g.used(benchNow), 80},
-				{"the first ends at 5", g.settleLease(benchNow, first, 5), 40},
-				{"used after it", g.used(benchNow), 45},
-				{"the first ends again", g.settleLease(benchNow, first, 0), 0},
-				{"used after that", g.used(benchNow), 45},
-				{"the second ends at 90", g.settleLease(benchNow, second, 90), 40},
-				{"used beyond the limit", g.used(benchNow), 95},
+				{"used hits with both reservations", g.used(benchNow), 80},
+				{"settle the first with a cost of 5", g.settleLease(benchNow, first, 5), 40},
+				{"used hits after that", g.used(benchNow), 45},
+				{"settle the first again", g.settleLease(benchNow, first, 0), 0},
+				{"used hits after the second attempt", g.used(benchNow), 45},
+				{"settle the second with a cost of 90", g.settleLease(benchNow, second, 90), 40},
+				{"used hits at the end", g.used(benchNow), 95},
 			} {
 				if step.got != step.want {
 					t.Errorf("%s: %d, want %d", step.does, step.got, step.want)
 				}
 			}
 			if g.reserve(benchNow, 6) != 0 || g.reserve(benchNow, 5) == 0 {
-				t.Error("with 95 of 100 used 6 can be reserved, or 5 cannot")
+				t.Error("with 95 of 100 hits used, 6 can be reserved or 5 cannot")
 			}
 		})
 	}
 }
 
-// TestCostsBeyondReservations settles reservations at more than their hits.
+// TestCostsBeyondReservations settles reservations with costs that exceed their hits.
 func TestCostsBeyondReservations(t *testing.T) {
 	for name, p := range reserving(100, 10, false) {
 		t.Run(name, func(t *testing.T) {
 			g := newBudget(t, p)
 			if g.settleLease(benchNow, g.reserve(benchNow, 60), 130) != 60 {
-				t.Error("a cost beyond the limit does not settle")
+				t.Error("a cost beyond the limit does not settle the lease")
 			}
 			if used := g.used(benchNow); used != 130 {
-				t.Errorf("%d are used after a cost of 130", used)
+				t.Errorf("%d hits are used after a cost of 130", used)
 			}
 			if g.reserve(benchNow, 1) != 0 {
 				t.Error("a counter beyond its limit admits a reservation")
@@ -126,15 +127,15 @@ func TestUnsettledReservations(t *testing.T) {
 					want = 0
 				}
 				if used := g.used(benchNow); used != want {
-					t.Errorf("%d are used, want %d", used, want)
+					t.Errorf("%d hits are used, want %d", used, want)
 				}
 			})
 		}
 	}
 }
 
-// TestReservationsRace reserves and settles on many goroutines, at the reserved cost, and checks
-// that the limit is never exceeded.
+// TestReservationsRace reserves and settles on many goroutines, with the reserved hits as the cost,
+// and checks that the limit is never exceeded.
 func TestReservationsRace(t *testing.T) {
 	for name, p := range reserving(1000, 100, true) {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +150,7 @@ func TestReservationsRace(t *testing.T) {
 						if lease := g.reserve(benchNow, amount); lease > 0 {
 							cost := int64(r.Uint64N(3)) - 1
 							if g.settleLease(benchNow, lease, cost) != amount {
-								t.Errorf("lease %d held other than %d", lease, amount)
+								t.Errorf("lease %d did not hold %d hits", lease, amount)
 							}
 							spent[n] += uint64(max(cost, 0))
 						}
@@ -162,7 +163,7 @@ func TestReservationsRace(t *testing.T) {
 				total += n
 			}
 			if used := g.used(benchNow); used != total {
-				t.Errorf("%d are used, and %d were spent", used, total)
+				t.Errorf("%d hits are used, but the total cost is %d", used, total)
 			}
 		})
 	}
@@ -179,7 +180,7 @@ func TestReservationsOfGroups(t *testing.T) {
 			}}
 			g.table.Decide(benchNow, b)
 			if !b.Denied || b.HasLease() || g.used(benchNow) != 0 {
-				t.Errorf("%s, group %d: denied is %v and %d are held", name, group, b.Denied, g.used(benchNow))
+				t.Errorf("%s, group %d: denied is %v and %d hits are held", name, group, b.Denied, g.used(benchNow))
 			}
 			b = &Batch{Charges: []Charge{
 				{ID: g.id, Policy: p, Hits: 40, Reserve: true},
@@ -187,10 +188,10 @@ func TestReservationsOfGroups(t *testing.T) {
 				{ID: identity.ID{Hi: 9 << 40, Lo: 1}, Policy: full, Hits: 1, Mode: Shadow},
 			}}
 			if g.table.Decide(benchNow, b); b.Denied || g.used(benchNow) != 90 {
-				t.Errorf("%s: two reservations of one group: denied is %v and %d are held", name, b.Denied, g.used(benchNow))
+				t.Errorf("%s: two reservations of one group: denied is %v and %d hits are held", name, b.Denied, g.used(benchNow))
 			}
 			if g.table.Cancel(benchNow, b); g.used(benchNow) != 0 {
-				t.Errorf("%s: %d are held after both were cancelled", name, g.used(benchNow))
+				t.Errorf("%s: %d hits are held after both were cancelled", name, g.used(benchNow))
 			}
 		}
 	}
@@ -221,12 +222,12 @@ func TestHoldsOutliveWindows(t *testing.T) {
 	lease := g.reserve(benchNow, 80)
 	later := benchNow + Time(2*time.Second)
 	if used := g.used(later); used != 80 {
-		t.Errorf("in a later window %d are used, want the 80 that are held", used)
+		t.Errorf("in a later window %d hits are used, want the 80 reserved ones", used)
 	}
 	if g.settleLease(later, lease, 30); g.used(later) != 30 {
-		t.Errorf("the cost is not in the window of its end: %d", g.used(later))
+		t.Errorf("the cost does not count in the window of the settlement: %d hits are used", g.used(later))
 	}
 	if used := g.used(later + Time(2*time.Second)); used != 0 {
-		t.Errorf("in the window after that %d are used", used)
+		t.Errorf("in the window after that %d hits are used", used)
 	}
 }

@@ -44,7 +44,7 @@ func TestResetEqualsNew(t *testing.T) {
 				t.Errorf("Reset = %d, want the usage, %d", got, before)
 			}
 			if before == 0 && name != "fine bucket" {
-				t.Error("nothing was used")
+				t.Error("no hits were used before the reset")
 			}
 			for _, hits := range []uint64{0, 3, 2, 1, 0} {
 				if got, want := hit(now, used, hits), hit(now, fresh, hits); got != want {
@@ -56,7 +56,7 @@ func TestResetEqualsNew(t *testing.T) {
 	}
 }
 
-// TestResetAndPeekTakeNoSlot resets and peeks at absent counters.
+// TestResetAndPeekTakeNoSlot resets and peeks at absent counters, which must not allocate slots.
 func TestResetAndPeekTakeNoSlot(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
@@ -71,7 +71,7 @@ func TestResetAndPeekTakeNoSlot(t *testing.T) {
 		for sc := range table.common.sizeClasses() {
 			for i := range sc.inUse() * ways {
 				if sc.slotAt(i).tag.Load() != 0 {
-					t.Errorf("%s: slot %d is taken", name, i)
+					t.Errorf("%s: slot %d is in use", name, i)
 				}
 			}
 		}
@@ -83,7 +83,7 @@ func TestResetLeavesNeighbours(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
 		if name == "fine bucket" {
-			continue // drains at once
+			continue // drains immediately
 		}
 		table := newTable(t, 1<<20)
 		partition := reserve(t, table, "s", 1000)
@@ -137,11 +137,11 @@ func TestResetWhileCallsWait(t *testing.T) {
 		t.Errorf("Reset = %d, want 3", used)
 	}
 	if w := call(now + 1).Wait; w != 0 {
-		t.Errorf("the first after the reset waits %v", w)
+		t.Errorf("the first call after the reset waits %v", w)
 	}
-	table.Cancel(now+2, third) // its hits are already gone
+	table.Cancel(now+2, third) // the reset removed its hits
 	if w := call(now + 2).Wait; w != 100*time.Millisecond-1 {
-		t.Errorf("the second after the reset waits %v", w)
+		t.Errorf("the second call after the reset waits %v", w)
 	}
 }
 

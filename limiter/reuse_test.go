@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// reusePolicies returns policies of every algorithm, with reservations and penalties. Those of a
-// row share their counters.
+// reusePolicies returns policies of every algorithm, with reservations and penalties. The policies
+// of a row share their counters.
 func reusePolicies() [][]*Policy {
 	const window = 10 * time.Second
 	penalty := NewPenalty(2*time.Second, 5*time.Second, 30*time.Second)
@@ -63,7 +63,7 @@ type reuseTrial struct {
 	r        *rand.Rand
 	now      Time
 	policies [][]*Policy
-	leases   []Charge // each returns one
+	leases   []Charge // each charge returns a lease
 
 	reused, stored        Batch
 	byReused, byFresh     *Table
@@ -111,8 +111,8 @@ func fill(b *Batch, charges []Charge, quotaPass bool, budget time.Duration, cloc
 	return b
 }
 
-// same fails unless both batches were decided alike.
-func (u *reuseTrial) same(how string, reused, fresh *Batch) {
+// compare fails unless both batches were decided alike.
+func (u *reuseTrial) compare(how string, reused, fresh *Batch) {
 	u.t.Helper()
 	diff := cmp.Diff(fresh.Decisions, reused.Decisions)
 	for i := range fresh.Decisions {
@@ -121,7 +121,7 @@ func (u *reuseTrial) same(how string, reused, fresh *Batch) {
 		}
 	}
 	if diff != "" || reused.Denied != fresh.Denied || reused.Wait != fresh.Wait {
-		u.t.Fatalf("at %d %s: a new batch -, one that is used again +:\n%s%s", u.now, how, diff, describe(fresh.Charges))
+		u.t.Fatalf("at %d %s: a new batch -, a reused batch +:\n%s%s", u.now, how, diff, describe(fresh.Charges))
 	}
 }
 
@@ -140,7 +140,7 @@ func (u *reuseTrial) step() {
 	fresh := fill(&Batch{}, charges, quotaPass, budget, clock)
 	u.byFresh.Decide(u.now, fresh)
 	u.byReused.Decide(u.now, fill(&u.reused, charges, quotaPass, budget, clock))
-	u.same("decided", &u.reused, fresh)
+	u.compare("decided", &u.reused, fresh)
 	for i, c := range charges {
 		if lease := fresh.Lease(i); lease > 0 {
 			c.Hits, c.Reserve, c.Refund = lease, false, true
@@ -151,17 +151,17 @@ func (u *reuseTrial) step() {
 	case 0:
 		u.byFresh.Cancel(u.now, fresh)
 		u.byReused.Cancel(u.now, &u.reused)
-		u.same("cancelled", &u.reused, fresh)
+		u.compare("cancelled", &u.reused, fresh)
 	case 1:
 		used := u.byFresh.Reset(u.now, fill(&Batch{}, charges, false, 0, nil), i)
 		if got := u.byReused.Reset(u.now, &u.reused, i); got != used {
-			u.t.Fatalf("at %d a reset of %d, want %d", u.now, got, used)
+			u.t.Fatalf("at %d a reset returns %d used hits, want %d", u.now, got, used)
 		}
 	case 2:
 		if charges[i].Policy.UsesLeases() {
 			held := u.byFresh.LeaseStats(u.now, fill(&Batch{}, charges, false, 0, nil), i)
 			if got := u.byReused.LeaseStats(u.now, &u.reused, i); got != held {
-				u.t.Fatalf("at %d %+v are held, want %+v", u.now, got, held)
+				u.t.Fatalf("at %d the held hits are %+v, want %+v", u.now, got, held)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func (u *reuseTrial) decideStored(charges []Charge, quotaPass bool, budget time.
 	}
 	fresh.Stored().Decide(u.now, found)
 	u.stored.Stored().Decide(u.now, inTurn)
-	u.same("by the states of a store", &u.stored, fresh)
+	u.compare("by the states of a store", &u.stored, fresh)
 	for i := range charges {
 		fresh.Stored().StateAfter(u.now, i, &want[i])
 		if u.stored.Stored().StateAfter(u.now, i, &left[i]); !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
@@ -228,7 +228,7 @@ func TestBatchesAreReused(t *testing.T) {
 	}
 }
 
-// newKeyed returns a table that evicts the same counters as others of its size.
+// newKeyed returns a table with a fixed key, so that tables of equal size evict the same counters.
 func newKeyed(tb testing.TB, bytes int64) *Table {
 	tb.Helper()
 	t, err := New(Options{Bytes: bytes, Key: identity.Key{1}})
@@ -254,7 +254,7 @@ func TestReadSetsAllOfAView(t *testing.T) {
 		for _, b := range []*Batch{
 			{table: tab, Charges: []Charge{c}}, // absent
 			decide(tab, benchNow, c),
-			{table: tab, Charges: []Charge{{ID: c.ID, Policy: row[len(row)-1]}}}, // in another size class, maybe
+			{table: tab, Charges: []Charge{{ID: c.ID, Policy: row[len(row)-1]}}}, // perhaps in another size class
 		} {
 			for _, at := range []Time{benchNow, benchNow + 3*sec, benchNow + Time(366*24*time.Hour)} {
 				got, want := used, view{}
@@ -275,6 +275,6 @@ func TestResetDecisionsClears(t *testing.T) {
 	tab.Decide(benchNow, b)
 	fill(b, []Charge{{ID: counterID(3), Policy: p, Hits: 7, Reserve: true}}, false, 0, nil).Stored().ResetDecisions()
 	if b.Decisions[0] != (Decision{}) || b.Lease(0) > 0 || b.Stored().Settled(0) || b.Stored().Hits(0) != 7 {
-		t.Errorf("%+v, lease %d, settled %v, %d hits", b.Decisions[0], b.Lease(0), b.Stored().Settled(0), b.Stored().Hits(0))
+		t.Errorf("after ResetDecisions: %+v, lease %d, settled %v, %d hits", b.Decisions[0], b.Lease(0), b.Stored().Settled(0), b.Stored().Hits(0))
 	}
 }

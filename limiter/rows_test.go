@@ -18,7 +18,7 @@ func TestStoredDecideHasEachAlgorithm(t *testing.T) {
 		covered[storedPolicies[i].Algorithm] = true
 	}
 	if len(covered) != Algorithms-1 {
-		t.Errorf("TestStoredDecide has %d algorithms of %d", len(covered), Algorithms-1)
+		t.Errorf("TestStoredDecide covers %d of %d algorithms", len(covered), Algorithms-1)
 	}
 }
 
@@ -27,7 +27,7 @@ func TestStoredDecideHasEachAlgorithm(t *testing.T) {
 func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
 	names := []string{"FixedWindow", "SlidingWindow", "SlidingLog", "TokenBucket", "LeakyBucket", "Concurrency"}
 	if len(names) != Algorithms-1 {
-		t.Errorf("this test knows %d algorithms of %d", len(names), Algorithms-1)
+		t.Errorf("this test has the names of %d of %d algorithms", len(names), Algorithms-1)
 	}
 	files := token.NewFileSet()
 	read := 0
@@ -68,6 +68,6 @@ func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
 		return nil
 	})
 	if err != nil || read < 100 {
-		t.Errorf("%d files read, %v", read, err)
+		t.Errorf("%d files were read, %v", read, err)
 	}
 }

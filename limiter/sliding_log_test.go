@@ -20,20 +20,20 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	if d := hit(0, 0); d.Before != 2 {
 		t.Fatalf("Before = %d at the late hit, want 2", d.Before)
 	}
-	for n := 1; n <= 1000; n++ { // most evict each other
+	for n := 1; n <= 1000; n++ { // most counters evict others of the loop
 		hit(min1, n)
 	}
 	if table.Stats().Evicted == 0 {
-		t.Fatal("nothing was evicted: it is not a flood")
+		t.Fatal("no counter was evicted; want a flood")
 	}
 	if d := hit(min1, 0); d.Before != 2 || d.Remaining != 5 {
 		t.Errorf("Before = %d, Remaining = %d after the flood, want 2 and 5: the second and third hit still count", d.Before, d.Remaining)
 	}
 }
 
-// TestALogNeverGoesBack checks late hits after an undo: a charge that is undone has dropped hits
-// that had ceased to count by then. A late hit must not use their capacity and yet count as early
-// as if they were still there.
+// TestALogNeverGoesBack checks late hits after an undo. A charge that is undone has dropped hits
+// that had expired at its time. A late hit may use their capacity only if it counts at that time,
+// not at its own earlier time.
 func TestALogNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	undo := map[string]func(tab *Table, now Time, p *Policy){
@@ -60,13 +60,13 @@ func TestALogNeverGoesBack(t *testing.T) {
 			table := newTable(t, 0)
 			three := Charge{ID: counterID(0), Policy: p, Hits: 3}
 			decide(table, benchNow, three)
-			later := benchNow + Time(p.Window) // when they have ceased to count
+			later := benchNow + Time(p.Window) // when the hits have ceased to count
 			undo(table, later, p)
 			if d := decide(table, later-1, three).Decisions[0]; d.Over || d.Before != 0 || d.Reset != p.Window+1 {
-				t.Errorf("the late hits: %+v, want that they pass and count as if they were in time", d)
+				t.Errorf("the late hits: %+v, want them admitted and counted at the time of the undone charge", d)
 			}
 			if d := decide(table, later+Time(p.Window)-1, oneHit(counterID(0), p)).Decisions[0]; !d.Over || d.Before != 3 {
-				t.Errorf("a window after the late hits: %+v, want that they still count", d)
+				t.Errorf("a window after the late hits: %+v, want the late hits to count", d)
 			}
 		})
 	}
@@ -80,11 +80,11 @@ func TestLogAfterClockSetBack(t *testing.T) {
 	hit := func(now Time, n int) *Decision { return &decide(table, now, oneHit(counterID(n), p)).Decisions[0] }
 	hit(ahead, 0)
 	if d := hit(benchNow, 0); d.Before != 1 || d.Reset != time.Duration(ahead-benchNow)+p.Window {
-		t.Errorf("an hour late: Before = %d, Reset = %v, want 1 until the newest hit ceases to count", d.Before, d.Reset)
+		t.Errorf("a hit an hour late: Before = %d, Reset = %v, want 1 until the newest hit ceases to count", d.Before, d.Reset)
 	}
 	hit(ahead+1, 1)
 	if d := hit(benchNow, 1); d.Before != 0 || d.Reset != p.Window {
-		t.Errorf("later than that: Before = %d, Reset = %v, want those of a new log", d.Before, d.Reset)
+		t.Errorf("a hit that is later than that: Before = %d, Reset = %v, want those of a new log", d.Before, d.Reset)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestNoWordLeadsOutOfALog(t *testing.T) {
 		for index := range uint64(3) {
 			for back := range uint64(5) {
 				if got := s.log(index, word).at(back + 1); got != int64(index) {
-					t.Errorf("word %#x of slot %d: %d back is in slot %d", word, index, back+1, got)
+					t.Errorf("word %#x of slot %d: the hit %d back is in slot %d", word, index, back+1, got)
 				}
 			}
 		}

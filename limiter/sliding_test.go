@@ -19,7 +19,7 @@ func TestSlidingWindow(t *testing.T) {
 		steps []step
 	}{
 		{
-			name: "hits return a sub-window late at most", p: second(3, 10),
+			name: "hits expire at most a sub-window late", p: second(3, 10),
 			steps: []step{
 				{now: 0, hits: 1, charged: 1, remaining: 2, reset: 1100 * msec},
 				{now: 99 * ms, hits: 1, before: 1, charged: 1, remaining: 1, reset: 1001 * msec},
@@ -110,8 +110,8 @@ func TestSlidingWindow(t *testing.T) {
 			},
 		},
 		{
-			// The ring queue of periods of 1 s: jumps of 1, 3 and 7 periods.
-			name: "five periods", p: Policy{Algorithm: SlidingWindow, Limit: 9, Window: 5 * time.Second, SubWindows: 5},
+			// The ring of sub-windows: jumps of 1, 3 and 7 sub-windows of 1 s.
+			name: "five sub-windows", p: Policy{Algorithm: SlidingWindow, Limit: 9, Window: 5 * time.Second, SubWindows: 5},
 			steps: []step{
 				{now: 100 * sec, hits: 1, charged: 1, remaining: 8, reset: 6 * sec1},
 				{now: 101 * sec, hits: 1, before: 1, charged: 1, remaining: 7, reset: 6 * sec1},
@@ -129,9 +129,9 @@ func TestSlidingWindow(t *testing.T) {
 
 const sec1 = time.Second
 
-// TestRingExample is a worked example of a ring array: the hits that count at each time are those
-// in the ten slots of the article, and at 5227 also the hit at 4213.
-func TestRingExample(t *testing.T) {
+// TestSlidingWindowExample checks the example of a sliding window in docs/algorithms.md: the hits in
+// each of the ten slots. At 5227, the hit at 4213 also counts.
+func TestSlidingWindowExample(t *testing.T) {
 	p := Policy{Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10}
 	tab := newTable(t, MinBytes)
 	const base = 1_700_000_000 * sec
@@ -159,7 +159,7 @@ func TestRingExample(t *testing.T) {
 			total += n
 		}
 		if d.Over || d.Before+1 != total {
-			t.Errorf("at %d: decision %+v, want %d after it", s.at, d, total)
+			t.Errorf("at %d: decision %+v, want %d hits after it", s.at, d, total)
 		}
 		var v view
 		(&Batch{table: tab, Charges: []Charge{{ID: counterID(1), Policy: &p}}}).read(now, 0, &v)
@@ -189,7 +189,7 @@ func TestSlidingLog(t *testing.T) {
 		steps []step
 	}{
 		{
-			name: "two in two seconds", p: log(2),
+			name: "two hits in two seconds", p: log(2),
 			steps: []step{
 				{now: 0, hits: 1, charged: 1, remaining: 1, reset: 2 * sec1},
 				{now: 500 * ms, hits: 1, before: 1, charged: 1, reset: 2 * sec1},
@@ -223,7 +223,7 @@ func TestSlidingLog(t *testing.T) {
 			},
 		},
 		{
-			name: "refund removes the newest", p: log(4),
+			name: "a refund removes the newest hits", p: log(4),
 			steps: []step{
 				{now: 0, hits: 1, refund: true, remaining: 4, reset: 1},
 				{now: 0, hits: 2, charged: 2, remaining: 2, reset: 2 * sec1},
@@ -289,7 +289,7 @@ func TestLogMoves(t *testing.T) {
 			t.Errorf("limit %d, %d hits: decision %+v, want before %d, after %d, retry %v", s.limit, s.hits, d, s.before, s.after, s.retry)
 		}
 	}
-	// A refund from another size class, then hits under the smallest limit.
+	// A refund from another size class, then hits with the smallest limit.
 	c := Charge{ID: counterID(1), Policy: of(4), Hits: 2, Refund: true}
 	if d := decide(tab, 2*sec, c).Decisions[0]; d.Before != 4 || d.Charged != 2 || d.Remaining != 2 {
 		t.Errorf("refund: %+v", d)
@@ -305,11 +305,11 @@ func TestLogMoves(t *testing.T) {
 	}
 }
 
-// TestRefundOfAFullLog checks that a full log can be refunded completely, in any position, and then
+// TestRefundOfAFullLog checks that a full log can be refunded completely, in any slot, and then
 // equals an absent one.
 func TestRefundOfAFullLog(t *testing.T) {
 	tab, p := newTable(t, MinBytes), logOf(2)
-	for n := range 100 { // so that they have all slots
+	for n := range 100 { // counters in all slots
 		id := counterID(n)
 		for _, c := range []Charge{{Hits: 1}, {Hits: 1}, {Hits: 2, Refund: true}} {
 			c.ID, c.Policy = id, p

@@ -14,7 +14,7 @@ func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, RestoreLeases: leases})
 	must.OK(t, err)
 	checkSlots(t, tab)
-	tab.nonces = nonceKey{0x2545f4914f6cdd1d, 0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3, 0x1d8e4e27c47d124f} // other than newTable's
+	tab.nonces = nonceKey{0x2545f4914f6cdd1d, 0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3, 0x1d8e4e27c47d124f} // differs from the key of newTable
 	return tab
 }
 
@@ -58,11 +58,11 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 			for restored, want := range map[bool]uint64{false: 50, true: 650} {
 				again := &budget{loadWith(t, snapshot(t, b.table, benchNow), restored), b.id, p}
 				if got := again.used(benchNow); got != want {
-					t.Errorf("restored %v: %d are used and held, want %d", restored, got, want)
+					t.Errorf("leases restored: %v: %d hits are used or held, want %d", restored, got, want)
 				}
-				again.settleLease(benchNow, leases[0], 70) // the cost counts in any case
+				again.settleLease(benchNow, leases[0], 70) // the cost counts whether or not leases were restored
 				if got, want := again.used(benchNow), map[bool]uint64{false: 120, true: 420}[restored]; got != want {
-					t.Errorf("restored %v: after a cost of 70 %d are used and held, want %d", restored, got, want)
+					t.Errorf("leases restored: %v: after a cost of 70, %d hits are used or held, want %d", restored, got, want)
 				}
 			}
 		})
@@ -70,7 +70,7 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 }
 
 // TestLeasesSinceASnapshot simulates a crash of a process that granted leases after its last
-// snapshot. They release none of the leases of the next process.
+// snapshot. Returning these does not release leases of the next process.
 func TestLeasesSinceASnapshot(t *testing.T) {
 	const n = 8
 	id, p := identity.ID{Hi: 77 << 8, Lo: 5}, atOnce(2*n)

@@ -52,7 +52,7 @@ func TestASnapshotLosesNoSettlement(t *testing.T) {
 				t.Fatal(err)
 			}
 			if settled < 450 {
-				t.Fatalf("%d were settled meanwhile, want several times 150", settled)
+				t.Fatalf("%d reservations were settled during the save, want several times 150", settled)
 			}
 			loaded := load(t, w.Bytes(), 8<<20)
 			both := 0
@@ -63,10 +63,10 @@ func TestASnapshotLosesNoSettlement(t *testing.T) {
 				case 2 * held:
 					both++
 				default:
-					t.Fatalf("of budget %d, of which %d settled, %d are used and held, want %d or twice that", i, settled, used, held)
+					t.Fatalf("budget %d with %d settled hits: %d hits are used or held, want %d or twice that", i, settled, used, held)
 				}
 			}
-			t.Logf("%d settled, %d of them are there twice", settled, both)
+			t.Logf("%d reservations were settled; %d of them are in the snapshot as both a hold and a cost", settled, both)
 		})
 	}
 }

@@ -37,8 +37,8 @@ func load(tb testing.TB, b []byte, size int64) *Table {
 	return tab
 }
 
-// checkSlots checks that each counter has one slot, in one of its two blocks, and that the memory
-// adds up.
+// checkSlots checks that each counter has one slot, in one of its two blocks, and that used and
+// spare memory add up.
 func checkSlots(tb testing.TB, tab *Table) {
 	tb.Helper()
 	used := int64(0)
@@ -67,8 +67,8 @@ func checkSlots(tb testing.TB, tab *Table) {
 	}
 }
 
-// snapshotPolicies returns policies of all algorithms and many sizes. Those of one row have one ID,
-// as if the limit was edited.
+// snapshotPolicies returns policies of all algorithms and many sizes. The policies of one row have
+// one ID, as if the limit was edited.
 func snapshotPolicies() [][]*Policy {
 	return [][]*Policy{
 		{perMinute(100), perMinute(20)},
@@ -91,7 +91,7 @@ func snapshotPolicies() [][]*Policy {
 type trial struct {
 	r     *rand.Rand
 	now   Time
-	limit int // index of the policy of a counter
+	limit int // index of the current policy in each row
 	names []string
 }
 
@@ -125,7 +125,7 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 	}
 }
 
-// TestLoadedTableDecidesLikeTheSaved checks that a loaded table decides like the saved one, also
+// TestLoadedTableDecidesLikeTheSaved checks that a loaded table decides like the saved table, also
 // after any change of rules.
 func TestLoadedTableDecidesLikeTheSaved(t *testing.T) {
 	skipShort(t)
@@ -163,7 +163,7 @@ func TestLoadedTableDecidesLikeTheSaved(t *testing.T) {
 			for range 3000 {
 				tr.charge(t, tables...)
 			}
-			tab = tables[1] // the next round saves this one
+			tab = tables[1] // the next round saves this table
 		}
 		if s := tab.Stats(); s.Evicted > 0 {
 			t.Errorf("seed %d: %+v, want none evicted", seed, s)
@@ -171,8 +171,8 @@ func TestLoadedTableDecidesLikeTheSaved(t *testing.T) {
 	}
 }
 
-// TestSnapshotOmitsExpiredCounters checks that expired counters are omitted, but no window of
-// theirs starts again.
+// TestSnapshotOmitsExpiredCounters checks that expired counters are omitted, and that
+// their windows do not start again.
 func TestSnapshotOmitsExpiredCounters(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p := perMinute(2)
@@ -189,7 +189,7 @@ func TestSnapshotOmitsExpiredCounters(t *testing.T) {
 		}
 		late := decide(loaded, min1+10*sec, oneHit(counterID(1), p)).Decisions[0]
 		if reset := 50 * time.Second; tt.want == 0 && late.Reset != reset+time.Minute || tt.want == 1 && (late.Reset != reset || late.Before != 1) {
-			t.Errorf("a late call on the snapshot of %v: %+v", tt.now, late)
+			t.Errorf("a late call on the snapshot saved at %v: %+v", tt.now, late)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	for i := range b {
 		for bit := range 8 {
 			if i > headerBytes+100 && bit != i%8 {
-				continue // time
+				continue // to save time
 			}
 			damaged := bytes.Clone(b)
 			damaged[i] ^= 1 << bit
@@ -252,7 +252,7 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		}
 	}
 	if _, _, err := Load(bytes.NewReader(append(b, 0)), Options{Bytes: 64 << 10}); !errors.Is(err, ErrDamaged) {
-		t.Errorf("a byte more: %v", err)
+		t.Errorf("an additional byte: %v", err)
 	}
 }
 
@@ -268,15 +268,15 @@ func TestSnapshotOfAnotherTableIsRejected(t *testing.T) {
 		opt  Options
 		want error
 	}{
-		"memory":         {bytes.NewReader(b), Options{Bytes: 128 << 10}, ErrBytesMismatch},
-		"key":            {bytes.NewReader(b), Options{Bytes: 64 << 10, Key: identity.Key{1}}, ErrKeyMismatch},
-		"format":         {bytes.NewReader(fixSums(format)), Options{Bytes: 64 << 10}, ErrFormat},
-		"text":           {bytes.NewReader([]byte("domain: x\n")), Options{}, ErrNotSnapshot},
-		"a long text":    {bytes.NewReader(bytes.Repeat([]byte("domain: x\n"), 1000)), Options{}, ErrNotSnapshot},
-		"empty":          {bytes.NewReader(nil), Options{}, ErrDamaged},
-		"reader at once": {io.MultiReader(failing{broken}), Options{Bytes: 64 << 10}, broken},
-		"reader later":   {io.MultiReader(bytes.NewReader(b[:len(b)/2]), failing{broken}), Options{Bytes: 64 << 10}, broken},
-		"reader last":    {io.MultiReader(bytes.NewReader(b), failing{broken}), Options{Bytes: 64 << 10}, broken},
+		"memory":             {bytes.NewReader(b), Options{Bytes: 128 << 10}, ErrBytesMismatch},
+		"key":                {bytes.NewReader(b), Options{Bytes: 64 << 10, Key: identity.Key{1}}, ErrKeyMismatch},
+		"format":             {bytes.NewReader(fixSums(format)), Options{Bytes: 64 << 10}, ErrFormat},
+		"text":               {bytes.NewReader([]byte("domain: x\n")), Options{}, ErrNotSnapshot},
+		"a long text":        {bytes.NewReader(bytes.Repeat([]byte("domain: x\n"), 1000)), Options{}, ErrNotSnapshot},
+		"empty":              {bytes.NewReader(nil), Options{}, ErrDamaged},
+		"an immediate error": {io.MultiReader(failing{broken}), Options{Bytes: 64 << 10}, broken},
+		"reader later":       {io.MultiReader(bytes.NewReader(b[:len(b)/2]), failing{broken}), Options{Bytes: 64 << 10}, broken},
+		"reader last":        {io.MultiReader(bytes.NewReader(b), failing{broken}), Options{Bytes: 64 << 10}, broken},
 	} {
 		tab, _, err := Load(tt.r, tt.opt)
 		if !errors.Is(err, tt.want) || tab != nil {
@@ -331,7 +331,7 @@ func TestAFullSnapshot(t *testing.T) {
 		}
 		loaded := load(t, snapshot(t, tab, min1), 1<<20)
 		if got, want := loaded.Live(min1), tab.Live(min1); got != want || loaded.Stats().Evicted > 0 {
-			t.Errorf("algorithm %d: %d live, want %d; %+v", p.Algorithm, got, want, loaded.Stats())
+			t.Errorf("algorithm %d: %d counters are live, want %d; %+v", p.Algorithm, got, want, loaded.Stats())
 		}
 		if got, want := loaded.Stats().Used, tab.Stats().Used; got != want {
 			t.Errorf("algorithm %d: %d bytes used, want %d", p.Algorithm, got, want)
@@ -365,7 +365,7 @@ func FuzzLoad(f *testing.F) {
 		loaded, saved, err := Load(bytes.NewReader(again), Options{Bytes: 64 << 10})
 		must.OK(t, err)
 		if got, most := loaded.Live(min1), saved.Counters; got > most {
-			t.Fatalf("%d counters live of %d", got, most)
+			t.Fatalf("%d counters are live, at most %d fit", got, most)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// structured are n strings of each kind that a weak hash would map to few slots: typical names and
+// structured contains kinds of strings that a weak hash would map to few slots: typical names and
 // attacks.
 var structured = map[string]func(i int) []byte{
 	"decimal counter":      func(i int) []byte { return fmt.Appendf(nil, "user-%07d", i) },
@@ -42,16 +42,16 @@ func TestStructuredNamesSpread(t *testing.T) {
 	for name, text := range structured {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spreads(t, text)
+			checkSpread(t, text)
 		})
 	}
 }
 
-// spreadBlocks is the number of blocks of the table in spreads.
+// spreadBlocks is the number of blocks of the table in checkSpread.
 const spreadBlocks = 1 << 12
 
-// spreads fills half a table with strings and checks their distribution.
-func spreads(t *testing.T, text func(i int) []byte) {
+// checkSpread fills half a table with strings and checks their distribution.
+func checkSpread(t *testing.T, text func(i int) []byte) {
 	t.Helper()
 	const blocks, n = spreadBlocks, spreadBlocks * ways / 2
 	sc := newSizeClass(0, blocks, blocks)
@@ -83,7 +83,7 @@ func spreads(t *testing.T, text func(i int) []byte) {
 		t.Errorf("%d of %d tags and %d low halves differ, want all", len(hi), n, len(lo))
 	}
 	if lost > 0 {
-		t.Errorf("%d found both blocks full in a half full table, want none", lost)
+		t.Errorf("%d counters found both blocks full in a half-full table, want none", lost)
 	}
 	// Counts follow a Poisson distribution: their variance is their mean. Over so many blocks the
 	// ratio is normal with a deviation of sqrt(2/blocks).

@@ -15,11 +15,11 @@ type logTracker struct {
 	logs map[*Policy][]Time // the hits of a log, oldest first, by the policy of its counter
 }
 
-// stamp adds to found the stamps of logs that b needs if it is decided as in decided: only the
-// decisions tell how many hits there were when a charge was decided.
+// stamp adds to found the stamps of logs that b needs if it is decided as in decided: the number of
+// hits at the time of a charge is only known from the decisions.
 func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, found []State) {
 	tb.Helper()
-	own, gone := map[*Policy]int{}, map[*Policy]int{}
+	own, expired := map[*Policy]int{}, map[*Policy]int{}
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &decided[i]
 		p := c.Policy
@@ -34,7 +34,7 @@ func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision
 		hits := int(min(b.Stored().Hits(i), uint64(limit)+1))
 		switch {
 		case c.Refund:
-			gone[p] += min(hits, len(live)-gone[p])
+			expired[p] += min(hits, len(live)-expired[p])
 		case p.CountRefused:
 			own[p] += min(hits, limit)
 		default:
@@ -44,8 +44,8 @@ func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision
 		all := append(slices.Clone(live), slices.Repeat([]Time{at}, own[p])...)
 		all = all[max(0, len(all)-limit):]
 		switch n := len(all) + hits - limit; {
-		case gone[p] > 0 && gone[p] < len(live):
-			found[i].Stamp = live[len(live)-gone[p]-1]
+		case expired[p] > 0 && expired[p] < len(live):
+			found[i].Stamp = live[len(live)-expired[p]-1]
 		case d.Over && hits <= limit:
 			found[i].Stamp = all[n-1]
 		}
@@ -60,7 +60,7 @@ func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 	for i := range b.Charges {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
 			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
-			if now = max(now, Time(v.num)); v.slot != nil { // also if it began too far ahead
+			if now = max(now, Time(v.num)); v.slot != nil { // also if the log began too far ahead
 				now = max(now, Time(v.class.noteAt(v.index).end.Load()-b.Charges[i].Policy.window()))
 			}
 		}
@@ -68,7 +68,7 @@ func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 	return now
 }
 
-// live returns the hits of a log that count.
+// live returns the hits of a log that count, and their newest time.
 func (h *logTracker) live(now Time, p *Policy) (live []Time, at Time) {
 	all := h.logs[p]
 	if at = now; len(all) > 0 {
@@ -277,8 +277,8 @@ func TestStoredDecideBuckets(t *testing.T) {
 		{"one interval", coarse, State{Time: now + Time(time.Second)}, 1},
 		{"one interval and a sixteenth", coarse, State{Time: now + Time(time.Second), Sixteenths: 1}, 2},
 		{"a nanosecond is the interval", precise, State{Time: now + 7}, 7},
-		{"and a sixteenth", precise, State{Time: now + 7, Sixteenths: 1}, 8},
-		{"of a clock that was set back", coarse, State{Time: math.MaxInt64}, 0},
+		{"an interval of a nanosecond and a sixteenth", precise, State{Time: now + 7, Sixteenths: 1}, 8},
+		{"a clock that was set back", coarse, State{Time: math.MaxInt64}, 0},
 	} {
 		b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: tt.p}}}
 		b.Stored().Decide(now, []State{tt.found})
@@ -296,7 +296,7 @@ func TestStoredDecideLate(t *testing.T) {
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
 	b.Stored().Decide(end+1, []State{{Hits: 3, Time: end}})
 	if d := b.Decisions[0]; !d.Over || d.Before != 3 || d.Reset != 1 || d.RetryAfter != 1 {
-		t.Errorf("decided %+v, want that the window that has ended is full, and 1 ns", d)
+		t.Errorf("decided %+v, want a denial by the window that has ended, and a reset in 1 ns", d)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestDecideAfterStoredDecide(t *testing.T) {
 		table.Decide(at+n*step, b)
 		other.Decide(at+n*step, fresh)
 		if diff := cmp.Diff(fresh.Decisions, b.Decisions); diff != "" {
-			t.Fatalf("hit %d: with a new batch -, with one decided on reported counters +:\n%s", n, diff)
+			t.Fatalf("hit %d: with a new batch -, with a batch decided on reported counters +:\n%s", n, diff)
 		}
 	}
 }

@@ -71,8 +71,8 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// TestSizeChangesNothing checks that as long as the live counters fit, the size of the table does
-// not affect decisions of callers who are not late.
+// TestSizeChangesNothing checks that the size of the table does not affect decisions, as long
+// as the live counters fit and callers are not late.
 func TestSizeChangesNothing(t *testing.T) {
 	second := func(p Policy) *Policy { p.Window = time.Second; return &p }
 	policies := []*Policy{
@@ -143,7 +143,7 @@ func TestEvictionOrder(t *testing.T) {
 			lost: 12,
 		},
 		{
-			name: "of equals the nearest to its end",
+			name: "of equal counters the one that expires first",
 			hits: func(int) int { return 2 },
 			p: func(i int) *Policy {
 				return &Policy{Algorithm: FixedWindow, Limit: 99, Window: time.Duration(30-(i*5)%slots) * time.Minute}
@@ -161,11 +161,11 @@ func TestEvictionOrder(t *testing.T) {
 				}
 			}
 			if s := tab.Stats(); s.Evicted != 0 || tab.Live(0) != slots {
-				t.Fatalf("before: %+v, %d live, want none evicted and %d live", s, tab.Live(0), slots)
+				t.Fatalf("before the eviction: %+v, %d live, want none evicted and %d live", s, tab.Live(0), slots)
 			}
 			decide(tab, 0, oneHit(ids[slots], perMinute(99)))
 			if s := tab.Stats(); s.Evicted != 1 || s.Reclaimed != 0 || tab.Live(0) != slots {
-				t.Errorf("after: %+v, %d live, want 1 evicted and %d live", s, tab.Live(0), slots)
+				t.Errorf("after the eviction: %+v, %d live, want 1 evicted and %d live", s, tab.Live(0), slots)
 			}
 			for i, id := range ids[:slots] {
 				want := uint64(tt.hits(i))
@@ -193,7 +193,7 @@ func TestFlood(t *testing.T) {
 	for _, steady := range policies {
 		for _, flooding := range policies {
 			if steady.class() != flooding.class() || steady.algorithm().hasWeight() != flooding.algorithm().hasWeight() {
-				continue // other pairs do not meet, or evict their own kind except the first of a block
+				continue // other pairs do not share blocks, or evict their own kind except the first of a block
 			}
 			size := int64(4096 * CounterBytes(*steady))
 			tab := newTable(t, size)
@@ -212,7 +212,7 @@ func TestFlood(t *testing.T) {
 				}
 			}
 			if lost > 0 {
-				t.Errorf("algorithm %d flooded by %d: %d of %d lost", steady.Algorithm, flooding.Algorithm, lost, established)
+				t.Errorf("algorithm %d flooded by %d: %d of %d counters were lost", steady.Algorithm, flooding.Algorithm, lost, established)
 			}
 			if s := tab.Stats(); s.Evicted < flood-4096 {
 				t.Errorf("%+v, want most of the flood evicted", s)
@@ -248,11 +248,11 @@ func TestLateAfterReclaim(t *testing.T) {
 	for _, id := range ids[:2*ways] {
 		decide(tab, 2*min1-1, oneHit(id, p))
 	}
-	decide(tab, 2*min1, oneHit(ids[2*ways], p)) // takes the slot of one counter
+	decide(tab, 2*min1, oneHit(ids[2*ways], p)) // reuses the slot of one counter
 	for i, id := range ids[:2*ways] {
 		d := decide(tab, 2*min1-1, oneHit(id, p)).Decisions[0]
 		if late := d.Reset > 1; d.Over == late {
-			t.Errorf("counter %d: decision %+v, want over, or counted in the next window", i, d)
+			t.Errorf("counter %d: decision %+v, want Over, or a hit in the next window", i, d)
 		}
 	}
 	// Hours late means that the clock was set back.
@@ -285,7 +285,7 @@ func TestStalledCharge(t *testing.T) {
 		}
 	}
 	if failed != 1 {
-		t.Errorf("%d charges failed, want that on the one slot that changed hands", failed)
+		t.Errorf("%d charges failed, want only the one on the reused slot", failed)
 	}
 	if got := decide(tab, 0, Charge{ID: ids[2*ways], Policy: p}).Decisions[0].Before; got != 1 {
 		t.Errorf("the new owner has used %d, want 1", got)
@@ -299,7 +299,7 @@ func TestTags(t *testing.T) {
 	for a := Algorithm(1); a < 8; a++ {
 		tag := tagOf(id, a)
 		if got := Algorithm(tag >> 1 & 7); got != a {
-			t.Errorf("the tag of algorithm %d says %d", a, got)
+			t.Errorf("the tag of algorithm %d has the algorithm %d", a, got)
 		}
 		if tagOf(identity.ID{}, a) == 0 {
 			t.Errorf("tagOf(ID{}, %d) = 0, the tag of an empty slot", a)

@@ -24,15 +24,15 @@ func everyPolicy() []Policy {
 	}
 }
 
-// TestWordsThatOverflow checks that counters decide like their oracles where words overflow: those
-// of buckets do every 146 years, or 9 if their unit is fine.
+// TestWordsThatOverflow checks that counters decide like their oracles where words overflow: the
+// words of buckets overflow every 146 years, or every 9 if their unit is fine.
 func TestWordsThatOverflow(t *testing.T) {
 	const fineTurn = Time(1) << 58
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, base := range []Time{0, 1_700_000_000 * sec, fineTurn * 7, fineTurn * 8, 1 << 62, math.MaxInt64 - 10*Time(MaxWindow)} {
 		for _, p := range everyPolicy() {
 			if base >= maxStamp && (p.Algorithm == SlidingWindow || p.Algorithm == SlidingLog || p.Algorithm == Concurrency) {
-				continue // the time range ends there, in 2116
+				continue // beyond 2116, the end of the time range
 			}
 			for _, prepared := range []bool{false, true} {
 				if prepared {
@@ -57,8 +57,8 @@ func TestWordsThatOverflow(t *testing.T) {
 	}
 }
 
-// TestFirstHitAtAbsurdTimes checks that the first hit is admitted and uses one, at any time and
-// with any algorithm.
+// TestFirstHitAtAbsurdTimes checks that the first hit is admitted and counted as one, at any time
+// and with any algorithm.
 func TestFirstHitAtAbsurdTimes(t *testing.T) {
 	for _, now := range []Time{math.MinInt64, math.MaxInt64, -1, 0, 1, 1 << 62, -1 << 62, 1_700_000_000 * sec} {
 		for _, p := range everyPolicy() {
@@ -75,7 +75,7 @@ func TestFirstHitAtAbsurdTimes(t *testing.T) {
 					t.Errorf("at %d, %+v: the first hit: %+v", now, p, d)
 				}
 				if d := hit(0); d.Before != 1 {
-					t.Errorf("at %d, %+v: a peek after it: %+v", now, p, d)
+					t.Errorf("at %d, %+v: a peek after the first hit: %+v", now, p, d)
 				}
 			}
 		}

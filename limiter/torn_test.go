@@ -30,7 +30,7 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		p       *Policy
-		charges []Charge // the first is checked
+		charges []Charge // the decision of the first is checked
 		change  func(decide func(after time.Duration, c Charge))
 	}{
 		{"peek/log", log, []Charge{{ID: id, Policy: log}}, changeLog},
@@ -56,7 +56,7 @@ func TestResetIsOfOneMoment(t *testing.T) {
 				}
 				change := func() { busy = true; tc.change(decide); busy = false }
 				f := func(p point) {
-					if busy || p == whileCellsHeld { // others would wait
+					if busy || p == whileCellsHeld { // the change would wait for this goroutine
 						return
 					}
 					if points++; points == at {
@@ -81,7 +81,7 @@ func TestResetIsOfOneMoment(t *testing.T) {
 			before, points := run(-1)
 			after, _ := run(0)
 			if points == 0 || before == after {
-				t.Fatalf("%d points; before the change %+v, after it %+v, want points and two answers", points, before, after)
+				t.Fatalf("%d points; before the change %+v, after it %+v, want points and two different decisions", points, before, after)
 			}
 			for at := 1; at <= points; at++ {
 				if got, _ := run(at); got != before && got != after {
@@ -97,7 +97,7 @@ func TestResetIsOfOneMoment(t *testing.T) {
 func TestPairLeavesNoLogLocked(t *testing.T) {
 	p, first, second := logOf(5), counterID(1), counterID(2)
 	p.Prepare()
-	if first.Hi > second.Hi { // it is swapped first
+	if first.Hi > second.Hi { // the log must be swapped first
 		first, second = second, first
 	}
 	for _, tc := range []struct {
@@ -144,12 +144,12 @@ func TestMovingLogIsNotAbsent(t *testing.T) {
 	onPause.Store(&f)
 	defer onPause.Store(nil)
 	if d := decide(tab, benchNow, Charge{ID: id, Policy: large}).Decisions[0]; !moved || d.Before != 2 {
-		t.Errorf("moved %v, decision %+v, want the two hits", moved, d)
+		t.Errorf("moved %v, decision %+v, want two hits", moved, d)
 	}
 }
 
-// TestHitWhileSlotChangesHandsIsNotLost checks that a hit on a counter whose slot is changing its
-// owner waits and counts, also if the word of the slot looks like a drained bucket.
+// TestHitWhileSlotChangesHandsIsNotLost checks that a hit on a counter whose slot is being reused
+// waits and counts, also if the word of the slot looks like a drained bucket.
 func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 5}
 	tab, ids := newTable(t, MinBytes), samePair(2*ways+1)
@@ -176,7 +176,7 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 				decide(tab, later, oneHit(id, p))
 			}(old)
 			<-seen
-			for range 1000 { // if it did not wait, it would be done now
+			for range 1000 { // a hit that does not wait would be done now
 				runtime.Gosched()
 			}
 			onPause.Store(nil)
@@ -187,6 +187,6 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	decide(tab, later, oneHit(ids[2*ways], p))
 	<-done
 	if got := decide(tab, later, Charge{ID: old, Policy: p}).Decisions[0].Before; got != 1 {
-		t.Errorf("the counter has used %d, want the hit", got)
+		t.Errorf("the counter has used %d, want 1", got)
 	}
 }

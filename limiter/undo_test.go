@@ -32,7 +32,7 @@ func TestOwnDecisions(t *testing.T) {
 	}
 	tab.Cancel(0, b)
 	if got := held(tab, 0, oneHit(counterID(1), p)).Wait; got != 10*time.Millisecond {
-		t.Errorf("a call behind one that is cancelled waits %v, want 10ms", got)
+		t.Errorf("a call behind a cancelled one waits %v, want 10ms", got)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestCancel(t *testing.T) {
 			t.Fatalf("call %d waits %v", i, calls[i].Wait)
 		}
 	}
-	next := func(now Time) time.Duration { // the delay of a call, which is then cancelled
+	next := func(now Time) time.Duration { // returns the delay of a new call, which is then cancelled
 		b := held(tab, now, oneHit(id, p))
 		w := b.Wait
 		tab.Cancel(now, b)
@@ -73,24 +73,24 @@ func TestCancel(t *testing.T) {
 		return w
 	}
 	if got := next(0); got != 4*step {
-		t.Errorf("the fifth waits %v, want %v", got, 4*step)
+		t.Errorf("the fifth call waits %v, want %v", got, 4*step)
 	}
-	tab.Cancel(0, calls[0]) // it did not wait
+	tab.Cancel(0, calls[0]) // a call without a delay
 	if got := next(0); got != 4*step {
-		t.Errorf("after the first, which went at once, was cancelled: waits %v, want %v", got, 4*step)
+		t.Errorf("after the first call, which had no delay, was cancelled: the next waits %v, want %v", got, 4*step)
 	}
 	tab.Cancel(5*ms, calls[1]) // later start times are fixed
 	if got, d := next(0), calls[1].Decisions[0]; got != 4*step || d.Charged != 1 {
-		t.Errorf("after the second was cancelled: waits %v, want %v; decision %+v", got, 4*step, d)
+		t.Errorf("after the second was cancelled: the next waits %v, want %v; decision %+v", got, 4*step, d)
 	}
 	tab.Cancel(5*ms, calls[3])
 	if got := next(5 * ms); got != 25*time.Millisecond {
-		t.Errorf("after the last was cancelled: waits %v, want 25ms", got)
+		t.Errorf("after the last was cancelled: the next waits %v, want 25ms", got)
 	}
-	tab.Cancel(5*ms, calls[3]) // once more changes nothing
+	tab.Cancel(5*ms, calls[3]) // a second time has no effect
 	tab.Cancel(5*ms, calls[2])
 	if got := next(5 * ms); got != 15*time.Millisecond {
-		t.Errorf("after the third was cancelled too: waits %v, want 15ms", got)
+		t.Errorf("after the third was also cancelled: the next waits %v, want 15ms", got)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestCancelSeveral(t *testing.T) {
 	}
 }
 
-// TestBudget checks that a call whose delay exceeds its budget is denied at once.
+// TestBudget checks that a call whose delay exceeds its budget is denied immediately.
 func TestBudget(t *testing.T) {
 	p, tab := delaying10ms(0), newTable(t, MinBytes)
 	c := oneHit(counterID(1), p)
@@ -136,8 +136,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWaitingGroups checks that a denied group has no delay, and an admitted one has the longest of
-// its charges.
+// TestWaitingGroups checks that a denied group has no delay, and that an admitted group has the
+// longest delay of its charges.
 func TestWaitingGroups(t *testing.T) {
 	p, q, tab := delaying10ms(0), delaying10ms(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
@@ -147,7 +147,7 @@ func TestWaitingGroups(t *testing.T) {
 	}
 	b := held(tab, 0, group...)
 	if !b.Denied || b.Wait != 0 {
-		t.Errorf("Denied = %v, Wait = %v, want a denial at once", b.Denied, b.Wait)
+		t.Errorf("Denied = %v, Wait = %v, want an immediate denial", b.Denied, b.Wait)
 	}
 	for i, d := range b.Decisions {
 		if d.Wait != 0 || d.Charged != 0 {
@@ -155,7 +155,7 @@ func TestWaitingGroups(t *testing.T) {
 		}
 	}
 	if got := held(tab, 0, oneHit(counterID(1), p)).Wait; got != 50*time.Millisecond {
-		t.Errorf("the next waits %v, want 50ms", got)
+		t.Errorf("the next call waits %v, want 50ms", got)
 	}
 	// Other groups of one charge are charged, but the call is not delayed.
 	other := oneHit(counterID(1), p)
@@ -167,8 +167,8 @@ func TestWaitingGroups(t *testing.T) {
 }
 
 // TestRollBack checks that the charges of a group that is denied later are undone with every
-// algorithm, and the previous Remaining is reported; hits that drained meanwhile are not given
-// back.
+// algorithm, and the previous Remaining is reported; hits that drained meanwhile are not
+// returned.
 func TestRollBack(t *testing.T) {
 	counters := map[string]Policy{
 		"fixed window":   {Algorithm: FixedWindow, Limit: 10, Window: time.Second},
@@ -191,7 +191,7 @@ func TestRollBack(t *testing.T) {
 			b := decide(tab, 0, first, c, quota)
 			d := b.Decisions[1]
 			if !b.Denied || !d.Denied || d.Over || d.Charged != 0 || d.Before != 3 || d.Remaining != 7 || d.Reset != before.Reset {
-				t.Errorf("decision %+v, want none charged, 7 left and reset %v", d, before.Reset)
+				t.Errorf("decision %+v, want no charge, 7 remaining and reset %v", d, before.Reset)
 			}
 			if got := decide(tab, 0, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 3 {
 				t.Errorf("used %d, want 3", got)
@@ -203,21 +203,21 @@ func TestRollBack(t *testing.T) {
 			b.Clock = func() Time { return 30 * ms }
 			b.undoCharge(0, 0)
 			if got := decide(tab, 30*ms, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 7 {
-				t.Errorf("used %d, want the 7 of the others", got)
+				t.Errorf("used %d, want the 7 hits of others", got)
 			}
 		})
 	}
 }
 
-// TestRollBackDrained checks that only hits of a bucket that have not drained are given back.
+// TestRollBackDrained checks that only hits of a bucket that have not drained are returned.
 func TestRollBackDrained(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 4}
 	for _, s := range []struct {
 		then, now Time
-		used      uint64 // at now, after 2 hits at 0 were undone and 4 were charged then
+		used      uint64 // usage at now, after 2 hits at time 0 were undone and 4 hits were charged
 	}{
 		{0, 0, 2},
-		{100 * ms, 100 * ms, 3}, // one had drained
+		{100 * ms, 100 * ms, 3}, // one hit had drained
 		{200 * ms, 200 * ms, 4},
 		{200 * ms, 350 * ms, 3},
 	} {
@@ -236,17 +236,17 @@ func TestRollBackDrained(t *testing.T) {
 	}
 }
 
-// TestRollBackWaiting checks that a delayed hit that others wait behind is not given back.
+// TestRollBackWaiting checks that a delayed hit is not returned if others wait behind it.
 func TestRollBackWaiting(t *testing.T) {
 	p, tab := delaying10ms(0), newTable(t, MinBytes)
 	b := held(tab, 0, oneHit(counterID(1), p))
 	other := held(tab, 0, oneHit(counterID(1), p))
 	b.undoCharge(0, 0)
 	if d := b.Decisions[0]; d.Charged != 1 || other.Wait != 10*time.Millisecond {
-		t.Errorf("decision %+v, want it charged still", d)
+		t.Errorf("decision %+v, want it still charged", d)
 	}
 	if got := held(tab, 0, oneHit(counterID(1), p)).Wait; got != 20*time.Millisecond {
-		t.Errorf("the next waits %v, want 20ms", got)
+		t.Errorf("the next call waits %v, want 20ms", got)
 	}
 }
 
@@ -263,12 +263,12 @@ func TestWaitingIsReservedLast(t *testing.T) {
 	b.sortMembers(0, len(b.Charges))
 	for i, m := range b.members {
 		if waits := b.Charges[m.index].Policy.MaxWait > 0; waits != (i >= 13) {
-			t.Errorf("position %d: may wait is %v", i, waits)
+			t.Errorf("position %d: charges with delays: %v", i, waits)
 		}
 	}
 }
 
-// TestRollBackKeepsLaterHits checks that undoing a charge of a log keeps the later hits of others
+// TestRollBackKeepsLaterHits checks that undoing a charge of a log keeps later hits of others
 // and their times.
 func TestRollBackKeepsLaterHits(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 10, Window: time.Second}
@@ -282,7 +282,7 @@ func TestRollBackKeepsLaterHits(t *testing.T) {
 	hit(30*ms, 1)
 	b.undoCharge(10*ms, 0)
 	if d := b.Decisions[0]; d.Charged != 0 || d.Reset != 1020*time.Millisecond {
-		t.Errorf("after the release: %+v, want nothing charged, and hits until 1.03s", d)
+		t.Errorf("after the undo: %+v, want no charge, and hits until 1.03s", d)
 	}
 	for _, s := range []struct {
 		now  Time

@@ -23,14 +23,14 @@ func TestCounterReleasedWhileItIsRead(t *testing.T) {
 			if at != beforeCellLoad {
 				return
 			}
-			// The first read only determines the held hits. The second is about to reserve.
+			// The first read only determines the held hits. The second precedes a reservation.
 			if reads++; reads != 2 {
 				return
 			}
 			onPause.Store(nil)
 			b := &Batch{Charges: []Charge{{ID: g.id, Policy: p, Hits: lease, Refund: true}}}
 			if g.table.Decide(benchNow, b); b.Decisions[0].Charged != 3 {
-				t.Errorf("%s: %d were released", name, b.Decisions[0].Charged)
+				t.Errorf("%s: %d hits were released", name, b.Decisions[0].Charged)
 			}
 			for n := 1; there() && n < 1000; n++ {
 				acquirePermit(g.table, benchNow, counterID(n), hold)
@@ -41,7 +41,7 @@ func TestCounterReleasedWhileItIsRead(t *testing.T) {
 		}
 		onPause.Store(&f)
 		if g.reserve(benchNow, 3) == 0 {
-			t.Errorf("%s: denied, though no hits are held", name)
+			t.Errorf("%s: the hit was denied although no hits are held", name)
 		}
 		if onPause.Swap(nil) != nil {
 			t.Errorf("%s: the counter was read %d times", name, reads)

@@ -29,7 +29,7 @@ func admit(t *Table, now Time, p *Policy, n int) int {
 }
 
 // TestExampleEdge charges 150 hits at 1:50 and 150 at 2:10 with 200 a minute: a fixed window admits
-// all, a sliding one denies the last 100 and admits again at 2:54.
+// all hits; a sliding window denies the last 100 and admits again at 2:54.
 func TestExampleEdge(t *testing.T) {
 	fixed := Policy{Algorithm: FixedWindow, Limit: 200, Window: time.Minute}
 	sliding := Policy{Algorithm: SlidingWindow, Limit: 200, Window: time.Minute, SubWindows: 10}
@@ -51,7 +51,8 @@ func TestExampleEdge(t *testing.T) {
 	}
 }
 
-// TestExampleGreedy checks that a client that takes all it can gets N hits per W plus a sub-window.
+// TestExampleGreedy checks that a client that sends as many hits as possible gets N hits per
+// window W plus a sub-window.
 func TestExampleGreedy(t *testing.T) {
 	for _, k := range []uint32{10, 60} {
 		p := Policy{Algorithm: SlidingWindow, Limit: 100, Window: time.Minute, SubWindows: k}
@@ -100,7 +101,7 @@ func TestExampleMinuteAndDay(t *testing.T) {
 	for i, n := range []uint64{60, 1, 1} {
 		b := decide(tab, hour0, Charge{ID: counterID(1), Policy: &minute, Hits: n}, Charge{ID: counterID(2), Policy: &day, Hits: n})
 		if b.Denied != (i > 0) || b.Decisions[1].Remaining != 9940 {
-			t.Errorf("call %d: denied %v, %d left of the day, want %v, 9940", i, b.Denied, b.Decisions[1].Remaining, i > 0)
+			t.Errorf("call %d: denied %v, %d left for the day, want %v and 9940", i, b.Denied, b.Decisions[1].Remaining, i > 0)
 		}
 	}
 }
@@ -111,21 +112,21 @@ func TestExampleDebt(t *testing.T) {
 	p := Policy{Algorithm: TokenBucket, Limit: 10000, Window: time.Hour, Burst: 10000, CountRefused: true}
 	tab := newTable(t, MinBytes)
 	if d := decideOne(tab, hour0, &p, 9000); d.Remaining != 1000 {
-		t.Errorf("first: %d left, want 1000", d.Remaining)
+		t.Errorf("first charge: %d left, want 1000", d.Remaining)
 	}
 	if d := decideOne(tab, hour0, &p, 4000); !d.Over || d.Charged != 4000 {
-		t.Errorf("answer: %+v, want over and charged", d)
+		t.Errorf("response: %+v, want Over and charged", d)
 	}
 	if d := decideOne(tab, hour0, &p, 0); !d.Over || d.RetryAfter != 18*time.Minute || d.Before != 13000 {
-		t.Errorf("peek: %+v, want over for 18m", d)
+		t.Errorf("peek: %+v, want Over for 18m", d)
 	}
 	if d := decideOne(tab, hour0+Time(18*time.Minute), &p, 0); d.Over {
-		t.Errorf("18 minutes later: %+v, want room", d)
+		t.Errorf("18 minutes later: %+v, want an admitted hit", d)
 	}
 }
 
-// TestExampleBucketWindow checks that a window of a bucket admits one hit less than its capacity
-// plus its limit: hits at its end belong to the next one.
+// TestExampleBucketWindow checks that a bucket admits within a window one hit less than its
+// capacity plus its limit: hits at the end belong to the next window.
 func TestExampleBucketWindow(t *testing.T) {
 	for _, tt := range []struct {
 		policy Policy
@@ -142,7 +143,7 @@ func TestExampleBucketWindow(t *testing.T) {
 			got += admit(tab, now, &tt.policy, 30)
 		}
 		if got != tt.want {
-			t.Errorf("%+v: %d in a window, want %d", tt.policy, got, tt.want)
+			t.Errorf("%+v: %d hits in a window, want %d", tt.policy, got, tt.want)
 		}
 	}
 }

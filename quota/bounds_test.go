@@ -188,3 +188,30 @@ func TestAssignTimeout(t *testing.T) {
 		}
 	}
 }
+
+// TestDefaultMemory has clients use as much memory as they can: together they get 48 MiB, and the
+// first one half of it, as docs/rlqs.md states.
+func TestDefaultMemory(t *testing.T) {
+	const maxBytes = 48 << 20
+	r := newRig(quota.Options{Fresh: true})
+	last, id := quota.StreamID(0), make([]byte, 1<<10)
+	for client := range uint64(7) {
+		for bucket := uint64(0); ; bucket++ {
+			if bucket%10_000 == 0 { // the maximum of a stream
+				last++
+				r.OpenStream(r.now, last, 0, client+1)
+			}
+			if r.Report(r.now, last, quota.Report{Bucket: quota.Bucket{client, bucket}, ID: id, Limit: hundred, Allowed: 1}) != quota.Accepted {
+				break
+			}
+		}
+		if client == 0 {
+			if got := r.Counts().Bytes; got > maxBytes/2 || got < maxBytes/2*99/100 {
+				t.Errorf("the first client uses %d bytes, want %d", got, maxBytes/2)
+			}
+		}
+	}
+	if got := r.Counts().Bytes; got > maxBytes || got < maxBytes*98/100 {
+		t.Errorf("all clients use %d bytes, want %d", got, maxBytes)
+	}
+}

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestConnectionsEndAtTheirAge delays a reply for longer than its connection may last. The server
-// sends GOAWAY, the call may use the grace period but no more, and the next call uses a new
+// TestConnectionsEndAtTheirAge delays a reply beyond the maximum age of its connection. The server
+// sends GOAWAY, the call ends within the grace period or fails, and the next call uses a new
 // connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
 	t.Parallel()
@@ -30,9 +30,9 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 		grace time.Duration
 		want  codes.Code
 	}{
-		{"grace for ever", 0, codes.OK},
-		{"grace that is long enough", time.Hour, codes.OK},
-		{"grace that is too short", 50 * time.Millisecond, codes.Unavailable},
+		{"unlimited grace", 0, codes.OK},
+		{"sufficient grace", time.Hour, codes.OK},
+		{"insufficient grace", 50 * time.Millisecond, codes.Unavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 			next := simpleRequest()
 			next.Descriptors[0].Entries[0].Value = "not delayed"
 			if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), next); err != nil {
-				t.Errorf("the next call gets %v, want an answer", err)
+				t.Errorf("the next call gets %v, want a reply", err)
 			}
 			if n := dials.Load(); n < 2 {
 				t.Errorf("%d connections, want a new one after the first", n)

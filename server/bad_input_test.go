@@ -40,7 +40,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-func TestBadInputGetsAClearAnswer(t *testing.T) {
+func TestBadInputGetsAClearError(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	neighbour := r.dial(t)
 	conn := r.dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})))
@@ -73,7 +73,7 @@ func TestBadInputGetsAClearAnswer(t *testing.T) {
 		{"override with unit 99", with(func(m *rls.RateLimitRequest) {
 			m.Descriptors[0].Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit(99)}
 		}), codes.OK, ""},
-		{"cut short", good[:len(good)-1], codes.Internal, "not a valid"},
+		{"truncated", good[:len(good)-1], codes.Internal, "not a valid"},
 		{"over-long", append(bytes.Clone(good), 0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f), codes.Internal, "not a valid"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 			post("192.0.2.1:1", in)
 			_ = in.Close()
 		})
-		_, _ = io.CopyN(out, bodyOf(60<<10), 60<<10-1) // may fail: the request may be rejected before its end
+		_, _ = io.CopyN(out, bodyOf(60<<10), 60<<10-1) // may fail: the server may reject the request before its end
 	}
 	for _, test := range []struct {
 		from string
@@ -59,7 +59,7 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 	}
 	slow.Wait()
 	if j.bodies.total != 0 || len(j.bodies.byAddress) != 0 {
-		t.Errorf("%d bytes, of %v, are counted in the end", j.bodies.total, j.bodies.byAddress)
+		t.Errorf("%d bytes are counted at the end, by address %v; want none", j.bodies.total, j.bodies.byAddress)
 	}
 }
 
@@ -71,6 +71,6 @@ func TestDelayedRepliesHaveFullWriteTimeout(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
 	newHTTPServer(newJSONHandler(h, web.MaxBody), maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(w, r)
 	if w.Code != http.StatusOK || len(w.Set) != 2 || !w.Set[1].After(w.Set[0]) {
-		t.Errorf("%d with the deadlines %v, want a second one after the decision", w.Code, w.Set)
+		t.Errorf("status %d with the deadlines %v, want a second deadline after the decision", w.Code, w.Set)
 	}
 }

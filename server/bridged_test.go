@@ -45,7 +45,7 @@ func TestBridgedUnary(t *testing.T) {
 		t.Errorf("a failed call has the header %v", header)
 	}
 	if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
-		t.Errorf("the failure is %v, %v", err, st.Details())
+		t.Errorf("the error is %v with the details %v", err, st.Details())
 	}
 	if _, err := sendMessage(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
 		t.Errorf("a panic results in %v, want INTERNAL", err)
@@ -62,7 +62,7 @@ func TestBridgedUnary(t *testing.T) {
 		t.Errorf("the handler received %s, want %s", got, want)
 	}
 	if h, b, tr := header.Get("h"), header.Get("h-bin"), trailer.Get("t"); fmt.Sprintf("%q %q", h, b) != `["1"] ["\x00\xff"]` || tr[0] != "2" {
-		t.Errorf("the client gets the header %v and the trailer %v", header, trailer)
+		t.Errorf("the client got the header %v and the trailer %v", header, trailer)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestBridgedStreams(t *testing.T) {
 		}
 	}
 	if _, err := recvText(server); !errors.Is(err, io.EOF) {
-		t.Errorf("the end is %v", err)
+		t.Errorf("the stream ends with %v", err)
 	}
 	client := stream(t, t.Context(), conn, "Client")
 	var all strings.Builder
@@ -219,7 +219,7 @@ func TestBridgedRepliesBlock(t *testing.T) {
 		}
 	}
 	if _, err := recvText(s); !errors.Is(err, io.EOF) {
-		t.Errorf("the end is %v", err)
+		t.Errorf("the stream ends with %v", err)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 	checkOK(t, conn)
 	cancelFirst()
-	for range 10_000 { // until the server has seen the cancellation
+	for range 10_000 { // until the server has received the cancellation
 		if _, err := watch(); err == nil {
 			return
 		}
@@ -364,8 +364,8 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 	}
 }
 
-// TestClientsCheckTheHealth has grpc-go's client watch the health of each of its connections. It
-// makes calls only while the server is healthy.
+// TestClientsCheckTheHealth has grpc-go's client watch the health of each of its connections. The
+// client sends calls only while the server is healthy.
 func TestClientsCheckTheHealth(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	conn := r.dial(t, grpc.WithDefaultServiceConfig(
@@ -374,7 +374,7 @@ func TestClientsCheckTheHealth(t *testing.T) {
 	await := func(health string, reached func(state connectivity.State) bool) {
 		for state := conn.GetState(); !reached(state); state = conn.GetState() {
 			if !conn.WaitForStateChange(t.Context(), state) {
-				t.Fatalf("the client does not learn that the server is %s", health)
+				t.Fatalf("the client does not notice that the server is %s", health)
 			}
 		}
 	}

@@ -139,8 +139,8 @@ func TestAllowListByDomain(t *testing.T) {
 	}
 
 	// A client without a certificate, or with one of another authority, fails in the handshake.
-	strangers := authority(t)
-	forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
+	otherAuthority := authority(t)
+	forged := write(t, issue(t, otherAuthority, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
 	for name, creds := range map[string]credentials.TransportCredentials{
 		"no certificate":       clientTLS(t, access.TLSOptions{CA: g.files.CA}),
 		"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
@@ -176,11 +176,11 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 					want = http.StatusForbidden
 				}
 				if code, text := send(t, http.MethodPost, "http://"+g.addr[listener]+"/json", requests["d"]); code != want {
-					t.Errorf("/json on the %s listener answers %d %s, want %d", listener, code, text, want)
+					t.Errorf("/json on the %s listener returns %d %s, want %d", listener, code, text, want)
 				}
 			}
 			if code, text := get(t, "http://"+g.addr["http"]+"/healthcheck"); code != http.StatusOK {
-				t.Errorf("/healthcheck answers %d %s, want 200", code, text)
+				t.Errorf("/healthcheck returns %d %s, want 200", code, text)
 			}
 			if jsonAddr == "" {
 				if _, listens := g.addr["json"]; listens {
@@ -211,13 +211,13 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 			}
 			before := testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors)
 			if _, _, err := g.post(t, "/json", requests["d"]); err == nil {
-				t.Error("a client without a certificate gets an answer")
+				t.Error("a client without a certificate gets a response")
 			}
 			if _, _, err := g.post(t, "/json", requests["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
-				t.Error("a client with a certificate of another authority gets an answer")
+				t.Error("a client with a certificate of another authority gets a response")
 			}
 			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", requests["d"]); code == http.StatusOK {
-				t.Errorf("in plain text the answer is %s", text)
+				t.Errorf("in plain text the response is %s", text)
 			}
 			waitFor(t, "the failed handshakes are counted", func() bool {
 				return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3

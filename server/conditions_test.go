@@ -172,7 +172,7 @@ func TestConditionOfRejectedConnections(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: 1}})
 	watch(t, r.dial(t))
-	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+	if err := awaitEnd(r.connect(t, "", time.Minute)); err != nil {
 		t.Errorf("second connection: %v, want its end", err)
 	}
 	expectCondition(t, s, telemetry.ConnectionsRejected, 1)
@@ -202,7 +202,7 @@ func TestConditionOfDrain(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	await(t, "the drain has ended", func() bool { return len(codes()) == 0 })
+	await(t, "the end of the drain", func() bool { return len(codes()) == 0 })
 }
 
 // TestPeersAreBoundedAndSanitised sends requests from a client that chooses its address, as the

@@ -26,7 +26,7 @@ import (
 func stoppedClock() time.Duration { return time.Second }
 
 // dialFrom connects to the gRPC listener from a local address and sends the first bytes.
-func (r *running) dialFrom(t *testing.T, address, begin string) net.Conn {
+func (r *running) dialFrom(t *testing.T, address, preface string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", r.addr["grpc"])
@@ -34,7 +34,7 @@ func (r *running) dialFrom(t *testing.T, address, begin string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_, _ = io.WriteString(conn, begin) // the server may have closed the connection
+	_, _ = io.WriteString(conn, preface) // the server may have closed the connection
 	return conn
 }
 
@@ -72,27 +72,27 @@ func (p *pool) check(t *testing.T) {
 func TestIdleConnectionsDoNotExcludeOthers(t *testing.T) {
 	const maxOpen = 100
 	request := simpleCall(t, 1)
-	for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
+	for attack, first := range map[string]string{"silent": "", "begun": preface, "used": preface + request} {
 		t.Run(attack, func(t *testing.T) {
 			s := service(t, answer.Settings{}, oneRule)
 			r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: maxOpen}})
 			honest := &pool{}
 			honest.grow(t, r, 4)
 			for range 3 * maxOpen {
-				r.dialFrom(t, "127.0.0.2", begin)
+				r.dialFrom(t, "127.0.0.2", first)
 			}
-			await(t, "the surplus connections are ended", func() bool {
+			await(t, "the surplus connections are closed", func() bool {
 				return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*maxOpen+4
 			})
 			honest.check(t)
 			honest.grow(t, r, 4)
 			for range maxOpen {
-				r.dialFrom(t, "127.0.0.2", begin)
+				r.dialFrom(t, "127.0.0.2", first)
 			}
 			honest.check(t)
 			probe := r.dial(t)
 			if _, err := grpc_health_v1.NewHealthClient(probe).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-				t.Errorf("a probe gets %v", err)
+				t.Errorf("a health check gets %v", err)
 			}
 		})
 	}
@@ -154,7 +154,7 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	first, second := r.dial(t), r.dial(t)
 	cancel := watch(t, first)
 	watch(t, second)
-	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+	if err := awaitEnd(r.connect(t, "", time.Minute)); err != nil {
 		t.Errorf("third connection: %v, want its end", err)
 	}
 	if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {
@@ -162,7 +162,7 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	}
 	checkOK(t, first)
 	cancel()
-	// The connection can be replaced once the server has seen the end of the stream. Until then, a
+	// The connection can be replaced once the server has received the end of the stream. Until then, a
 	// client that waits for readiness dials again.
 	checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 }
@@ -191,7 +191,7 @@ func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 			l.retireTimeout = time.Hour
 		}
 	})
-	conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)
+	conn := r.connect(t, preface+simpleCall(t, 1), time.Minute)
 	frames := http2.NewFramer(conn, conn)
 	readUntil := func(name string, is func(f http2.Frame) bool) {
 		t.Helper()
@@ -220,5 +220,5 @@ func TestUsedConnectionsAreClosedGracefully(t *testing.T) {
 	if _, err := io.WriteString(conn, simpleCall(t, 3)); err != nil {
 		t.Fatal(err)
 	}
-	readUntil("answer to a call that was sent before GOAWAY was read", endOf(3))
+	readUntil("reply to a call that was sent before GOAWAY was read", endOf(3))
 }

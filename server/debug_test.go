@@ -33,7 +33,7 @@ func TestOpenDebugListenerIsLogged(t *testing.T) {
 }
 
 // abstractSocket returns an abstract socket address that no other process uses. Such names are
-// shared by the whole machine.
+// shared by all processes of the machine.
 func abstractSocket(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("unix:@%s-%d", t.Name(), os.Getpid())

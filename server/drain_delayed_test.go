@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestDrainSendsDelayedReplies stops a server while replies are delayed. All are sent.
+// TestDrainSendsDelayedReplies stops a server while replies are delayed. All must be sent.
 func TestDrainSendsDelayedReplies(t *testing.T) {
 	s := service(t, answer.Settings{}, shaping)
 	r := serve(t, s, Options{})
@@ -29,7 +29,7 @@ func TestDrainSendsDelayedReplies(t *testing.T) {
 		}()
 	}
 	for testutil.ToFloat64(s.Metrics().Calls.ShouldRateLimit.Requests) < calls {
-		runtime.Gosched() // until all calls are answered or delayed
+		runtime.Gosched() // until all calls have a reply or are delayed
 	}
 	r.stop()
 	for range calls {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestCallsInFlightAreAnswered stops a server during calls. None fails.
+// TestCallsInFlightAreAnswered stops a server during calls, of which none may fail.
 func TestCallsInFlightAreAnswered(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	conn := r.dial(t)

@@ -55,7 +55,7 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 			_, err = io.Copy(io.Discard, conn)               // until the server closes the connection
 			t.Logf("the connection ended: %v", err)
 			if diff := cmp.Diff(map[string]float64{"flood": 1}, endedBy(t, s)); diff != "" {
-				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
+				t.Errorf("closed connections by reason (-want +got):\n%s", diff)
 			}
 			if err := r.request(t, creds); err != nil {
 				t.Errorf("a call of another client: %v", err)

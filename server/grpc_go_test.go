@@ -54,7 +54,7 @@ func TestGRPCGoRepliesAreEqual(t *testing.T) {
 		{"no descriptors", limitPath, request(func(r *rls.RateLimitRequest) { r.Descriptors = nil }), nil},
 		{"cut short", limitPath, simple[:len(simple)-1], nil},
 		{"too many descriptors", limitPath, request(func(r *rls.RateLimitRequest) { r.Descriptors = many(1001) }), nil},
-		{"a message too large", limitPath, request(func(r *rls.RateLimitRequest) { r.Domain = strings.Repeat("d", 5<<20) }), nil},
+		{"a message that is too large", limitPath, request(func(r *rls.RateLimitRequest) { r.Domain = strings.Repeat("d", 5<<20) }), nil},
 		{"another method", "/" + answer.ServiceName + "/Other", simple, nil},
 		{"another service", "/x/y", simple, nil},
 		{"healthy", healthPath, healthOf(answer.ServiceName), nil},
@@ -71,12 +71,12 @@ func TestGRPCGoRepliesAreEqual(t *testing.T) {
 			if call.path == limitPath && err == nil {
 				reply = withoutReset(t, reply)
 			}
-			header.Delete("content-type") // grpc-go repeats that of the request
+			header.Delete("content-type") // grpc-go repeats the content type of the request
 			trailer.Delete("content-type")
 			got[name] = append(got[name], fmt.Sprintf("%s: %q %v %v %v", call.name, reply, err, header, trailer))
 		}
 		if n := testutil.ToFloat64(s.Metrics().Rejected.Message); n != 1 {
-			t.Errorf("over %s %v messages count as too large, want 1", name, n)
+			t.Errorf("over %s, %v messages were counted as too large, want 1", name, n)
 		}
 	}
 	if diff := cmp.Diff(got[transportBuiltin], got[transportGRPC]); diff != "" {
@@ -152,7 +152,7 @@ descriptors:
 		}
 	}
 	quotas(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10)), report(600, 900)) // 540 kB of responses
-	await(t, "answers wait for the client", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) > 100 })
+	await(t, "responses wait for the client", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) > 100 })
 
 	limits := rls.NewRateLimitServiceClient(conn)
 	if _, err := limits.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
@@ -180,7 +180,7 @@ descriptors:
 	err = <-r.done
 	r.done <- err // received again by the cleanup
 	if n := r.logs.FilterMessageSnippet("still in flight").Len(); n > 0 {
-		t.Error("the end waits for the client that does not read")
+		t.Error("the shutdown waits for the client that does not read")
 	}
 }
 
@@ -193,13 +193,13 @@ func TestGRPCGoChecksClients(t *testing.T) {
 	})
 	client := write(t, issue(t, ca, testcert.Leaf{Names: []string{san}}), ca.PEM)
 	if err := r.request(t, clientTLS(t, access.TLSOptions{Cert: client.Cert, Key: client.Key, CA: files.CA})); err != nil {
-		t.Errorf("with a certificate: %v", err)
+		t.Errorf("a call with a certificate: %v", err)
 	}
 	if err := r.request(t, clientTLS(t, access.TLSOptions{CA: files.CA})); status.Code(err) != codes.Unavailable {
-		t.Errorf("without a certificate: %v, want UNAVAILABLE", err)
+		t.Errorf("a call without a certificate: %v, want UNAVAILABLE", err)
 	}
 	if err := r.request(t, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
-		t.Errorf("without TLS: %v, want UNAVAILABLE", err)
+		t.Errorf("a call without TLS: %v, want UNAVAILABLE", err)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	r := serve(t, s, Options{Transport: transportGRPC, Limits: transport.Limits{MaxConnections: 1, MaxHeaderBytes: 2 << 10}})
 	conn := r.dial(t)
 	checkOK(t, conn)
-	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+	if err := awaitEnd(r.connect(t, "", time.Minute)); err != nil {
 		t.Errorf("a second connection of the same address: %v, want its end", err)
 	}
 	if got := gathered(t, s, "sluice_grpc_transport_info"); !cmp.Equal(got, map[string]float64{transportGRPC: 1}) {
@@ -217,7 +217,7 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", 3<<10))
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, simpleRequest()); err == nil {
-		t.Error("a call with headers beyond --max-header-size is answered")
+		t.Error("a call with headers beyond --max-header-size succeeds")
 	}
 	checkOK(t, conn)
 }
@@ -233,9 +233,9 @@ func TestGRPCGoClosesSilentConnections(t *testing.T) {
 	silent := r.connect(t, "", time.Minute)
 	checkOK(t, r.dial(t)) // a later client
 	r.stop()
-	if err := ended(silent); err != nil {
+	if err := awaitEnd(silent); err != nil {
 		t.Errorf("the silent connection: %v, want its end", err)
 	}
 	err := <-r.done
-	r.done <- err // for the end of the test
+	r.done <- err // received again by the cleanup
 }

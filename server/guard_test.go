@@ -74,9 +74,9 @@ func serveRights(t *testing.T) *rightsServer {
 	return g
 }
 
-// request sends a request as from another machine, to the listener's own name. certificate is the
-// name of the client's certificate, or empty; authorization is the value of the header
-// Authorization.
+// request sends a request that seems to come from another machine, to the listener's own name.
+// certificate is the name of the client's certificate, or empty; authorization is the value of the
+// header Authorization.
 func (g *rightsServer) request(t *testing.T, method, path, certificate, authorization string, header ...string) (int, http.Header, string, error) {
 	t.Helper()
 	options := access.TLSOptions{CA: g.names["alice"].CA}
@@ -126,7 +126,7 @@ func TestRights(t *testing.T) {
 	for _, a := range []caller{
 		{"", "", 401, 401},
 		{"", bearer(unknownToken), 401, 401},
-		{"", bearer(""), 401, 401}, // like no token
+		{"", bearer(""), 401, 401}, // same as no token
 		{"", bearer(readToken + "0"), 401, 401},
 		{"", "Digest " + writeToken, 401, 401},
 		{"", bearer(readToken), 200, 403},
@@ -175,11 +175,11 @@ func TestRights(t *testing.T) {
 	}
 	_, header, _, _ := g.request(t, "GET", "/", "", "", "Accept", "text/html")
 	if challenge := header.Values("WWW-Authenticate"); len(challenge) != 2 || !strings.HasPrefix(challenge[1], "Basic ") {
-		t.Errorf("a browser gets the challenge %q, want also one for a password", challenge)
+		t.Errorf("a browser gets the challenge %q, want one for a password as well", challenge)
 	}
 	code, _, body, _ := g.request(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
 	if code != 403 || !strings.Contains(body, "not from pages of other origins") {
-		t.Errorf("a page of another origin, with the browser's password = %d %s, want 403", code, body)
+		t.Errorf("a request from a page of another origin with the browser's password = %d %s, want 403", code, body)
 	}
 	for reason, c := range map[string]float64{
 		"no_credentials": testutil.ToFloat64(g.service.Metrics().DebugDenied.NoCredentials),
@@ -188,7 +188,7 @@ func TestRights(t *testing.T) {
 	} {
 		want := map[string]float64{"no_credentials": 3*10 + 1, "unknown_token": 4 * 10, "not_granted": 10 + 2*4}[reason]
 		if c != want {
-			t.Errorf("%v requests were denied for %s, want %v", c, reason, want)
+			t.Errorf("%v requests with the reason %s were denied, want %v", c, reason, want)
 		}
 	}
 	if n := g.logs.FilterMessageSnippet("request to the debug listener denied").Len(); n == 0 || n > 40 {
@@ -269,11 +269,11 @@ func TestLocalRequestsHaveRights(t *testing.T) {
 	c.TLS = nil
 	c.Token = ""
 	if _, err := c.State(t.Context(), 1); err == nil || err.Error() != "the server speaks TLS: use --tls" {
-		t.Errorf("without TLS: %v", err)
+		t.Errorf("a client without TLS gets %v", err)
 	}
 	c.Addr, c.Token = "sluice.test:6070", readToken
 	if _, err := c.State(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "tokens are only sent over TLS") {
-		t.Errorf("a token without TLS, elsewhere: %v", err)
+		t.Errorf("a token without TLS to another machine: %v", err)
 	}
 }
 

@@ -71,8 +71,8 @@ func (l acceptHook) Accept() (net.Conn, error) {
 }
 
 // TestFirstClientSeesHealthy blocks the server when it turns healthy. No listener accepts
-// before that, so a client that connects as soon as its address is logged sees the same health as
-// later ones.
+// connections before that, so a client that connects as soon as the address is logged sees the same
+// health as later clients.
 func TestFirstClientSeesHealthy(t *testing.T) {
 	s := service(t, answer.Settings{}, "")
 	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(transport.Limits{})}, s, zap.NewNop())
@@ -138,7 +138,7 @@ func TestUnhealthyWithoutRules(t *testing.T) {
 			next(true)
 		}
 		if err := s.SetRules(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
-			t.Fatal("rules that exceed the memory are accepted")
+			t.Fatal("rules beyond the memory bound are accepted")
 		}
 		r.checkHealth(t, "after rules that were rejected", true)
 		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})

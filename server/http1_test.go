@@ -30,7 +30,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 		"GET":             {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
 		"in pieces":       {"GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", true},
 		"a body":          {text: "POST /json HTTP/1.1\r\nHost: sluice\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("x", 200_000)},
-		"in a row":        {text: strings.Repeat("GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", 100)},
+		"many at once":    {text: strings.Repeat("GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", 100)},
 		"HTTP/1.0":        {text: "GET / HTTP/1.0\r\n\r\n"},
 		"an upgrade":      {text: "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"},
 		"TLS, but HTTP/1": {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
@@ -57,7 +57,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 			go func() { _, _ = io.Copy(conn, strings.NewReader(send.text)) }()
 			received, err := io.ReadAll(conn)
 			if err != nil {
-				t.Fatalf("after %q: %v", received, err)
+				t.Fatalf("after the response %q: %v", received, err)
 			}
 			reply, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(received)), nil)
 			if err != nil {
@@ -71,7 +71,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 			_ = conn.Close()
 			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
 			if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
-				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
+				t.Errorf("closed connections by reason (-want +got):\n%s", diff)
 			}
 			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "gRPC connection closed") }).Len(); n != 1 {
 				t.Errorf("the log has %d lines about the closed connection, want 1", n)
@@ -81,7 +81,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 				creds = clientTLS(t, access.TLSOptions{CA: pair.CA})
 			}
 			if err := r.request(t, creds); err != nil {
-				t.Errorf("the next client gets %v", err)
+				t.Errorf("a call of the next client: %v", err)
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestTLSWithoutALPNIsExplained(t *testing.T) {
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn) // until the server closes the connection
 	}
-	await(t, "it is logged", func() bool { return logs.Len() > 1 })
+	await(t, "the log line", func() bool { return logs.Len() > 1 })
 	lines := 0
 	for _, e := range logs.All() {
 		if strings.Contains(e.Message, "ALPN") && e.Level == zap.WarnLevel {
@@ -135,6 +135,6 @@ func TestTLSWithoutALPNIsExplained(t *testing.T) {
 		}
 	}
 	if lines != 1 {
-		t.Errorf("%d lines explain it, want one: %v", lines, logs.All())
+		t.Errorf("%d lines explain the closed connection, want one: %v", lines, logs.All())
 	}
 }

@@ -26,7 +26,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	const maxBytes = 4 << 10
-	// Mutations cannot exceed a bound by chance.
+	// Mutations are unlikely to exceed a bound.
 	s := service(f, answer.Settings{Bounds: answer.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
 	h := newJSONHandler(answer.NewHandler(s, zap.NewNop(), nil, false), maxBytes)
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -42,7 +42,7 @@ func FuzzJSON(f *testing.F) {
 			}
 			over := reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT
 			if over != (w.Code == http.StatusTooManyRequests) || malformed != nil || len(reply.GetStatuses()) != len(request.GetDescriptors()) {
-				t.Errorf("%q is answered with %d %v, read with error %v", body, w.Code, &reply, malformed)
+				t.Errorf("the response to %q is %d %v, decoded with error %v", body, w.Code, &reply, malformed)
 			}
 		case http.StatusBadRequest:
 			if malformed == nil && request.GetDomain() != "" && len(request.GetDescriptors()) > 0 && len(request.GetDescriptors()) <= 1000 {
@@ -53,7 +53,7 @@ func FuzzJSON(f *testing.F) {
 				t.Errorf("%d bytes are rejected as too large", len(body))
 			}
 		default:
-			t.Errorf("%q is answered with %d %s", body, w.Code, w.Body)
+			t.Errorf("the response to %q is %d %s", body, w.Code, w.Body)
 		}
 	})
 }

@@ -32,6 +32,6 @@ func TestRequestsOfAnySize(t *testing.T) {
 	}
 	calls.Wait()
 	if why := endedBy(t, s); why != nil {
-		t.Errorf("connections were closed, by reason: %v", why)
+		t.Errorf("closed connections by reason: %v, want none", why)
 	}
 }

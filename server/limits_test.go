@@ -25,18 +25,18 @@ import (
 
 // HTTP/2 frames that no client library would send.
 const (
-	beginning = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // preface and empty SETTINGS
-	ping      = "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678"
+	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // preface and empty SETTINGS
+	ping    = "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678"
 )
 
 // connect connects to the gRPC listener and sends the first bytes. Reads fail after wait, which is
 // shorter than the server's default timeouts.
-func (r *running) connect(t *testing.T, begin string, wait time.Duration) net.Conn {
+func (r *running) connect(t *testing.T, first string, wait time.Duration) net.Conn {
 	t.Helper()
-	return r.connectTo(t, "grpc", begin, wait)
+	return r.connectTo(t, "grpc", first, wait)
 }
 
-func (r *running) connectTo(t *testing.T, listener, begin string, wait time.Duration) net.Conn {
+func (r *running) connectTo(t *testing.T, listener, first string, wait time.Duration) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr[listener])
 	if err != nil {
@@ -46,15 +46,15 @@ func (r *running) connectTo(t *testing.T, listener, begin string, wait time.Dura
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(conn, begin); err != nil {
+	if _, err := io.WriteString(conn, first); err != nil {
 		t.Fatal(err)
 	}
 	return conn
 }
 
-// ended waits until the server closes a connection. It returns an error if the deadline passes
+// awaitEnd waits until the server closes a connection. It returns an error if the deadline passes
 // first.
-func ended(conn net.Conn) error {
+func awaitEnd(conn net.Conn) error {
 	_, err := io.Copy(io.Discard, conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -73,10 +73,10 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	})
 	rejected := 0.0
 	for _, listener := range []string{"http", "json", "metrics", "debug"} {
-		first := r.connectTo(t, listener, "G", time.Minute) // the first byte of GET; the rest is never sent
+		first := r.connectTo(t, listener, "G", time.Minute) // only the first byte of GET
 		second := r.connectTo(t, listener, "", time.Minute)
 		third := r.connectTo(t, listener, "", time.Minute)
-		if err := ended(first); err != nil {
+		if err := awaitEnd(first); err != nil {
 			t.Errorf("%s: the first connection: %v, want its end", listener, err)
 		}
 		if rejected++; testutil.ToFloat64(s.Metrics().RejectedConnections) != rejected {
@@ -147,7 +147,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	used := connect("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-running
-	if err := ended(connect("")); err != nil {
+	if err := awaitEnd(connect("")); err != nil {
 		t.Error(err)
 	}
 	if got := testutil.ToFloat64(rejected); got != 1 {
@@ -159,7 +159,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "answered" {
-		t.Errorf("the used connection gets %q, %v", body, err)
+		t.Errorf("the response on the used connection is %q, %v", body, err)
 	}
 	_ = response.Body.Close()
 
@@ -172,9 +172,9 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 func TestConnectionsBeginInTime(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{ConnectionTimeout: 20 * time.Millisecond}})
-	for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
-		if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
-			t.Errorf("%s: %v, want the connection's end", name, err)
+	for name, first := range map[string]string{"silence": "", "half a preface": preface[:10], "no settings": preface[:24]} {
+		if err := awaitEnd(r.connect(t, first, 4*time.Second)); err != nil {
+			t.Errorf("%s: %v, want the end of the connection", name, err)
 		}
 	}
 	checkOK(t, r.dial(t))
@@ -183,7 +183,7 @@ func TestConnectionsBeginInTime(t *testing.T) {
 func TestDeadConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
-	if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
+	if err := awaitEnd(r.connect(t, preface, 30*time.Second)); err != nil {
 		t.Errorf("a client that does not answer a ping: %v, want its end", err)
 	}
 }
@@ -191,12 +191,12 @@ func TestDeadConnectionsEnd(t *testing.T) {
 func TestPingsTooOftenEndAConnection(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Hour}})
-	if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
-		t.Errorf("four pings at once: %v, want the connection's end", err)
+	if err := awaitEnd(r.connect(t, preface+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
+		t.Errorf("four immediate pings: %v, want the end of the connection", err)
 	}
 	// Pings at the minimum interval.
 	r = serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Millisecond}})
-	conn := r.connect(t, beginning, 30*time.Second)
+	conn := r.connect(t, preface, 30*time.Second)
 	pace := time.NewTicker(20 * time.Millisecond)
 	defer pace.Stop()
 	for i := range 10 {

@@ -45,7 +45,7 @@ func TestPortInUse(t *testing.T) {
 	for name, options := range map[string]Options{
 		"http": {HTTPAddr: addr, Optional: map[string]string{"metrics": "--b"}},
 		"grpc": {GRPCAddr: addr, Optional: map[string]string{"grpc": "--c"}},
-		// Only a port in use is tolerated; this machine does not have this address.
+		// Only a port in use is tolerated, not an address that the machine does not have.
 		"metrics": {MetricsAddr: "192.0.2.1:0", Optional: map[string]string{"metrics": "--b"}},
 	} {
 		s := service(t, answer.Settings{}, oneRule)
@@ -131,7 +131,7 @@ func TestListenKeepsOtherFiles(t *testing.T) {
 		t.Error("listen on a regular file succeeded")
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "x" {
-		t.Errorf("the file is %q, %v afterwards, want it unchanged", b, err)
+		t.Errorf("the file is now %q, %v, want it unchanged", b, err)
 	}
 	for _, addr := range []string{"unix://", "unix:", "unix://tmp/s", "unix:s"} {
 		if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {

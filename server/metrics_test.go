@@ -36,7 +36,7 @@ func (r *running) metricsPage(t *testing.T) string {
 	t.Helper()
 	code, page := get(t, "http://"+r.addr["metrics"]+r.options.MetricsPath)
 	if code != http.StatusOK {
-		t.Fatalf("metrics answer %d: %s", code, page)
+		t.Fatalf("/metrics = %d: %s", code, page)
 	}
 	return page
 }
@@ -54,7 +54,7 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "strange"}); status.Code(err) != codes.NotFound {
-		t.Errorf("health of a strange service is %v, want NOT_FOUND", err)
+		t.Errorf("the health of an unknown service is %v, want NOT_FOUND", err)
 	}
 	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err == nil {
@@ -64,7 +64,7 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 		t.Error(err)
 	}
 	if err := conn.Invoke(t.Context(), "/strange.Service/Strange", &rls.RateLimitRequest{}, &rls.RateLimitResponse{}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a strange method got %v, want UNIMPLEMENTED", err)
+		t.Errorf("a call of an unknown method got %v, want UNIMPLEMENTED", err)
 	}
 	page := r.metricsPage(t)
 	expectSeries(t, page,

@@ -37,7 +37,7 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		if w.Code != http.StatusInternalServerError {
-			t.Errorf("%s: the answer is %d, want 500", test.name, w.Code)
+			t.Errorf("%s: the status is %d, want 500", test.name, w.Code)
 		}
 		all := logs.TakeAll()
 		if len(all) != 2 || all[0].Level != zapcore.ErrorLevel || all[1].Level != zapcore.DebugLevel {
@@ -53,7 +53,7 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 			}
 		}
 		if text, _ := fields["error"].(string); test.name == "an error of Go" && !strings.Contains(text, "index out of range") {
-			t.Errorf("the error is %q, want that of the index", text)
+			t.Errorf("the error is %q, want the one about the index", text)
 		}
 	}
 	if got := testutil.ToFloat64(metrics.Panics); got != 3 {

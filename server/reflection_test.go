@@ -101,7 +101,7 @@ func TestReflectionStreamsAreBounded(t *testing.T) {
 	}
 	checkOK(t, r.dial(t))
 	cancelFirst()
-	for range 10_000 { // until the server has seen the cancellation
+	for range 10_000 { // until the server has received the cancellation
 		request, _ := reflect()
 		if request() == nil {
 			return

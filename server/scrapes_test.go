@@ -50,7 +50,7 @@ func TestSlowScrapesDoNotExcludeOthers(t *testing.T) {
 	for _, from := range []string{"192.0.2.2:1", "192.0.2.3:1", "[2001:db8::1]:1", "@"} {
 		begin(from)
 		if code := scrape(from); code != http.StatusServiceUnavailable {
-			t.Errorf("the second scrape of %s, with half in flight, gets %d, want 503", from, code)
+			t.Errorf("with half of the scrapes in flight, the second scrape of %s gets %d, want 503", from, code)
 		}
 	}
 	if code := scrape("192.0.2.7:1"); code != http.StatusServiceUnavailable {
@@ -59,7 +59,7 @@ func TestSlowScrapesDoNotExcludeOthers(t *testing.T) {
 	close(release)
 	running.Wait()
 	if s.total != 0 || len(s.byAddress) != 0 {
-		t.Errorf("%d scrapes, of %v, are counted after their end", s.total, s.byAddress)
+		t.Errorf("%d scrapes are counted after their end, by address %v; want none", s.total, s.byAddress)
 	}
 }
 

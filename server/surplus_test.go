@@ -38,7 +38,7 @@ func (s *fakeServed) Retire(gracefully bool) {
 // group describes connections that were opened at intervals of one second and have the same usage.
 type group struct {
 	name    string
-	address string // a %d makes the addresses different
+	address string // with a %d for the connection's number, the addresses differ
 	n       int
 	begun   time.Duration
 	usage   transport.Usage
@@ -99,26 +99,26 @@ func (c *testListener) retired() string {
 func TestSurplusConnections(t *testing.T) {
 	const limit, each = 10_000, "x"
 	used, busy := transport.Usage{Used: true}, transport.Usage{Used: true, Busy: true}
-	late := transport.Usage{Used: true, Since: time.Minute} // has just become idle
+	late := transport.Usage{Used: true, Since: time.Minute} // became idle most recently
 	for name, test := range map[string]struct {
 		attacker, honest group
 		from             string
 		want             string
 	}{
-		"an address with many unused connections":        {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.2", "attacker 0 immediately;"},
-		"and a client that has none":                     {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.3", "attacker 0 immediately;"},
-		"and one more of that address":                   {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", "attacker 0 immediately;"},
-		"an address with many that were used":            {group{address: "10.9.0.1", n: limit - 8, usage: late}, group{address: "10.9.0.2", n: 8}, "10.9.0.3", "attacker 0 gracefully;"},
-		"an address with many open calls":                {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: busy}, "10.9.0.2", "attacker 0 gracefully;"},
-		"which does not replace idle connections":        {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", ""},
-		"many addresses with an unused connection":       {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "attacker 0 immediately;"},
-		"and a client with several":                      {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.2", "attacker 0 immediately;"},
-		"many addresses with a used connection":          {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", "attacker 0 gracefully;"},
-		"those that have one leave the second to others": {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "honest 0 gracefully;"},
-		"many addresses with an open call":               {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", ""},
-		"and a client that has none gets its slot":       {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.3", "honest 0 gracefully;"},
-		"of one address the unused go first":             {group{address: "10.9.0.1", n: limit - 100, usage: used}, group{address: "10.9.0.1", n: 100, usage: transport.Usage{Since: time.Minute}}, "10.9.0.1", "honest 0 immediately;"},
-		"an unused one that is fresh stays":              {group{address: each, n: limit - 1, usage: late}, group{address: "10.9.0.1", n: 1, begun: time.Hour}, "10.9.0.3", "attacker 0 gracefully;"},
+		"an address with many unused connections and a client with some":     {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.2", "attacker 0 immediately;"},
+		"an address with many unused connections and a client without any":   {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.3", "attacker 0 immediately;"},
+		"an address with many unused connections opens another":              {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", "attacker 0 immediately;"},
+		"an address with many idle connections and a client without any":     {group{address: "10.9.0.1", n: limit - 8, usage: late}, group{address: "10.9.0.2", n: 8}, "10.9.0.3", "attacker 0 gracefully;"},
+		"an address with many open calls and a client with some":             {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: busy}, "10.9.0.2", "attacker 0 gracefully;"},
+		"an address with many open calls does not replace idle connections":  {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", ""},
+		"many addresses with an unused connection and a client without any":  {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "attacker 0 immediately;"},
+		"many addresses with an unused connection and a client with several": {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.2", "attacker 0 immediately;"},
+		"many addresses with an idle connection and a client with several":   {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", "attacker 0 gracefully;"},
+		"addresses with one connection replace the second of another":        {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "honest 0 gracefully;"},
+		"many addresses with an open call and a client with several":         {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", ""},
+		"many addresses with an open call and a client without any":          {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.3", "honest 0 gracefully;"},
+		"unused connections of an address are closed first":                  {group{address: "10.9.0.1", n: limit - 100, usage: used}, group{address: "10.9.0.1", n: 100, usage: transport.Usage{Since: time.Minute}}, "10.9.0.1", "honest 0 immediately;"},
+		"a new unused connection stays":                                      {group{address: each, n: limit - 1, usage: late}, group{address: "10.9.0.1", n: 1, begun: time.Hour}, "10.9.0.3", "attacker 0 gracefully;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.attacker.name, test.honest.name = "attacker", "honest"
@@ -150,7 +150,7 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 			}
 			for i, s := range c.groups["honest"] {
 				if how := s.retired.Load(); how != nil {
-					t.Errorf("connection %d of the honest client ends %s", i, how)
+					t.Errorf("connection %d of the honest client was closed %s", i, how)
 				}
 			}
 			if !c.join(honest, 8) {
@@ -160,8 +160,8 @@ func TestFloodOfConnectionsSearchesRarely(t *testing.T) {
 	}
 }
 
-// TestGracefulClosesAreBounded checks that a graceful close that takes too long, or that too many
-// others follow, becomes immediate.
+// TestGracefulClosesAreBounded checks that a graceful close becomes immediate if it takes too long
+// or too many others follow.
 func TestGracefulClosesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}
@@ -182,13 +182,13 @@ func TestGracefulClosesAreBounded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if got, want := c.retired(), "honest 0 immediately;honest 1 immediately;honest 2 immediately;"; got != want {
-			t.Errorf("in the end: %s, want %s", got, want)
+			t.Errorf("finally: %s, want %s", got, want)
 		}
 	})
 }
 
 // TestAddressesOfClients checks that an IPv6 client is identified by its /64 prefix, because it can
-// choose the rest.
+// choose the remaining bits.
 func TestAddressesOfClients(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:4": "10.1.2.3", "[2001:db8::1]:4": "2001:db8::", "[2001:db8::ffff:2]:5": "2001:db8::", "[fe80::1%lo]:4": "fe80::",

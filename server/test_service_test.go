@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// Bounds on the open streams of a method: bidirectional ones in total, and server streams per
-// connection of the built-in transport.
+// Bounds on the open streams of a method: the total of bidirectional streams, and the number of
+// server streams per connection of the built-in transport.
 const (
 	maxConversations = 16
 	maxWatches       = 64
@@ -33,8 +33,8 @@ type text = wrapperspb.StringValue
 // callEvents records the calls of the test service.
 type callEvents struct {
 	began chan struct{}
-	ended chan error // the cause of a call's context
-	sent  chan int   // number of messages that the stream "flood" has sent
+	ended chan error // receives the cause of a call's context
+	sent  chan int   // receives the number of messages that the stream "flood" has sent
 }
 
 // register registers a service with methods of all kinds.

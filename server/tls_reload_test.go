@@ -29,7 +29,7 @@ import (
 )
 
 // handshake connects server and client. It returns the server's certificate in PEM, or the error of
-// the side that rejected the other.
+// the side that rejected its peer.
 func handshake(t *testing.T, server, client *access.TLS) ([]byte, error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -100,29 +100,29 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			logged  string // expected log line; "" means none
 		}{
 			{"nothing", func() {}, first, false, ""},
-			{"the same again", func() { put(t, files.Cert, first.Cert) }, first, false, ""},
+			{"the same certificate again", func() { put(t, files.Cert, first.Cert) }, first, false, ""},
 			{"a certificate without its key", func() { put(t, files.Cert, second.Cert) }, first, false, "certificate " + files.Cert + " with key " + files.Key + ": tls: private key does not match"},
-			{"and the key", func() { put(t, files.Key, second.Key) }, second, false, "TLS files loaded"},
+			{"the key of that certificate", func() { put(t, files.Key, second.Key) }, second, false, "TLS files loaded"},
 			{"a key within a poll of its certificate", func() {
 				put(t, files.Cert, first.Cert)
 				time.Sleep(time.Second)
 				put(t, files.Key, first.Key)
 			}, first, false, "TLS files loaded"},
 			{"half a certificate", func() { put(t, files.Cert, first.Cert[:100]) }, first, false, files.Cert + ": only 0 of 1 PEM blocks can be decoded"},
-			{"an empty one", func() { put(t, files.Cert, nil) }, first, false, files.Cert + " contains no PEM certificate"},
-			{"none", func() { _ = os.Remove(files.Cert) }, first, false, "open " + files.Cert + ": no such file"},
+			{"an empty certificate file", func() { put(t, files.Cert, nil) }, first, false, files.Cert + " contains no PEM certificate"},
+			{"no certificate file", func() { _ = os.Remove(files.Cert) }, first, false, "open " + files.Cert + ": no such file"},
 			{"the certificate that was active", func() { put(t, files.Cert, first.Cert) }, first, false, "match those in use again"},
 			{"half a bundle", func() { put(t, files.CA, both[:len(both)-10]) }, first, false, files.CA + ": only 1 of 2 PEM blocks can be decoded"},
 			{"another authority in addition to the first", func() { put(t, files.CA, both) }, first, true, "TLS files loaded"},
 			{"an expired pair", func() { put(t, files.Cert, stale.Cert); put(t, files.Key, stale.Key) }, first, true, files.Cert + ": the certificate expired at"},
-			{"a good pair and one authority less", func() {
+			{"a valid pair and one authority fewer", func() {
 				put(t, files.Cert, second.Cert)
 				put(t, files.Key, second.Key)
 				put(t, files.CA, ours.PEM)
 			}, second, false, "TLS files loaded"},
 		} {
 			step.change()
-			time.Sleep(10 * time.Second) // many polls: each change is logged once
+			time.Sleep(10 * time.Second) // many polls; each change must be logged once
 			synctest.Wait()
 			var got []string
 			for len(core) > 0 {
@@ -146,10 +146,10 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			errorsBefore += failures
 			served, err := handshake(t, s, oldClient)
 			if err != nil || !bytes.Equal(served, step.served.Cert) {
-				t.Errorf("%s: the server sends another certificate, or none: %v", step.name, err)
+				t.Errorf("%s: the server sends another certificate or none: %v", step.name, err)
 			}
 			if _, err := handshake(t, s, newClient); (err == nil) != step.accepts {
-				t.Errorf("%s: the client of the newer authority gets %v; want it accepted: %v", step.name, err, step.accepts)
+				t.Errorf("%s: the client of the newer authority gets %v; want it to be accepted: %v", step.name, err, step.accepts)
 			}
 			for len(core) > 0 {
 				<-core // failed handshakes
@@ -161,7 +161,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := testutil.ToFloat64(metrics.Expiry); got != float64(cert.NotAfter.Unix()) {
-			t.Errorf("expiry is %v, want %v", got, cert.NotAfter.Unix())
+			t.Errorf("the expiry is %v, want %v", got, cert.NotAfter.Unix())
 		}
 	})
 }
@@ -184,8 +184,8 @@ func TestTLSWarnsOfAnExpiredCertificate(t *testing.T) {
 func TestRotationFailsNoCall(t *testing.T) {
 	t.Parallel()
 	const rotations = 20
-	// The last and the next authority are trusted in addition to the signing one, because the other
-	// side may be one rotation ahead or behind.
+	// The previous and the next authority are trusted in addition to the current one, because the
+	// other side may be one rotation ahead or behind.
 	last, signer, next := authority(t), authority(t), authority(t)
 	serverDir, clientDir := t.TempDir(), t.TempDir()
 	mount := func(dir, name string) (testcert.Files, testcert.Pair) {

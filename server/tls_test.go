@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// host is the name in the server's certificates, san the name in the clients'.
+// host is the name in the server's certificates, and san the name in those of clients.
 const (
 	host = "sluice.test"
 	san  = "envoy.test"
@@ -137,7 +137,7 @@ func (l lines) await(t *testing.T, text string) string {
 
 func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 	ours, files := serverFiles(t)
-	strangers := authority(t)
+	otherAuthority := authority(t)
 	log, logger := newLines()
 	s := service(t, answer.Settings{}, oneRule)
 	metrics := s.Metrics().TLS("grpc")
@@ -159,17 +159,17 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 		// The expected error of the client; "" means that it is served.
 		mutual, oneSided string
 	}{
-		{"a client of ours", client(good), "", ""},
-		{"without a certificate", clientTLS(t, access.TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
-		{"of another authority", client(issue(t, strangers, testcert.Leaf{Names: []string{san}})), "certificate signed by unknown authority", ""},
-		{"of another name", client(issue(t, ours, testcert.Leaf{Names: []string{"other.test"}})), "valid for other.test, not " + san, ""},
-		{"with the name in a URI", client(issue(t, ours, testcert.Leaf{Names: []string{"spiffe://" + san}})), "not valid for any names, but wanted to match " + san, ""},
-		{"expired", client(issue(t, ours, testcert.Leaf{Names: []string{san}, Expires: time.Now().Add(-time.Hour)})), "certificate has expired", ""},
-		{"in plain text", insecure.NewCredentials(), "first record does not look like a TLS handshake", "first record does not look like a TLS handshake"},
-		{"with TLS 1.1", old, "client offered only unsupported versions", "client offered only unsupported versions"},
-		{"that trusts another authority", clientTLS(t, access.TLSOptions{CA: write(t, good, strangers.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
-		{"that expects another name", clientTLS(t, access.TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
-		{"that trusts the system", clientTLS(t, access.TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"a valid client", client(good), "", ""},
+		{"a client without a certificate", clientTLS(t, access.TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
+		{"a client of another authority", client(issue(t, otherAuthority, testcert.Leaf{Names: []string{san}})), "certificate signed by unknown authority", ""},
+		{"a client with another name", client(issue(t, ours, testcert.Leaf{Names: []string{"other.test"}})), "valid for other.test, not " + san, ""},
+		{"a client with the name in a URI", client(issue(t, ours, testcert.Leaf{Names: []string{"spiffe://" + san}})), "not valid for any names, but wanted to match " + san, ""},
+		{"an expired client", client(issue(t, ours, testcert.Leaf{Names: []string{san}, Expires: time.Now().Add(-time.Hour)})), "certificate has expired", ""},
+		{"a client in plain text", insecure.NewCredentials(), "first record does not look like a TLS handshake", "first record does not look like a TLS handshake"},
+		{"a client with TLS 1.1", old, "client offered only unsupported versions", "client offered only unsupported versions"},
+		{"a client that trusts another authority", clientTLS(t, access.TLSOptions{CA: write(t, good, otherAuthority.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"a client that expects another name", clientTLS(t, access.TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"a client that trusts the system", clientTLS(t, access.TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, side := range []struct {
@@ -195,7 +195,7 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the rest stays plain HTTP", func(t *testing.T) {
+	t.Run("other listeners use plain HTTP", func(t *testing.T) {
 		for path, want := range map[string]string{
 			mutual.addr["http"] + "/healthcheck": "OK",
 			mutual.addr["metrics"] + "/metrics":  `sluice_tls_handshake_errors_total{use="grpc"}`,
@@ -263,12 +263,12 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 		{"missing key", access.TLSOptions{Cert: good.Cert, Key: missing}, missing},
 		{"missing authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},
 		{"mismatched pair", access.TLSOptions{Cert: mismatched.Cert, Key: mismatched.Key}, mismatched.Key + ": tls: private key does not match"},
-		{"chain that is cut short", access.TLSOptions{Cert: cut.Cert, Key: cut.Key}, cut.Cert + ": only 1 of 2 PEM blocks can be decoded"},
-		{"authorities that are cut short", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": only 1 of 2 PEM blocks can be decoded"},
+		{"a truncated chain", access.TLSOptions{Cert: cut.Cert, Key: cut.Key}, cut.Cert + ": only 1 of 2 PEM blocks can be decoded"},
+		{"truncated authorities", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": only 1 of 2 PEM blocks can be decoded"},
 		{"empty certificate", access.TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " contains no PEM certificate"},
 		{"empty authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " contains no PEM certificate"},
-		{"a key in the certificate's place", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " contains no PEM certificate"},
-		{"far too large", access.TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
+		{"a key instead of the certificate", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " contains no PEM certificate"},
+		{"a file that is too large", access.TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := access.ServerTLS(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {

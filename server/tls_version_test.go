@@ -30,7 +30,7 @@ func TestMinimumTLSVersion(t *testing.T) {
 				}}
 				conn, err := dialer.DialContext(t.Context(), "tcp", r.addr[listener])
 				if (err == nil) != want {
-					t.Errorf("%s, minimum %s, client with %s: %v", listener, tls.VersionName(tt.minVersion), tls.VersionName(version), err)
+					t.Errorf("%s listener with minimum %s and a client with %s: %v", listener, tls.VersionName(tt.minVersion), tls.VersionName(version), err)
 				}
 				if err != nil {
 					continue

@@ -75,7 +75,7 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 }
 
 // TestTransportsReportSameEvents makes the same calls over both transports: admitted, compressed,
-// rejected, too large, delayed, and cancelled while delayed. Tracing sees the same events, except
+// rejected, too large, delayed, and cancelled while delayed. Tracing gets the same events, except
 // that the built-in transport does not read a request that is too large.
 func TestTransportsReportSameEvents(t *testing.T) {
 	events := map[string][]string{}
@@ -133,7 +133,7 @@ func TestTransportsReportSameEvents(t *testing.T) {
 		})
 	}
 	if len(events[transportGRPC]) == 0 {
-		t.Fatal("there are no events over grpc-go")
+		t.Fatal("grpc-go reports no events")
 	}
 	if diff := cmp.Diff(events[transportGRPC], events[transportBuiltin]); diff != "" {
 		t.Errorf("events over grpc-go (-) and over the built-in transport (+):\n%s", diff)

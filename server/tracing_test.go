@@ -87,7 +87,7 @@ func TestSpansReachTheCollector(t *testing.T) {
 	}
 	for _, protocol := range []string{"http", "grpc"} {
 		for name, header := range headers {
-			t.Run(protocol+"/"+name, func(t *testing.T) {
+			t.Run(protocol+" "+name, func(t *testing.T) {
 				t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=ignored,zone=a")
 				ServiceName := "RateLimit"
 				if protocol == "grpc" {
@@ -119,7 +119,7 @@ func TestSpansReachTheCollector(t *testing.T) {
 						t.Errorf("the span's parent is %s, want %s", got, parentID)
 					}
 					if span.GetKind() != tracepb.Span_SPAN_KIND_SERVER || span.GetName() != "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" {
-						t.Errorf("the span is %v %s, want that of a server's method", span.GetKind(), span.GetName())
+						t.Errorf("the span is %v %s, want the span of a server's method", span.GetKind(), span.GetName())
 					}
 					if text := span.String(); strings.Contains(text, "secret") {
 						t.Errorf("the span contains values of the request: %s", text)
@@ -174,7 +174,7 @@ func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "secret"}); err == nil {
-		t.Error("a request without descriptors is answered")
+		t.Error("a request without descriptors succeeds")
 	}
 	r.endWith(t, tracing)
 	spans := c.spans()
@@ -211,7 +211,7 @@ func TestSampling(t *testing.T) {
 		{"none", "", 0, "", 0},
 		{"all", "", 1, "", 1},
 		{"the parent is recorded", "", 0, parent + "1", 1},
-		{"the parent is not", "", 1, parent + "0", 0},
+		{"the parent is not recorded", "", 1, parent + "0", 0},
 		{"the variable", "always_off", 1, "", 0},
 		{"a rate overrides the variable", "always_on", 0, "", 0},
 	} {

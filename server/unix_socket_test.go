@@ -33,7 +33,7 @@ func TestSocketsInUseAreKept(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = c.Close() })
 		}
-		t.Fatal("the socket accepts 10,000 connections, so its queue is not full")
+		t.Fatal("the queue of the socket is not full after 10,000 connections")
 	}
 	datagrams := func(path string) {
 		l, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "unixgram", path)
@@ -54,7 +54,7 @@ func TestSocketsInUseAreKept(t *testing.T) {
 				t.Errorf("listen = %v, want an error that the socket may be in use", err)
 			}
 			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
-				t.Errorf("the file has been replaced (%v)", err)
+				t.Errorf("the socket file was replaced: %v", err)
 			}
 		})
 	}
@@ -85,6 +85,6 @@ func TestCloseKeepsReplacedSocket(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("the second listener left its file behind: %v", err)
+		t.Errorf("the second listener did not remove its file: %v", err)
 	}
 }

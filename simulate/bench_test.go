@@ -57,7 +57,7 @@ func BenchmarkRun(b *testing.B) {
 				fmt.Fprintf(&log, benchLogs[name], at, i%500, fmt.Sprintf("10.%d.%d.%d", address>>16, address>>8&255, address&255))
 			}
 			set := compile(b, fourLimits)
-			runtime.GC() // collect the garbage of creating the log
+			runtime.GC() // collect the garbage that creating the log left
 			b.SetBytes(int64(log.Len()))
 			b.ReportAllocs()
 			before := cpuTime(b)

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Demand is counted in calendar windows.
+// TestCalendarWindows checks that demand is counted in calendar windows.
 func TestCalendarWindows(t *testing.T) {
 	w := &windows{seconds: 30 * 86400, calendar: limiter.NewCalendar(time.UTC, 15).WithUnit(limiter.Months)}
 	at := func(month time.Month, day, hour int) uint32 {

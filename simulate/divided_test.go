@@ -65,14 +65,14 @@ func TestDivided(t *testing.T) {
 		}, logOf("log", log.String()))
 		d := found.Divided
 		if d == nil || len(d.Divided) != 1 || len(d.Limits) != 1 {
-			t.Fatalf("%s: found %+v", name, d)
+			t.Fatalf("%s: the report has %+v", name, d)
 		}
 		l, main := d.Divided[0], found.Rules.Limits[0]
 		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.WithoutShare != fleet.UnassignedAllowed() || d.Envoys != 3 {
-			t.Errorf("%s: %+v, %d without a share; want %d of %d admitted, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
+			t.Errorf("%s: %+v, %d admitted without a share; want %d of %d admitted, %d of them without a share", name, l, d.WithoutShare, want, len(at), fleet.UnassignedAllowed())
 		}
 		if d.Denied != l.Requests-l.Envoys || d.Denied != found.Rules.Denied+d.More-d.Fewer || d.Keys != 2 {
-			t.Errorf("%s: %d denied of %d keys, %d more and %d fewer than %d", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
+			t.Errorf("%s: %d hits of %d keys are denied, %d more and %d fewer than the %d of one counter", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestDividedWithOtherLimits(t *testing.T) {
 	if denied, l := run("name={x-user}", "free={x-user}"); denied != 700 || l["name"] != 1000 || len(l) != 1 {
 		t.Errorf("with an unlimited descriptor: %d denied, hits %v", denied, l)
 	}
-	// Each Envoy admits the first request, before it learns that the limit is 0. Requests that it
+	// Each Envoy admits the first request, before it receives the limit of 0. Requests that it
 	// denies do not reach the service.
 	if denied, l := run("name={x-user}", "none={x-user}"); denied != 998 || l["name"] != 2 || l["none"] != 1000 {
 		t.Errorf("with a limit of 0: %d denied, hits %v", denied, l)
@@ -119,7 +119,7 @@ func TestDividedCountsRequests(t *testing.T) {
 		o.Rules, o.Envoys, o.Format, o.Templates = compile(t, dividedRules), 1, "requests", nil
 	}, logOf("log", log))
 	if l := found.Divided.Divided[0]; l.Requests != 3 || l.Envoys != 3 || l.Counter != 13 {
-		t.Errorf("found %+v", l)
+		t.Errorf("the limit has %+v", l)
 	}
 }
 
@@ -172,10 +172,10 @@ func TestDividedText(t *testing.T) {
 	}
 	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " admitted before a share was assigned", "one counter admits", "2 Envoys admit"} {
 		if !strings.Contains(text.String(), want) {
-			t.Errorf("the text has no %q:\n%s", want, &text)
+			t.Errorf("the text does not contain %q:\n%s", want, &text)
 		}
 		if !strings.Contains(page.String(), want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 	if !strings.Contains(page.String(), "<h2>Divided among 2 Envoys</h2>") {

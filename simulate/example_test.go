@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// Decides four requests of a log by a limit of two per minute.
+// This example decides four requests of a log with a limit of two per minute.
 func ExampleRun() {
 	const log = `{"start_time":"2026-11-21T09:00:01Z","x-user":"alice","response_code":200}
 {"start_time":"2026-11-21T09:00:02Z","x-user":"bob","response_code":200}

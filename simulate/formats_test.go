@@ -78,13 +78,13 @@ func TestFormats(t *testing.T) {
 				t.Fatal(err)
 			}
 			if report.Requests != 4 || report.Bad != 0 || report.Recorded == nil || report.Recorded.Agree != 4 || report.Recorded.Denied != 1 || report.Rules.Keys != 1 {
-				t.Errorf("%d requests, %d unreadable %v, recorded %+v, %d keys", report.Requests, report.Bad, report.FirstBad, report.Recorded, report.Rules.Keys)
+				t.Errorf("%d requests, %d bad lines %v, recorded %+v, %d keys", report.Requests, report.Bad, report.FirstBad, report.Recorded, report.Rules.Keys)
 			}
 		})
 	}
 }
 
-// TestFieldByEitherName selects a field by the log's name and by ours.
+// TestFieldByEitherName selects a field by its name in the log and by sluice's name.
 func TestFieldByEitherName(t *testing.T) {
 	at := noon.Format(time.RFC3339)
 	for format, log := range map[string]string{
@@ -108,9 +108,9 @@ func TestInsufficientLogs(t *testing.T) {
 		{"nothing", "", "auto", "user={x}", "log: no lines"},
 		{"prose", "once upon a time\n", "auto", "user={x}", "unknown log format"},
 		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no known time field; specify it with --format 'json time=FIELD'; the first lines have status"},
-		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines do not have this field; they have status"},
-		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: unknown field; the log has time"},
-		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `the log has time, request, request.client_ip; did you mean "request.client_ip"?`},
+		{"an unknown time field", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines do not have this field; they have status"},
+		{"an unknown field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: unknown field; the log has time"},
+		{"a misspelt field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `the log has time, request, request.client_ip; did you mean "request.client_ip"?`},
 		{"no descriptors", `{"time":1}` + "\n", "auto", "", "the log has no descriptors"},
 		{"no JSON", "x\n", "json", "user={x}", "no line is a JSON object"},
 		{"no CSV", "x\n", "csv", "user={x}", "not a CSV header"},
@@ -188,8 +188,8 @@ func TestSeveralLogs(t *testing.T) {
 		{"CSV, cut", []string{csv, "2026-11-21T09:00:01Z,al\n"}, "auto", ""},
 		{"marked", []string{"\ufeff" + csv, "\ufeff" + csv}, "auto", ""},
 		{"OTLP", []string{otlp, otlp}, "auto", ""},
-		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: unknown log format; give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
-		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: the format differs from that of log0:1 (Envoy's format); simulate logs of different formats separately: "once upon a time"`},
+		{"prose in the first log", []string{"\nonce upon a time\n", text}, "auto", "log0:2: unknown log format; give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
+		{"prose in the second log", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: the format differs from that of log0:1 (Envoy's format); simulate logs of different formats separately: "once upon a time"`},
 		{"JSON after text", []string{text, json}, "auto", `log1:1: the format differs from that of log0:1 (Envoy's format); `},
 		{"text after JSON", []string{json, text}, "auto", `log1:1: the format differs from that of log0:1 (JSON); `},
 		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: the format differs from that of log1:1 (OpenTelemetry's JSON); `},

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// fuzzReader reads any bytes as lines of a format. Each line must be read, be bad, or have no
-// descriptor.
+// fuzzReader reads arbitrary bytes as lines of a format. Each line must be a request, be bad, or
+// have no descriptor.
 func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...string) {
 	f.Helper()
 	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []accesslog.Log{logOf("log", sample)}}
@@ -29,7 +29,7 @@ func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...
 			unknown += n
 		}
 		if got := len(b.requests) + b.Bad + b.NoRequest + b.withoutDescriptor + b.outsideRange + unknown; got != b.Read {
-			t.Errorf("%d decided, %d bad, %d without a request, %d without a descriptor, %d outside the time range, %d unknown of %d lines of %q", len(b.requests), b.Bad, b.NoRequest, b.withoutDescriptor, b.outsideRange, unknown, b.Read, text)
+			t.Errorf("%d decided, %d bad, %d without a request, %d without a descriptor, %d outside the time range and %d unknown, of %d lines of %q", len(b.requests), b.Bad, b.NoRequest, b.withoutDescriptor, b.outsideRange, unknown, b.Read, text)
 		}
 		var rec record
 		run := run{}
@@ -41,7 +41,7 @@ func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...
 			for range rec.calls {
 				rec.nextCall(&run.req)
 				if len(run.req.Domain) == 0 || len(run.req.Descriptors) == 0 {
-					t.Errorf("request is %+v of %q", run.req, text)
+					t.Errorf("the request of %[2]q is %+[1]v", run.req, text)
 				}
 			}
 		}

@@ -55,7 +55,7 @@ func TestConcurrencyLeases(t *testing.T) {
 		t.Errorf("%d of %d decisions differ, %d denials", wrong, len(all), denied)
 	}
 	if l := report.Rules.Limits[0]; l.Used.Max != 4.0/3 || int(l.Over) != denied {
-		t.Errorf("the limit is %+v, want a peak of one more than the limit, and %d over", l, denied)
+		t.Errorf("the limit has %+v, want a peak of one more than the limit, and %d hits over it", l, denied)
 	}
 }
 
@@ -74,12 +74,12 @@ func TestLogsWithoutDurations(t *testing.T) {
 	report := simulateUsers(t, func(o *Options) { o.Rules, o.Format = compile(t, atOnce), timed },
 		logOf("log", line+" -\n"+line+" 5\n"+line+" 99999999999999999999\n"))
 	if report.Bad != 2 || report.Requests != 1 || !strings.Contains(report.FirstBad[0].String(), "duration: want milliseconds") {
-		t.Errorf("%d bad lines of 3, and %d requests: %v", report.Bad, report.Requests, report.FirstBad)
+		t.Errorf("%d of 3 lines are bad, and there are %d requests: %v", report.Bad, report.Requests, report.FirstBad)
 	}
 }
 
-// TestReservedRequests has three concurrent requests of a budget for two, which cost less than they
-// reserve, and a later fourth. The logged hits are the costs.
+// TestReservedRequests has three concurrent requests on a budget for two, which cost less than they
+// reserve, and a later fourth request. The logged hits are the costs.
 func TestReservedRequests(t *testing.T) {
 	const budget = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1000, name: tokens, reserve: { amount: 400 } } }]"
 	var log strings.Builder
@@ -97,7 +97,7 @@ func TestReservedRequests(t *testing.T) {
 	}
 }
 
-// TestEnvoyLeaseEnd computes both calls from Envoy's configuration; the second one is sent after
+// TestEnvoyLeaseEnd computes both calls from Envoy's configuration. The second call is sent after
 // the logged duration.
 func TestEnvoyLeaseEnd(t *testing.T) {
 	element := `{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }`
@@ -129,7 +129,7 @@ func TestEnvoyLeaseEnd(t *testing.T) {
 	report := simulateUsers(t, func(o *Options) {
 		o.Rules, o.Templates, o.Envoy, o.Format = compile(t, atOnce), nil, config, users+` "%REQ(:PATH)%" "%REQ(:AUTHORITY)%" %DURATION%`
 	}, logOf("log", log.String()))
-	// Requests 0, 1 and 2 run until 3.5, 4.5 and 5.5, and so on.
+	// Requests 0, 1 and 2 run until 3.5, 4.5 and 5.5 s, and so on.
 	if len(report.Unknown) > 0 || report.Rules.Denied != 2 {
 		t.Errorf("%d of %d denied, unknown: %v", report.Rules.Denied, report.Requests, report.Unknown)
 	}
@@ -142,21 +142,21 @@ func TestDurationUnits(t *testing.T) {
 		"nginx's":                         `{"time_iso8601":"TIME","request_time":"1.500","status":200,"user":"al"}`,
 		"Traefik's":                       `{"StartUTC":"TIME","Duration":1500000000,"DownstreamStatus":200,"user":"al"}`,
 		"Caddy's":                         `{"ts":"TIME","duration":1.5,"request":{"uri":"/"},"status":200,"user":"al"}`,
-		"another field named by --format": `{"time":"TIME","took":1500,"request_time":"9","user":"al"}`,
+		"another field named by --format": `{"time":"TIME","elapsed":1500,"request_time":"9","user":"al"}`,
 	} {
 		for after, denied := range map[time.Duration]uint64{1400 * time.Millisecond: 1, 1600 * time.Millisecond: 0} {
 			var log strings.Builder
-			for _, at := range []time.Duration{0, 0, 0, after} { // the limit is three at once
+			for _, at := range []time.Duration{0, 0, 0, after} { // the limit is three concurrent requests
 				log.WriteString(strings.Replace(line, "TIME", noon.Add(at).Format(time.RFC3339Nano), 1) + "\n")
 			}
 			found := simulateUsers(t, func(o *Options) {
 				o.Rules, o.Format, o.Templates = compile(t, atOnce), "auto", []*Template{newTemplate(t, "user={user}")}
 				if strings.HasPrefix(name, "another") {
-					o.Format = "json duration=took"
+					o.Format = "json duration=elapsed"
 				}
 			}, logOf("log", log.String()))
 			if found.Rules.Denied != denied || found.Requests != 4 {
-				t.Errorf("%s, %v later: %d of %d are denied, want %d", name, after, found.Rules.Denied, found.Requests, denied)
+				t.Errorf("%s, %v later: %d of %d requests are denied, want %d", name, after, found.Rules.Denied, found.Requests, denied)
 			}
 		}
 	}
@@ -178,8 +178,8 @@ func TestMemoryOfLeases(t *testing.T) {
 	}
 }
 
-// TestReservationsLearn has sequential requests of 1 hit, then five concurrent ones of a budget for
-// two of the first estimate.
+// TestReservationsLearn has sequential requests of 1 hit, and then five concurrent requests on a
+// budget for two of the first estimate.
 func TestReservationsLearn(t *testing.T) {
 	const budget = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1000, name: tokens, reserve: { p90: true, first: 400 } } }]"
 	var log strings.Builder

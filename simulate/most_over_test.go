@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestMostOver checks the five keys with the most hits over the limit, the greatest first, although
-// others have more hits.
+// TestMostOver checks that the report lists the five keys with the most hits over the limit in
+// descending order, although other keys have more hits.
 func TestMostOver(t *testing.T) {
 	var log strings.Builder
 	for minute := range 10 { // within the limit of three a minute, with the most hits of all
@@ -61,8 +61,8 @@ func TestKeysAreEscaped(t *testing.T) {
 	}
 }
 
-// TestSeveralAlternatives compares several alternatives and checks that each has the same result
-// alone.
+// TestSeveralAlternatives compares several alternatives and checks that each has the same result as
+// when it is the only one.
 func TestSeveralAlternatives(t *testing.T) {
 	var log strings.Builder
 	for i := range 8 {
@@ -80,7 +80,7 @@ func TestSeveralAlternatives(t *testing.T) {
 	}
 	want := "2.yaml denied 6 more 1 fewer 0; 5.yaml denied 3 more 0 fewer 2; 9.yaml denied 0 more 0 fewer 5"
 	if strings.Join(got, "; ") != want || found.Rules.Denied != 5 {
-		t.Errorf("%q and %d of the first, want %s and 5", got, found.Rules.Denied, want)
+		t.Errorf("the alternatives are %q, and the first denies %d, want %s and 5", got, found.Rules.Denied, want)
 	}
 	var text strings.Builder
 	if err := found.WriteText(&text); err != nil {
@@ -88,7 +88,7 @@ func TestSeveralAlternatives(t *testing.T) {
 	}
 	for _, want := range []string{"rules       denied          more  fewer  keys over\n", "rules.yaml  5       62.5 %  -     -      1\n", "5.yaml      3       37.5 %  0     2      1\n", "\nagainst 9.yaml: 0 more denied, 5 fewer; 1 fewer key over limit\n"} {
 		if !strings.Contains(text.String(), want) {
-			t.Errorf("the text has no %q:\n%s", want, text.String())
+			t.Errorf("the text does not contain %q:\n%s", want, text.String())
 		}
 	}
 }

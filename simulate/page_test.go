@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestPage checks that the page has the report's content, that values are escaped, and that each
-// diagram is well-formed and has a title.
+// TestPage checks the content of the page: it has the report's content, values are escaped, and
+// each diagram is well-formed and has a title.
 func TestPage(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	var log strings.Builder
@@ -34,7 +34,7 @@ func TestPage(t *testing.T) {
 	page := b.String()
 	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "Against more.yaml", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of its hits"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 	if !strings.Contains(page, "<title>log by less.yaml: sluice simulate</title>") || !strings.Contains(page, "<h1>log by less.yaml</h1>") {
@@ -44,7 +44,7 @@ func TestPage(t *testing.T) {
 		t.Error("a column has no heading")
 	}
 	if strings.Contains(page, "<script") || strings.Contains(page, "http") {
-		t.Error("the page has a script, or fetches something")
+		t.Error("the page has a script, or loads other resources")
 	}
 	pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
 	if len(pictures) != 4 {

@@ -51,11 +51,11 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 				}
 				most := uint64(float64(got.Hits)*(100-percent)/100 + 1e-6)
 				if l := at(got.RequestsPerUnit, 0); l.Over != got.Over || l.Hits != got.Hits || l.Over > most || l.Limit != got.Limit {
-					t.Errorf("%+v, but a run denies %d of %d hits at %s; %d are allowed", got, l.Over, l.Hits, l.Limit, most)
+					t.Errorf("%+v, but a run with %[4]s denies %[2]d of %[3]d hits; %[5]d may be denied", got, l.Over, l.Hits, l.Limit, most)
 				}
 				if got.RequestsPerUnit > 1 {
 					if l := at(got.RequestsPerUnit-1, 0); l.Over <= most {
-						t.Errorf("%+v, but the next smaller number denies %d of %d hits; %d are allowed", got, l.Over, l.Hits, most)
+						t.Errorf("%+v, but the next smaller number denies %d of %d hits; %d may be denied", got, l.Over, l.Hits, most)
 					}
 				}
 			})
@@ -79,7 +79,7 @@ func burstyLog(lines int, prefix string, users int) string {
 	return b.String()
 }
 
-// TestNoRecommendation checks the reasons.
+// TestNoRecommendation checks the reasons for which a limit has no recommendation.
 func TestNoRecommendation(t *testing.T) {
 	one := func(change func(*Options), log string) *report.Recommendation {
 		return simulateUsers(t, func(o *Options) {
@@ -110,8 +110,8 @@ func TestNoRecommendation(t *testing.T) {
 	}
 }
 
-// TestRecommendEachLimitAlone has a list, a candidate, a shadow rule and several replicas. A
-// limit's recommendation is the same without the others.
+// TestRecommendEachLimitAlone has a list, a candidate, a shadow rule and several replicas. The
+// recommendation for a limit must be the same without the other limits.
 func TestRecommendEachLimitAlone(t *testing.T) {
 	text := func(limits string) *descriptors.Set {
 		return compile(t, "{domain: shop, descriptors: [{key: user, rate_limits: ["+limits+"]}]}")
@@ -135,7 +135,7 @@ func TestRecommendEachLimitAlone(t *testing.T) {
 	}
 }
 
-// TestSmallestLimit compares with a linear search.
+// TestSmallestLimit compares smallestLimit with a linear search.
 func TestSmallestLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {

@@ -27,11 +27,11 @@ func TestSumsSaturate(t *testing.T) {
 			total := uint64(0)
 			for _, bin := range counts.Timeline {
 				if total = max(total, bin.Hits); bin.Over > bin.Hits {
-					t.Errorf("%d hits: a bin has %d over of %d", hits, bin.Over, bin.Hits)
+					t.Errorf("%d hits: a bin has %d of %d hits over", hits, bin.Over, bin.Hits)
 				}
 			}
 			if counts.Hits != math.MaxUint64 || counts.Over != math.MaxUint64 || total < hits {
-				t.Errorf("%d hits: %d hits and %d over, %d in a bin, want 2^64-1", hits, counts.Hits, counts.Over, total)
+				t.Errorf("%d hits each: the totals are %d hits, %d over and %d in a bin, want 2^64-1", hits, counts.Hits, counts.Over, total)
 			}
 			if w := counts.Worst; w == nil || w.Over != w.Hits || w.Hits < hits {
 				t.Errorf("%d hits: the worst minute is %+v", hits, w)

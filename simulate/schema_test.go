@@ -46,8 +46,8 @@ func asJSON(t *testing.T, v any) any {
 	return parsed
 }
 
-// TestReportSchema validates several reports. The schema must have each field and no other: a
-// report with all fields set is valid, and an additional field is not.
+// TestReportSchema validates several reports. The schema must have all fields and no others: a
+// report with all fields set is valid, and an additional field is invalid.
 func TestReportSchema(t *testing.T) {
 	schema := reportSchema(t)
 	var log strings.Builder

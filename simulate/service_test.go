@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// everyWord has all algorithms, groups and modes.
-const everyWord = `
+// allFields are rules with all algorithms, groups and modes.
+const allFields = `
 domain: every
 descriptors:
   - { key: fixed, rate_limit: { unit: second, requests_per_unit: 3 } }
@@ -56,12 +56,12 @@ func TestMatchesService(t *testing.T) {
 	}
 	t.Logf("SLUICE_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, rules := range []string{everyWord, strings.Replace(everyWord, "domain: every", "domain: every\nall_or_nothing: true", 1)} {
-		sameDecisions(t, random, rules)
+	for _, rules := range []string{allFields, strings.Replace(allFields, "domain: every", "domain: every\nall_or_nothing: true", 1)} {
+		compareDecisions(t, random, rules)
 	}
 }
 
-func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
+func compareDecisions(t *testing.T, random *rand.Rand, rules string) {
 	t.Helper()
 	const requests = 20_000
 	const patience = 200 * time.Millisecond

@@ -87,19 +87,19 @@ func TestOrderOfDecisions(t *testing.T) {
 			s := int(time.Unix(0, int64(at)).Sub(noon) / time.Second)
 			order = append(order, s)
 			if want := s == 4 || s == 5; denied != want || recorded != want {
-				t.Errorf("at second %d denied %v, recorded %v, want %v", s, denied, recorded, want)
+				t.Errorf("at second %d: denied is %v and recorded %v, want %v", s, denied, recorded, want)
 			}
 		}
 	}, logOf("one", one), logOf("two", two))
 	if got := fmt.Sprint(order); got != "[1 2 3 4 5 65]" {
-		t.Errorf("order is %s", got)
+		t.Errorf("the order is %s", got)
 	}
 	if r := report.Recorded; r.Denied != 2 || r.Agree != 6 || r.Requests != 6 {
-		t.Errorf("recorded is %+v", *r)
+		t.Errorf("Recorded = %+v", *r)
 	}
 	l := report.Rules.Limits[0]
 	if l.Hits != 6 || l.Over != 2 || l.Keys != 1 || l.KeysOver != 1 || l.Used.Max != 5.0/3 || l.Worst == nil || l.Worst.Over != 2 || l.Worst.Hits != 5 {
-		t.Errorf("limit is %+v, worst %+v", l, l.Worst)
+		t.Errorf("the limit has %+v, the worst minute is %+v", l, l.Worst)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestBadLines(t *testing.T) {
 		strings.TrimSuffix(usersLine(noon.Add(time.Second), 200, "bo"), "\n")
 	report := simulateUsers(t, nil, logOf("log", log))
 	if report.Requests != 3 || report.Bad != 4 || report.Lines != 7 || report.Rules.Keys != 3 {
-		t.Errorf("%d requests of %d lines, %d unreadable, %d keys, want 3, 7, 4, 3", report.Requests, report.Lines, report.Bad, report.Rules.Keys)
+		t.Errorf("%d requests of %d lines, %d bad lines, %d keys, want 3, 7, 4, 3", report.Requests, report.Lines, report.Bad, report.Rules.Keys)
 	}
 	want := []string{
 		`log:2:1: line does not match the format: "nonsense"`,
@@ -145,7 +145,7 @@ func TestBadLines(t *testing.T) {
 	}
 	for i, bad := range report.FirstBad {
 		if i >= len(want) || bad.String() != want[i] {
-			t.Errorf("unreadable line %d is %s", i, bad)
+			t.Errorf("bad line %d is %s", i, bad)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestResultIsIndependentOfWorkers(t *testing.T) {
 		}
 	}
 	if !strings.Contains(want, "60,000 requests") {
-		t.Errorf("report is\n%s", want)
+		t.Errorf("the report is\n%s", want)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestMemoryIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.tables[0].Stats().Bytes; got != 8<<20 {
-		t.Errorf("a replica's counters may take %d bytes, want 8 MiB", got)
+		t.Errorf("the memory of a replica's counters is %d bytes, want 8 MiB", got)
 	}
 }
 
@@ -287,6 +287,6 @@ func TestOrderWithinMilliseconds(t *testing.T) {
 		o.OnDecision = func(at limiter.Time, _, _ bool) { order = append(order, (int64(at)-noon.UnixNano())/1e6) }
 	}, logOf("log", log.String()))
 	if got := fmt.Sprint(order); got != "[1 3 5 7 9]" {
-		t.Errorf("order is %s", got)
+		t.Errorf("the order is %s", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// Rows decide their keys. Their use is relative to their own numbers, in their own windows. The
-// recommendation is for the other keys.
+// TestTableRows checks that rows decide their keys. The usage of a key with a row is relative to
+// the row's number and window. The recommendation is for the other keys.
 func TestTableRows(t *testing.T) {
 	set := withRows(t, perUserOfTable, "user,requests_per_unit,unit,unlimited\nlarge,10,,\nhourly,120,hour,\nfree,,,true\nnone,0,,\n")
 	var log strings.Builder
@@ -37,12 +37,12 @@ func TestTableRows(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"user=large": 0.4, "user=other": 1.5, "user=none": 1, "user=hourly": 0.5}, peaks); diff != "" {
 		t.Errorf("peaks differ (-want +got):\n%s", diff)
 	}
-	// large has two windows, the others have one.
+	// The key large has two windows, and the others have one.
 	if want := (report.Used{P50: 0.5, P99: 1.5, Max: 1.5}); got.Used != want || got.Over != 2 || got.Hits != 70 {
-		t.Errorf("%d of %d over, used %+v, want %+v", got.Over, got.Hits, got.Used, want)
+		t.Errorf("%d of %d hits over, used %+v, want %+v", got.Over, got.Hits, got.Used, want)
 	}
 	if got.Recommended == nil || got.Recommended.RequestsPerUnit != 3 {
-		t.Errorf("recommended %+v, want 3", got.Recommended)
+		t.Errorf("the recommendation is %+v, want 3", got.Recommended)
 	}
 }
 

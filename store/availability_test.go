@@ -19,7 +19,7 @@ import (
 // three times a second. The shard tries to reconnect half a second after it failed, plus or minus a
 // quarter.
 func TestProbesAreSpaced(t *testing.T) {
-	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers probes alone": 2} {
+	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers only probes": 2} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: longTimeout, Fallback: Deny})
 			must.OK(t, err)
@@ -60,13 +60,13 @@ func TestProbesAreSpaced(t *testing.T) {
 // The server pauses for less than the store timeout, and then for longer. The dial timeout is much
 // shorter. The first pause is not an outage, neither for the regular probe nor for leaderships.
 func TestProbesWaitAsLongAsRequests(t *testing.T) {
-	for name, dialTimeout := range map[string]time.Duration{"a short dial timeout": 10 * time.Millisecond, "a long one": time.Minute} {
+	for name, dialTimeout := range map[string]time.Duration{"a short dial timeout": 10 * time.Millisecond, "a long dial timeout": time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			o := &recorder{}
 			const timeout = 10 * time.Second
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, DialTimeout: dialTimeout, Fallback: Deny, Observer: o})
 			must.OK(t, err)
-			pauses := make(chan time.Duration, 3) // before replies to probes and to the leadership request; then the server is silent
+			pauses := make(chan time.Duration, 3) // pauses before replies to probes and to the leadership request; later requests get no reply
 			pauses <- 0
 			pauses <- timeout / 2
 			pauses <- timeout / 2
@@ -109,7 +109,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 			}()
 			time.Sleep(2*probeInterval + 100*time.Millisecond) // the second probe is waiting for its reply
 			if got := acquireOne(t, s, "a", "shop", time.Second); got != "a" {
-				t.Errorf("%s: %q is the leader, want the one that the server names after its pause", name, got)
+				t.Errorf("%s: the leader is %q, want the one in the server's delayed reply", name, got)
 			}
 			time.Sleep(2 * probeInterval)
 			if n := o.failuresOf(redis.Timeout); n > 0 || !s.Up() {
@@ -117,7 +117,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 			}
 			time.Sleep(probeInterval + max(timeout, dialTimeout))
 			if synctest.Wait(); o.failuresOf(redis.Timeout) == 0 {
-				t.Errorf("%s: a server that does not answer probes is not seen to fail", name)
+				t.Errorf("%s: a server that does not answer probes is still available", name)
 			}
 			cancel()
 			<-done

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A counter takes no more of the store's memory, including name, expiry and its share of the
-// tables, than docs/store.md states. With -v the test prints the measurements.
+// A counter, including its name, expiry and share of the server's hash tables, takes no more memory
+// than docs/store.md states. With -v the test prints the measurements.
 func TestBytesPerCounter(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/store.md")
@@ -45,7 +45,7 @@ func TestBytesPerCounter(t *testing.T) {
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
 			version := infoField(t, srv, "server", "redis_version") + " " + infoField(t, srv, "server", "valkey_version")
-			must.OK(t, warm(c))
+			must.OK(t, loadScript(c))
 			empty := parseNumber(t, infoField(t, srv, "memory", "used_memory"))
 			var r script.Run
 			calls := make([]script.Call, 200)
@@ -67,12 +67,12 @@ func TestBytesPerCounter(t *testing.T) {
 				}
 			}
 			name := calls[len(calls)-1].Keys[0]
-			took := (parseNumber(t, infoField(t, srv, "memory", "used_memory")) - empty) / counters
-			t.Logf("%s: %s: %d bytes, %s by MEMORY USAGE", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
+			bytes := (parseNumber(t, infoField(t, srv, "memory", "used_memory")) - empty) / counters
+			t.Logf("%s: %s: %d bytes, %s by MEMORY USAGE", version, tt.name, bytes, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
 			_, row, found := strings.Cut(string(page), "\n| "+tt.name+" | ")
 			documented, _, _ := strings.Cut(row, " |")
-			if most, err := strconv.Atoi(documented); !found || err != nil || took > most {
-				t.Errorf("%s: a counter of %s takes %d bytes, want %q as in docs/store.md", version, tt.name, took, documented)
+			if most, err := strconv.Atoi(documented); !found || err != nil || bytes > most {
+				t.Errorf("%s: a counter of %s takes %d bytes, want %q as in docs/store.md", version, tt.name, bytes, documented)
 			}
 		}
 	}

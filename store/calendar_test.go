@@ -65,7 +65,7 @@ func TestCalendarEdges(t *testing.T) {
 				}
 				at = end
 			}
-			if p.Algorithm == limiter.SlidingWindow { // a table never leaves a fixed window for an older one
+			if p.Algorithm == limiter.SlidingWindow { // a table never leaves a fixed window for an older window
 				times = append(times, at+limiter.Time(300*24*time.Hour), at, at+limiter.Time(800*24*time.Hour), at, at)
 			}
 			for step, at := range times {
@@ -84,8 +84,8 @@ func TestCalendarEdges(t *testing.T) {
 	}
 }
 
-// The key of a fixed window ends in the window's start, and expires a second after the window. That
-// of a sliding window expires when the next window is over.
+// The key of a fixed window ends with the window's start, and expires a second after the window.
+// The key of a sliding window expires at the end of the next window.
 func TestKeysOfACalendar(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Releases of leases, and resets, may wait for the store after their callers have gone. They must
-// not refer to the policies of the request, whose memory is reused for overrides and rows.
+// A release of a lease, or a reset, may still wait for the store when its caller has given up. It
+// must not refer to the policies of the request, whose memory is reused for overrides and rows.
 func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
-	gone, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	now := limiter.Time(time.Now().UnixNano())
 	var c caller
@@ -30,12 +30,12 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 			acquire, held = func() uint64 { return c.acquirePermit(t, s, oneHit(1, p)) }, func() bool { return c.usedHits(t, s, oneHit(1, p)) > 0 }
 		}
 		if acquire() == 0 {
-			t.Fatal("nothing can be held")
+			t.Fatal("nothing can be reserved")
 		}
 		r.pause(true)
 		s.Cancel(now, &c.b, c.names)
-		if _, err := s.Reset(gone, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
-			t.Error("a reset whose caller has gone was done")
+		if _, err := s.Reset(cancelled, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
+			t.Error("a reset with a cancelled context succeeded")
 		}
 		sh, waiting := s.main.shardOf(0), 0
 		sh.mu.Lock()
@@ -57,8 +57,8 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// After a reset that failed, the unsynced hits of the counter are charged, though nothing else
-// requests a sync.
+// After a failed reset the unsynced hits of the counter are charged, even if nothing else requests
+// a sync.
 func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -74,7 +74,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 		_, err := reset(s, hugeFixedWindow, nameOf("s1", &charge))
 		failed <- err
 	}()
-	storetest.Eventually(t, "it is sent", func() bool {
+	storetest.Eventually(t, "the reset is sent", func() bool {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		return sh.inFlight > 0
@@ -84,7 +84,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 	sh.mu.Unlock()
 	sh.fallBack(late)
 	if err := <-failed; !errors.Is(err, ErrUnavailable) {
-		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
+		t.Fatalf("Reset = %v, want %v", err, ErrUnavailable)
 	}
 	r.pauseReplies(false)
 	storetest.Eventually(t, "the hits are synced", func() bool { return o.syncedHits() == 3 && s.unsyncedCounters() == 0 })
@@ -121,12 +121,12 @@ func TestResetAndTheFallback(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for _, charge := range all {
 		var c caller
 		if err := c.decide(s, charge); err != nil || c.b.Decisions[0].Over {
-			t.Errorf("counter %d, algorithm %d: decided %+v, %v, want room", charge.ID.Lo, charge.Policy.Algorithm, c.b.Decisions, err)
+			t.Errorf("counter %d, algorithm %d: decided %+v, %v, want an admitted hit", charge.ID.Lo, charge.Policy.Algorithm, c.b.Decisions, err)
 		}
 	}
 }

@@ -38,8 +38,8 @@ func aheadPolicies() (all []*limiter.Policy) {
 	return all
 }
 
-// The store decides as a table does while its clock is ahead, after it was set back, and after a
-// small step back.
+// The store decides as a table does while its clock is ahead, after the clock was set back, and
+// after a small step back.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	const base, year = limiter.Time(1_900_000_000_123_456_789), 365 * 24 * time.Hour

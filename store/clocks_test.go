@@ -34,7 +34,7 @@ func TestClocksAnHourApart(t *testing.T) {
 		replicas = append(replicas, replica{s, clock})
 		storetest.Eventually(t, "up", s.Up)
 		if off := (s.Offset() + ahead).Abs(); off > time.Minute {
-			t.Errorf("a clock that is %v ahead: the store's is %v ahead of it", ahead, s.Offset())
+			t.Errorf("a replica's clock is %v ahead: the store's clock is estimated %v ahead of the replica's", ahead, s.Offset())
 		}
 	}
 	for round := uint64(0); ; round += 10 {

@@ -36,7 +36,7 @@ func newTraffic(tb testing.TB, s *Store) *traffic {
 					charges = append(charges, oneHit(uint64((i*7+k)%len(l.admitted)+1), hugeFixedWindow))
 				}
 				if err := c.decide(s, charges...); err != nil {
-					tb.Errorf("answered %v", err)
+					tb.Errorf("decide = %v", err)
 				}
 				for k := range charges {
 					if d := &c.b.Decisions[k]; !d.Over && !d.Denied {
@@ -68,7 +68,7 @@ func (l *traffic) waitForHits(tb testing.TB) {
 	tb.Helper()
 	for i := range l.admitted {
 		before := l.admitted[i].Load()
-		storetest.Eventually(tb, "a counter is hit", func() bool { return l.admitted[i].Load() > before })
+		storetest.Eventually(tb, "further hits on a counter", func() bool { return l.admitted[i].Load() > before })
 	}
 }
 
@@ -100,7 +100,7 @@ func TestClusterSlotsMove(t *testing.T) {
 		}
 		storetest.MoveSlot(from, to, slot, func() {
 			before := l.admitted[n-1].Load()
-			storetest.Eventually(t, "the counter is hit while it moves", func() bool { return l.admitted[n-1].Load() > before+2 })
+			storetest.Eventually(t, "hits on the counter while its slot moves", func() bool { return l.admitted[n-1].Load() > before+2 })
 		})
 		moved++
 	}
@@ -110,7 +110,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	late := o.decided[byFallback]
 	t.Logf("%d slots moved; decided %v, failed %v", moved, o.decided, o.failed)
 	if late*100 > o.decided[byStore] || o.diverged > 0 || o.failed[redis.Cluster] == 0 {
-		t.Errorf("decided %v, want a hundredth by the fallback at most; failed %v, %d replies diverged", o.decided, o.failed, o.diverged)
+		t.Errorf("decided %v, want at most 1 %% by the fallback; failed %v, %d replies diverged", o.decided, o.failed, o.diverged)
 	}
 	o.mu.Unlock()
 	var c caller
@@ -163,14 +163,14 @@ func (a *unavailableLog) allRecovered() bool {
 func TestClusterRecovers(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &unavailableLog{}
-	r.cut(true)
+	r.setBlocked(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "unavailable, under another name than that of a shard", func() bool {
+	storetest.Eventually(t, "the cluster is unavailable under a name of its own", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.unavailable["cluster of "+r.addr]
 	})
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up", s.Up)
 	storetest.Eventually(t, "all shards are logged as recovered", log.allRecovered)
 }
@@ -196,13 +196,13 @@ func TestClusterPrimaryFails(t *testing.T) {
 		failure.fail()
 		storetest.Eventually(t, failure.name+": unavailable", func() bool { return !s.Up() })
 		before := l.totalAdmitted()
-		storetest.Eventually(t, failure.name+": the others decide", func() bool { return l.totalAdmitted() > before+100 })
+		storetest.Eventually(t, failure.name+": the other shards decide", func() bool { return l.totalAdmitted() > before+100 })
 		failure.repair()
 		storetest.Eventually(t, failure.name+": up again", s.Up)
 		l.waitForHits(t)
 	}
 	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
-		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
+		t.Errorf("its slots are at %s, want them at its replica, %s", sh.name, all[4].Addr)
 	}
 	l.stopAndWait()
 	storetest.Eventually(t, "the shard of the killed primary has ended", func() bool {

@@ -63,7 +63,7 @@ func TestClusterShare(t *testing.T) {
 		}
 	}
 	callers.Wait()
-	late := o.decided[byFallback] > 0 // if the machine stood still for a second, hits may count without a reply
+	late := o.decided[byFallback] > 0 // if the machine paused for a second, hits may count without a reply
 	for n := range admitted {
 		if got := admitted[n].Load(); got > 100 || got < 100 && !late {
 			t.Errorf("counter %d: %d hits admitted by algorithm %d, want 100", n, got, policies[n%5].Algorithm)
@@ -74,8 +74,8 @@ func TestClusterShare(t *testing.T) {
 	}
 }
 
-// A group over many slots and two stores is charged completely or not at all, once the refunds are
-// done, and all decisions are those of a table.
+// A group over many slots and two stores is charged completely or not at all once refunds are done,
+// and all decisions are equal to those of a table.
 func TestClusterGroups(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)
@@ -86,13 +86,13 @@ func TestClusterGroups(t *testing.T) {
 	testGroups(t, s, o)
 }
 
-// The same is true of a request that is split because it would take the store too long.
+// The same applies to a request that is split because the store would need too long for it.
 func TestLargeGroups(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	o := &recorder{}
 	s := newStore(t, Options{Server: serverAt(srv), Observer: o, Fallback: Deny})
-	s.partBound = 16*time.Microsecond + time.Microsecond // room for one log or two other charges
+	s.partBound = 16*time.Microsecond + time.Microsecond // enough for one log or two other charges
 	runUntilEnd(t, s)
 	testGroups(t, s, o)
 }
@@ -137,7 +137,7 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 			if c.Refund {
 				c.Reserve = false
 			}
-			// A later group on the counter may see the hits of a denied one until they are
+			// A later group on the counter may see the hits of a denied group until they are
 			// refunded.
 			if slices.ContainsFunc(charges, func(o limiter.Charge) bool { return o.ID == c.ID && o.Group != group }) {
 				continue
@@ -158,7 +158,7 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
-			// The two decide at different times.
+			// The store and the table decide at different times.
 			got.Reset, got.RetryAfter, want.Reset, want.RetryAfter = 0, 0, 0, 0
 			got.Wait, want.Wait = got.Wait.Round(time.Minute), want.Wait.Round(time.Minute)
 		}
@@ -184,6 +184,6 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 		}
 	}
 	if o.diverged > 0 || o.decided[byFallback] > 0 || split < 200 {
-		t.Errorf("%d replies diverged, decided %v, %d requests in parts, want many and none by the fallback", o.diverged, o.decided, split)
+		t.Errorf("%d replies diverged, decided %v, %d requests in parts; want many parts and no charge decided by the fallback", o.diverged, o.decided, split)
 	}
 }

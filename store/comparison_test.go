@@ -76,7 +76,7 @@ func (w *comparison) nextRequest(leaveOut func(c *limiter.Charge) bool) limiter.
 	_, _ = w.random.Read(data)
 	w.in = data
 	w.now.Add(int64(someSteps[w.in.pick(len(someSteps))]))
-	if w.in.pick(2) == 0 || len(w.same) == 0 { // otherwise the last request again, so that many denials are cached
+	if w.in.pick(2) == 0 || len(w.same) == 0 { // otherwise repeat the last request, so that many denials are cached
 		w.in.nextRequest(&w.plain, false)
 		w.same = slices.DeleteFunc(slices.Clone(w.plain.Charges), func(c limiter.Charge) bool { return leaveOut(&c) })
 		if w.plain.Budget > 0 { // a busy machine may exceed a short budget, and the fallback would decide
@@ -130,13 +130,13 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 	}
 	o := &w.seen
 	if o.decidedBy(byFallback) > 0 || o.decidedBy(byMemory) == 0 || o.decidedBy(byStore) == 0 || o.diverged > 0 {
-		t.Errorf("decided %v, want some by the store and some by memory, none by the fallback; %d replies diverged", o.decided, o.diverged)
+		t.Errorf("decided %v, want charges decided by the store and by memory, and none by the fallback; %d replies diverged", o.decided, o.diverged)
 	}
 	t.Logf("%d requests, charges decided %v", requests, o.decided)
 }
 
-// Half of all requests are decided without the store, which is charged with their hits before the
-// next request. A single replica then decides exactly as memory does. Excluded are refunds, which
+// Half of all requests are decided without the store. Their hits are charged to it before the next
+// request. A single replica then decides exactly as memory does. Excluded are refunds, which
 // only reduce unsynced hits; logs, which may keep hits longer; the debt of buckets, which is synced
 // in complete hits; penalties, which are not synced; and requests after denials by quotas.
 func TestSyncedAsMemory(t *testing.T) {
@@ -173,7 +173,7 @@ func TestSyncedAsMemory(t *testing.T) {
 		w.compareDecisions(t, n)
 	}
 	if w.seen.decidedBy(byFallback) == 0 || w.seen.decidedBy(byStore) == 0 || w.seen.synced == 0 || w.seen.dropped > 0 {
-		t.Errorf("decided %v, %d hits synced, %d dropped; want some of each but the last", w.seen.decided, w.seen.synced, w.seen.dropped)
+		t.Errorf("decided %v, %d hits synced, %d dropped; want none dropped and some of all others", w.seen.decided, w.seen.synced, w.seen.dropped)
 	}
 	t.Logf("%d requests, charges decided %v, %d hits synced", requests, w.seen.decided, w.seen.synced)
 }

@@ -64,14 +64,14 @@ func describeCostly(c *limiter.Charge) string {
 // both. It is a measurement and needs a quiet machine.
 func TestCostTable(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("it measures: SLUICE_LONG=1 runs it, before a release")
+		t.Skip("a measurement: set SLUICE_LONG=1 to run it")
 	}
 	for _, binary := range storetest.Binaries(t) {
 		var table strings.Builder
 		srv := storetest.StartBinary(t, binary)
 		for i := range costlyCharges {
-			took := measureCharge(t, srv, i)
-			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeCostly(&costlyCharges[i]), took.Seconds()*1e6, script.CostOf(costlyCharges[i].Policy, costlyCharges[i].Hits).Seconds()*1e6)
+			cpu := measureCharge(t, srv, i)
+			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeCostly(&costlyCharges[i]), cpu.Seconds()*1e6, script.CostOf(costlyCharges[i].Policy, costlyCharges[i].Hits).Seconds()*1e6)
 		}
 		t.Logf("%s: CPU time of a charge in µs, and the estimate:\n%s", binary, table.String())
 		table.Reset()
@@ -80,7 +80,7 @@ func TestCostTable(t *testing.T) {
 				measureLarge(t, &table, binary, n, &costlyCharges[i])
 			}
 		}
-		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; who decided it, and how many of the next 100 calls of others the fallback did:\n%s", binary, table.String())
+		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; the decider of the request; the number of the next 100 calls of others that the fallback decided:\n%s", binary, table.String())
 	}
 }
 
@@ -150,8 +150,8 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, co
 	lines := strings.SplitSeq(srv.Must("EVAL", `local all = {} for _, e in ipairs(redis.call('SLOWLOG', 'GET', '1000')) do
 		if string.find(string.lower(e[4][1]), '^eval') then all[#all + 1] = e[3] end end return table.concat(all, ' ')`, "0"), " ")
 	for line := range lines {
-		took, _ := strconv.Atoi(line)
-		slowest = max(slowest, took)
+		micros, _ := strconv.Atoi(line)
+		slowest = max(slowest, micros)
 	}
 	fallback, _ := others.decisions()
 	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeCostly(costly), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)

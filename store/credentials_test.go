@@ -54,11 +54,11 @@ func (r *refusalLog) await(tb testing.TB, passwords ...string) {
 	r.lines = nil
 }
 
-// If only one side has a password, the error tells the operator so, and sluice recovers by itself
-// once both agree.
+// If only one side has a password, the error says so, and sluice recovers by itself once both
+// agree.
 func TestPasswordMismatch(t *testing.T) {
 	t.Parallel()
-	for name, password := range map[string]string{"sluice has one": "hush", "the server has one": ""} {
+	for name, password := range map[string]string{"only sluice has a password": "hush", "only the server has a password": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
@@ -72,7 +72,7 @@ func TestPasswordMismatch(t *testing.T) {
 			s := runStore(t, Options{Server: to, Log: r.log()})
 			r.await(t, "hush", "theirs")
 			if s.Up() {
-				t.Error("up, want it refused")
+				t.Error("Up = true, want refused access")
 			}
 			if password != "" {
 				srv.Must("CONFIG", "SET", "requirepass", password)
@@ -122,21 +122,21 @@ func TestACLOnACluster(t *testing.T) {
 	from := int(slot) * 3 / redis.Slots
 	storetest.MoveSlot(all[from], all[(from+1)%3], slot, func() {
 		before := l.admitted[0].Load()
-		storetest.Eventually(t, "the counter is hit while it moves", func() bool { return l.admitted[0].Load() > before+2 })
+		storetest.Eventually(t, "hits on the counter while its slot moves", func() bool { return l.admitted[0].Load() > before+2 })
 	})
 	l.waitForHits(t)
 	l.stopAndWait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed[redis.Refused] > 0 || o.failed[redis.Cluster] == 0 {
-		t.Errorf("failed %v, want redirections and nothing refused", o.failed)
+		t.Errorf("failed %v, want redirections and no refused command", o.failed)
 	}
 }
 
 // Nodes of a cluster that announce TLS ports and require a password are queried with both.
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()
-	storetest.Before7(t, "nodes of Redis 6.2 do not take another port of theirs while they run")
+	storetest.Before7(t, "a running node of Redis 6.2 cannot change its port")
 	config, files := newCertificates(t)
 	all := storetest.StartCluster(t, 3, false)
 	var relays []*relay
@@ -170,7 +170,7 @@ func TestClusterOverTLS(t *testing.T) {
 	l.compareCounts(t, 0)
 	for i, r := range relays {
 		if secure, plain := r.connections(); secure == 0 || plain > 0 {
-			t.Errorf("node %d: %d connections by TLS, %d plain", i, secure, plain)
+			t.Errorf("node %d: %d connections with TLS, %d without", i, secure, plain)
 		}
 	}
 	to.Auth.Password = "wrong"
@@ -186,7 +186,7 @@ func TestSentinelOverTLS(t *testing.T) {
 	primary := storetest.Start(t)
 	primary.Must(acl(t)[0]...)
 	noScripts(primary)
-	front := newRelay(t, primary.Addr, config, false) // without TLS for Sentinel, which announces this address
+	front := newRelay(t, primary.Addr, config, false) // accepts plain connections of Sentinel, which announces this address
 	shown := *primary
 	shown.Addr = front.addr
 	watcher := storetest.StartSentinels(t, &shown, 0, 1)[0]
@@ -213,16 +213,16 @@ func TestSentinelOverTLS(t *testing.T) {
 	must.OK(t, err)
 	defer conn.Close()
 	if _, err := conn.Replica(t.Context(), "main", "a:1"); err != nil {
-		t.Errorf("query the replicas: %v", err)
+		t.Errorf("query of the replicas failed: %v", err)
 	}
 	if n := o.failuresOf(redis.Refused); n > 0 {
-		t.Errorf("%d times refused", n)
+		t.Errorf("access was refused %d times", n)
 	}
 	if secure, _ := front.connections(); secure == 0 {
-		t.Error("the primary was not queried by TLS")
+		t.Error("the primary was not queried over TLS")
 	}
 	if secure, plain := side.connections(); secure == 0 || plain > 0 {
-		t.Errorf("Sentinel: %d connections by TLS, %d plain", secure, plain)
+		t.Errorf("Sentinel: %d connections with TLS, %d without", secure, plain)
 	}
 	to.SentinelAuth.Password = "wrong"
 	var r refusalLog

@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 		}
 		now := limiter.Time(time.Now().UnixNano())
 		wait := newest.b.Wait
-		s.Cancel(now, &held.b, held.names) // the next one waits behind it
+		s.Cancel(now, &held.b, held.names) // the next hit waits behind it
 		s.Cancel(now, &newest.b, newest.names)
 		storetest.Eventually(t, name+": the newest delayed hit is undone", func() bool {
 			peek := c
@@ -47,7 +47,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(name, err, after.b.Denied)
 		}
 		if got := after.b.Wait; got > wait || got < wait-10*time.Second {
-			t.Errorf("%s: waits %v, want the delay of the cancelled one, %v", name, got, wait)
+			t.Errorf("%s: the delay is %v, want the delay of the cancelled hit, %v", name, got, wait)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestReset(t *testing.T) {
 			}
 			used, err := reset(s, p, a.names[0])
 			if err != nil || used == 0 || used > c.Hits {
-				t.Errorf("counter %d: %d of %d used, %v", n, used, c.Hits, err)
+				t.Errorf("counter %d: Reset = %d used hits, want %d, %v", n, used, c.Hits, err)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestReset(t *testing.T) {
 		return !s.Up()
 	})
 	if _, err := reset(s, hugeBucket, []byte("s1{1}t1")); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("reset answered %v, want %v", err, ErrUnavailable)
+		t.Errorf("Reset = %v, want %v", err, ErrUnavailable)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	delaying := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Minute, MaxWait: time.Hour, MaxWaiting: 9}
 	delayed, group := oneHit(1, delaying), []limiter.Charge{oneHit(2, hugeFixedWindow), oneHit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
 	slow.pauseReplies(true)
-	var denied, c, gone caller
+	var denied, c, cancelled caller
 	if done, err := denied.start(s, 0, group...); done || err != nil {
 		t.Fatal(done, err)
 	}
@@ -109,22 +109,22 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		defer sh.mu.Unlock()
 		return sh.open.first == nil
 	})
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
 	for _, charge := range []limiter.Charge{group[0], delayed} {
 		if err := c.decideWithin(s, time.Hour, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)
 		}
 	}
-	if err := gone.decideWithin(s, time.Hour, delayed); err != nil || gone.b.Decisions[0].Wait == 0 {
-		t.Fatal(err, gone.b.Decisions)
+	if err := cancelled.decideWithin(s, time.Hour, delayed); err != nil || cancelled.b.Decisions[0].Wait == 0 {
+		t.Fatal(err, cancelled.b.Decisions)
 	}
-	s.Cancel(limiter.Time(time.Now().UnixNano()), &gone.b, gone.names)
+	s.Cancel(limiter.Time(time.Now().UnixNano()), &cancelled.b, cancelled.names)
 	slow.pauseReplies(false)
 	if err := <-denied.decided; err != nil || !denied.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "all hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 	for _, charge := range []limiter.Charge{group[0], delayed} {
 		if got := c.usedHits(t, s, charge); got != 1 {
@@ -132,6 +132,6 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 		}
 	}
 	if o.syncedHits() != 1 {
-		t.Errorf("%d hits were charged late, want that of the delayed request", o.syncedHits())
+		t.Errorf("%d hits were charged late, want only the hit of the delayed request", o.syncedHits())
 	}
 }

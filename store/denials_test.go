@@ -12,10 +12,10 @@ import (
 )
 
 // decidedBy returns the number of charges that were decided by a component: see Deciders.
-func (o *recorder) decidedBy(what string) int {
+func (o *recorder) decidedBy(component string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.decided[what]
+	return o.decided[component]
 }
 
 // For a second after a counter was full, hits are denied without the store, if the mirror is
@@ -55,7 +55,7 @@ func TestCachedDenials(t *testing.T) {
 				charge := oneHit(1, &tt.p)
 				charge.Hits = 8
 				decide(store, &c, charge)
-				charge.Hits = 3 // there is room for 2
+				charge.Hits = 3 // 2 hits are left
 				decide(store, &c, charge)
 				first := c.b.Decisions[0]
 				if !first.Over {
@@ -65,7 +65,7 @@ func TestCachedDenials(t *testing.T) {
 				decide(store, &c, charge)
 				before := o.decidedBy(byStore)
 				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.decidedBy(byMemory) != want {
-					t.Errorf("%d denied by memory that have no room, want %d", o.decidedBy(byMemory), want)
+					t.Errorf("%d hits beyond the limit were denied by memory, want %d", o.decidedBy(byMemory), want)
 				}
 				charge.Hits = 2
 				decide(store, &c, charge) // now the counter is full
@@ -79,7 +79,7 @@ func TestCachedDenials(t *testing.T) {
 					}
 				}
 				if want := map[bool]int{true: 5, false: 0}[tt.certain]; o.decidedBy(byMemory)-memory != want {
-					t.Errorf("%d denied by memory, want %d", o.decidedBy(byMemory)-memory, want)
+					t.Errorf("%d further hits were denied by memory, want %d", o.decidedBy(byMemory)-memory, want)
 				}
 				memory = o.decidedBy(byMemory)
 				peek, refund := charge, charge
@@ -93,19 +93,20 @@ func TestCachedDenials(t *testing.T) {
 				now.Add(int64(cacheFor))
 				decide(store, &c, charge)
 				if o.decidedBy(byMemory) != memory || c.b.Denied {
-					t.Errorf("after a second decided %+v, want the store to decide", c.b.Decisions)
+					t.Errorf("decided %+v after a second, want the store's decision", c.b.Decisions)
 				}
 				decide(store, &c, refund)
 				if o.decidedBy(byMemory) != memory {
-					t.Error("a refund was answered by memory")
+					t.Error("a refund was decided by memory")
 				}
 			})
 		}
 	}
 }
 
-// A limit on outcomes peeks at each request, and charges when it has failed. If denied hits count,
-// the hit that makes a full counter exceed its limit counts, and every later peek is denied.
+// A limit on failures is peeked at before each request, and charged after a request has failed. If
+// denied hits count, a hit on a full counter makes it exceed its limit, and every later peek is
+// denied.
 func TestLimitOnOutcomes(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: serverAt(srv)})
@@ -124,7 +125,7 @@ func TestLimitOnOutcomes(t *testing.T) {
 		must.OK(t, c.decide(s, charge))
 	}
 	if admitted != 6 {
-		t.Errorf("%d of 100 failures were admitted, want 6, as in memory: the limit of 5, and the one that exceeds it", admitted)
+		t.Errorf("%d of 100 failures were admitted, want 6 as in memory: the limit of 5, and the hit that exceeds it", admitted)
 	}
 }
 
@@ -157,7 +158,7 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	}
 	group[1].Group, group[1].Mode = 0, limiter.Shadow
 	if got := decide(group...); got[0].Charged != 1 || !got[1].Over || c.b.Denied {
-		t.Errorf("decided %+v, want the group to be admitted, since one in shadow denies nothing", got)
+		t.Errorf("decided %+v, want the group to be admitted, since a limit in shadow mode denies nothing", got)
 	}
 	counts := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow, CountRefused: true, Penalty: limiter.NewPenalty(time.Hour)}
 	group = []limiter.Charge{oneHit(3, counts), oneHit(1, small)}
@@ -176,7 +177,7 @@ func TestOneCallerRechecksADenial(t *testing.T) {
 	check := func(after time.Duration, want bool) {
 		t.Helper()
 		if got := f.isDenied(now+limiter.Time(after), &c); got != want {
-			t.Errorf("after %v: %v, want %v", after, got, want)
+			t.Errorf("after %v: isDenied = %v, want %v", after, got, want)
 		}
 	}
 	check(0, false)
@@ -211,7 +212,7 @@ func TestCachedDenialAllocatesNothing(t *testing.T) {
 	now := limiter.Time(time.Now().UnixNano())
 	if n := testing.AllocsPerRun(1000, func() {
 		if !s.denyFromCache(now, &c.b) {
-			t.Error("queried the store")
+			t.Error("the store was queried")
 		}
 	}); n != 0 {
 		t.Errorf("%s allocations", strconv.FormatFloat(n, 'f', -1, 64))

@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// counters are those of the differential test. Each has several policies, as if its limit had been
-// edited: they agree in everything that the name contains.
+// counters are the counters of the differential test. Each has several policies, as if its limit
+// had been edited; the policies agree in all fields that the name contains.
 var counters = func() (all [][]*limiter.Policy) {
 	const day = 24 * time.Hour
 	edits := func(ps ...limiter.Policy) {
@@ -61,16 +61,16 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(fixed(9, time.Second, true), fixed(math.MaxUint32, time.Second, true))
 	edits(fixed(math.MaxUint32, 52*day, false))
 	edits(fixed(6, time.Minute, true), fixed(math.MaxUint32, time.Minute, true), fixed(3, time.Minute, false))
-	jail := func(p limiter.Policy, steps ...time.Duration) limiter.Policy {
+	penalised := func(p limiter.Policy, steps ...time.Duration) limiter.Policy {
 		p.Penalty = limiter.NewPenalty(steps...)
 		return p
 	}
-	edits(jail(fixed(3, time.Second, true), time.Second, 3*time.Second, 9*time.Second), jail(fixed(5, time.Second, false), 2*time.Second), fixed(3, time.Second, true))
-	edits(jail(fixed(3, time.Minute, false), time.Second, 2*time.Minute), jail(fixed(0, time.Minute, true), time.Second))
-	edits(jail(ring(5, 10*time.Second, 10, false), 2*time.Second, 5*time.Second), ring(9, 10*time.Second, 10, true))
-	edits(jail(log(5, time.Second, true), time.Second, 2*time.Second, 3*time.Second), jail(log(3, time.Second, false), 4*time.Second))
-	edits(jail(token(60, time.Minute, 5, false), time.Second, 10*time.Second), jail(token(60, time.Minute, 9, true), time.Second, 2*time.Minute))
-	edits(jail(token(9e6, time.Second, 50, false), limiter.MaxPenalty-time.Second, limiter.MaxPenalty))
+	edits(penalised(fixed(3, time.Second, true), time.Second, 3*time.Second, 9*time.Second), penalised(fixed(5, time.Second, false), 2*time.Second), fixed(3, time.Second, true))
+	edits(penalised(fixed(3, time.Minute, false), time.Second, 2*time.Minute), penalised(fixed(0, time.Minute, true), time.Second))
+	edits(penalised(ring(5, 10*time.Second, 10, false), 2*time.Second, 5*time.Second), ring(9, 10*time.Second, 10, true))
+	edits(penalised(log(5, time.Second, true), time.Second, 2*time.Second, 3*time.Second), penalised(log(3, time.Second, false), 4*time.Second))
+	edits(penalised(token(60, time.Minute, 5, false), time.Second, 10*time.Second), penalised(token(60, time.Minute, 9, true), time.Second, 2*time.Minute))
+	edits(penalised(token(9e6, time.Second, 50, false), limiter.MaxPenalty-time.Second, limiter.MaxPenalty))
 	edits(ring(5, time.Second, 10, false), ring(9, time.Second, 10, true))
 	edits(ring(9, 7*time.Second, 7, true), ring(4, 7*time.Second, 7, false))
 	edits(ring(math.MaxUint32, time.Second, 60, true), ring(20, time.Second, 60, false))
@@ -120,7 +120,7 @@ func calendars() (all []*limiter.Calendar) {
 }
 
 var (
-	// The hits of a charge, and the time before a message.
+	// Hits of charges, and pauses before messages.
 	someHits  = []uint64{0, 1, 1, 1, 2, 3, 5, 9, 50, 1 << 31, 1 << 33, math.MaxUint64}
 	someSteps = []time.Duration{
 		0, 0, 1, 50, 1000, time.Millisecond, 17 * time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond,
@@ -141,7 +141,7 @@ func (t *tape) pick(n int) int {
 	return int(v) % n
 }
 
-// grantedLeases has the leases of each counter, as pairs: that of the table and that of the store.
+// grantedLeases contains, for each counter, pairs of the table's lease and the store's lease.
 type grantedLeases map[uint64][][2]uint64
 
 // setRefunds replaces the hits of refunds in b, which are random numbers, by granted leases.
@@ -151,11 +151,11 @@ func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
-		of := l[c.ID.Lo+c.Hits%23/22] // sometimes those of another counter
-		if c.Hits == 0 || len(of) == 0 {
+		granted := l[c.ID.Lo+c.Hits%23/22] // sometimes the leases of another counter
+		if c.Hits == 0 || len(granted) == 0 {
 			continue
 		}
-		c.Hits = of[len(of)-1-int(c.Hits)%min(len(of), 6)][store]
+		c.Hits = granted[len(granted)-1-int(c.Hits)%min(len(granted), 6)][store]
 	}
 }
 
@@ -163,12 +163,12 @@ func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 func (l grantedLeases) add(tb testing.TB, plain, stored *limiter.Batch) {
 	tb.Helper()
 	for i := range plain.Charges {
-		mine, theirs := plain.Lease(i), stored.Lease(i)
-		if (mine > 0) != (theirs > 0) {
-			tb.Fatalf("charge %d acquired the lease %d of the table and %d of the store\n%s", i, mine, theirs, describe(plain.Charges))
+		tableLease, storeLease := plain.Lease(i), stored.Lease(i)
+		if (tableLease > 0) != (storeLease > 0) {
+			tb.Fatalf("charge %d acquired the lease %d of the table and %d of the store\n%s", i, tableLease, storeLease, describe(plain.Charges))
 		}
-		if n := plain.Charges[i].ID.Lo; mine > 0 {
-			l[n] = append(l[n], [2]uint64{mine, theirs})
+		if n := plain.Charges[i].ID.Lo; tableLease > 0 {
+			l[n] = append(l[n], [2]uint64{tableLease, storeLease})
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 6 + n%(len(counters)-6-7) // fixed windows use the caller's time, and with leases the store has no late callers
+			n = 6 + n%(len(counters)-6-7) // no fixed windows, which use the caller's time, and no leases, for which the store has no late callers
 		}
 		if last := len(b.Charges) - 1; last >= 0 && t.pick(4) == 0 {
 			n = int(b.Charges[last].ID.Lo - 1)
@@ -219,12 +219,12 @@ func nameOf(prefix string, c *limiter.Charge) []byte {
 	return fmt.Appendf(nil, "%s{%d}_", prefix, c.ID.Lo)
 }
 
-// logTimes has the latest possible time of a charge on each log, and of one that may have been
-// refunded since. A table does not count hits before that time. The store does not remember it,
-// because its clock does not go back.
+// logTimes has the latest possible times of charges on each log: of all charges, and of charges
+// that may have been refunded since. A table does not count hits before such a time. The store does
+// not remember the times, because its clock does not go back.
 type logTimes struct{ charged, refunded map[uint64]limiter.Time }
 
-// notBefore returns at, or the latest of these times for the logs of the requests if that is later.
+// notBefore returns the later of at and the latest of these times on the logs of the requests.
 func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
 	// Only requests with refunds or leases are rolled back: other denials are known beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
@@ -232,7 +232,7 @@ func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.
 	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
-			if at = max(at, g.refunded[c.ID.Lo]); refunds { // of this request or of an earlier one
+			if at = max(at, g.refunded[c.ID.Lo]); refunds { // refunds of this request or of an earlier one
 				at = max(at, g.charged[c.ID.Lo])
 			}
 		}
@@ -266,7 +266,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 	table, err := limiter.New(limiter.Options{Bytes: 16 << 20})
 	must.OK(tb, err)
 	now := limiter.Time(1_900_000_000_999_999_999)
-	late, back := in.pick(3) == 0, logTimes{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
+	late, times := in.pick(3) == 0, logTimes{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
 	natives, leases := in.pick(3) > 0, grantedLeases{}
 	all := []*script.Run{{}, {}}
 	m, rep := &all[1].Message, &all[1].Reply
@@ -281,7 +281,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 		for i := range plain {
 			in.nextRequest(&plain[i], late)
 		}
-		at = back.notBefore(at, plain)
+		at = times.notBefore(at, plain)
 		all[0].Clear(at)
 		all[0].Native = true
 		all[1].Clear(at)
@@ -346,7 +346,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 			}
 		}
 		if rep.Unread() != 0 || rep.Admitted != admitted {
-			tb.Fatalf("step %d: %d values too many; the store admitted %d, the decision %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
+			tb.Fatalf("step %d: %d unread values; the store admitted %d charges, the decision %d\n%s\nsent %q", step, rep.Unread(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
 		}
 	}
 }
@@ -362,8 +362,8 @@ func describe(charges []limiter.Charge) string {
 	return s.String()
 }
 
-// warm sends the script to the server.
-func warm(c *redis.Conn) error {
+// loadScript sends the script to the server.
+func loadScript(c *redis.Conn) error {
 	var nothing script.Run
 	nothing.Clear(0)
 	script.DecideScript.Run(c, &nothing)
@@ -415,18 +415,18 @@ func TestScriptDecidesAsATable(t *testing.T) {
 				r.prefix = fmt.Sprintf("t%d", n)
 				r.play(t, data)
 				if t.Failed() {
-					t.Fatalf("tape %d", n)
+					t.Fatalf("failed with tape %d", n)
 				}
 			}
 			t.Logf("%d charges, %d requests by native commands", r.charges, r.native)
 			if t.Logf("%d penalties", r.penalties); r.penalties < 100 {
-				t.Error("hardly any penalty began")
+				t.Error("want at least 100 penalties")
 			}
 			if r.native == 0 {
 				t.Error("no request was decided by native commands")
 			}
 			if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
-				t.Errorf("%s keys never expire", n)
+				t.Errorf("%s keys have no expiry", n)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// countWithoutExpiry counts the keys that never expire.
+// countWithoutExpiry counts the keys without an expiry.
 const countWithoutExpiry = `local n = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if redis.call('TTL', key) == -1 then n = n + 1 end
@@ -50,22 +50,22 @@ func TestExpiry(t *testing.T) {
 		seen[strconv.Itoa(ttl)] = true
 	}
 	if len(seen) < 5 {
-		t.Errorf("40 keys expire in %d seconds only", len(seen))
+		t.Errorf("40 keys expire in only %d different seconds", len(seen))
 	}
 	// A key that lacks an expiry, because of another program or its crash, gets one when its
 	// counter is full.
 	srv.Must("SET", "s1{x}f3600_"+start, "7")
 	run("s1{x}f3600_")
 	if ttl, _ := strconv.Atoi(srv.Must("TTL", "s1{x}f3600_"+start)); ttl < left-20 {
-		t.Errorf("a full counter without an end now ends in %d seconds, want %d", ttl, left)
+		t.Errorf("the key of a full counter without an expiry now expires in %d seconds, want %d", ttl, left)
 	}
 	if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
-		t.Errorf("%s keys never expire", n)
+		t.Errorf("%s keys have no expiry", n)
 	}
 }
 
-// A hit that is in flight when its window ends finds the window's count: the key outlives the
-// window by the maximum delay of a hit, with any jitter.
+// A hit that is in flight when its window ends is decided with the count of that window: with any
+// jitter the key outlives the window by the maximum delay of a hit.
 func TestLateHitsAtAWindowsEnd(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -94,10 +94,10 @@ func TestLateHitsAtAWindowsEnd(t *testing.T) {
 		storetest.Eventually(t, "the window is over", func() bool { return seconds() > began })
 		second := run(limiter.Time(began * int64(time.Second)))
 		if seconds() > began+1 {
-			continue // this machine stood still
+			continue // the machine paused
 		}
 		if first != 1 || second != 0 {
-			t.Errorf("%d hits were admitted in the window, and %d that came late, want 1 and 0", first, second)
+			t.Errorf("%d hits were admitted in the window and %d late hits after it, want 1 and 0", first, second)
 		}
 		return
 	}
@@ -108,7 +108,7 @@ func TestLateHitsAtAWindowsEnd(t *testing.T) {
 func TestOneReadAndWrite(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
-	must.OK(t, warm(c))
+	must.OK(t, loadScript(c))
 	var r script.Run
 	r.Clear(0)
 	calls := make([]script.Call, 100)
@@ -148,27 +148,27 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 		t.Helper()
 		left, err := strconv.Atoi(srv.Must("TTL", string(c.names[0])+"h"))
 		if err != nil || left < 3000 || left > 3602 {
-			t.Errorf("%s the reservations' key lives for %d more seconds, %v; want an hour", when, left, err)
+			t.Errorf("%s the key of reservations expires in %d seconds, %v; want an hour", when, left, err)
 		}
 	}
 	if c.reserveHits(t, s, long, 10) == 0 {
-		t.Fatal("nothing can be reserved")
+		t.Fatal("the reservation was denied")
 	}
 	lives("after a reservation of an hour")
 	second := c.reserveHits(t, s, short, 10)
-	lives("after one of a second")
+	lives("after a reservation of a second")
 	c.settleLease(t, s, short, second, 1)
-	lives("after its end")
-	r.cut(true)
+	lives("after the release of that")
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	if c.reserveHits(t, s, short, 10) == 0 {
-		t.Error("nothing can be reserved without the store")
+		t.Error("the reservation was denied without the store")
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "recovered", s.Up)
 	lives("after an outage")
 	if c.reserveHits(t, s, long, 10) == 0 {
-		t.Fatal("nothing more can be reserved")
+		t.Fatal("another reservation was denied")
 	}
 	srv.Must("PERSIST", string(c.names[0])+"h")
 	c.reserveHits(t, s, long, 10)

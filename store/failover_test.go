@@ -10,11 +10,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// TestHitsLostByFailover measures how many hits a requested failover loses: those that the old
-// primary counted while Sentinels were agreeing on the new one. It needs a quiet machine.
+// TestHitsLostByFailover measures how many hits a requested failover loses: the old primary counted
+// them while Sentinels were agreeing on the new one. The test needs a quiet machine.
 func TestHitsLostByFailover(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("it measures for a minute: SLUICE_LONG=1 runs it, before a release")
+		t.Skip("a measurement that takes a minute: set SLUICE_LONG=1 to run it")
 	}
 	for range 5 {
 		t.Run("", func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestHitsLostByFailover(t *testing.T) {
 			}
 			s := runStore(t, Options{Server: to, Fallback: Deny})
 			storetest.Eventually(t, "up", s.Up)
-			time.Sleep(2 * time.Second) // until the subscriptions to the Sentinels are made
+			time.Sleep(2 * time.Second) // wait for the subscriptions to the Sentinels
 			admitted, stop, stopped := 0, make(chan struct{}), make(chan struct{})
 			const each = 2 * time.Millisecond
 			go func() {
@@ -60,7 +60,7 @@ func TestHitsLostByFailover(t *testing.T) {
 			peek.Hits = 0
 			must.OK(t, c.decide(s, peek))
 			lost := admitted - int(c.b.Decisions[0].Before)
-			t.Logf("%d of %d hits lost: %v of hits", lost, admitted, time.Duration(lost)*each)
+			t.Logf("%d of %d hits were lost, the hits of %v", lost, admitted, time.Duration(lost)*each)
 		})
 	}
 }

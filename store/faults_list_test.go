@@ -125,7 +125,7 @@ func awaitPersistence(t *testing.T, s *storetest.Server, line string) {
 // measurement and needs a quiet machine.
 func TestFaultTable(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("it measures for two minutes: SLUICE_LONG=1 runs it, before a release")
+		t.Skip("a measurement of two minutes: set SLUICE_LONG=1 to run it")
 	}
 	policies := []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 1 << 31, Window: time.Hour},
@@ -147,12 +147,12 @@ func TestFaultTable(t *testing.T) {
 		fmt.Fprintf(&table, "| %s | %.1f | %.0f %% | %.2f |\n",
 			f.name, longest.Seconds()*1000, 100*least, back.Seconds())
 	}
-	t.Logf("longest answer in ms, least share of charges that the fallback decided in the second, seconds until the store decides again:\n%s", table.String())
+	t.Logf("longest answer in ms, smallest share of charges that the fallback decided during that second, seconds until the store decides again:\n%s", table.String())
 }
 
 func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration, share float64, back time.Duration) {
 	t.Helper()
-	t.Run(fmt.Sprintf("%s, algorithm %d", f.name, p.Algorithm), func(t *testing.T) {
+	t.Run(fmt.Sprintf("%s with algorithm %d", f.name, p.Algorithm), func(t *testing.T) {
 		srv := storetest.Start(t, f.args...)
 		o := &recorder{}
 		s := runStore(t, Options{Server: serverAt(srv), Observer: o, Timeout: time.Second})
@@ -163,13 +163,13 @@ func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration,
 		time.Sleep(time.Second)
 		ended, byStore := o.decisions()
 		f.repair(t, srv)
-		mended := clock()
+		repaired := clock()
 		_, before := o.decisions()
 		storetest.Eventually(t, "the store decides again", func() bool {
 			_, n := o.decisions()
 			return n > before
 		})
-		back = clock().Sub(mended)
+		back = clock().Sub(repaired)
 		share = float64(ended-began) / float64(max(1, ended-began+byStore-byItself))
 		longest = time.Duration(slowest.Load())
 	})

@@ -83,7 +83,7 @@ func (o *recorder) failuresOf(kind redis.Kind) int {
 var hugeBucket = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
 // startLoad sends requests until the test ends, each with the given budget, 0 for none. Every
-// request must be decided. slowest is the longest time that one took, in nanoseconds.
+// request must be decided. slowest is the longest time of a request, in nanoseconds.
 func startLoad(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slowest *atomic.Int64) {
 	tb.Helper()
 	var stop atomic.Bool
@@ -95,10 +95,10 @@ func startLoad(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration)
 			for !stop.Load() {
 				began := clock()
 				if err := c.decideWithin(s, budget, oneHit(uint64(n+1), p)); err != nil {
-					tb.Errorf("answered %v", err)
+					tb.Errorf("decide = %v", err)
 				}
-				for took := int64(clock().Sub(began)); ; {
-					if was := slowest.Load(); took <= was || slowest.CompareAndSwap(was, took) {
+				for elapsed := int64(clock().Sub(began)); ; {
+					if was := slowest.Load(); elapsed <= was || slowest.CompareAndSwap(was, elapsed) {
 						break
 					}
 				}
@@ -124,7 +124,7 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.name == loading {
-				storetest.Before7(t, "Redis 6.2 sends nothing while it loads this little data")
+				storetest.Before7(t, "replies while little data is loaded")
 			}
 			srv := storetest.Start(t, tt.args...)
 			o := &recorder{}
@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 				return n > before
 			})
 			if o.diverged > 0 {
-				t.Errorf("%d replies with another number of admitted charges than decided", o.diverged)
+				t.Errorf("%d replies diverged", o.diverged)
 			}
 		})
 	}
@@ -170,7 +170,8 @@ func TestNoScripts(t *testing.T) {
 	}
 }
 
-// A script that the server drops while connections are open is sent again. Callers do not notice.
+// A script that the server drops while connections are open is sent again, without an effect on
+// callers.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -286,7 +287,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	for _, cut := range []int{0, 1, 5, 20} {
 		before := o.failuresOf(redis.Connection)
 		m.setFault(0, cut)
-		storetest.Eventually(t, "half a reply", func() bool { return o.failuresOf(redis.Connection) > before })
+		storetest.Eventually(t, "the truncated reply is an error", func() bool { return o.failuresOf(redis.Connection) > before })
 		m.setFault(0, -1)
 		storetest.Eventually(t, "up", s.Up)
 	}
@@ -300,7 +301,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	}
 }
 
-// If a request's own deadline comes first, the fallback decides that request alone.
+// If a request's own deadline passes first, the fallback decides only that request.
 func TestShortDeadline(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -311,12 +312,13 @@ func TestShortDeadline(t *testing.T) {
 	var c caller
 	err := c.decideWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 	if !errors.Is(err, ErrUnavailable) {
-		t.Errorf("answered %v, want %v", err, ErrUnavailable)
+		t.Errorf("decide = %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
 		t.Error("one short deadline made the shard unavailable")
 	}
-	// The next requests wait for the timeout, though each has a short deadline.
+	// If the next requests get no reply until the timeout, the shard is unavailable, although each
+	// request has a short deadline.
 	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.decideWithin(s, time.Millisecond, oneHit(1, hugeBucket))
 		return !s.Up()
@@ -342,7 +344,7 @@ func TestFallbacks(t *testing.T) {
 		must.OK(t, err)
 		var c caller
 		if err := c.decide(s, charges...); !errors.Is(err, tt.err) {
-			t.Errorf("%s: answered %v, want %v", tt.fallback, err, tt.err)
+			t.Errorf("%s: decide = %v, want %v", tt.fallback, err, tt.err)
 		}
 		if c.b.Denied != tt.denied {
 			t.Errorf("%s: Denied %v, want %v", tt.fallback, c.b.Denied, tt.denied)

@@ -37,16 +37,16 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 		}
 	}
 	if passed != limit {
-		t.Errorf("%d requests passed a limit of %d while the store could not count them", passed, limit)
+		t.Errorf("%d requests were admitted under a limit of %d while the store could not count them", passed, limit)
 	}
 }
 
-// The parts of a part of a large request are bulk requests, too, and do not delay others.
+// The parts of a part of a large request are also bulk requests, and do not delay small requests.
 func TestLargeRequestOnAForeignKey(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
 	l := s.main.shardOf(0)
-	l.connecting = true // it accepts requests, and nothing sends them
+	l.connecting = true // requests are queued, but not sent
 	batch := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket), oneHit(2, hugeBucket)}}
 	a := newRequest()
 	a.call.Encode(1, &batch, [][]byte{[]byte("a"), []byte("b")}, time.Minute)
@@ -57,7 +57,7 @@ func TestLargeRequestOnAForeignKey(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) != 0 || len(l.bulk) != len(batch.Charges) {
-		t.Errorf("%d parts are queued among small requests, and %d among large ones, want all %d there", len(l.queue), len(l.bulk), len(batch.Charges))
+		t.Errorf("%d parts are queued among small requests and %d among bulk requests, want all %d among bulk requests", len(l.queue), len(l.bulk), len(batch.Charges))
 	}
 }
 

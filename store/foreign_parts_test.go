@@ -48,16 +48,16 @@ func (u *burst) expected() (passed, second, third int) {
 // servers.
 func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) {
 	t.Helper()
-	loose := *hugeFixedWindow
-	loose.CountRefused = u.policy.CountRefused
-	charges := []limiter.Charge{oneHit(u.counters, &loose), oneHit(u.counters+1, u.policy), oneHit(u.counters+2, &loose)}
+	unlimitedPolicy := *hugeFixedWindow
+	unlimitedPolicy.CountRefused = u.policy.CountRefused
+	charges := []limiter.Charge{oneHit(u.counters, &unlimitedPolicy), oneHit(u.counters+1, u.policy), oneHit(u.counters+2, &unlimitedPolicy)}
 	for i := range charges {
 		if !u.grouped {
 			charges[i].Group = int32(i)
 		}
 	}
 	names := [][]byte{fmt.Appendf(nil, "foreign{%d}", u.counters), fmt.Appendf(nil, "limited{%d}", u.counters), fmt.Appendf(nil, "far{far%d}", u.counters)}
-	key := script.AppendName(nil, limiter.Time(time.Now().UnixNano()), &loose, names[0])
+	key := script.AppendName(nil, limiter.Time(time.Now().UnixNano()), &unlimitedPolicy, names[0])
 	written := false
 	for _, srv := range servers {
 		_, err := srv.Command("RPUSH", string(key), "x")
@@ -84,7 +84,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 	}
 	want, second, third := u.expected()
 	if passed != want {
-		t.Errorf("%s: %d of %d requests passed a limit of %d, want %d", u.name, passed, burstRequests, burstLimit, want)
+		t.Errorf("%s: %d of %d requests were admitted under a limit of %d, want %d", u.name, passed, burstRequests, burstLimit, want)
 	}
 	var c caller
 	used := func(i int) int {
@@ -93,7 +93,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 		must.OK(t, c.decideNamed(other, names[i:i+1], peek))
 		return int(c.b.Decisions[0].Before)
 	}
-	storetest.Eventually(t, fmt.Sprintf("%s: the store counts %d and %d", u.name, second, third), func() bool {
+	storetest.Eventually(t, fmt.Sprintf("%s: the second counter has %d hits and the third %d", u.name, second, third), func() bool {
 		return used(1) == second && used(2) == third && s.unsyncedCounters() == 0
 	})
 }
@@ -142,7 +142,7 @@ func TestForeignKeysInABurst(t *testing.T) {
 				}
 			}
 			if o.diverged > 0 || o.failuresOf(redis.Script) == 0 {
-				t.Errorf("%s, %s: %d runs diverged, failed %v", kind, fallback, o.diverged, o.failed)
+				t.Errorf("%s, %s: %d replies diverged, failed %v", kind, fallback, o.diverged, o.failed)
 			}
 		}
 	}

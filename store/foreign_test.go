@@ -17,7 +17,8 @@ import (
 )
 
 // A foreign key affects only requests on its counter: the fallback decides them, and they charge
-// nothing. The store decides all others, the log names the key, and the key does not change.
+// nothing. The store decides all other requests, the log names the key, and the key does not
+// change.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -26,7 +27,7 @@ func TestForeignKeys(t *testing.T) {
 	ring := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: day, SubWindows: 10}
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: day}
 	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 1 << 20}
-	places := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: day}
+	permits := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: day}
 	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(limiter.MaxWindow))/int64(time.Second), 10)
 	sequence := func(number float64) string {
 		return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(number))) + strings.Repeat("\x01", 44)
@@ -48,8 +49,8 @@ func TestForeignKeys(t *testing.T) {
 		{fixed, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "-9223372036854775808"}, {"SET", "007"}, {"SET", ""}, {"SET", "1e5"}}},
 		{counts, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "9223372036854775808"}, {"SET", "007"}, {"SET", ""}}},
 		{ring, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", strings.Repeat("x", 1000)}, {"SET", sequence(math.NaN())}, {"SET", sequence(math.Inf(1))}, {"SET", sequence(1.5)}, {"SET", sequence(-1)}}},
-		{log, [][]string{{"SET", "1"}, {"RPUSH", "letters that are no time"}, {"RPUSH", "1"}, {"RPUSH", ""}}},
-		{places, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"ZADD", "1", "letters"}, {"ZADD", "99999999999999", "letters"}, {"ZADD", "1", "900000000"}, {"HSET", "a", "b"}}},
+		{log, [][]string{{"SET", "1"}, {"RPUSH", "letters, not a time"}, {"RPUSH", "1"}, {"RPUSH", ""}}},
+		{permits, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"ZADD", "1", "letters"}, {"ZADD", "99999999999999", "letters"}, {"ZADD", "1", "900000000"}, {"HSET", "a", "b"}}},
 		{bucket, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1"}, {"SET", "-"}, {"SET", ""}}},
 	} {
 		for _, wrote := range tt.wrote {
@@ -71,7 +72,7 @@ func TestForeignKeys(t *testing.T) {
 						charges[1].Group = 2
 					}
 					if err := c.decide(s, charges...); !errors.Is(err, ErrUnavailable) {
-						t.Errorf("%s %.20q: answered %v, want the fallback", key, wrote, err)
+						t.Errorf("%s %.20q: decide = %v, want the fallback", key, wrote, err)
 					}
 					want++
 				}
@@ -80,7 +81,7 @@ func TestForeignKeys(t *testing.T) {
 				peek := bad
 				peek.Hits = 0
 				if err := c.decide(s, peek); !errors.Is(err, ErrUnavailable) {
-					t.Errorf("%s %.20q: a peek was answered %v, want the fallback", key, wrote, err)
+					t.Errorf("%s %.20q: decide of a peek = %v, want the fallback", key, wrote, err)
 				}
 				want++
 			}
@@ -89,19 +90,19 @@ func TestForeignKeys(t *testing.T) {
 				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted the hits, and they are refunded
 			})
 			if err := c.decide(s, good); err != nil {
-				t.Errorf("%s %.20q: answered %v, on another counter", key, wrote, err)
+				t.Errorf("%s %.20q: decide on another counter = %v", key, wrote, err)
 			}
 			if after := srv.Must("DUMP", key); after != before {
 				t.Errorf("%s %.20q: another program's key was changed", key, wrote)
 			}
 			if _, err := reset(s, tt.p, bytes.TrimSuffix([]byte(key), []byte(start))); err == nil {
-				t.Errorf("%s %.20q: reset another program's key", key, wrote)
+				t.Errorf("%s %.20q: the reset deleted another program's key", key, wrote)
 			}
 			want++
 		}
 	}
 	if got := o.failuresOf(redis.Script); got != want || len(o.failed) != 1 || o.diverged > 0 {
-		t.Errorf("failed %v, %d diverged, want %d of kind %s and no other", o.failed, o.diverged, want, redis.Script)
+		t.Errorf("failed %v, %d replies diverged, want only %d failures of kind %s", o.failed, o.diverged, want, redis.Script)
 	}
 	close(logged)
 	var keys []string
@@ -110,7 +111,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 	most := 1 + int(time.Since(begun)/(10*time.Second))
 	if len(keys) < 1 || len(keys) > most || keys[0] != "s1{2}_"+start {
-		t.Errorf("the log names %q, want the first key, and one each ten seconds, which are %d at most", keys, most)
+		t.Errorf("the log names %q, want the first key and one key each ten seconds, at most %d", keys, most)
 	}
 }
 
@@ -151,11 +152,11 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 				used += uint64(n)
 			}
 			if want := 2*round + uint64(i)/2; used != want {
-				t.Errorf("round %d, call %d found %d hits, want %d", round, i, used, want)
+				t.Errorf("round %d, call %d found %d used hits, want %d", round, i, used, want)
 			}
 		}
 		if r.Reply.Unread() > 0 || r.Reply.Admitted != 2 {
-			t.Errorf("%d values too many, %d admitted, want 2", r.Reply.Unread(), r.Reply.Admitted)
+			t.Errorf("%d unread values, %d charges admitted, want 0 and 2", r.Reply.Unread(), r.Reply.Admitted)
 		}
 	}
 }

@@ -21,7 +21,7 @@ var oddTexts = []string{
 }
 
 // TestOddCounters writes odd values to the keys of counters. No more hits are admitted than without
-// them, the shard stays available, and the script and the decisions agree.
+// these values, the shard stays available, and the script and the decisions agree.
 func TestOddCounters(t *testing.T) {
 	t.Parallel()
 	const day, most = 24 * time.Hour, 5
@@ -31,7 +31,7 @@ func TestOddCounters(t *testing.T) {
 	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: most}
 	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: most - 1}
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: most, Window: day}
-	places := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: most, Window: day}
+	permits := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: most, Window: day}
 	reserve := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: most, Window: longest, Reserve: limiter.NewReserve(10, time.Hour, true)}
 	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(longest))/int64(time.Second), 10)
 	srv := storetest.Start(t)
@@ -68,7 +68,7 @@ func TestOddCounters(t *testing.T) {
 			}
 		}
 		if admitted > most {
-			t.Errorf("algorithm %d, %q: %d hits are admitted, want %d at most", p.Algorithm, command, admitted, most)
+			t.Errorf("algorithm %d, %q: %d hits are admitted, want at most %d", p.Algorithm, command, admitted, most)
 		}
 	}
 	for _, odd := range oddTexts {
@@ -78,7 +78,7 @@ func TestOddCounters(t *testing.T) {
 			try(p, "x", "SET", odd)
 		}
 		try(log, "x", "RPUSH", odd)
-		for n := range 2*most + 1 { // an odd counter among others
+		for n := range 2*most + 1 { // requests with an odd counter among others
 			all := slices.Repeat([]string{now}, 2*most)
 			try(log, "x", append([]string{"RPUSH"}, slices.Insert(all, n, odd)...)...)
 		}
@@ -91,12 +91,12 @@ func TestOddCounters(t *testing.T) {
 	}
 	for _, score := range []string{"-inf", "+inf", "-1", "0", "1e300", "-1e300", "99999999999999"} {
 		for _, member := range []string{"600000000", "letters"} {
-			try(places, "x", "ZADD", score, member)
-			try(places, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
+			try(permits, "x", "ZADD", score, member)
+			try(permits, "x", "ZADD", score, member, "99999999999998", "600000001", "-99999999999998", "600000002")
 		}
 	}
 	if o.diverged > 0 || len(o.failed) > 1 || o.failuresOf(redis.Script) == 0 {
-		t.Errorf("failed %v, %d diverged, want failures of kind %s alone", o.failed, o.diverged, redis.Script)
+		t.Errorf("failed %v, %d replies diverged, want only failures of kind %s", o.failed, o.diverged, redis.Script)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	charge := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow})
 	var c caller
 	must.OK(t, c.decide(s, charge))
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	for range 3 {
 		if err := c.decide(s, charge); err != nil || c.b.Denied {
@@ -119,7 +119,7 @@ func TestSyncOfANegativeCount(t *testing.T) {
 	}
 	key := srv.Must("EVAL", "return redis.call('KEYS', 's1{1}_*')[1]", "0")
 	srv.Must("SET", key, "-1000000")
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "recovered", s.Up)
 	if got := srv.Must("GET", key); got != "3" {
 		t.Errorf("the count is %s after three hits were charged, want 3", got)

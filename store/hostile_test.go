@@ -115,8 +115,8 @@ func commandOf(r *bufio.Reader) (args []string, err error) {
 }
 
 // sendForever sends a text repeatedly until the client closes the connection.
-func sendForever(something string) func(w io.Writer) bool {
-	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
+func sendForever(text string) func(w io.Writer) bool {
+	b := []byte(strings.Repeat(text, 1+(64<<10)/len(text)))
 	return func(w io.Writer) bool {
 		for {
 			if _, err := w.Write(b); err != nil {
@@ -126,9 +126,9 @@ func sendForever(something string) func(w io.Writer) bool {
 	}
 }
 
-func replyWith(something string) func(w io.Writer) bool {
+func replyWith(text string) func(w io.Writer) bool {
 	return func(w io.Writer) bool {
-		_, err := io.WriteString(w, something)
+		_, err := io.WriteString(w, text)
 		return err == nil
 	}
 }
@@ -144,7 +144,7 @@ func inOrder(all ...func(w io.Writer) bool) func(w io.Writer) bool {
 	}
 }
 
-// sendSlowly sends a byte now and then, and never a complete reply.
+// sendSlowly sends single bytes with pauses, and never a complete reply.
 func sendSlowly(w io.Writer) bool {
 	for {
 		if _, err := w.Write([]byte(":1"[:1+rand.IntN(2)])); err != nil {
@@ -178,19 +178,19 @@ var hostileReplies = []struct {
 	{"an array of a huge length", replyWith("*99999999999999\r\n"), []redis.Kind{redis.Reply}, "an array of 99999999999999 elements"},
 	{"an array of many numbers", inOrder(replyWith("*2147483647\r\n"), sendForever(":1\r\n")), []redis.Kind{redis.Reply}, "an array of 2147483647 elements"},
 	{"a string of a huge length", inOrder(replyWith("$99999999999999\r\n"), sendForever("x")), []redis.Kind{redis.Reply}, "a string of 99999999999999 bytes"},
-	{"a length that is none", replyWith("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"an invalid length", replyWith("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is not a number"},
 	{"a chunk without end", inOrder(replyWith("$?\r\n"), sendForever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is not a number"},
-	{"arrays in one another without end", sendForever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays nested more than"},
+	{"nested arrays without end", sendForever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays nested more than"},
 	{"a line without end", sendForever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
 	{"replies without end", sendForever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
 	{"a type of RESP3", replyWith("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is not a reply"},
 	{"another protocol", replyWith("HTTP/1.1 400 Bad Request\r\n\r\n"), []redis.Kind{redis.Reply}, "HTTP/1.1 400 Bad Request"},
 	{"noise", sendNoise, []redis.Kind{redis.Reply}, ""},
-	{"an array of the wrong things", replyWith("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},
+	{"an array of unexpected values", replyWith("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},
 	{"half a reply", inOrder(replyWith("*3\r\n:1\r\n"), func(io.Writer) bool { return false }), []redis.Kind{redis.Connection}, ""},
 	{"nothing", replyWith(""), []redis.Kind{redis.Timeout}, ""},
 	{"the end", func(io.Writer) bool { return false }, []redis.Kind{redis.Connection}, ""},
-	{"a byte now and then", sendSlowly, []redis.Kind{redis.Timeout, redis.Reply}, ""},
+	{"one byte at a time", sendSlowly, []redis.Kind{redis.Timeout, redis.Reply}, ""},
 }
 
 // errorLog collects the errors of a log.
@@ -263,7 +263,7 @@ func TestHostileServers(t *testing.T) {
 					for _, kind := range reply.kinds {
 						n += o.failuresOf(kind)
 					}
-					s.main.requestRefresh() // query the nodes of a cluster again at once
+					s.main.requestRefresh() // query the nodes of the cluster again
 					return n >= 2 && strings.Contains(lines.String(), reply.named)
 				})
 			})
@@ -300,8 +300,8 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 	}
 }
 
-// Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they
-// name.
+// Replies of hostile Sentinels and nodes of a cluster need at most 64 MiB of memory, however many
+// servers they name.
 func TestHostileMemory(t *testing.T) {
 	big := sendForever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
 	for name, to := range map[string]func(start startServer) redis.Server{
@@ -319,10 +319,10 @@ func TestHostileMemory(t *testing.T) {
 			ranges := sendForever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
 			return redis.Server{Nodes: []string{start(func(w io.Writer, _ []string) bool { return inOrder(replyWith("*1000000\r\n"), ranges)(w) })}}
 		},
-		"more primaries than there may be": func(start startServer) redis.Server {
+		"more than the maximum of primaries": func(start startServer) redis.Server {
 			return redis.Server{Nodes: []string{start(clusterOf(10_000, redis.Slots, nil))}}
 		},
-		"as many primaries as there may be": func(start startServer) redis.Server {
+		"the maximum of primaries": func(start startServer) redis.Server {
 			return redis.Server{Nodes: []string{start(clusterOf(redis.MaxPrimaries, 2000, nil))}}
 		},
 	} {
@@ -335,19 +335,19 @@ func TestHostileMemory(t *testing.T) {
 			before, most := processMemory(), uint64(0)
 			o := &recorder{}
 			s := runStore(t, Options{Server: to(hostileServers(t)), Observer: o, Fallback: Deny})
-			storetest.Eventually(t, "it has failed several times", func() bool {
+			storetest.Eventually(t, "several failures", func() bool {
 				most = max(most, processMemory())
 				var c caller
 				if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
-				s.main.requestRefresh() // query again at once
+				s.main.requestRefresh() // query again
 				return o.failuresOf(redis.Reply)+o.failuresOf(redis.Connection) >= failures
 			})
-			taken := int64(most) - int64(before)
-			t.Logf("%d KiB", taken>>10)
-			if taken > 64<<20 {
-				t.Errorf("takes %d bytes, want 64 MiB at most", taken)
+			grown := int64(most) - int64(before)
+			t.Logf("%d KiB", grown>>10)
+			if grown > 64<<20 {
+				t.Errorf("memory grew by %d bytes, want at most 64 MiB", grown)
 			}
 		})
 	}
@@ -396,10 +396,10 @@ func TestHostileRedirections(t *testing.T) {
 			s.main.mu.Lock()
 			shards := len(s.main.shards)
 			s.main.mu.Unlock()
-			taken := int64(processMemory()) - int64(before)
-			t.Logf("%d shards, %d KiB", shards, taken>>10)
-			if shards > 2*redis.MaxPrimaries || taken > 64<<20 {
-				t.Errorf("%d shards and %d bytes, want %d and 64 MiB at most", shards, taken, 2*redis.MaxPrimaries)
+			grown := int64(processMemory()) - int64(before)
+			t.Logf("%d shards, %d KiB", shards, grown>>10)
+			if shards > 2*redis.MaxPrimaries || grown > 64<<20 {
+				t.Errorf("%d shards and %d more bytes, want at most %d and 64 MiB", shards, grown, 2*redis.MaxPrimaries)
 			}
 		})
 	}

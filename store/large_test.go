@@ -59,7 +59,7 @@ func TestLargeRequest(t *testing.T) {
 	// The store denied the second request, and the denials of the third were cached.
 	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MaxRun)
 	if got := scriptCalls(t, srv) - before; got < least {
-		t.Errorf("%d runs of the script, want %d at least", got, least)
+		t.Errorf("%d runs of the script, want at least %d", got, least)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestTooLargeRequest(t *testing.T) {
 	} {
 		before := o.decidedBy(byTooLarge)
 		if err := c.decide(s, charges...); err != nil || len(c.b.Decisions) != len(charges) || c.b.Denied {
-			t.Errorf("%s: answered %v", name, err)
+			t.Errorf("%s: decide = %v", name, err)
 		}
 		if got := o.decidedBy(byTooLarge) - before; got != len(charges) {
 			t.Errorf("%s: %d charges decided in memory, want %d", name, got, len(charges))
@@ -89,7 +89,7 @@ func TestTooLargeRequest(t *testing.T) {
 	if o.decidedBy(byStore)+o.decidedBy(byFallback) > 0 {
 		t.Errorf("decided %v, want all in memory", o.decided)
 	}
-	// The store is charged later, in several runs.
+	// The hits are charged to the store later, in several runs.
 	peek := manyCharges(1, 1, ringOf60, 0)[0]
 	storetest.Eventually(t, "charged", func() bool {
 		return c.decide(s, peek) == nil && c.b.Decisions[0].Before == 1
@@ -135,12 +135,12 @@ func TestRunsAreBounded(t *testing.T) {
 				next, bulk = &parts, bulk+1
 			}
 			if (*next)[0] != a {
-				t.Fatal("a request was overtaken")
+				t.Fatal("a request was sent before an older one")
 			}
 			*next = (*next)[1:]
 		}
 		if total > script.MaxRun || total < script.MaxRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
-			t.Errorf("%d requests, %d of large requests, take %v", len(batch), bulk, total)
+			t.Errorf("a run has %d requests, %d of them parts of large requests, and takes %v", len(batch), bulk, total)
 		}
 		if len(small)+len(parts) == 0 {
 			return
@@ -159,6 +159,6 @@ func TestPartsAfterTheirDeadlineAreDropped(t *testing.T) {
 	l.mu.Unlock()
 	batch, _ := l.nextBatch(0, nil)
 	if len(late) != 1 || late[0] != dropped || len(batch) != 1 || batch[0] != kept {
-		t.Errorf("%d requests are late and %d were sent, want one each", len(late), len(batch))
+		t.Errorf("%d requests are late and %d were sent, want one of each", len(late), len(batch))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A request waits until its deadline, less the time for the reply, and no longer than the timeout.
+// A request waits until its deadline minus the time for the reply, and at most for the timeout.
 func TestDeadlines(t *testing.T) {
 	o := Options{Timeout: time.Second}
 	for budget, want := range map[time.Duration]time.Duration{
@@ -21,7 +21,7 @@ func TestDeadlines(t *testing.T) {
 		time.Minute:            time.Second,
 	} {
 		if got := o.maxWait(budget); got != want {
-			t.Errorf("with %v left a call waits %v, want %v", budget, got, want)
+			t.Errorf("with a deadline in %v a call waits %v, want %v", budget, got, want)
 		}
 	}
 }
@@ -42,8 +42,8 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 		"no request waits":                   {},
 		"one call's deadline":                {sending: -time.Millisecond, open: []*request{waiting(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, unavailable: 999 * time.Millisecond},
 		"no answer":                          {sending: -time.Second, open: []*request{waiting(-time.Second, time.Hour)}, due: 0 + 1, unavailable: 0 + 1},
-		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
-		"none has been sent":                 {queued: waiting(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
+		"a recent answer to another message": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"no request was sent":                {queued: waiting(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
 	} {
 		l := newShard(&backend{options: &Options{Timeout: time.Second}}, name, nil)
 		l.conn = &redis.Conn{}
@@ -68,7 +68,7 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 	}
 }
 
-// sinceOr returns at relative to now, 1 if they are equal, and 0 if at is zero.
+// sinceOr returns at relative to now, or 1 if they are equal, or 0 if at is the zero time.
 func sinceOr(at, now time.Time) time.Duration {
 	switch {
 	case at.IsZero():
@@ -99,6 +99,6 @@ func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 		t.Error("a full counter of the second store was not denied by memory")
 	}
 	if s.denyFromCache(now+limiter.Time(600*time.Millisecond), b) {
-		t.Error("denied in the second store's next window")
+		t.Error("a hit was denied by memory in the second store's next window")
 	}
 }

@@ -15,7 +15,7 @@ import (
 // longTTL is longer than a test runs.
 const longTTL = time.Hour
 
-// acquireOne acquires one leadership. It returns the previous leader, "?" if that is unknown.
+// acquireOne acquires one leadership. It returns the previous leader, or "?" if unknown.
 func acquireOne(tb testing.TB, s *Store, candidate, domain string, ttl time.Duration) string {
 	tb.Helper()
 	if previous, known := acquireAll(tb, s, candidate, ttl, domain)[domain]; known {
@@ -32,8 +32,8 @@ func acquireAll(tb testing.TB, s *Store, candidate string, ttl time.Duration, do
 	return all
 }
 
-// TestLeadership checks that a domain has one leader until that releases the leadership or the
-// store loses it. The permissions of the user in docs/store.md suffice.
+// TestLeadership checks that a domain has one leader until the leader releases the leadership or
+// the store loses it. The permissions of the user in docs/store.md suffice.
 func TestLeadership(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
@@ -86,7 +86,7 @@ func TestLeadership(t *testing.T) {
 	}
 }
 
-// TestForeignLeadershipKeys writes keys of leaderships as another program would. They stay
+// TestForeignLeadershipKeys writes keys of leaderships as another program would. These keys stay
 // unchanged, and other leaderships are not affected.
 func TestForeignLeadershipKeys(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestLeadershipOnCluster(t *testing.T) {
 	for _, domain := range domains {
 		lost := redis.SlotOf([]byte("s1{role:"+domain+"}")) <= 16384/3-1
 		if previous, known := got[domain]; known == lost || known && previous != "a" {
-			t.Errorf("the previous leader of %s is %q, known: %v; its primary is lost: %v", domain, previous, known, lost)
+			t.Errorf("the previous leader of %s is %q, known: %v; its primary is down: %v", domain, previous, known, lost)
 		}
 	}
 }
@@ -163,19 +163,19 @@ func TestHostileLeadershipReplies(t *testing.T) {
 				storetest.Eventually(t, "up", s.Up)
 				for domain, previous := range acquireAll(t, s, "a", longTTL, "shop", "other") {
 					if previous == "a" {
-						t.Errorf("the reply of the server makes a the leader of %s", domain)
+						t.Errorf("AcquireLeadership reports that a was the leader of %s", domain)
 					}
 				}
 				var c caller
 				if err := c.decide(s, oneHit(1, hugeBucket)); err != nil {
-					t.Errorf("a request gets %v", err)
+					t.Errorf("decide = %v", err)
 				}
 			}
 		})
 	}
 }
 
-// TestLeadershipWithoutStore checks that AcquireLeadership returns at once if the store is
+// TestLeadershipWithoutStore checks that AcquireLeadership returns immediately if the store is
 // unavailable.
 func TestLeadershipWithoutStore(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ func permitCharge(counter uint64, n uint32) limiter.Charge {
 	return oneHit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
 }
 
-// acquirePermit acquires a permit and returns its lease, 0 if all permits are held.
+// acquirePermit acquires a permit and returns its lease, or 0 if all permits are held.
 func (c *caller) acquirePermit(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	must.OK(tb, c.decide(s, charge))
@@ -37,8 +37,8 @@ func (c *caller) releasePermit(tb testing.TB, s *Store, charge limiter.Charge, l
 	return c.b.Decisions[0].Charged > 0
 }
 
-// Two replicas together hold at most N permits, and can hold all N, wherever permits are released.
-// A lease that is stale, returned twice, or of another counter releases none.
+// The callers of two replicas together hold at most N permits, and can hold all N, wherever permits
+// are released. A lease that is stale, returned twice, or of another counter releases none.
 func TestPermitsAreShared(t *testing.T) {
 	t.Parallel()
 	const n, callers, rounds = 16, 8, 300
@@ -82,9 +82,9 @@ func TestPermitsAreShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d acquired, %d denied, %d at once", acquired.Load(), denied.Load(), most.Load())
+	t.Logf("%d acquired, %d denied, at most %d held at once", acquired.Load(), denied.Load(), most.Load())
 	if most.Load() > n || denied.Load() == 0 {
-		t.Errorf("%d held at once, %d denied, want %d at most and some", most.Load(), denied.Load(), n)
+		t.Errorf("%d held at once, %d denied, want at most %d held and some denied", most.Load(), denied.Load(), n)
 	}
 	var c caller
 	for i := range n {
@@ -97,14 +97,14 @@ func TestPermitsAreShared(t *testing.T) {
 	}
 	other := c.acquirePermit(t, replicas[0], permitCharge(2, n))
 	if c.releasePermit(t, replicas[1], permitCharge(1, n), other) || !c.releasePermit(t, replicas[1], permitCharge(2, n), other) || c.releasePermit(t, replicas[0], permitCharge(2, n), other) {
-		t.Error("a lease must release one permit of its own counter, once")
+		t.Error("a lease did not release exactly one permit of its own counter")
 	}
 }
 
-// During an outage held permits stay held: each replica starts from the number at the store's last
-// reply, so all together hold at most N, plus what each had left. After the outage exactly the
-// leases that were not released are held in the store, whichever replica released them and in
-// whatever order the replicas recover.
+// During an outage held permits stay held. Each replica starts from the number in the store's last
+// reply, so all replicas together grant at most N permits plus those that each replica knew to be
+// free. After the outage the store holds exactly the leases that were not released, whichever
+// replica released them and in whatever order the replicas recover.
 func TestPermitsInAnOutage(t *testing.T) {
 	t.Parallel()
 	const n = 10
@@ -133,12 +133,12 @@ func TestPermitsInAnOutage(t *testing.T) {
 			return c.releasePermit(t, s, permitCharge(1, n), lease)
 		}
 		other := uint64(0)
-		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one number in 128 may be a lease of the counter
+		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one number in 128 is a lease of the counter
 			other = c.acquirePermit(t, replicas[0], permitCharge(2, limiter.MaxLog))
 		}
 		early := []uint64{acquire(replicas[0]), acquire(replicas[1]), acquire(replicas[1]), acquire(replicas[0])}
 		for _, r := range relays {
-			r.cut(true)
+			r.setBlocked(true)
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
@@ -160,25 +160,25 @@ func TestPermitsInAnOutage(t *testing.T) {
 		}
 		// Any replica releases a lease of its counter, once, and no other lease.
 		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
-			t.Error("a lease must release one permit of its own counter, once")
+			t.Error("a lease did not release exactly one permit of its own counter")
 		}
 		if a, b := acquire(replicas[0]), acquire(replicas[0]); a == 0 || b == 0 || acquire(replicas[0]) != 0 {
-			t.Error("the first replica must have as many free permits as were released there")
+			t.Error("the number of free permits at the first replica differs from the number of permits released there")
 		}
-		relays[first].cut(false)
-		storetest.Eventually(t, "one is up", replicas[first].Up)
+		relays[first].setBlocked(false)
+		storetest.Eventually(t, "one replica has a connection", replicas[first].Up)
 		for _, lease := range late[2:4] { // leases of both replicas; the store may not know them yet
 			give(replicas[first], lease)
 		}
-		relays[1-first].cut(false)
-		storetest.Eventually(t, "both are up", replicas[1-first].Up)
+		relays[1-first].setBlocked(false)
+		storetest.Eventually(t, "both replicas have a connection", replicas[1-first].Up)
 		for _, s := range replicas {
 			if got := c.usedHits(t, s, permitCharge(1, 100)); got != len(held) {
 				t.Errorf("replica %d first: the store holds %d permits, want the %d that were not released", first, got, len(held))
 			}
 		}
 		if acquire(replicas[0]) != 0 {
-			t.Error("a permit was granted beyond the limit after the recovery")
+			t.Error("a permit beyond the limit was granted after the recovery")
 		}
 		for lease := range held {
 			if !give(replicas[first], lease) {
@@ -204,7 +204,7 @@ func reservingPolicies(release bool) []*limiter.Policy {
 	}
 }
 
-// reserveHits reserves hits and returns the lease, 0 if there is no room.
+// reserveHits reserves hits and returns the lease, or 0 if the limit is reached.
 func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits uint64) uint64 {
 	tb.Helper()
 	charge := oneHit(1, p)
@@ -216,12 +216,12 @@ func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits ui
 // returns the hits that were held.
 func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
-	back, paid := oneHit(1, p), oneHit(1, p)
-	back.Hits, back.Refund = lease, true
-	charges := []limiter.Charge{back}
-	if paid.Group = 1; cost >= 0 {
-		paid.Hits = uint64(cost)
-		charges = append(charges, paid)
+	returned, costs := oneHit(1, p), oneHit(1, p)
+	returned.Hits, returned.Refund = lease, true
+	charges := []limiter.Charge{returned}
+	if costs.Group = 1; cost >= 0 {
+		costs.Hits = uint64(cost)
+		charges = append(charges, costs)
 	}
 	must.OK(tb, c.decide(s, charges...))
 	return c.b.Decisions[0].Charged
@@ -251,19 +251,19 @@ func TestReservationsAreShared(t *testing.T) {
 		}
 		first, second := c.reserveHits(t, s[0], p, 40), c.reserveHits(t, s[1], p, 40)
 		if first == 0 || second == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
-			t.Fatalf("%d: want that 40 of 100 hits can be reserved twice, and not 21 more", n)
+			t.Fatalf("%d: want two reservations of 40 of 100 hits, and no further one of 21", n)
 		}
 		for _, step := range []struct {
 			does      string
 			got, want uint64
 		}{
-			{"used with both held", c.usedAndReserved(t, s[0], p), 80},
-			{"the first ends at 5", c.settleLease(t, s[1], p, first, 5), 40},
-			{"the first ends again", c.settleLease(t, s[0], p, first, 0), 0},
-			{"the second ends without a cost", c.settleLease(t, s[0], p, second, -1), 40},
-			{"used after it", c.usedAndReserved(t, s[1], p), 5 + keep},
-			{"another ends at more than is left", c.settleLease(t, s[0], p, c.reserveHits(t, s[1], p, 50), 150), 50},
-			{"used beyond the limit", c.usedAndReserved(t, s[0], p), 155 + keep},
+			{"used hits with both reservations", c.usedAndReserved(t, s[0], p), 80},
+			{"settle the first with a cost of 5", c.settleLease(t, s[1], p, first, 5), 40},
+			{"settle the first again", c.settleLease(t, s[0], p, first, 0), 0},
+			{"settle the second without a cost", c.settleLease(t, s[0], p, second, -1), 40},
+			{"used hits after that", c.usedAndReserved(t, s[1], p), 5 + keep},
+			{"settle another with a cost beyond the limit", c.settleLease(t, s[0], p, c.reserveHits(t, s[1], p, 50), 150), 50},
+			{"used hits beyond the limit", c.usedAndReserved(t, s[0], p), 155 + keep},
 		} {
 			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // a bucket has at most one window of debt
 				t.Errorf("%d: %s: %d, want %d", n, step.does, step.got, step.want)
@@ -273,7 +273,7 @@ func TestReservationsAreShared(t *testing.T) {
 			t.Errorf("%d: a counter beyond its limit admits a reservation", n)
 		}
 		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.usedAndReserved(t, s[1], p) != 0 {
-			t.Errorf("%d: %d were used before the reset, %v", n, used, err)
+			t.Errorf("%d: the reset returned %d used hits, %v", n, used, err)
 		}
 		for i := range 11 {
 			if lease := c.reserveHits(t, s[i%2], p, 1); (lease > 0) != (i < 10) {
@@ -281,7 +281,7 @@ func TestReservationsAreShared(t *testing.T) {
 			}
 		}
 		if got := c.usedAndReserved(t, s[0], p); got != 10 {
-			t.Errorf("%d: %d are held by 10 reservations of one hit", n, got)
+			t.Errorf("%d: %d hits are held by 10 reservations of one hit", n, got)
 		}
 		srv.Kill()
 	}
@@ -302,8 +302,8 @@ func TestReservationsInAnOutage(t *testing.T) {
 		var c caller
 		before, other := c.reserveHits(t, s[0], p, 30), c.reserveHits(t, s[1], p, 20)
 		for i := range relays {
-			c.usedAndReserved(t, s[i], p) // each learns of both
-			relays[i].cut(true)
+			c.usedAndReserved(t, s[i], p) // each replica sees both reservations
+			relays[i].setBlocked(true)
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			c.usedAndReserved(t, s[0], p)
@@ -312,24 +312,24 @@ func TestReservationsInAnOutage(t *testing.T) {
 		})
 		during := c.reserveHits(t, s[0], p, 30)
 		if c.usedAndReserved(t, s[0], p) != 80 || during == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
-			t.Errorf("%d: with 50 of 100 hits held, want that 30 can be reserved, and not 21 more", n)
+			t.Errorf("%d: with 50 of 100 hits held, want a reservation of 30 hits, and no further one of 21", n)
 		}
 		ended := c.reserveHits(t, s[1], p, 50)
 		if c.settleLease(t, s[1], p, ended, 8); ended == 0 || c.usedAndReserved(t, s[1], p) != 50+8 {
-			t.Errorf("%d: %d are used and held, want the hits that the store held plus 8", n, c.usedAndReserved(t, s[1], p))
+			t.Errorf("%d: %d hits are used or held, want those that the store held plus 8", n, c.usedAndReserved(t, s[1], p))
 		}
-		c.settleLease(t, s[1], p, before, 7) // granted at the other replica
-		relays[0].cut(false)
-		relays[1].cut(false)
+		c.settleLease(t, s[1], p, before, 7) // the other replica granted it
+		relays[0].setBlocked(false)
+		relays[1].setBlocked(false)
 		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
 		if got := c.usedAndReserved(t, s[0], p); got != 20+30+8+7 {
-			t.Errorf("%d: %d are used and held, want the 50 that have not been settled, and 15", n, got)
+			t.Errorf("%d: %d hits are used or held, want the 50 that have not been settled plus 15", n, got)
 		}
 		if c.settleLease(t, s[1], p, during, 1) != 30 || c.settleLease(t, s[0], p, other, 2) != 20 || c.settleLease(t, s[0], p, before, -1) != 0 {
 			t.Errorf("%d: the reservation was not settled exactly once", n)
 		}
 		if got := c.usedAndReserved(t, s[0], p); got != 8+7+3 {
-			t.Errorf("%d: %d are used and held, want 18", n, got)
+			t.Errorf("%d: %d hits are used or held, want 18", n, got)
 		}
 		srv.Kill()
 	}
@@ -373,8 +373,8 @@ func TestForeignReservations(t *testing.T) {
 	}
 }
 
-// After an invalid reply to a charge with leases the fallback decides, or no permit is held;
-// nothing panics.
+// After an invalid reply to a charge with leases either the fallback decides or no permit is held.
+// Nothing panics.
 func TestInvalidLeasesInReplies(t *testing.T) {
 	t.Parallel()
 	held := script.NewLease("s1{1}_x", 0)
@@ -384,10 +384,10 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 	}{
 		"no lease":                     {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
 		"a lease in letters":           {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
-		"a lease that is none":         {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
+		"an invalid lease":             {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
 		"a lease below 0":              {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
 		"a negative number of permits": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
-		"more than there can be":       {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"more than the maximum":        {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
 	} {
 		o := &recorder{}
 		s := runStore(t, Options{Observer: o, Fallback: Deny, Panicked: func(thrown any) { t.Errorf("%s: panicked: %v", name, thrown) }, Server: redis.Server{
@@ -413,15 +413,15 @@ func TestInvalidLeasesInReplies(t *testing.T) {
 			}
 		}
 		if tt.bad {
-			storetest.Eventually(t, name+" is a bad reply", func() bool { return o.failuresOf(redis.Reply) > 0 })
+			storetest.Eventually(t, name+" is counted as a bad reply", func() bool { return o.failuresOf(redis.Reply) > 0 })
 		} else if o.decidedBy(byFallback) > 0 {
 			t.Errorf("%s: decided by the fallback", name)
 		}
 	}
 }
 
-// If the deadline passes before the reply comes, the caller has a lease of the fallback. That lease
-// is synced, whether the reply arrives or the connection ends, and the store's own lease is
+// If the deadline passes before the reply arrives, the caller has a lease of the fallback. That
+// lease is synced, whether the reply arrives or the connection ends, and the store's own lease is
 // released: exactly one permit is held. Cancelling a request releases its permit or reservation.
 func TestLateLeases(t *testing.T) {
 	t.Parallel()
@@ -437,22 +437,22 @@ func TestLateLeases(t *testing.T) {
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
 		}
-		storetest.Eventually(t, "it is sent", func() bool {
+		storetest.Eventually(t, "the request is sent", func() bool {
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
 			return sh.inFlight == 1
 		})
 		sh.mu.Lock()
-		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
+		late := sh.removeLateLocked(clock().Add(time.Hour)) // the deadline passes
 		sh.mu.Unlock()
 		sh.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {
 			t.Fatal(err, b.Lease(0))
 		}
 		if !arrives {
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
@@ -477,8 +477,8 @@ func TestLateLeases(t *testing.T) {
 	}
 }
 
-// Over repeated outages replicas hold at most N permits, plus once the permits that were free at
-// each replica's last reply.
+// Over repeated outages at most N permits are held, plus, once for each replica, the permits that
+// were free in its last reply.
 func TestPermitsOverRepeatedOutages(t *testing.T) {
 	t.Parallel()
 	const n, outages = 20, 5
@@ -501,7 +501,7 @@ func TestPermitsOverRepeatedOutages(t *testing.T) {
 	}
 	for range outages {
 		for _, r := range relays {
-			r.cut(true)
+			r.setBlocked(true)
 		}
 		storetest.Eventually(t, "unavailable", func() bool {
 			for _, s := range replicas {
@@ -515,12 +515,12 @@ func TestPermitsOverRepeatedOutages(t *testing.T) {
 			}
 		}
 		for _, r := range relays {
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		storetest.Eventually(t, "up again", up)
 	}
 	if len(held) > most || len(held) < n {
-		t.Errorf("%d are held after %d outages, want %d to %d", len(held), outages, n, most)
+		t.Errorf("%d permits are held after %d outages, want %d to %d", len(held), outages, n, most)
 	}
 	if got := c.usedHits(t, replicas[0], permitCharge(1, limiter.MaxLog)); got != len(held) {
 		t.Errorf("the store holds %d permits, want %d", got, len(held))
@@ -530,5 +530,5 @@ func TestPermitsOverRepeatedOutages(t *testing.T) {
 			t.Errorf("the lease %d is not held", lease)
 		}
 	}
-	t.Logf("of %d: %d", n, len(held))
+	t.Logf("%d permits of a limit of %d are held", len(held), n)
 }

@@ -25,8 +25,8 @@ func (l *ledger) addHits(now limiter.Time, name string, p *limiter.Policy, hits 
 	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.ExpiresAt()
 }
 
-// A full ledger drops no hits while it has expired entries, and none for an entry that expires less
-// than twice as far ahead. All hits are kept, dropped, or expired.
+// A full ledger drops no hits while it has expired entries, and does not replace an entry by one
+// that expires less than twice as far ahead. All hits are kept, dropped, or expired.
 func TestExpiredEntriesMakeRoom(t *testing.T) {
 	t.Parallel()
 	var policies []*limiter.Policy
@@ -89,7 +89,7 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 			kept += d.hits
 		}
 		if made != kept+dropped+over || len(l.entries) != len(model) || len(l.byExpiry) != len(model) || dropped == 0 || over == 0 {
-			t.Errorf("seed %d: of %d hits %d are kept, %d dropped and %d expired, by %d counters of %d", seed, made, kept, dropped, over, len(l.entries), len(model))
+			t.Errorf("seed %d: of %d hits %d are kept, %d dropped and %d expired, on %d counters of %d", seed, made, kept, dropped, over, len(l.entries), len(model))
 		}
 		removed := 0
 		for all := l.removeForSlots(func(uint16) bool { return true }); len(all) > 0; all = l.removeForSlots(func(uint16) bool { return true }) {
@@ -131,22 +131,22 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	}
 	for n := range 8 {
 		if !addLease(start+limiter.Time(n)*window/10, []string{"a", "b"}[n%2], n%4 > 1) {
-			t.Fatalf("lease %d has no room", n)
+			t.Fatalf("lease %d was not added", n)
 		}
 	}
 	if addLease(start+window-limiter.Time(time.Second), "c", false) {
-		t.Error("a ninth lease has room, and none has expired")
+		t.Error("a ninth lease was added, although no lease has expired")
 	}
-	// Four leases have expired, two of them released ones. Each counter has others.
+	// Four leases have expired, of which two were released. Each counter also has other leases.
 	for n := range 5 {
 		if got := addLease(start+window*135/100+limiter.Time(n), "c", false); got != (n < 4) {
-			t.Errorf("after four leases have expired, lease %d has room: %v", n, got)
+			t.Errorf("after four leases have expired, lease %d was added: %v", n, got)
 		}
 	}
 }
 
-// Entries that could not be charged are restored as older than hits that arrived meanwhile: hits of
-// a log keep their times.
+// Entries that could not be charged are restored as older than the hits that arrived meanwhile.
+// Hits of a log keep their times.
 func TestRestoredEntriesAreOlder(t *testing.T) {
 	t.Parallel()
 	l := newLedger()
@@ -162,12 +162,12 @@ func TestRestoredEntriesAreOlder(t *testing.T) {
 	}
 	a := l.entries["log"]
 	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.ExpiresAt() != start+limiter.Time(110*time.Minute) {
-		t.Errorf("%d hits in %d runs of a limit of %d, which end in %v; want 5 in 2 of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.ExpiresAt()-start))
+		t.Errorf("%d hits in %d runs with a limit of %d expire in %v; want 5 hits in 2 runs with a limit of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.ExpiresAt()-start))
 	}
 }
 
-// After an outage the store has all hits on a day's limit, though unsynced hits of many windows of
-// a second would fill the ledger.
+// After an outage the store has all hits on a limit of a day, although unsynced hits of many
+// windows of a second would fill the ledger.
 func TestExpiredWindowsMakeRoom(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -176,7 +176,7 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 8
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 	ahead := time.Duration(0)
 	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
@@ -189,7 +189,7 @@ func TestExpiredWindowsMakeRoom(t *testing.T) {
 	for range 5 {
 		must.OK(t, c.decide(s, oneHit(100, hugeFixedWindow)))
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if got := c.usedHits(t, s, oneHit(100, hugeFixedWindow)); got != 5 || o.dropped != 0 {
 		t.Errorf("the store has %d hits, and %d were dropped; want 5 and none", got, o.dropped)

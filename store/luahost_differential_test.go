@@ -26,7 +26,7 @@ import (
 type mirror struct {
 	host     *luahost.Server
 	server   redis.Server // its address
-	exact    bool         // the real server is the version whose texts the host has
+	exact    bool         // whether the real server is the version whose texts the host has
 	tb       testing.TB
 	conn     net.Conn // to the real server
 	in       *bufio.Reader
@@ -34,7 +34,7 @@ type mirror struct {
 	differ   int
 }
 
-// outage is an error of the host alone.
+// outage is an error that only the host returns.
 const outage = "LOADING simulated"
 
 func newMirror(t *testing.T) *mirror {
@@ -168,7 +168,7 @@ func TestLuahostRepliesAsAServer(t *testing.T) {
 	c, err := redis.Dial(context.Background(), &m.server, longTimeout)
 	must.OK(t, err)
 	defer c.Close()
-	must.OK(t, warm(c))
+	must.OK(t, loadScript(c))
 	r := tapePlayer{c: c}
 	random := rand.NewChaCha8([32]byte{18})
 	for n := range 60 {
@@ -277,7 +277,7 @@ func TestLuahostCommands(t *testing.T) {
 			args[0] = strings.ToLower(name)
 		}
 		if strings.HasSuffix(name, "EXPIREAT") {
-			args = args[:min(len(args), 3)] // it has no options
+			args = args[:min(len(args), 3)] // the command has no options
 		}
 		if name == "ZADD" {
 			args = slices.DeleteFunc(args, func(arg string) bool { return strings.EqualFold(arg, "NX") || strings.EqualFold(arg, "XX") })
@@ -287,7 +287,7 @@ func TestLuahostCommands(t *testing.T) {
 	m.compareKeys()
 }
 
-// Scripts that do odd things have the same replies.
+// Scripts with odd operations have the same replies.
 func TestLuahostScripts(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

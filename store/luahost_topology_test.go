@@ -22,8 +22,8 @@ func chargeAll(t *testing.T, s *Store, want int) {
 	}
 }
 
-// A store uses a cluster of luahosts as it does one of real servers: it follows slots that move,
-// with a redirection, and a node that is replaced.
+// A store uses a cluster of luahosts like one of real servers: it follows redirections to moved
+// slots, and uses the replacement of a node.
 func TestLuahostCluster(t *testing.T) {
 	t.Parallel()
 	first, second, third := listen(t), listen(t), listen(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // An outage grants no fresh allowance: the fallback continues from the store's last reply,
-// including hits of other replicas, except for logs. After the outage the store has the hits of the
-// fallback, too.
+// including hits of other replicas, except for logs. After the outage the store also has the hits
+// of the fallback.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -55,7 +55,7 @@ func TestMirror(t *testing.T) {
 				}
 			}
 			if admitted != tt.admit {
-				t.Errorf("algorithm %d: %d hits admitted during the outage, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
+				t.Errorf("algorithm %d: %d hits were admitted during the outage, want the remaining %d", tt.p.Algorithm, admitted, tt.admit)
 			}
 			srv.Continue()
 			storetest.Eventually(t, "up", mine.Up)
@@ -64,7 +64,7 @@ func TestMirror(t *testing.T) {
 			// The first hit may have reached the store before the connection was lost, and count
 			// twice. The debt of a bucket is at most one window, and a log has at most its limit.
 			if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {
-				t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, those of the fallback, and one at most twice", tt.p.Algorithm, got)
+				t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted plus those of the fallback, one of which may count twice", tt.p.Algorithm, got)
 			}
 		})
 	}

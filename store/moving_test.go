@@ -26,7 +26,7 @@ type movingSlot struct {
 	from, to *storetest.Server
 	slot     string
 	moving   bool
-	moved    bool // a slot moves once: nodes that learn late of a second move drop the keys
+	moved    bool // a slot moves once, because nodes that learn of a second move late drop the keys
 }
 
 // newMovingSlot returns the slot of a key, in a cluster of two nodes with half of the slots each.
@@ -46,7 +46,7 @@ func (m *movingSlot) begin() {
 	m.moving = true
 }
 
-// migrate moves one key, and reports false if none is left.
+// migrate moves one key, or returns false if no key is left.
 func (m *movingSlot) migrate() bool {
 	key, _, _ := strings.Cut(m.from.Must("CLUSTER", "GETKEYSINSLOT", m.slot, "1"), "\n")
 	if key != "" {
@@ -65,8 +65,8 @@ func (m *movingSlot) finish() {
 	m.moving, m.moved = false, true
 }
 
-// abort ends the move if no key has been moved or created at the other node yet. Otherwise it
-// reports false.
+// abort aborts the move, or returns false if a key has already been moved or created at the other
+// node.
 func (m *movingSlot) abort() bool {
 	if m.to.Must("CLUSTER", "COUNTKEYSINSLOT", m.slot) != "0" {
 		return false
@@ -98,7 +98,7 @@ func (m *movingSlot) tryAgain() int {
 }
 
 // Before, during and after the move of a slot, and if the move is aborted, every request on it is
-// decided as in memory, with native commands and with the script, though nodes answer MOVED, ASK,
+// decided as in memory, with native commands and with the script, although nodes reply MOVED, ASK,
 // TRYAGAIN and NOSCRIPT.
 func TestMovingSlotsDecideAsMemory(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "%sp%d_", tag, k))
 			}
 			leases := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Policy.UsesLeases() })
-			if random.IntN(4) == 0 && !leases { // a second slot, which does not move; not with leases, because those of denied groups are released late
+			if random.IntN(4) == 0 && !leases { // a second slot, which does not move; not with leases, because leases of denied groups are released late
 				charge := oneHit(round*100+99, policies[1])
 				charge.Group = int32(many)
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "s1{stays%d}_", round))
@@ -158,7 +158,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			c.decideMoving(s, slot, charges, names)
 			for i := range charges {
 				got, want := &c.b.Decisions[i], &want.Decisions[i]
-				// The two decide at different times.
+				// The store and the table decide at different times.
 				got.Reset, got.RetryAfter, want.Reset, want.RetryAfter = 0, 0, 0, 0
 			}
 			if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
@@ -173,19 +173,19 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			moved++
 		}
 	}
-	asked := errorCount(t, all[0], "ASK") + errorCount(t, all[1], "ASK")
-	again := errorCount(t, all[0], "TRYAGAIN") + errorCount(t, all[1], "TRYAGAIN")
+	askReplies := errorCount(t, all[0], "ASK") + errorCount(t, all[1], "ASK")
+	tryAgains := errorCount(t, all[0], "TRYAGAIN") + errorCount(t, all[1], "TRYAGAIN")
 	changed := errorCount(t, all[0], "MOVED") + errorCount(t, all[1], "MOVED")
-	t.Logf("%d moves; ASK %d times, TRYAGAIN %d, MOVED %d", moved, asked, again, changed)
-	if asked < 20 || again < 5 {
-		t.Errorf("ASK %d times, TRYAGAIN %d; want many of each", asked, again)
+	t.Logf("%d moves; replies: %d ASK, %d TRYAGAIN, %d MOVED", moved, askReplies, tryAgains, changed)
+	if askReplies < 20 || tryAgains < 5 {
+		t.Errorf("%d ASK replies and %d TRYAGAIN replies, want many of each", askReplies, tryAgains)
 	}
 	if o.diverged > 0 || o.decided[byFallback] > 0 {
 		t.Errorf("%d replies diverged, decided %v, want none by the fallback", o.diverged, o.decided)
 	}
 }
 
-// decideMoving sends a request. If the nodes answer TRYAGAIN, the slot continues to move.
+// decideMoving sends a request. While the nodes reply TRYAGAIN, it continues to move the slot.
 func (c *caller) decideMoving(s *Store, slot *movingSlot, charges []limiter.Charge, names [][]byte) {
 	slot.tb.Helper()
 	before := slot.tryAgain()
@@ -210,11 +210,12 @@ func (c *caller) decideMoving(s *Store, slot *movingSlot, charges []limiter.Char
 	must.OK(slot.tb, err)
 }
 
-// A redirected hit is decided like any other. A slot may also move between a hit and the expiry of
-// its key, which are two commands: then the hit counts once, and the expiry follows the key.
+// A redirected hit is decided like any other. A slot may also move between the two commands that
+// count a hit and set the expiry of its key: then the hit counts once, and the expiry is set at the
+// new node.
 func TestExpiryFollowsTheSlot(t *testing.T) {
 	t.Parallel()
-	for _, word := range []string{"MOVED", "ASK"} {
+	for _, code := range []string{"MOVED", "ASK"} {
 		var mu sync.Mutex
 		sent, hits, expiries := 0, 0, 0
 		var h *hostileServer
@@ -229,13 +230,13 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 				return replyWith("+OK\r\n")(w)
 			case "INCRBY":
 				if sent++; sent == 1 {
-					return replyWith(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
+					return replyWith(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", code, port))(w)
 				}
 				hits++
 				return replyWith(fmt.Sprintf(":%d\r\n", hits))(w)
 			case "EXPIREAT":
 				if expiries++; expiries < 4 {
-					return replyWith(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
+					return replyWith(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", code, port))(w)
 				}
 				return replyWith(":1\r\n")(w)
 			}
@@ -246,16 +247,16 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 		var c caller
 		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow, CountRefused: true}
 		if err := c.decideWithin(s, longTimeout, oneHit(1, p)); err != nil || c.b.Decisions[0].Over || c.b.Decisions[0].Before != 0 {
-			t.Errorf("%s: decided %+v, %v; want the first hit of a window", word, c.b.Decisions, err)
+			t.Errorf("%s: decided %+v, %v; want the first hit of a window", code, c.b.Decisions, err)
 		}
-		storetest.Eventually(t, word+": the key expires", func() bool {
+		storetest.Eventually(t, code+": the key expires", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return expiries == 4
 		})
 		mu.Lock()
 		if hits != 1 {
-			t.Errorf("%s: the hit counts %d times", word, hits)
+			t.Errorf("%s: the hit counts %d times", code, hits)
 		}
 		mu.Unlock()
 	}

@@ -94,8 +94,8 @@ func (n *clockNode) answer(command []string) string {
 }
 
 // If the nodes of a cluster have different clocks, replicas agree on the window of each counter and
-// admit exactly the limit: no key expires before its window ends, or long after. The same is true
-// of names whose slot depends on the start of the window.
+// admit exactly the limit: no key expires before its window ends, or long after that. The same is
+// true of names whose slot depends on the start of the window.
 func TestNodesWithDifferentClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -155,8 +155,8 @@ func (n *clockNode) addCount(key, hits, end string) string {
 	return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:0\r\n:1\r\n:%s\r\n", n.now.Unix(), n.now.Nanosecond(), hits)
 }
 
-// Hits that follow their slot to a node with another clock are charged by that clock: the key lives
-// until the window ends.
+// Unsynced hits whose slot moves to a node with another clock are charged by that clock: the key
+// expires when the window ends.
 func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -181,7 +181,7 @@ func TestUnsyncedHitsFollowToAnotherClock(t *testing.T) {
 	}
 }
 
-// A shard that ends while the node of another shard charges its hits does not close that shard's
+// A shard that ends while another shard charges its hits does not close the other shard's
 // connection.
 func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func (n *clockNode) hasKey(key string) bool {
 }
 
 // If the slot of a counter depends on the start of its window, the fallback and unsynced hits use
-// the clock of the counter's name, not that of the node.
+// the clock of the counter's name, not the node's clock.
 func TestFallbackAndNodeClocks(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
@@ -251,7 +251,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 		}
 		all[1].setDropsHits(true)
 		if d := decide(); d.Before != 1 || d.Reset.Round(time.Second) != time.Hour {
-			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
+			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before and a reset after an hour", ahead, d)
 		}
 		all[1].setDropsHits(false)
 		storetest.Eventually(t, "the hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })

@@ -22,7 +22,7 @@ func TestShardsAreBounded(t *testing.T) {
 		}
 	}
 	if made != 2*redis.MaxPrimaries || s.main.shardAt("a:1") == nil {
-		t.Errorf("%d shards, want %d, and those that there are", made, 2*redis.MaxPrimaries)
+		t.Errorf("%d new shards, want %d in addition to the existing ones", made, 2*redis.MaxPrimaries)
 	}
 }
 

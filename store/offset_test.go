@@ -16,7 +16,7 @@ type rangeTest struct {
 	now     time.Time
 }
 
-// addReply adds a reply whose round trip took there and back, and returns the error of the
+// addReply adds a reply with the given delays there and back, and returns the error of the
 // estimate.
 func (t *rangeTest) addReply(there, back time.Duration) time.Duration {
 	at := limiter.Time(t.now.Add(there + t.ahead).Truncate(time.Microsecond).UnixNano())
@@ -25,7 +25,7 @@ func (t *rangeTest) addReply(there, back time.Duration) time.Duration {
 	return (time.Duration(estimate) - t.ahead).Abs()
 }
 
-// Single replies that are late by half a second, in either direction, do not move the estimate.
+// Single replies that are late by half a second, in either direction, do not change the estimate.
 func TestLateRepliesMoveNothing(t *testing.T) {
 	x := rangeTest{ahead: time.Hour, now: time.Unix(1_900_000_000, 0)}
 	const quick, slow = 100 * time.Microsecond, 500 * time.Millisecond
@@ -61,7 +61,7 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// Round trips have any length, clocks drift apart, and clocks are set. From the tenth reply after a
+// Round trips have any length, and clocks drift apart and are set. From the tenth reply after a
 // step on, the error of the estimate is at most the shortest of the last ten round trips plus the
 // drift since then.
 func TestOffsetsOfDriftingClocks(t *testing.T) {
@@ -87,7 +87,7 @@ func TestOffsetsOfDriftingClocks(t *testing.T) {
 				shortest = min(shortest, trip)
 			}
 			if most := shortest + 10*time.Second/driftParts*2; len(trips) >= 10 && off > most {
-				t.Fatalf("seed %d, reply %d: the estimate is wrong by %v, want %v at most", seed, n, off, most)
+				t.Fatalf("seed %d, reply %d: the estimate is wrong by %v, want at most %v", seed, n, off, most)
 			}
 			x.now = x.now.Add(pause)
 			x.ahead += time.Duration(drift * float64(pause))

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Repeated outages grant no allowance again: all outages of a window together admit at most the
-// limit, plus what each replica had left. After each outage the store is charged with exactly the
-// hits that were admitted meanwhile.
+// Repeated outages do not grant the same allowance again: all outages of a window together admit at
+// most the limit plus the hits that each replica had left. After each outage the store is charged
+// with exactly the hits that were admitted meanwhile.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const (
@@ -65,50 +65,50 @@ func TestOutages(t *testing.T) {
 					}
 				}
 			}
-			left := make([]int, len(policies)) // hits that each replica admits alone
+			left := make([]int, len(policies)) // hits that both replicas can still admit
 			sendAll(20)
 			for n := range left {
 				left[n] = 2*limit - 2*20 - 20 // the first replica does not know the hits of the second
 				if policies[n].Algorithm == limiter.SlidingLog {
-					left[n] = 2*limit - 2*20 // of a log a replica knows its own hits only
+					left[n] = 2*limit - 2*20 // of a log a replica knows only its own hits
 				}
 			}
 			for range outages {
 				for _, r := range relays {
-					r.cut(true)
+					r.setBlocked(true)
 				}
 				storetest.Eventually(t, "unavailable", unavailable)
 				sendAll(100)
 				for _, r := range relays {
-					r.cut(false)
+					r.setBlocked(false)
 				}
 				storetest.Eventually(t, "up again", up)
 				sendAll(2)
 			}
 			for n, p := range policies {
 				if most := limit + left[n]; admitted[n] > most || admitted[n] < limit {
-					t.Errorf("algorithm %d: %d admitted, want %d to %d", p.Algorithm, admitted[n], limit, most)
+					t.Errorf("algorithm %d: %d hits were admitted, want %d to %d", p.Algorithm, admitted[n], limit, most)
 				}
 				if got := exceeded[n].Load(); int(got) != admitted[n]-limit {
-					t.Errorf("algorithm %d: %d hits exceeded the limit when the store was back, want %d", p.Algorithm, got, admitted[n]-limit)
+					t.Errorf("algorithm %d: %d hits exceeded the limit after the recovery, want %d", p.Algorithm, got, admitted[n]-limit)
 				}
 				want := admitted[n]
 				switch {
-				case p.CountRefused: // denied hits count, too
+				case p.CountRefused: // denied hits also count
 					continue
-				case p.Algorithm == limiter.SlidingLog: // has at most its limit
+				case p.Algorithm == limiter.SlidingLog: // a log has at most its limit
 					want = limit
-				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // at most one window of debt
+				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // a bucket has at most one window of debt
 					want = min(want, limit+1)
 				}
 				var c caller
 				peek := oneHit(uint64(n+1), p)
 				peek.Hits = 0
 				if err := c.decide(replicas[0], peek); err != nil || int(c.b.Decisions[0].Before) != want {
-					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d that were admitted", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])
+					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d admitted hits", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])
 				}
 			}
-			t.Logf("of %d: %v", limit, admitted)
+			t.Logf("admitted hits with a limit of %d: %v", limit, admitted)
 		})
 	}
 }

@@ -26,11 +26,11 @@ func (l *traffic) compareCounts(tb testing.TB, late int) {
 		over += got - want
 	}
 	if over > late {
-		tb.Errorf("%d hits more than were admitted, want %d at most, which were answered too late", over, late)
+		tb.Errorf("the store has %d hits more than were admitted, want at most %d, the number of late replies", over, late)
 	}
 }
 
-// Lost packets are sent again. The store decides requests whose replies come in time. Late requests
+// Lost packets are sent again. The store decides requests whose replies are in time. Late requests
 // count once, whether the caller waits or not.
 func TestPacketsLost(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestPacketsLost(t *testing.T) {
 }
 
 // A server that disappears without closing connections, as in a power failure, does not delay
-// callers beyond the timeout, and is used again after it has returned.
+// callers beyond the timeout, and is used again when it is back.
 func TestServerDisappears(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -74,7 +74,7 @@ func TestServerDisappears(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
 	r.pause(true)
-	storetest.Eventually(t, "unavailable, even without requests", func() bool { return !s.Up() })
+	storetest.Eventually(t, "the store is unavailable, even without requests", func() bool { return !s.Up() })
 	var c caller
 	if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || !c.b.Denied {
 		t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)

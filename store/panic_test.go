@@ -54,13 +54,13 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	one := func() *pendingRequest {
 		return &pendingRequest{limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket)}}, make(replyChan, 1)}
 	}
-	// Each sender sends one request alone. All later requests form one batch.
+	// Each sender sends a batch of one request. All later requests form one batch.
 	var ahead, behind []*pendingRequest
 	for n := range senders {
 		a := one()
 		put(a.decided, &a.batch, &a.batch)
 		ahead = append(ahead, a)
-		storetest.Eventually(t, "a sender has it", func() bool {
+		storetest.Eventually(t, "a sender has the request", func() bool {
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
 			busy := 0
@@ -97,10 +97,10 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	}
 	<-panics
 	if thrown := <-panics; len(panics) != 0 {
-		t.Errorf("%d panics more than %v were counted, want two", len(panics), thrown)
+		t.Errorf("%d panics in addition to %v were counted, want two", len(panics), thrown)
 	}
 	if !s.Up() || o.largest.Load() < 5 {
-		t.Errorf("up is %v, want true; the largest batch has %d charges, want all five", s.Up(), o.largest.Load())
+		t.Errorf("up is %v, want true; the largest batch has %d charges, want five", s.Up(), o.largest.Load())
 	}
 }
 
@@ -109,13 +109,13 @@ type panicking struct{}
 func (panicking) Decided(error)             { panic("a waiter's bug") }
 func (panicking) Exceeded(int) func(uint64) { return nil }
 
-// If the fallback panics, too, the request fails with an error.
+// If the fallback also panics, the request fails with an error.
 func TestPanicInTheFallback(t *testing.T) {
 	panics := 0
 	o := Options{Fallback: Local, Panicked: func(any) { panics++ }}
 	err := o.fallBack(1, &limiter.Batch{Charges: []limiter.Charge{{}}, Decisions: nil})
 	if !errors.Is(err, redis.ErrPanicked) || panics != 1 {
-		t.Errorf("answered %v after %d panics, want %v and 1", err, panics, redis.ErrPanicked)
+		t.Errorf("decide = %v after %d panics, want %v and 1", err, panics, redis.ErrPanicked)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestPanicAfterTheParts(t *testing.T) {
 		t.Fatal(err, c.b.Decisions)
 	}
 	if o.armed.Load() {
-		t.Fatal("nothing has panicked")
+		t.Fatal("no panic")
 	}
 	storetest.Eventually(t, "all hits are synced", func() bool { return o.syncedHits() == 3 })
 	storetest.Eventually(t, "each hit counts once", func() bool {
@@ -159,7 +159,7 @@ func TestPanicAfterTheParts(t *testing.T) {
 }
 
 // If a reply is lost in a panic, the leases that the store granted in it are released, whether the
-// fallback has decided before or decides then.
+// fallback decides before or after the panic.
 func TestPanicAfterAReply(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{true, false} {
@@ -189,7 +189,7 @@ func TestPanicAfterAReply(t *testing.T) {
 			if done, err := c.start(s, 0, permit); done {
 				t.Fatal(err)
 			}
-			storetest.Eventually(t, "the store has run it", hasRun)
+			storetest.Eventually(t, "the store has run the request", hasRun)
 		}
 		armed.Store(true)
 		r.pauseReplies(false)

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A foreign key affects only the limit on its counter. Other hits of the request that the fallback
-// admits count in the store, whether the caller still waits or not.
-func TestForeignKeysLeaveOtherLimits(t *testing.T) {
+// If another program wrote the key of a counter, only the limit on that counter is affected. Other
+// hits of the request, if the fallback admits it, count in the store, whether or not the caller still
+// waits.
+func TestKeyOfAnotherProgramAffectsOneLimit(t *testing.T) {
 	t.Parallel()
 	const limit, requests = 5, 20
 	srv := storetest.Start(t)
@@ -48,7 +49,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 			c.usedHits(t, s, good) // updates the mirror of this replica
 		}
 		if passed != limit {
-			t.Errorf("algorithm %d: %d of %d requests passed a limit of %d", p.Algorithm, passed, requests, limit)
+			t.Errorf("algorithm %d: %d of %d requests were admitted under a limit of %d", p.Algorithm, passed, requests, limit)
 		}
 		if _, err := reset(other, p, c.names[0]); err != nil {
 			t.Fatal(err)
@@ -57,23 +58,23 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		c.startLate(t, s, r, replied, func() bool { return true }, bad, good)
 		r.finishLate(t, s, replied)
 		counted = 1
-		storetest.Eventually(t, "a late hit counts", counts)
+		storetest.Eventually(t, "the hit of a late request counts", counts)
 	}
 	if want := uint64(4 * (requests + 1)); o.dropped != want {
 		t.Errorf("%d hits were dropped, want the %d on keys that another program wrote", o.dropped, want)
 	}
 }
 
-// A request that fails because one of two stores or primaries is unavailable holds no lease in the
-// other, and hits that count only if the request is admitted are refunded.
-func TestPartsOfAFailedRequest(t *testing.T) {
+// If a request fails because one of two stores or primaries is unavailable, its charges on the other
+// one are undone: leases are released, and hits are refunded unless their limit counts denied hits.
+func TestFailedRequestIsUndone(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
 	seconds := serverAt(second)
 	cluster := storetest.StartCluster(t, 2, false)
 	for name, tt := range map[string]struct {
 		to   Options
-		gone *storetest.Server
+		down *storetest.Server
 		lost limiter.Charge // a charge on the unavailable store
 	}{
 		"stores":    {Options{Server: serverAt(first), PerSecond: &seconds}, second, oneHit(1, hugeBucket)},
@@ -82,7 +83,7 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 		tt.to.Fallback = Error
 		s := runStore(t, tt.to)
 		storetest.Eventually(t, "up", s.Up)
-		tt.gone.Kill()
+		tt.down.Kill()
 		var c caller
 		storetest.Eventually(t, "unavailable", func() bool {
 			_ = c.decide(s, tt.lost)
@@ -104,10 +105,10 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 			if part.Policy.CountRefused {
 				want = 2 * part.Hits
 			}
-			gone := tt.lost
-			for _, gone.Group = range []int32{0, 1} { // in one group, and in two
-				if err := c.decide(s, part, gone); !errors.Is(err, ErrUnavailable) {
-					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
+			other := tt.lost
+			for _, other.Group = range []int32{0, 1} { // in one group, and in two
+				if err := c.decide(s, part, other); !errors.Is(err, ErrUnavailable) {
+					t.Fatalf("%s, %s: decide = %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
 			storetest.Eventually(t, name+", "+kind+": the charge is refunded", func() bool { return c.heldHits(t, s, part) == want })
@@ -146,7 +147,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow, CountRefused: true}
 	number := uint64(0)
-	for _, late := range []bool{false, true} { // the caller's deadline has passed
+	for _, late := range []bool{false, true} { // whether the caller's deadline has passed
 		for _, lacks := range []string{"a key", "expiries"} {
 			number += 2
 			counted, other := oneHit(number, p), oneHit(number+1, p)
@@ -165,7 +166,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 				if done, err := c.start(s, 0, counted, other); done || err != nil {
 					t.Fatal(done, err)
 				}
-				storetest.Eventually(t, "the store has run it", hasRun)
+				storetest.Eventually(t, "the store has run the request", hasRun)
 			}
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
 			r.pauseReplies(false)

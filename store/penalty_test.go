@@ -54,47 +54,47 @@ func TestPenaltiesAreShared(t *testing.T) {
 			memory := o.decidedBy(byMemory)
 			for n := range 5 {
 				if d := decide(mine, 1); !d.Over || d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
-					t.Fatalf("at another replica: %+v", d)
+					t.Fatalf("a hit at another replica: %+v", d)
 				}
 				if got := o.decidedBy(byMemory) - memory; got != n {
-					t.Errorf("%d of %d were denied by memory", got, n)
+					t.Errorf("%d of %d hits were denied by memory", got, n)
 				}
 			}
 			if d := decide(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
 				t.Errorf("a peek: %+v", d)
 			}
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !mine.Up() })
 			now.Add(int64(30 * time.Second))
 			if d := decide(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
-				t.Errorf("during the outage: %+v", d)
+				t.Errorf("a hit during the outage: %+v", d)
 			}
-			r.cut(false)
+			r.setBlocked(false)
 			storetest.Eventually(t, "up", mine.Up)
 			now.Add(int64(31 * time.Second))
 			if d := decide(mine, 1); d.Over {
-				t.Errorf("after it: %+v", d)
+				t.Errorf("a hit after the outage: %+v", d)
 			}
 			decide(other, 1)
 			if d := decide(mine, 1); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < steps[1]-time.Millisecond {
-				t.Errorf("denied again within a window: %+v", d)
+				t.Errorf("a hit that is denied again within a window: %+v", d)
 			}
 			if _, err := reset(other, &p, c.names[0]); err != nil {
 				t.Fatal(err)
 			}
 			now.Add(int64(cacheFor + time.Second))
 			if d := decide(mine, 1); d.Over || d.Penalty != 0 {
-				t.Errorf("after a reset: %+v", d)
+				t.Errorf("a hit after a reset: %+v", d)
 			}
 			if n := srv.Must("EVAL", countWithoutExpiry, "0"); n != "0" {
-				t.Errorf("%s keys never expire", n)
+				t.Errorf("%s keys have no expiry", n)
 			}
 		})
 	}
 }
 
-// A key that is not a valid penalty is foreign. A penalty that a clock ahead has started is over
-// when the clock is set back.
+// A key that is not a valid penalty is foreign. A penalty that began while the clock was ahead
+// ends when the clock is set back.
 func TestPenaltyKeys(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -114,13 +114,13 @@ func TestPenaltyKeys(t *testing.T) {
 	}
 	key := strings.TrimSpace(srv.Must("EVAL", "return redis.call('KEYS', '*y')[1]", "0"))
 	if ttl := srv.Must("TTL", key); ttl < "6000" || ttl > "7202" || len(ttl) != 4 {
-		t.Errorf("the key of an hour's penalty of an hour's window lives %s s", ttl)
+		t.Errorf("the key of a penalty of an hour with a window of an hour expires in %s s", ttl)
 	}
 	if n := srv.Must("EVAL", "local t = redis.call('TIME') redis.call('SET', KEYS[1], '1 ' .. t[1] + 4381 * 86400 .. '000') return redis.call('GET', KEYS[1])", "1", key); !strings.HasPrefix(n, "1 ") {
 		t.Fatal(n)
 	}
 	if d := decide(); !d.PenaltyStarted || d.Penalty != 1 {
-		t.Errorf("of a clock that was set back: %+v", d)
+		t.Errorf("a hit after the clock was set back: %+v", d)
 	}
 	for _, foreign := range []string{"1", "one 1900000000000", "1 1900000000000 1", "100 1900000000000", "1 -5", "1 1e9", "1 1900000000000000"} {
 		srv.Must("SET", key, foreign)

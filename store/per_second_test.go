@@ -34,12 +34,12 @@ func TestPerSecond(t *testing.T) {
 		t.Errorf("%s counters in the first store, %s in the second, want 2 and 1", n, m)
 	}
 	second.Kill()
-	storetest.Eventually(t, "the second is unavailable", func() bool {
+	storetest.Eventually(t, "the second store is unavailable", func() bool {
 		_ = c.decide(s, charges[0])
 		return !s.Up()
 	})
 	if err := c.decide(s, charges...); err != nil || !c.b.Decisions[0].Over || c.b.Decisions[1].Over || c.b.Decisions[2].Over {
-		t.Errorf("decided %+v, %v, want the first alone to be denied by the fallback", c.b.Decisions, err)
+		t.Errorf("decided %+v, %v, want only the first denied by the fallback", c.b.Decisions, err)
 	}
 	// As one group they are denied, and the first store refunds its hits.
 	before := c.b.Decisions[1].Before

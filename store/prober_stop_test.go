@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// TestStopIsNoOutage ends a monitor whose connection was closed by the end of ctx: the store is not
-// unavailable.
+// TestStopIsNoOutage checks that a monitor whose connection was closed by the end of ctx does not
+// report the store as unavailable.
 func TestStopIsNoOutage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -18,8 +18,8 @@ func TestStopIsNoOutage(t *testing.T) {
 		close(done)
 		c := &redis.Conn{Done: done}
 		sh.conn = c
-		if gone, ok := sh.monitor(ctx, c); ok {
-			t.Fatalf("monitor = %v, true; want false", gone)
+		if err, ok := sh.monitor(ctx, c); ok {
+			t.Fatalf("monitor = %v, true; want false", err)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func threeSentinels(tb testing.TB, primary, replica, third string, endless bool)
 }
 
 // A replica that one Sentinel announces is used as soon as it reports that it is the primary,
-// though most Sentinels still name the old one.
+// although most Sentinels still name the old one.
 func TestPromotionIsFollowed(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
@@ -92,7 +92,7 @@ func TestPromotionIsFollowed(t *testing.T) {
 	to, _ := threeSentinels(t, primary.Addr, replica.Addr, replicaMessage(replica.Addr), false)
 	to.Auth = redis.Auth{User: "sluice", Password: "password"}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
-	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
+	storetest.Eventually(t, "the store uses the replica", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 }
 
 // A single malicious Sentinel cannot move the primary.
@@ -107,9 +107,9 @@ func TestOneSentinelCannotMoveThePrimary(t *testing.T) {
 	o := &recorder{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
-	storetest.Eventually(t, "it has been cut off twice", func() bool {
+	storetest.Eventually(t, "the Sentinel has been disconnected twice", func() bool {
 		if at := s.main.shardOf(0).address(); at != primary.Addr && at != "" {
-			t.Fatalf("at %s, want the primary at %s", at, primary.Addr)
+			t.Fatalf("the store uses %s, want the primary at %s", at, primary.Addr)
 		}
 		return o.failuresOf(redis.Reply) >= 2
 	})
@@ -140,7 +140,7 @@ func TestPromotionEnds(t *testing.T) {
 			t.Error(err)
 		}
 		if got, err := w.Primary(ctx); err != nil || got != want {
-			t.Errorf("at %s, %v, want %s", got, err, want)
+			t.Errorf("the address is %s, %v, want %s", got, err, want)
 		}
 	}
 	step(primary.Addr, true) // it is still a replica
@@ -165,7 +165,7 @@ func TestPromotionEnds(t *testing.T) {
 	w.Candidate = replica.Addr
 	step(primary.Addr, false)
 	if w.Candidate != "" {
-		t.Error("a replica that stays one is still checked")
+		t.Error("a server that is still a replica is checked again")
 	}
 }
 

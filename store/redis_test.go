@@ -72,7 +72,7 @@ func serverAt(s *storetest.Server) redis.Server { return redis.Server{Network: "
 type caller struct {
 	b       limiter.Batch
 	names   [][]byte
-	clock   func() time.Time // nil for this machine's
+	clock   func() time.Time // nil for the clock of the machine
 	decided chan error
 
 	exceeded func(hits uint64)
@@ -95,7 +95,7 @@ func (c *caller) decideWithin(s *Store, budget time.Duration, charges ...limiter
 	return err
 }
 
-// start starts a request. done is true if it was decided at once.
+// start starts a request. done is true if the request was decided immediately.
 func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge) (done bool, err error) {
 	if c.decided == nil {
 		c.decided = make(chan error, 1)
@@ -127,7 +127,7 @@ func oneHit(n uint64, p *limiter.Policy) limiter.Charge {
 	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
 }
 
-// Two replicas under load, and five, admit exactly the limit.
+// Two replicas under load admit exactly the limit, and so do five.
 func TestReplicasShare(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{2, 5} {

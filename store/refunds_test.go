@@ -27,9 +27,9 @@ func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge 
 	return []limiter.Charge{charge, refund}
 }
 
-// A refund returns all of its hits, once and as far as the counter has them, if other hits on the
-// counter are denied: by their own limit, or by one that the same script, another store or the
-// fallback decides.
+// If other hits on the counter are denied, a refund returns all of its hits, once and as far as the
+// counter has them. The denial may be due to their own limit, or to one that the same script,
+// another store or the fallback decides.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -90,7 +90,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 						t.Errorf("%s: %+v, want a refund of %d to return %d", what, d, refund, want)
 					}
 					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Refunded(at) != used || used > 0 && d.Reset < time.Hour {
-						t.Errorf("%s: %+v and %d refunded, want %d hits left, for hours", what, d, c.b.Stored().Refunded(at), used)
+						t.Errorf("%s: %+v and %d refunded, want %d remaining hits that last for hours", what, d, c.b.Stored().Refunded(at), used)
 					}
 					storetest.Eventually(t, what, func() bool { return c.usedHits(t, tt.s, before) == int(used) })
 				}
@@ -99,7 +99,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 	}
 }
 
-// A refund whose caller does not wait for the store is made once, when the store runs it.
+// A refund whose caller does not wait for the reply is done once, when the store runs it.
 func TestLateRefunds(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -122,7 +122,7 @@ func TestLateRefunds(t *testing.T) {
 				t.Errorf("%s, algorithm %d: the fallback refunds %d, want 3", how, p.Algorithm, d.Charged)
 			}
 			r.finishLate(t, s, how)
-			storetest.Eventually(t, "all is synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
+			storetest.Eventually(t, "all hits are synced", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 			if got := c.usedHits(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}

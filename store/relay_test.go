@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// A relay is a proxy between a store and its server. It can delay data, like a network that has
-// lost a packet until it is sent again, and can terminate TLS.
+// A relay is a proxy between a store and its server. It can delay data, like a network that loses a
+// packet until it is sent again, and can terminate TLS.
 type relay struct {
 	addr string
 
@@ -59,7 +59,7 @@ func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay
 	return r
 }
 
-// pause stops forwarding in both directions, or resumes.
+// pause stops or resumes forwarding in both directions.
 func (r *relay) pause(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *relay) pause(on bool) {
 	r.resumed.Broadcast()
 }
 
-// pauseReplies stops forwarding replies, or resumes. Commands are still forwarded.
+// pauseReplies stops or resumes forwarding replies. Commands are still forwarded.
 func (r *relay) pauseReplies(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,14 +82,14 @@ func (r *relay) isPaused() bool {
 	return r.paused && r.waiting > 0
 }
 
-// connections returns the number of connections with TLS, and without.
+// connections returns the numbers of connections with and without TLS.
 func (r *relay) connections() (secure, plain int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.secure, r.plain
 }
 
-// add records c, which the end of the test closes. It reports false after that.
+// add records c, which is closed at the end of the test. After that add returns false.
 func (r *relay) add(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,8 +188,8 @@ func (b *peekedConn) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
-// cut closes all connections, and rejects new ones until it is called with false.
-func (r *relay) cut(on bool) {
+// setBlocked closes all connections and rejects new ones, or with false accepts connections again.
+func (r *relay) setBlocked(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.severed = on

@@ -30,7 +30,7 @@ func acl(tb testing.TB) (all [][]string) {
 		all = append(all, append([]string{"ACL", "SETUSER"}, strings.Fields(text)...))
 	}
 	if len(all) != 3 || !slices.Contains(all[0], ">password") {
-		tb.Fatalf("docs/store.md has %q, want a user with the password password, what it needs on a cluster, and one on Sentinels", all)
+		tb.Fatalf("docs/store.md has the commands %q, want one for a user with the password password, one for a cluster, and one for Sentinels", all)
 	}
 	return all
 }
@@ -56,12 +56,12 @@ func TestACL(t *testing.T) {
 		srv.Must("ACL", "SETUSER", "sluice", "+select")
 		c, err = redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: redis.Auth{User: "sluice", Password: "password"}}, longTimeout)
 		if err != nil {
-			t.Errorf("another database: %v", err)
+			t.Errorf("connect to another database: %v", err)
 		} else {
 			c.Close()
 		}
 		if _, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "another"}}, longTimeout); redis.KindOf(err) != redis.Refused {
-			t.Errorf("a wrong password: %v, of kind %q, want %q", err, redis.KindOf(err), redis.Refused)
+			t.Errorf("connect with a wrong password: %v, of kind %q, want %q", err, redis.KindOf(err), redis.Refused)
 		}
 	}
 }
@@ -143,39 +143,39 @@ func TestTLS(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		return warm(c)
+		return loadScript(c)
 	}
 	if err := reach(to); err != nil {
-		t.Errorf("with all files: %v", err)
+		t.Errorf("connect with all files: %v", err)
 	}
 	without := to
 	without.TLS = &redis.TLS{CA: files.CA}
 	if err := reach(without); err == nil {
-		t.Error("without a certificate of its own: connected")
+		t.Error("connected without a client certificate")
 	}
 	strange := to
 	strange.TLS = &redis.TLS{Cert: files.Cert, Key: files.Key}
 	if err := reach(strange); err == nil {
-		t.Error("with the system's authorities: connected")
+		t.Error("connected with the authorities of the system")
 	}
 	_, port, _ := net.SplitHostPort(address)
 	other := to
 	other.Address = net.JoinHostPort("localhost", port)
 	if err := reach(other); err == nil {
-		t.Error("by a name that the certificate lacks: connected")
+		t.Error("connected by a name that is not in the certificate")
 	}
 	other.TLS = &redis.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, SkipName: true}
 	if err := reach(other); err != nil {
-		t.Errorf("by a name that need not match: %v", err)
+		t.Errorf("connect by a name that need not match: %v", err)
 	}
 	foreign, err := testcert.New("foreign")
 	must.OK(t, err)
 	write(files.CA, foreign.PEM)
 	if err := reach(other); err == nil {
-		t.Error("with an unknown authority, though its name need not match: connected")
+		t.Error("connected with an unknown authority when names need not match")
 	}
 	write(files.CA, []byte("no certificate"))
 	if err := reach(to); err == nil || !strings.Contains(err.Error(), files.CA) {
-		t.Errorf("with a broken file: %v, want an error that names it", err)
+		t.Errorf("connect with a broken file: %v, want an error that names it", err)
 	}
 }

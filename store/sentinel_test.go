@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// If a primary is replaced, after a crash or a requested failover, the store switches to the new
-// one by itself, and counters are kept.
+// If a primary is replaced after a crash or a requested failover, the store switches to the new
+// primary by itself, and counters are kept.
 func TestSentinel(t *testing.T) {
 	t.Parallel() // mostly waits for Sentinels
 	for name, replace := range map[string]func(t *testing.T, primary *storetest.Server, sentinels []*storetest.Server){
@@ -58,7 +58,7 @@ func TestSentinel(t *testing.T) {
 			}
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			t.Logf("%d decided by the store, %d by the fallback", o.decided[byStore], o.decided[byFallback])
+			t.Logf("%d charges decided by the store, %d by the fallback", o.decided[byStore], o.decided[byFallback])
 			if o.diverged > 0 {
 				t.Errorf("%d replies diverged", o.diverged)
 			}
@@ -66,10 +66,10 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-// oneCounter counts the keys of the counter 99.
+// oneCounter is a script that counts the keys of the counter 99.
 const oneCounter = `return #redis.call('KEYS', 's1{99}*')`
 
-// Sentinels that are cut off, and still name an old primary, are outvoted.
+// Isolated Sentinels that still name an old primary are outvoted.
 func TestSentinelsVote(t *testing.T) {
 	t.Parallel()
 	old, now := storetest.Start(t), storetest.Start(t)
@@ -83,6 +83,6 @@ func TestSentinelsVote(t *testing.T) {
 	s := runStore(t, Options{Server: to})
 	storetest.Eventually(t, "up", s.Up)
 	if at := s.main.shardOf(0).address(); at != now.Addr {
-		t.Errorf("at %s, want %s, which most Sentinels name", at, now.Addr)
+		t.Errorf("the store uses %s, want %s, which most Sentinels name", at, now.Addr)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// Servers are slow, slow once, or report wrong times.
+// TestSlowness has servers that are always slow, slow once, or report wrong times.
 func TestSlowness(t *testing.T) {
 	const estimate, long = time.Millisecond, time.Hour
-	type run struct{ took, trip time.Duration }
+	type run struct{ duration, trip time.Duration }
 	repeat := func(n int, r run) []run { return slices.Repeat([]run{r}, n) }
 	for name, tt := range map[string]struct {
 		runs []run
@@ -31,13 +31,13 @@ func TestSlowness(t *testing.T) {
 		"a server that is never ready":          {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / maxSlowdown},
 		"no time":                               {repeat(4, run{0, long}), time.Millisecond},
 		"a time below 0":                        {repeat(4, run{math.MinInt64, long}), time.Millisecond},
-		"a trip below 0":                        {repeat(4, run{time.Second, -1}), time.Millisecond},
+		"a round trip below 0":                  {repeat(4, run{time.Second, -1}), time.Millisecond},
 	} {
 		var s slowness
 		for _, r := range tt.runs {
-			s.add(r.took, r.trip, 0)
-			s.add(r.took, r.trip, estimate)
-			s.add(r.took, r.trip, -estimate)
+			s.add(r.duration, r.trip, 0)
+			s.add(r.duration, r.trip, estimate)
+			s.add(r.duration, r.trip, -estimate)
 		}
 		if got := s.bound(time.Millisecond); got != tt.want {
 			t.Errorf("%s: a run of a millisecond is estimated at %v, want %v", name, got, tt.want)
@@ -45,13 +45,13 @@ func TestSlowness(t *testing.T) {
 	}
 }
 
-// Runs of many charges report their duration. It grows with the number of charges, and is not
-// longer than the round trip.
+// Runs of many charges report their duration. The duration grows with the number of charges, and
+// is at most that of the round trip.
 func TestRunsReportTheirDuration(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
 		c := newClient(t, storetest.StartBinary(t, binary))
-		must.OK(t, warm(c))
+		must.OK(t, loadScript(c))
 		least := map[int]time.Duration{}
 		for range 5 {
 			for _, n := range []int{1, 30, 600} {
@@ -71,8 +71,8 @@ func TestRunsReportTheirDuration(t *testing.T) {
 				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Unread() != 0 {
 					t.Fatal(r.Err, call.Err, r.Reply.Unread())
 				}
-				if took := r.Reply.Duration; least[n] == 0 || took < least[n] {
-					least[n] = took
+				if d := r.Reply.Duration; least[n] == 0 || d < least[n] {
+					least[n] = d
 				}
 				if r.Reply.Duration > trip {
 					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // servers have several threads
@@ -80,7 +80,7 @@ func TestRunsReportTheirDuration(t *testing.T) {
 			}
 		}
 		if least[1] != 0 || least[30] < 0 || least[600] != 0 && least[600] <= least[30] {
-			t.Errorf("%s: the replies report that runs took %v", binary, least)
+			t.Errorf("%s: the shortest durations in the replies are %v", binary, least)
 		}
 	}
 }
@@ -95,16 +95,16 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
 		}
 		slower := time.Duration(min(times, maxSlowdown))
-		taken := 0
+		sent := 0
 		for range 1000 {
 			enqueueRequest(l, 5*time.Microsecond, false)
 		}
-		for taken < 1000 {
+		for sent < 1000 {
 			batch, _ := l.nextBatch(0, nil)
 			if most := int(script.MaxRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
 				t.Fatalf("%d times slower: a run of %d requests, want 1 to %d", times, len(batch), most)
 			}
-			taken += len(batch)
+			sent += len(batch)
 		}
 		charges := manyCharges(1, 300, ringOf60, 3)
 		var names [][]byte

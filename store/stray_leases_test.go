@@ -17,14 +17,14 @@ import (
 type lateOutcome string
 
 const (
-	replied   lateOutcome = "the reply comes"
+	replied   lateOutcome = "the reply arrives"
 	replyLost lateOutcome = "the store runs it, and the connection ends without a reply"
 	neverRun  lateOutcome = "the connection ends before the store runs it"
 )
 
 // startLate starts a request whose deadline passes before the relay forwards the reply. Except for
-// neverRun, it waits until the store has run it. It returns the caller's lease for the first
-// charge, 0 for none.
+// neverRun, it waits until the store has run the request. It returns the caller's lease for the
+// first charge, or 0.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
 	sh := s.main.shardOf(0)
@@ -33,13 +33,13 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 	if done, err := c.start(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
-	storetest.Eventually(tb, "it is sent", func() bool {
+	storetest.Eventually(tb, "the request is sent", func() bool {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		return sh.inFlight > 0
 	})
 	if how != neverRun {
-		storetest.Eventually(tb, "the store has run it", hasRun)
+		storetest.Eventually(tb, "the store has run the request", hasRun)
 	}
 	sh.mu.Lock()
 	late := sh.removeLateLocked(clock().Add(time.Hour))
@@ -58,17 +58,17 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 func (r *relay) finishLate(tb testing.TB, s *Store, how lateOutcome) {
 	tb.Helper()
 	if how != replied {
-		r.cut(true)
+		r.setBlocked(true)
 		storetest.Eventually(tb, "unavailable", func() bool { return !s.Up() })
 	}
 	r.pause(false)
 	r.pauseReplies(false)
 	if how != replied {
-		r.cut(false)
+		r.setBlocked(false)
 	}
 }
 
-// After a request whose deadline came before the reply, the store holds only the lease that the
+// After a request whose deadline passed before the reply, the store holds only the lease that the
 // caller got from the fallback, if any, whatever the outcome: for permits and reservations, with
 // each fallback.
 func TestStrayLeasesAreReleased(t *testing.T) {
@@ -113,7 +113,7 @@ func TestStrayLeasesAreReleased(t *testing.T) {
 	}
 }
 
-// leaseCharges returns charges that take the complete limit.
+// leaseCharges returns charges that use the complete limit.
 func leaseCharges() map[string]limiter.Charge {
 	all := map[string]limiter.Charge{"permit": permitCharge(1, 1)}
 	for n, p := range reservingPolicies(true) {
@@ -158,26 +158,26 @@ func TestStrayLeasesAtShutdown(t *testing.T) {
 		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 		var c, o caller
 		all := leaseCharges()
-		for _, kind := range []string{"permit", "reservation 0"} { // as many as there are senders
+		for _, kind := range []string{"permit", "reservation 0"} { // one for each sender
 			charge := all[kind]
 			if lease := c.startLate(t, s, r, how, func() bool { return o.heldHits(t, other, charge) > 0 }, charge); lease > 0 {
 				t.Fatal("the fallback granted a lease")
 			}
 		}
 		cancel()
-		storetest.Eventually(t, "it is ending", func() bool { return !s.Up() })
+		storetest.Eventually(t, "the store is shutting down", func() bool { return !s.Up() })
 		r.finishLate(t, s, how)
 		<-ended
 		for kind, charge := range all {
 			if held := o.heldHits(t, other, charge); held > 0 {
-				t.Errorf("%s: %d held of %s after the end", how, held, kind)
+				t.Errorf("%s: %d hits of the %s are held after the shutdown", how, held, kind)
 			}
 		}
 	}
 }
 
 // If a lease of the fallback is returned at another replica before the store has run the request,
-// nothing is held afterwards.
+// nothing is held in the end.
 func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -198,17 +198,17 @@ func TestStrayLeasesReleasedElsewhere(t *testing.T) {
 			c.heldHits(t, s, charge)
 			lease := c.startLate(t, s, r, neverRun, nil, charge)
 			if first == 0 || lease == 0 {
-				t.Fatalf("%s: there are the leases %d and %d", kind, first, lease)
+				t.Fatalf("%s: the leases are %d and %d", kind, first, lease)
 			}
 			o.returnLease(t, other, charge, lease)
 			if charged := o.b.Decisions[0].Charged; charged > 0 {
-				t.Fatalf("%s: the store held %d for a start that it has not seen", kind, charged)
+				t.Fatalf("%s: the store held %d hits for a start that it has not run", kind, charged)
 			}
 			r.pause(false) // the store runs the request, and the reply waits
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.heldHits(t, other, charge) == 2*charge.Hits })
 			r.finishLate(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)
-			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.heldHits(t, other, charge) == charge.Hits && s.unsyncedCounters() == 0 })
+			storetest.Eventually(t, string(how)+": only the other "+kind+" is held", func() bool { return o.heldHits(t, other, charge) == charge.Hits && s.unsyncedCounters() == 0 })
 			if o.returnLease(t, other, charge, first); o.b.Decisions[0].Charged != charge.Hits {
 				t.Errorf("%s, %s: the other lease was released", how, kind)
 			}
@@ -229,12 +229,12 @@ func TestLeasesOfDeniedPartsAreReleased(t *testing.T) {
 	var c, o caller
 	permit, denied := permitCharge(1, 3), oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
 	slow.pauseReplies(true)
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.main.isUp() })
 	if done, err := c.start(s, 0, permit, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "the permit is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.usedHits(t, other, permit) == 1 })
 	slow.pauseReplies(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {

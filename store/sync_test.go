@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// If the reply to a sync ends too soon or is invalid, no hits are lost: all are charged, by this
-// run or the next.
+// If the reply to a sync is truncated or invalid, no hits are lost: all are charged, by this run or
+// the next.
 func TestUnreadableRepliesToSync(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{
-		"ends too soon": "*5\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n",
-		"no number":     "*7\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n:1\r\n*0\r\n",
-		"no counter":    "*3\r\n:%d\r\n:0\r\n:0\r\n",
+		"truncated":  "*5\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n",
+		"no number":  "*7\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n:1\r\n*0\r\n",
+		"no counter": "*3\r\n:%d\r\n:0\r\n:0\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +51,7 @@ func TestUnreadableRepliesToSync(t *testing.T) {
 	}
 }
 
-// A panic of an Exceeded callback affects that callback alone: all hits are charged, and the shard
+// A panic of an Exceeded callback has no effect on others: all hits are charged, and the shard
 // stays available.
 func TestPanicDuringSync(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 )
 
 // If a lease that one replica granted without the store is returned at another replica, the store
-// remembers it until the first replica reports it. So no permit stays held after many outages, as
-// long as each has fewer such leases than the store remembers.
+// remembers it until the first replica reports it. So no permit stays held after many outages, if
+// each outage has fewer such leases than the store remembers.
 func TestReleasesElsewhereOverOutages(t *testing.T) {
 	t.Parallel()
 	const outages, requests = 2, 2500 // the store remembers 4,096
@@ -29,7 +29,7 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 	for outage := range outages {
 		for i, s := range replicas {
 			storetest.Eventually(t, "up", s.Up)
-			relays[i].cut(true)
+			relays[i].setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 		}
 		for range requests {
@@ -40,8 +40,8 @@ func TestReleasesElsewhereOverOutages(t *testing.T) {
 			c.releasePermit(t, replicas[1], permit, lease)
 		}
 		for _, i := range []int{1, 0} { // the replica with the releases recovers first
-			relays[i].cut(false)
-			storetest.Eventually(t, "up again, and all is synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
+			relays[i].setBlocked(false)
+			storetest.Eventually(t, "the replica has a connection, and all leases are synced", func() bool { return replicas[i].Up() && replicas[i].unsyncedCounters() == 0 })
 		}
 		if held := c.heldHits(t, replicas[0], permit); held > 0 {
 			t.Errorf("outage %d: %d permits are held after all requests have ended", outage+1, held)

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// If one of a descriptor's counters has moved and another has not, nodes answer TRYAGAIN. Such
-// requests wait until both are at one node, or until the fallback decides. No hit is lost or
-// counted twice.
+// If one of a descriptor's counters has moved and another has not, nodes reply TRYAGAIN. Such
+// requests wait until both counters are at one node, or until the fallback decides. No hit is lost
+// or counted twice.
 func TestTryAgain(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
@@ -50,25 +50,25 @@ func TestTryAgain(t *testing.T) {
 			}
 		})
 	}
-	goesOn := func() {
+	awaitHits := func() {
 		before := admitted.Load()
 		storetest.Eventually(t, "hits are admitted", func() bool { return admitted.Load() > before+10 })
 	}
-	goesOn()
+	awaitHits()
 	slot := redis.SlotOf(nameOf("s1", &charges[0]))
 	from, to := all[int(slot)*2/redis.Slots], all[1-int(slot)*2/redis.Slots]
 	keys := 0
 	storetest.MoveSlot(from, to, slot, func() {
 		switch keys++; keys {
 		case 1: // neither has moved
-			goesOn()
+			awaitHits()
 		case 2: // one has moved
 			storetest.Eventually(t, "TRYAGAIN", func() bool { return errorCount(t, from, "TRYAGAIN")+errorCount(t, to, "TRYAGAIN") > 0 })
 		default:
-			goesOn()
+			awaitHits()
 		}
 	})
-	goesOn()
+	awaitHits()
 	stop.Store(true)
 	callers.Wait()
 	if keys != 3 {
@@ -88,12 +88,12 @@ func TestTryAgain(t *testing.T) {
 	must.OK(t, c.decide(s, charges...))
 	for i := range charges {
 		if got, want := int(c.b.Decisions[i].Before), int(admitted.Load()); got < want || got > want+late {
-			t.Errorf("counter %d has %d hits, want the %d that were admitted, and %d at most that were answered too late", i, got, want, late)
+			t.Errorf("counter %d has %d hits, want the %d that were admitted, plus at most %d of late replies", i, got, want, late)
 		}
 	}
 }
 
-// A store that ends decides requests that wait after TRYAGAIN first.
+// Before a store ends, it decides the requests that wait after TRYAGAIN.
 func TestTryAgainAtShutdown(t *testing.T) {
 	t.Parallel()
 	nodes := newClockNodes(t, time.Now())
@@ -116,7 +116,7 @@ func TestTryAgainAtShutdown(t *testing.T) {
 	cancel()
 	<-ended
 	if len(c.decided) == 0 {
-		t.Errorf("a caller still waits when the store has ended, and is answered %v after that", <-c.decided)
+		t.Errorf("a caller still waits when the store has ended, and gets %v after that", <-c.decided)
 	}
 }
 

@@ -39,8 +39,8 @@ func countersIn(charge func(n uint64) limiter.Charge, n int, first, last uint16)
 	return all
 }
 
-// Hits of a moving slot are charged at the node that has their key, or will have it. They do not
-// delay the hits of other slots.
+// Hits of a moving slot are charged at the node that has their key, or that will have it. They do
+// not delay the hits of other slots.
 func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 	t.Parallel()
 	fixed := func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }
@@ -51,12 +51,12 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 		prepare func(m *movingSlot, key string)
 		had     int
 	}{
-		"a key that is new": {prepare: func(m *movingSlot, _ string) { m.begin() }},
-		"a key that is here": {func(m *movingSlot, key string) {
+		"a new key": {prepare: func(m *movingSlot, _ string) { m.begin() }},
+		"a key at the old node": {func(m *movingSlot, key string) {
 			m.from.Must("SET", key, "7")
 			m.begin()
 		}, 7},
-		"a key that is there": {func(m *movingSlot, key string) {
+		"a key at the new node": {func(m *movingSlot, key string) {
 			m.from.Must("SET", key, "7")
 			m.begin()
 			m.migrate()
@@ -98,8 +98,8 @@ func TestUnsyncedHitsOfMovingSlots(t *testing.T) {
 	}
 }
 
-// Hits of a slot that cannot be charged yet delay no others. They are charged when the slot is
-// stable, without a request or a refresh.
+// Hits of a slot that cannot be charged yet do not delay other hits. They are charged when the slot
+// is stable, without a request or a refresh.
 func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
@@ -116,8 +116,8 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 	}
 	s.main.shardOf(0).requestSync()
 	storetest.Eventually(t, "the other hits are synced", func() bool { return s.unsyncedCounters() == 1 && o.syncedHits() == 12 })
-	asked := errorCount(t, slot.from, "ASK")
-	storetest.Eventually(t, "the slot is queried again", func() bool { return errorCount(t, slot.from, "ASK") > asked })
+	askReplies := errorCount(t, slot.from, "ASK")
+	storetest.Eventually(t, "the slot is queried again", func() bool { return errorCount(t, slot.from, "ASK") > askReplies })
 	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
 	storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 && o.syncedHits() == 15 })
 	for i := range charges {
@@ -127,7 +127,7 @@ func TestUnsyncedHitsOfAStuckSlot(t *testing.T) {
 		}
 	}
 	if !s.main.shardOf(0).isUp() || o.dropped != 0 {
-		t.Errorf("up %v, %d hits were dropped", s.main.shardOf(0).isUp(), o.dropped)
+		t.Errorf("isUp = %v, %d hits were dropped", s.main.shardOf(0).isUp(), o.dropped)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestUnsyncedHitsOfMovingSlotsAtShutdown(t *testing.T) {
 	fixed := func(n uint64) limiter.Charge { return oneHit(n, hugeFixedWindow) }
 	charges := append(countersIn(fixed, 2, 0, redis.Slots/2-1), countersIn(fixed, 2, redis.Slots/2, redis.Slots-1)...)
 	for i := range charges {
-		if i%2 == 0 { // one at each node
+		if i%2 == 0 { // a counter at each node
 			newMovingSlot(t, all, nameOf("s1", &charges[i])).begin()
 		}
 		s.addHits(t, charges[i], 3)

@@ -49,13 +49,13 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
 				t.Fatal(isDone, err)
 			}
-			storetest.Eventually(t, "it is sent", func() bool {
+			storetest.Eventually(t, "the requests are sent", func() bool {
 				sh.mu.Lock()
 				defer sh.mu.Unlock()
 				return sh.inFlight == n+1
 			})
 			sh.mu.Lock()
-			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
+			late := sh.removeLateLocked(clock().Add(time.Hour)) // the deadline passes
 			sh.mu.Unlock()
 			sh.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
@@ -63,13 +63,13 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 			}
 		}
 		if n := s.unsyncedCounters(); n != 0 {
-			t.Errorf("%d counters are unsynced while replies may come, want none", n)
+			t.Errorf("%d counters are unsynced while replies may arrive, want none", n)
 		}
 		if !arrives {
-			r.cut(true)
+			r.setBlocked(true)
 			storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
 			storetest.Eventually(t, "the hits are unsynced", func() bool { return s.unsyncedCounters() == 2 })
-			r.cut(false)
+			r.setBlocked(false)
 		}
 		r.pause(false)
 		storetest.Eventually(t, "up", s.Up)
@@ -100,7 +100,7 @@ func TestDroppedHits(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	s.main.ledger.maxEntries = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // expires long before the others
-	r.cut(true)
+	r.setBlocked(true)
 	var c caller
 	storetest.Eventually(t, "unavailable", func() bool {
 		_ = c.usedHits(t, s, oneHit(1, hugeFixedWindow))
@@ -112,13 +112,13 @@ func TestDroppedHits(t *testing.T) {
 	five := oneHit(5, log)
 	five.Hits = 7
 	if err := c.decide(s, five); err != nil || o.dropped != 7 {
-		t.Errorf("%d hits dropped, %v, want the 7 that have no room", o.dropped, err)
+		t.Errorf("%d hits dropped, %v, want the 7 that do not fit into the ledger", o.dropped, err)
 	}
 	foreign := oneHit(2, hugeFixedWindow)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
 	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), hugeFixedWindow, nameOf("s1", &limiter.Charge{ID: oneHit(3, hugeFixedWindow).ID}))))
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
 		if got := c.usedHits(t, s, oneHit(n, hugeFixedWindow)); got != want {
@@ -126,7 +126,7 @@ func TestDroppedHits(t *testing.T) {
 		}
 	}
 	if o.dropped != 8 || o.synced != 2 || o.failuresOf(redis.Script) == 0 || s.unsyncedCounters() != 0 {
-		t.Errorf("%d hits dropped, %d synced, failures %v, %d counters unsynced; want 8, 2, one of the key, and none", o.dropped, o.synced, o.failed, s.unsyncedCounters())
+		t.Errorf("%d hits dropped, %d synced, failures %v, %d counters unsynced; want 8, 2, one failure for the key, and 0", o.dropped, o.synced, o.failed, s.unsyncedCounters())
 	}
 }
 
@@ -139,7 +139,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			r := newRelay(t, srv.Addr, nil, false)
 			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: by})
 			storetest.Eventually(t, "up", s.Up)
-			r.cut(true)
+			r.setBlocked(true)
 			var c caller
 			storetest.Eventually(t, "unavailable", func() bool {
 				_ = c.decide(s, oneHit(2, p))
@@ -153,11 +153,11 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
 				must.OK(t, c.decide(s, charges...))
 			}
-			r.cut(false)
+			r.setBlocked(false)
 			storetest.Eventually(t, "up again", s.Up)
 			want := want
 			if p.Algorithm == limiter.SlidingLog {
-				want = min(want, int(p.Limit)) // has at most its limit
+				want = min(want, int(p.Limit)) // a log has at most its limit
 			}
 			if got := c.usedHits(t, s, charge); got != want {
 				t.Errorf("fallback %s, algorithm %d: the store has %d hits, want %d", by, p.Algorithm, got, want)
@@ -201,15 +201,15 @@ func TestSyncedLog(t *testing.T) {
 		return c.b.Decisions[0].Before
 	}
 	if got := count(); got != 50 {
-		t.Errorf("%d hits count, want the limit", got)
+		t.Errorf("the store has %d hits, want the limit", got)
 	}
 	w.now.Add(int64(20 * time.Second))
 	if got := count(); got < 24 || got > 27 {
-		t.Errorf("20 seconds later %d hits count, want the 24 of the last 12 seconds, and two or three that a run keeps longer", got)
+		t.Errorf("20 seconds later the store has %d hits, want the 24 of the last 12 seconds, and two or three that a run keeps longer", got)
 	}
 	w.now.Add(int64(13 * time.Second))
 	if got := count(); got != 0 {
-		t.Errorf("a window later %d hits count, want none", got)
+		t.Errorf("a window later the store has %d hits, want none", got)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	f := w.store.main
 	sh := f.shardOf(0)
 	var c caller
-	repay := func(p *limiter.Policy, name string) error {
+	sync := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, oneHit(1, p))
@@ -232,7 +232,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		return err
 	}
 	const day = 24 * time.Hour
-	forgot := uint64(0)
+	wantDropped := uint64(0)
 	for name, tt := range map[string]struct {
 		p     *limiter.Policy
 		wrote []string
@@ -245,9 +245,9 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	} {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
-			forgot++
-			if err := repay(tt.p, name); err != nil || w.seen.dropped != forgot || w.store.unsyncedCounters() != 0 {
-				t.Errorf("%s %.20q: %v, %d hits dropped, want %d", name, wrote, err, w.seen.dropped, forgot)
+			wantDropped++
+			if err := sync(tt.p, name); err != nil || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 0 {
+				t.Errorf("%s %.20q: %v, %d hits dropped, want %d", name, wrote, err, w.seen.dropped, wantDropped)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
 				t.Errorf("%s: another program's %.20q is %.20q now", name, wrote, got)
@@ -255,8 +255,8 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		}
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
-	if err := repay(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != forgot || w.store.unsyncedCounters() != 1 {
-		t.Errorf("without memory: %v, %d hits dropped, %d counters unsynced, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), forgot)
+	if err := sync(hugeFixedWindow, "counter"); redis.KindOf(err) != redis.Memory || w.seen.dropped != wantDropped || w.store.unsyncedCounters() != 1 {
+		t.Errorf("without memory: %v, %d hits dropped, %d counters unsynced, want %d and one", err, w.seen.dropped, w.store.unsyncedCounters(), wantDropped)
 	}
 }
 
@@ -324,8 +324,8 @@ func keyOf(c *limiter.Charge) string {
 	return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), c.Policy, name))
 }
 
-// A reset that the store has made drops the unsynced hits on the counter, even if its caller has
-// gone. One that the store does not make drops nothing.
+// A reset that the store has done drops the unsynced hits on the counter, even if its caller has
+// given up. A reset that the store has not done drops nothing.
 func TestResetWhoseCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -334,7 +334,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	charge := oneHit(1, hugeFixedWindow)
-	owe := func() {
+	addUnsynced := func() {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
@@ -342,18 +342,18 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
 	must.OK(t, c.decide(s, charge))
-	owe()
+	addUnsynced()
 	r.pauseReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := &limiter.Batch{Charges: []limiter.Charge{charge}}
 	if _, err := s.Reset(ctx, limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &charge)}, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("a reset whose caller has gone: %v", err)
+		t.Errorf("a reset with a cancelled context: %v", err)
 	}
 	r.pauseReplies(false)
-	storetest.Eventually(t, "it is reset", func() bool { return c.usedHits(t, s, charge) == 0 })
+	storetest.Eventually(t, "the counter is reset", func() bool { return c.usedHits(t, s, charge) == 0 })
 	sh := s.main.shardOf(0)
-	storetest.Eventually(t, "its reply has been read", func() bool {
+	storetest.Eventually(t, "the reply to the reset has been read", func() bool {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		return sh.inFlight == 0
@@ -361,13 +361,13 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	if n := s.unsyncedCounters(); n != 0 {
 		t.Errorf("%d counters have unsynced hits from before the reset", n)
 	}
-	r.cut(true)
+	r.setBlocked(true)
 	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-	owe()
+	addUnsynced()
 	if _, err := reset(s, hugeFixedWindow, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
 		t.Errorf("a reset without the store: %v, %d counters are unsynced, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
-	r.cut(false)
+	r.setBlocked(false)
 	storetest.Eventually(t, "up again", s.Up)
 	if got := c.usedHits(t, s, charge); got != 1 {
 		t.Errorf("%d hits are charged, want the one that was not reset", got)

@@ -173,6 +173,9 @@ func TestRuntimeKeyOfConfiguredRule(t *testing.T) {
 }
 
 func TestSeriesAreBounded(t *testing.T) {
+	if MaxConfigured != 10_000 || MaxRuntime != 1000 {
+		t.Errorf("the bounds are %d and %d; docs/sizing.md states 10,000 and 1,000", MaxConfigured, MaxRuntime)
+	}
 	r, reg := newTestRules()
 	keys := make([]RuleKey, MaxConfigured+10)
 	for i := range keys {

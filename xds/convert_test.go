@@ -46,7 +46,7 @@ d.outer.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: 
 	}
 	shadow := set.Limits[7].Rule
 	if diff := cmp.Diff(metadata, shadow.Metadata()); diff != "" || !shadow.RuntimeMetric {
-		t.Errorf("metadata differs, or detailed_metric is %t (-want +got):\n%s", shadow.RuntimeMetric, diff)
+		t.Errorf("detailed_metric is %t, metadata (-want +got):\n%s", shadow.RuntimeMetric, diff)
 	}
 	if quota := set.Limits[8].Rule; quota.Metadata() != nil || quota.Pos().String() != "xds:d" {
 		t.Errorf("metadata is %v at %v, want none at xds:d", quota.Metadata(), quota.Pos())

@@ -12,8 +12,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// This example receives rules from a management server for tests. A response is activated as a
-// whole.
+// This example receives rules from a management server for tests. A response is
+// activated completely or not at all.
 func ExampleSource() {
 	server, err := adstest.Start(adstest.Options{})
 	if err != nil {

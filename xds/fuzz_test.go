@@ -16,8 +16,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// FuzzConvert reads arbitrary bytes as a resource. It must be equivalent to a file with the same
-// rules: both load with the same limits, or both are rejected.
+// FuzzConvert reads arbitrary bytes as a resource. The resource must be equivalent to a file
+// with the same rules: both load with the same limits, or both are rejected.
 func FuzzConvert(f *testing.F) {
 	full := domain("d", 5)
 	full.Descriptors[0].RateLimit.Name = "n"
@@ -36,7 +36,7 @@ func FuzzConvert(f *testing.F) {
 		var m pb.RateLimitConfig
 		if err := proto.Unmarshal(b, &m); err != nil {
 			if set != nil {
-				t.Fatalf("accepted what is no message: %v", err)
+				t.Fatalf("accepted bytes that are not a message: %v", err)
 			}
 			return
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestDefaultsGrantLeases sets the algorithm of limits from a management server by defaults, since
-// their messages lack the field.
+// the messages of xDS lack the field.
 func TestDefaultsGrantLeases(t *testing.T) {
 	defaults, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: shop\ndefaults:\n- rate_limit: { algorithm: concurrency, unit_multiplier: 10 }"))
 	if len(ds) > 0 {

@@ -29,7 +29,7 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// stage is a server that the test controls message by message. It and the source run in a bubble
+// stage is a server that the test controls message by message. Server and source run in a bubble
 // with fake time.
 type stage struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
@@ -178,7 +178,7 @@ func TestProtocol(t *testing.T) {
 		}
 		rejected := time.Now()
 		if !slices.Equal(s.ignored, []string{"type.googleapis.com/envoy.config.cluster.v3.Cluster"}) {
-			t.Errorf("ignored are %v", s.ignored)
+			t.Errorf("the ignored resources are %v", s.ignored)
 		}
 
 		// Some servers answer a NACK with the same response: the answer is delayed, and it is not
@@ -186,36 +186,36 @@ func TestProtocol(t *testing.T) {
 		st.respond("v3", "n3", xds.TypeURL, bad)
 		st.expect("v1", "n3", true)
 		if got := time.Since(rejected); got != opt.RetryInterval {
-			t.Errorf("the second NACK came %v after the first, want %v", got, opt.RetryInterval)
+			t.Errorf("the second NACK was sent %v after the first, want %v", got, opt.RetryInterval)
 		}
 		if len(s.updates) != 2 || s.updates[0].Err != nil || s.updates[1].Err == nil {
-			t.Errorf("updates are %+v, want one good and one bad", s.updates)
+			t.Errorf("updates are %+v, want a valid one and then an error", s.updates)
 		}
 		st.end <- status.Error(codes.Unavailable, "going away")
 
 		// A new stream begins with the active version and without a nonce. The active rules are not
-		// loaded again, whatever their version.
+		// loaded again, even with another version.
 		st = <-s.streams
 		st.expect("v1", "", false)
 		if got := st.at.Sub(rejected.Add(opt.RetryInterval)); got != opt.Backoff.Initial {
-			t.Errorf("the second stream came %v after the end of the first, want %v", got, opt.Backoff.Initial)
+			t.Errorf("the second stream was opened %v after the end of the first, want %v", got, opt.Backoff.Initial)
 		}
 		st.respond("v9", "m1", "", good)
 		st.expect("v9", "m1", false)
 		// The rejected response was reported last, so the return to the active rules is reported.
 		if len(s.updates) != 3 || s.updates[2].Set != s.updates[0].Set {
-			t.Errorf("updates are %+v, want the set in force again", s.updates)
+			t.Errorf("updates are %+v, want the active set again", s.updates)
 		}
 		st.respond("v10", "m2", xds.TypeURL, good)
 		st.expect("v10", "m2", false)
 		if len(s.updates) != 3 {
-			t.Errorf("%d updates, want no more for what is in force", len(s.updates))
+			t.Errorf("%d updates, want no further one for the active rules", len(s.updates))
 		}
 	})
 }
 
 func TestRejectsRulesThatCannotBeActivated(t *testing.T) {
-	full := errors.New(`domain "a": no room`)
+	full := errors.New(`domain "a": not enough memory`)
 	opt := xds.Options{OnLoad: func(u source.Update) error {
 		if u.Set != nil && !u.Set.Empty() {
 			return full
@@ -259,10 +259,10 @@ func TestAcknowledgesRulesActivatedLater(t *testing.T) {
 		st.expect("v1", "n2", true)
 		waiting.Accepted()
 		st.expect("v2", "n2", false)
-		// The server sends them again, as on a new connection.
+		// The server sends the rules again, as on a new connection.
 		st.respond("v2", "n3", xds.TypeURL, wire(t, domain("waits", 5)))
 		st.expect("v2", "n3", false)
-		// They become active while the answer is delayed.
+		// The rules become active while the answer is delayed.
 		st.respond("v3", "n4", xds.TypeURL, wire(t, domain("waits", 6)))
 		synctest.Wait()
 		waiting.Accepted()
@@ -297,7 +297,7 @@ func TestNACKIsBounded(t *testing.T) {
 	for i := range wrong {
 		wrong[i] = &pb.RateLimitDescriptor{Value: "v"}
 	}
-	for range 40 { // so that each error has a long path
+	for range 40 { // each error has a long path
 		wrong = []*pb.RateLimitDescriptor{{Key: strings.Repeat("k", 60), Descriptors: wrong}}
 	}
 	long.Descriptors = append(long.Descriptors, wrong...)
@@ -307,12 +307,12 @@ func TestNACKIsBounded(t *testing.T) {
 		st.respond("v1", "n1", xds.TypeURL, wire(t, long))
 		text := st.expect("", "n1", true).GetErrorDetail().GetMessage()
 		if len(text) > 1<<20+100 || !strings.HasSuffix(text, " more errors") {
-			t.Errorf("NACK has %d bytes and ends with %q", len(text), text[max(0, len(text)-100):])
+			t.Errorf("the NACK has %d bytes and ends with %q", len(text), text[max(0, len(text)-100):])
 		}
 	})
 }
 
-// TestErrorsAreBounded checks that a response with nothing but errors costs little: the number of
+// TestErrorsAreBounded checks that a response that contains only errors costs little: the number of
 // errors is bounded in memory, in the log and in the NACK.
 func TestErrorsAreBounded(t *testing.T) {
 	empty := &pb.RateLimitConfig{Domain: "a", Descriptors: make([]*pb.RateLimitDescriptor, 100_000)}
@@ -321,7 +321,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	_, found := xds.Build([]*anypb.Any{wire(t, empty)}, descriptors.Options{})
 	if last := found[len(found)-1]; len(found) != 1001 || last.Message != "more than 1000 errors; the rest is not shown" {
-		t.Errorf("%d diagnostics, the last is %s; want 1000 and one for the others", len(found), last)
+		t.Errorf("%d diagnostics, the last is %s; want 1000, and one that counts the others", len(found), last)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestChangesArePaced(t *testing.T) {
 			want += took
 			change(strings.Repeat("v", i+1))
 			if got := time.Since(began); got != want {
-				t.Errorf("change %d is in force after %v, want %v", i, got, want)
+				t.Errorf("change %d is active after %v, want %v", i, got, want)
 			}
 			want += min(4*took, opt.RetryInterval)
 		}
@@ -357,26 +357,26 @@ func TestChangesArePaced(t *testing.T) {
 
 func TestBackoffAfterEndedStreams(t *testing.T) {
 	play(t, xds.Options{}, nil, func(s *stage) {
-		gone := status.Error(codes.Unavailable, "no")
+		unavailable := status.Error(codes.Unavailable, "no")
 		for range 5 {
 			st := <-s.streams
-			st.end <- gone
+			st.end <- unavailable
 		}
 		st := <-s.streams
 		st.respond("v1", "n1", xds.TypeURL)
 		st.request()
 		st.expect("v1", "n1", false)
-		st.end <- gone
+		st.end <- unavailable
 		<-s.streams
 		const s10 = 10 * time.Second
 		want := []time.Duration{s10, 2 * s10, 4 * s10, time.Minute, time.Minute, s10}
 		if !slices.Equal(s.lost, want) {
-			t.Errorf("waits are %v, want %v", s.lost, want)
+			t.Errorf("the announced delays are %v, want %v", s.lost, want)
 		}
 	})
 }
 
-// TestReconnectsEachInterval checks how soon a server that recovers is found.
+// TestReconnectsEachInterval checks the intervals at which the source tries to reconnect.
 func TestReconnectsEachInterval(t *testing.T) {
 	const want = 3 * time.Second
 	var dialed []time.Time
@@ -395,11 +395,11 @@ func TestReconnectsEachInterval(t *testing.T) {
 			wait := dialed[i+1].Sub(dialed[i])
 			distinct[wait] = true
 			if wait < want/2 || wait > want {
-				t.Errorf("wait %d is %v, want half of %v to all of it", i, wait, want)
+				t.Errorf("delay %d is %v, want between half of %v and all of it", i, wait, want)
 			}
 		}
 		if len(distinct) < 50 {
-			t.Errorf("only %d of %d waits differ", len(distinct), len(dialed)-1)
+			t.Errorf("only %d of %d delays are distinct", len(distinct), len(dialed)-1)
 		}
 		if err := s.failures[0]; !strings.Contains(err.Error(), "no listener") {
 			t.Errorf("the failure is %v", err)
@@ -416,7 +416,7 @@ func TestBackoff(t *testing.T) {
 		{usual, 0, 10 * time.Second},
 		{usual, 1, 20 * time.Second},
 		{usual, 1000, time.Minute},
-		{xds.Backoff{Initial: 10 * time.Second, Max: time.Minute, Factor: 0.5}, 7, 10 * time.Second}, // as envoyproxy/ratelimit
+		{xds.Backoff{Initial: 10 * time.Second, Max: time.Minute, Factor: 0.5}, 7, 10 * time.Second}, // same as in envoyproxy/ratelimit
 		{xds.Backoff{Initial: 10 * time.Second, Max: time.Minute, Factor: 1.5}, 2, 22500 * time.Millisecond},
 		{xds.Backoff{Initial: time.Hour, Max: time.Hour, Factor: 1000}, 1 << 30, time.Hour},
 		{xds.Backoff{Initial: time.Hour, Max: time.Minute, Factor: 2}, 0, time.Minute},

@@ -81,12 +81,12 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	case v := <-from:
 		return v
 	case <-time.After(3 * time.Minute):
-		t.Fatalf("nothing came within a minute")
+		t.Fatalf("received nothing within a minute")
 		panic("not reached")
 	}
 }
 
-// dump returns the rules of an update as text, which must have some.
+// dump returns the rules of an update as text. The update must have rules.
 func (c *client) dump(u source.Update) string {
 	c.t.Helper()
 	if u.Set == nil {
@@ -135,7 +135,7 @@ func TestFollowsServer(t *testing.T) {
 	set(t, s, "1", domain("a", 5), domain("b", 6))
 	c := follow(t, s.Addr(), xds.Options{})
 	if got, want := c.dump(receive(t, c.updates)), line("a", 5)+line("b", 6); got != want {
-		t.Errorf("first rules are\n%swant\n%s", got, want)
+		t.Errorf("the first rules are\n%swant\n%s", got, want)
 	}
 	wait(t, s, adstest.Acked("1"))
 
@@ -199,16 +199,16 @@ func TestRejectsWholeResponse(t *testing.T) {
 	nack := wait(t, s, adstest.Rejected)
 	check("the NACK", nack.GetErrorDetail().GetMessage())
 	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() == "" {
-		t.Errorf("NACK has version %q and nonce %q, want the version in force and a nonce", nack.GetVersionInfo(), nack.GetResponseNonce())
+		t.Errorf("NACK has version %q and nonce %q, want the active version and a nonce", nack.GetVersionInfo(), nack.GetResponseNonce())
 	}
 	if got, want := c.dump(first), line("a", 5); got != want {
-		t.Errorf("rules in force are now %s, want %s", got, want)
+		t.Errorf("the active rules are now %s, want %s", got, want)
 	}
 
 	// Back to the active rules: the same Set again.
 	set(t, s, "3", domain("a", 5))
 	if u := receive(t, c.updates); u.Set != first.Set {
-		t.Errorf("restored update is %+v, want the set in force", u)
+		t.Errorf("restored update is %+v, want the active set", u)
 	}
 	wait(t, s, adstest.Acked("3"))
 }
@@ -244,7 +244,7 @@ func TestServerAbsentAtStart(t *testing.T) {
 	s.Stop()
 	c := follow(t, s.Addr(), xds.Options{})
 	if err := receive(t, c.down); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("the failure is %v, want that the connection was refused", err)
+		t.Errorf("the failure is %v, want a refused connection", err)
 	}
 	s = start(t, adstest.Options{Addr: s.Addr()})
 	set(t, s, "1", domain("a", 5))
@@ -318,7 +318,7 @@ func TestDefaults(t *testing.T) {
 	}
 	source.SetDefaults(bucket)
 	if u := receive(t, updates); u.Set != first.Set {
-		t.Errorf("update is %+v, want what is in force", u)
+		t.Errorf("update is %+v, want the active set", u)
 	}
 	source.SetDefaults(nil)
 	if got, want := c.dump(receive(t, updates)), line("a", 5); got != want {

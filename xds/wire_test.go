@@ -30,7 +30,7 @@ func TestMessagesMatchPublishedProto(t *testing.T) {
 				t.Errorf("%s.%s = %d is %v here", theirs.Name(), f.Name(), f.Number(), g)
 			case f.Kind() == protoreflect.MessageKind && g.Message().Name() != f.Message().Name(),
 				f.Kind() == protoreflect.EnumKind && g.Enum().Name() != f.Enum().Name():
-				t.Errorf("%s.%s is of another type here: %v", theirs.Name(), f.Name(), g)
+				t.Errorf("%s.%s has another type here: %v", theirs.Name(), f.Name(), g)
 			}
 		}
 	}
@@ -38,13 +38,13 @@ func TestMessagesMatchPublishedProto(t *testing.T) {
 	for i := range units.Len() {
 		u := units.Get(i)
 		if got := pb.RateLimitUnit(u.Number()).String(); got != string(u.Name()) {
-			t.Errorf("unit %d is %s here, %s there", u.Number(), got, u.Name())
+			t.Errorf("unit %d is %s here, but %s in go-control-plane", u.Number(), got, u.Name())
 		}
 	}
 }
 
-// TestMessagesSurvivePublishedTypes sends a message with fields that the published type lacks
-// through that type, as a go-control-plane server does.
+// TestMessagesSurvivePublishedTypes converts a message with fields that the published type lacks to
+// that type and back, as a go-control-plane server does.
 func TestMessagesSurvivePublishedTypes(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"tier": "gold"})
 	must.OK(t, err)
@@ -59,11 +59,11 @@ func TestMessagesSurvivePublishedTypes(t *testing.T) {
 	there, back := &published.RateLimitConfig{}, &pb.RateLimitConfig{}
 	transfer(t, sent, there)
 	if got := there.GetDescriptors()[0]; got.GetKey() != "a" || got.GetRateLimit().GetReplaces()[0].GetName() != "y" || !got.GetShadowMode() {
-		t.Errorf("read there: %v", there)
+		t.Errorf("the published type decodes it as %v", there)
 	}
 	transfer(t, there, back)
 	if !proto.Equal(back, sent) {
-		t.Errorf("came back as %v, sent %v", back, sent)
+		t.Errorf("after both conversions the message is %v, want %v", back, sent)
 	}
 }
 

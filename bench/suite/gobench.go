@@ -30,7 +30,7 @@ type sample struct {
 	bytes, allocs float64
 }
 
-// samples are those of all rounds by benchmark, and the benchmarks in order.
+// samples contains the samples of all rounds by benchmark, and the benchmarks in order.
 type samples struct {
 	names []string
 	of    map[string][]sample

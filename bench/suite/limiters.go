@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// limiters are sluice's and those of other libraries.
+// limiters are the limiters of sluice and of other libraries.
 var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
 
 // reference is the limiter with which the others are compared, because most of them are token

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Ways in which an Envoy can limit, as columns of a table. All have the same Envoy, upstream and
+// Ways in which an Envoy can limit, as columns of a table. They use the same Envoy, upstream and
 // sluice, and differ in one filter.
 const (
 	limitNone   = "no limit"
@@ -41,16 +41,16 @@ func (w *testbed) addLimits() error {
 				return err
 			}
 		}
-		const place = "                  # FILTER\n"
-		if !bytes.Contains(config, []byte(place)) {
-			return errors.New("limits.yaml has no place for the filter")
+		const marker = "                  # FILTER\n"
+		if !bytes.Contains(config, []byte(marker)) {
+			return errors.New("limits.yaml has no line '# FILTER'")
 		}
 		indented := strings.ReplaceAll(strings.TrimRight(string(filter), "\n"), "\n", "\n                  ")
 		if indented != "" {
 			indented = "                  " + indented + "\n"
 		}
 		s := w.sluiceService(name, nil)
-		s.bootstrap = bytes.Replace(config, []byte(place), []byte(indented), 1)
+		s.bootstrap = bytes.Replace(config, []byte(marker), []byte(indented), 1)
 		if name == limitBucket || name == limitUsers {
 			s.warmup = 8 * time.Second // for 6 s after its start sluice makes no new assignments
 		}

@@ -30,7 +30,7 @@ func (p *page) printPreamble(ctx context.Context, args []string) {
 	p.Line("%s; %s, GOMAXPROCS %d; %s.\n", machine, runtime.Version(), runtime.GOMAXPROCS(0), time.Now().UTC().Format(time.DateOnly))
 }
 
-// printMissing prints what was not measured.
+// printMissing prints the programs that were not measured.
 func (p *page) printMissing(what []string) {
 	if len(what) > 0 {
 		p.Line("Not measured: %s.\n", strings.Join(what, "; "))

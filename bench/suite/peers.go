@@ -15,7 +15,8 @@ import (
 type peer struct {
 	name, variable string
 	store          bool
-	// command returns its arguments for these ports, one for gRPC and two for its other listeners.
+	// command returns the arguments of the program for these ports: one for gRPC, and two for its
+	// other listeners.
 	command func(w *testbed, ports [3]string, store string) (args, env []string)
 }
 

@@ -127,13 +127,13 @@ func (w *testbed) read(ctx context.Context, log *accessLog, lines int) (r readin
 	if err := cmp.Or(cmd.Wait(), written); err != nil {
 		return r, fmt.Errorf("%w\n%s", err, &out)
 	}
-	took := time.Since(start)
+	elapsed := time.Since(start)
 	requests, _, _ := strings.Cut(out.String(), " ")
 	if got := strings.ReplaceAll(requests, ",", ""); got != strconv.Itoa(lines) {
 		return r, fmt.Errorf("it read %s requests, want %d:\n%s", got, lines, &out)
 	}
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	r.perCore, r.perSecond = float64(lines)/used.Seconds(), float64(lines)/took.Seconds()
+	r.perCore, r.perSecond = float64(lines)/used.Seconds(), float64(lines)/elapsed.Seconds()
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		r.peak = float64(usage.Maxrss) / (1 << 10)
 	}

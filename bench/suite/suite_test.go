@@ -28,7 +28,7 @@ func TestParseSample(t *testing.T) {
 	}
 	for _, line := range []string{"", "PASS", "ok pkg 1.2s", "BenchmarkA", "BenchmarkA-8 100 x ns/op", "BenchmarkA-8 100 12 MB/s", "goos: linux"} {
 		if got, ok := parseSample(line); ok {
-			t.Errorf("parseSample(%q) = %v, want none", line, got)
+			t.Errorf("parseSample(%q) = %v, want no sample", line, got)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestTable(t *testing.T) {
 		"| some load | – | 2.0 |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("tables:\n%s\nwant in them %q", &out, want)
+			t.Errorf("the tables are\n%s\nwant them to contain %q", &out, want)
 		}
 	}
 }
@@ -62,18 +62,18 @@ func TestChoose(t *testing.T) {
 			chosen += len(q.cases)
 		}
 		if err != nil || chosen != 1 {
-			t.Errorf("%s chooses %d cases, %v, want one", name, chosen, err)
+			t.Errorf("choose(%s) leaves %d cases, %v, want one", name, chosen, err)
 		}
 	}
 	var all, none options
 	if err := all.choose(strings.Join(caseNames(), ",")); err != nil || len(all.comparisons) != len(comparisons) || len(all.logs) != len(accessLogs) {
-		t.Errorf("all names choose %d questions and %d logs, %v", len(all.comparisons), len(all.logs), err)
+		t.Errorf("choose of all names leaves %d comparisons and %d logs, %v", len(all.comparisons), len(all.logs), err)
 	}
 	if err := none.choose(""); err != nil || len(none.comparisons) != 0 || len(none.logs) != 0 {
-		t.Errorf("no name chooses %+v, %v", none, err)
+		t.Errorf("choose of no name leaves %+v, %v", none, err)
 	}
 	if err := none.choose("closed,nothing"); err == nil {
-		t.Error("an unknown case has no error")
+		t.Error("choose of an unknown case returns no error")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestLimiters(t *testing.T) {
 	p.printLimiters(o, found)
 	for _, want := range []string{"sluice/fixed_window", reference, "sluice/leaky_bucket", "sluice/sliding_window", "sluice/sliding_log", "golang.org/x/time/rate", "ulule/limiter"} {
 		if !strings.Contains(out.String(), "\n| "+want+" | ") {
-			t.Errorf("no row of %s", want)
+			t.Errorf("the table has no row %s", want)
 		}
 	}
 	if n := strings.Count(out.String(), "–"); n != 1 { // uber-go/ratelimit never denies
@@ -104,7 +104,7 @@ func TestLimiters(t *testing.T) {
 	}
 	for _, bad := range []string{"NaN", "Inf", "%!"} {
 		if strings.Contains(out.String(), bad) {
-			t.Errorf("%q in the table", bad)
+			t.Errorf("the table contains %q", bad)
 		}
 	}
 	if t.Failed() {
@@ -115,10 +115,10 @@ func TestLimiters(t *testing.T) {
 func TestTimeCell(t *testing.T) {
 	slow, fast := []sample{{nanos: 30}, {nanos: 60}, {nanos: 60}}, []sample{{nanos: 10}, {nanos: 20}, {nanos: 15}}
 	if got := timeCell(slow, fast); got != "60 (3.0)" {
-		t.Errorf("cell %q, want the median and the ratio within rounds", got)
+		t.Errorf("cell %q, want the median, and the ratio by rounds", got)
 	}
 	if got := timeCell(nil, fast); got != "–" {
-		t.Errorf("cell of nothing %q, want a dash", got)
+		t.Errorf("cell without samples %q, want a dash", got)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestServices(t *testing.T) {
 		"\n| Envoy Gateway's JSON, 10,000 addresses | 8",
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the page has no %q:\n%s", want, &out)
+			t.Errorf("the page does not contain %q:\n%s", want, &out)
 		}
 	}
 }

@@ -52,11 +52,11 @@ type testbed struct {
 	sluice, envoy, store, taskset string // paths
 	upstream                      string // its address, once it runs
 	services                      map[string]*service
-	missing                       []string // what is not measured, and why
+	missing                       []string // programs that are not measured, with the reasons
 }
 
-// newTestbed builds the programs of this repository and finds the others. With percents the
-// services are only sluice, once for each of these values of GOGC.
+// newTestbed builds the programs of this repository and finds the external ones. With percents the
+// only service is sluice, once for each of these values of GOGC.
 func newTestbed(ctx context.Context, b *builder, percents []int) (*testbed, error) {
 	fmt.Fprintln(b.progress, "building sluice")
 	w := &testbed{builder: b, services: map[string]*service{}}

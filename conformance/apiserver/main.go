@@ -40,7 +40,7 @@ func main() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, bufio.NewReader(os.Stdin)) // wait for its end
+		_, _ = io.Copy(io.Discard, bufio.NewReader(os.Stdin)) // wait for the end of standard input
 		cancel()
 	}()
 	if err := run(ctx, os.Args[1]); err != nil {
@@ -134,7 +134,7 @@ func configure(ctx context.Context, dir, etcd string) (options.CompletedOptions,
 	s.Etcd.StorageConfig.Transport.ServerList = []string{etcd}
 	s.ServiceClusterIPRanges = "10.0.0.0/16"
 	s.Authorization.Modes = []string{"RBAC"}
-	// It would wait for the controller that creates each namespace's default account.
+	// The plugin would wait for the controller that creates the default account of each namespace.
 	s.Admission.GenericAdmission.DisablePlugins = []string{"ServiceAccount"}
 	key := filepath.Join(dir, "accounts.key")
 	if err := writeKey(key); err != nil {

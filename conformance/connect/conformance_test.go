@@ -38,15 +38,14 @@ features:
 // cases is the number of selected cases in connectrpc/conformance 1.0.7.
 const cases = 374
 
-// knownFailing are the cases that must fail with grpc-go, whose server answers calls with no
-// request, or with several where one is expected, with INTERNAL. gRPC's status code guide requires
-// UNIMPLEMENTED.
+// knownFailing are the cases that must fail with grpc-go. Its server returns INTERNAL if a call has
+// no request, or several where one is expected. gRPC's status code guide requires UNIMPLEMENTED.
 var knownFailing = map[string][]string{
 	"grpc-go": {"**/unary/multiple-requests", "**/unary/no-request", "**/server-stream/multiple-requests", "**/server-stream/no-request"},
 }
 
-// The suite starts the server: this program, with this flag.
-var serves = flag.String("serves", "", "answer the suite over this transport, and run no tests")
+// The suite starts this program with this flag as the server.
+var serves = flag.String("serves", "", "serve the suite with this transport, and run no tests")
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -21,8 +21,8 @@ import (
 
 const serviceName = "connectrpc.conformance.v1.ConformanceService"
 
-// serviceDesc is the suite's ConformanceService, which is documented in its .proto: the methods
-// answer as the request demands. Unimplemented is missing, because the suite expects that.
+// serviceDesc is the suite's ConformanceService, which is documented in its .proto: each request
+// defines the response. Unimplemented is missing, because the suite expects that.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*any)(nil),
@@ -127,7 +127,7 @@ func bidiStream(_ any, stream grpc.ServerStream) error {
 	s := answers{stream: stream, message: func(p *pb.ConformancePayload) proto.Message {
 		return &pb.BidiStreamResponse{Payload: p}
 	}}
-	var requests []*anypb.Any // since the last response
+	var requests []*anypb.Any // requests since the last response
 	for first, alternately := true, false; ; first = false {
 		in := new(pb.BidiStreamRequest)
 		err := stream.RecvMsg(in)
@@ -187,7 +187,7 @@ func (s *answers) send(info *pb.ConformancePayload_RequestInfo) error {
 	return s.stream.SendMsg(s.message(&pb.ConformancePayload{Data: data, RequestInfo: info}))
 }
 
-// finish sends the remaining responses, and returns the demanded error.
+// finish sends the remaining responses, and returns the requested error.
 func (s *answers) finish(requests []*anypb.Any) error {
 	info := requestInfo(s.stream.Context(), requests)
 	for s.sent < len(s.d.GetResponseData()) {
@@ -227,7 +227,7 @@ func requestInfo(ctx context.Context, requests []*anypb.Any) *pb.ConformancePayl
 	if deadline, ok := ctx.Deadline(); ok {
 		info.TimeoutMs = new(max(0, time.Until(deadline).Milliseconds()))
 	}
-	received, _ := metadata.FromIncomingContext(ctx) // is never missing
+	received, _ := metadata.FromIncomingContext(ctx) // never missing
 	for name, values := range received {
 		if strings.HasSuffix(name, binarySuffix) {
 			for i, v := range values {
@@ -258,7 +258,7 @@ func toMetadata(headers []*pb.Header) metadata.MD {
 	return md
 }
 
-// toStatus returns the demanded error, or nil if e is nil. info, if not nil, is added to its
+// toStatus returns the requested error, or nil if e is nil. info, if not nil, is added to its
 // details.
 func toStatus(e *pb.Error, info *pb.ConformancePayload_RequestInfo) error {
 	if e == nil {

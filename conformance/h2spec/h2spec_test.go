@@ -30,7 +30,7 @@ func TestBuiltinTransport(t *testing.T) {
 	}
 	c := &config.Config{
 		Host: host, Path: "/", Strict: true, MaxHeaderLen: 4000,
-		Timeout: 3 * time.Minute, // only failing cases wait for it
+		Timeout: 3 * time.Minute, // only failing cases wait this long
 	}
 	if c.Port, err = strconv.Atoi(port); err != nil {
 		t.Fatal(err)
@@ -89,13 +89,13 @@ func start(t *testing.T) string {
 			Addr    string `json:"addr"`
 		}
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
-			go func() { // drain the log, so that sluice does not block
+			go func() { // read the log, so that sluice does not block
 				for lines.Scan() {
 				}
 			}()
 			return line.Addr
 		}
 	}
-	t.Fatal("sluice ended before it listened")
+	t.Fatal("sluice exited before it listened")
 	return ""
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
-// cases are those of https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that
-// need neither accounts nor proxies, without compression, for which Go's client has none.
+// cases are from https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md, without
+// those that need accounts, proxies, or compression, which Go's client does not implement.
 var cases = []struct {
 	name string
 	run  func(context.Context, grpc_testing.TestServiceClient, *grpc.ClientConn)
@@ -49,7 +49,8 @@ func calls(do func(context.Context, grpc_testing.TestServiceClient, ...grpc.Call
 	return func(ctx context.Context, client grpc_testing.TestServiceClient, _ *grpc.ClientConn) { do(ctx, client) }
 }
 
-// A failing case exits its process, so each runs in its own: this program, with these flags.
+// A failing case exits its process, so each case runs in a separate process of this program, with
+// these flags.
 var (
 	client = flag.Bool("client", false, "run the case named by -case against -addr, and no tests")
 	named  = flag.String("case", "", "the case")
@@ -79,9 +80,9 @@ func runCase() int {
 	return 1
 }
 
-// patient answers a stream without requests only when it is canceled. The case cancel_after_begin
-// cancels such a stream and then closes it. A server that sees the close first could answer before
-// the client checks for the cancellation.
+// patient replies to a stream without requests only when it is canceled. The case
+// cancel_after_begin cancels such a stream and then closes it. A server that receives the close
+// first could reply before the client checks for the cancellation.
 type patient struct{ grpc_testing.TestServiceServer }
 
 func (p patient) StreamingInputCall(stream grpc_testing.TestService_StreamingInputCallServer) error {
@@ -91,7 +92,7 @@ func (p patient) StreamingInputCall(stream grpc_testing.TestService_StreamingInp
 type untilCancelled struct {
 	grpc_testing.TestService_StreamingInputCallServer
 
-	some bool // a request was received
+	some bool // whether a request was received
 }
 
 func (u *untilCancelled) Recv() (*grpc_testing.StreamingInputCallRequest, error) {

@@ -34,7 +34,7 @@ const root = "../.."
 
 const patience = suite.Patience
 
-// evil is a value by which a client tries to run a script in an operator's browser.
+// evil is a value with which a client tries to run a script in an operator's browser.
 const evil = `<img src=x onerror=alert(1)>`
 
 const rules = `
@@ -52,7 +52,7 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	t.Helper()
 	path := browser()
 	if path == "" && os.Getenv("CI") != "" {
-		t.Fatal("no Chromium: `make chromium` could not fetch one, none is installed, and CHROMIUM_BIN names none; with CI set that is an error")
+		t.Fatal("Chromium not found: `make chromium` could not fetch it, it is not installed, and CHROMIUM_BIN is not set; this is an error because CI is set")
 	}
 	if path == "" {
 		suite.Skip(t, "the page in a browser: run `make chromium`, install your distribution's Chromium, or set CHROMIUM_BIN")
@@ -93,8 +93,8 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	}))
 	t.Cleanup(end)
 	if password != "" {
-		asks := true
-		do(ctx, t, command(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &asks}))
+		wantsPassword := true
+		do(ctx, t, command(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &wantsPassword}))
 	}
 	do(ctx, t, command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}), command(page.Enable, page.EnableParams{}))
 	return ctx, func() []string {
@@ -104,8 +104,8 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	}
 }
 
-// browser returns the path of Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the
-// distribution; or "".
+// browser returns the path of Chromium: CHROMIUM_BIN, or that of `make chromium` or of the
+// distribution, or "".
 func browser() string {
 	if path := os.Getenv("CHROMIUM_BIN"); path != "" {
 		return path
@@ -167,7 +167,7 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
-// answer answers the browser. The test notices if that fails.
+// answer replies to the browser. If that fails, the test fails later.
 func answer(ctx context.Context, action chromedp.Action[chromedp.Void]) {
 	_ = chromedp.Do(ctx, action)
 }
@@ -190,9 +190,9 @@ func get[T any](ctx context.Context, t *testing.T, action chromedp.Action[T]) T 
 }
 
 // await waits until the page contains the given text.
-func await(ctx context.Context, t *testing.T, words string) {
+func await(ctx context.Context, t *testing.T, text string) {
 	t.Helper()
-	get(ctx, t, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", words), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	get(ctx, t, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", text), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
 // TestPage verifies that a new key appears on an open page without a reload, that values are shown
@@ -206,32 +206,32 @@ func TestPage(t *testing.T) {
 	hit(t, s, "user", "alice", 40)
 	began := time.Now()
 	await(ctx, t, "user=alice")
-	t.Logf("a key that begins to be denied is on the page after %v", time.Since(began))
+	t.Logf("a newly denied key is on the page after %v", time.Since(began))
 	hit(t, s, "user", evil, 6)
 	hit(t, s, "usr", "x", 3)
 	hit(t, s, "user", "ci-robot", 50)
 	await(ctx, t, "user="+evil)
 	await(ctx, t, `did you mean "user"?`)
 	if images := get(ctx, t, chromedp.Evaluate[int]("document.images.length")); images != 0 {
-		t.Errorf("%d images, want that values stay text", images)
+		t.Errorf("the page has %d images, want values to be shown as text", images)
 	}
-	for _, look := range []struct {
+	for _, display := range []struct {
 		width  int64
 		scheme string
 	}{{1100, "light"}, {1100, "dark"}, {375, "light"}, {375, "dark"}} {
 		do(ctx, t,
-			chromedp.EmulateViewport(look.width, 800),
-			command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}}),
+			chromedp.EmulateViewport(display.width, 800),
+			command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: display.scheme}}}),
 		)
 		wide := get(ctx, t, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
 		back := get(ctx, t, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
-		if wide > look.width {
-			t.Errorf("at %d pixels the page is %d wide", look.width, wide)
+		if wide > display.width {
+			t.Errorf("in a window of %d pixels the page is %d wide", display.width, wide)
 		}
-		if dark := back != "rgb(255, 255, 255)"; dark != (look.scheme == "dark") {
-			t.Errorf("%s: the page's background is %s", look.scheme, back)
+		if dark := back != "rgb(255, 255, 255)"; dark != (display.scheme == "dark") {
+			t.Errorf("%s: the page's background is %s", display.scheme, back)
 		}
-		if *update && look.width == 1100 && look.scheme == "light" {
+		if *update && display.width == 1100 && display.scheme == "light" {
 			if err := os.WriteFile(filepath.Join(root, "docs", "page.png"), get(ctx, t, chromedp.CaptureScreenshot()), 0o644); err != nil {
 				t.Fatal(err)
 			}

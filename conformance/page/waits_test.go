@@ -25,7 +25,7 @@ func TestPageWaits(t *testing.T) {
 	ask("bob")
 	await(ctx, t, "paused while text is selected")
 	if selected := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); selected != "user=alice" {
-		t.Errorf("selected is %q, want user=alice", selected)
+		t.Errorf("the selection is %q, want user=alice", selected)
 	}
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().removeAllRanges()"))
 	await(ctx, t, "user=bob")
@@ -34,7 +34,7 @@ func TestPageWaits(t *testing.T) {
 	ask("carol")
 	await(ctx, t, "user=carol")
 	if is := get(ctx, t, chromedp.Evaluate[int]("document.querySelector('#keys').parentElement.scrollLeft")); is != scrolled || scrolled == 0 {
-		t.Errorf("the table is scrolled to %d, want %d, which is more than 0", is, scrolled)
+		t.Errorf("the table is scrolled to %d, want %d, and more than 0", is, scrolled)
 	}
 
 	at := get(ctx, t, chromedp.Evaluate[[]float64]("var button = document.querySelector('#keys button'), box = button.getBoundingClientRect(); [box.x + 5, box.y + 5]"))
@@ -42,9 +42,9 @@ func TestPageWaits(t *testing.T) {
 		return command(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at[0], Y: at[1], Button: input.MouseButtonLeft, ClickCount: 1})
 	}
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMousePressed))
-	looks := "performance.getEntriesByType('resource').length"
-	before := get(ctx, t, chromedp.Evaluate[int](looks))
-	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+looks+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	requests := "performance.getEntriesByType('resource').length"
+	before := get(ctx, t, chromedp.Evaluate[int](requests))
+	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+requests+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMouseReleased))
 	await(ctx, t, "1 counter(s), ")
 	if found := browserErrors(); len(found) > 0 {

@@ -56,7 +56,7 @@ func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*
 	if maxMessage > 0 {
 		options.Limits.MaxMessageBytes = maxMessage
 		if name == grpcGo {
-			options.Limits.MaxMessageBytes /= 2 // grpc-go accepts twice that size, so that sluice can reject it
+			options.Limits.MaxMessageBytes /= 2 // grpc-go accepts twice the limit, so that sluice itself can reject a larger message
 		}
 	}
 	s := server.New(options, answer.NewService(answer.Settings{}, table, metrics), zap.New(core))

@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "rewrite testdata/*.want")
 
 // TestRules compares the rules and findings of each file of objects with its .want file.
-// testdata/theirs.py checks that they are those of Envoy Gateway.
+// testdata/theirs.py checks that Envoy Gateway generates the same rules.
 func TestRules(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -33,7 +33,7 @@ func TestRules(t *testing.T) {
 			must.OK(t, err)
 			var objects envoygateway.Objects
 			if configs, ds := rulefile.ParseObjects(filepath.Base(file), content, &objects); len(configs) > 0 || len(ds) > 0 {
-				t.Fatalf("ParseObjects = %v, %v, want all left to Objects", configs, ds)
+				t.Fatalf("ParseObjects = %v, %v, want only Objects", configs, ds)
 			}
 			configs, ds := objects.Rules(false)
 			if bad := strings.HasPrefix(name, "bad"); bad != ds.HasErrors() {
@@ -82,7 +82,7 @@ func TestObjectsNextToRuleFiles(t *testing.T) {
 			t.Fatalf("ParseObjects = %v", ds)
 		}
 		if configs, ds := objects.Rules(found); len(configs) > 0 || ds.HasErrors() == found || len(ds) != 1 {
-			t.Errorf("Rules(%v) = %v, %v, want one finding, an error unless rules were found", found, configs, ds)
+			t.Errorf("Rules(%v) = %v, %v, want one finding, which is an error unless there are rule files", found, configs, ds)
 		}
 	}
 	var namespace envoygateway.Objects
@@ -98,8 +98,8 @@ func TestObjectsNextToRuleFiles(t *testing.T) {
 	}
 }
 
-// FuzzRules reads arbitrary objects. Each finding must have a place, and each rule must compile or
-// cause an error with a place.
+// FuzzRules reads arbitrary objects. Each finding must have a position, and each rule must compile
+// or cause an error with a position.
 func FuzzRules(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	must.OK(f, err)
@@ -118,7 +118,7 @@ func FuzzRules(f *testing.F) {
 		_, more := descriptors.Compile(made, descriptors.Options{})
 		for _, d := range append(ds, more...) {
 			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
-				t.Errorf("diagnostic %v lacks its place or message", d)
+				t.Errorf("diagnostic %v has no position or message", d)
 			}
 		}
 	})

@@ -29,7 +29,7 @@ func conformance(t *testing.T, name string) []conformanceCase {
 	var cases []conformanceCase
 	must.OK(t, yaml.Load(content, &cases))
 	if len(cases) == 0 {
-		t.Fatalf("%s holds no cases", name)
+		t.Fatalf("%s contains no cases", name)
 	}
 	return cases
 }
@@ -64,7 +64,7 @@ func TestAcceptedConformance(t *testing.T) {
 	for _, c := range conformance(t, "accepted.yaml") {
 		set, ds := c.load()
 		if c.Name == "second_yaml_document_ignored" {
-			// Every document counts here.
+			// Here every document is parsed, not only the first.
 			if err := ds.Err(); err == nil || !strings.HasPrefix(err.Error(), `0.yaml:6:1: error: domain "e": unknown field "bogus"`) {
 				t.Errorf("%s: error %v, want one for bogus on line 6", c.Name, err)
 			}

@@ -31,7 +31,7 @@ func FuzzDefaults(f *testing.F) {
 		}
 		for _, d := range append(ds, more...) {
 			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
-				t.Errorf("diagnostic %v lacks its place or message", d)
+				t.Errorf("diagnostic %v has no position or message", d)
 			}
 		}
 		if set == nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestEmbeddedPlaces embeds the files of testdata/load in ConfigMaps, as block scalars and as JSON,
-// and checks that each finding has its place in the ConfigMap.
+// and checks that each finding has its position in the ConfigMap.
 func TestEmbeddedPlaces(t *testing.T) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -30,7 +30,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 		must.OK(t, err)
 		text := string(raw)
 		if !rulesAtMargin.MatchString(text) || strings.Contains(file, "kubernetes") || strings.Contains(file, "alias_bomb") || !utf8.Valid(raw) || strings.ContainsAny(text, "\r\t\x00\x07\x7f\ufeff") {
-			continue // not a rule file, or not embeddable as it is
+			continue // not a rule file, or not embeddable without changes
 		}
 		_, alone := Parse("f", raw)
 		t.Run(filepath.Base(file)+"/json", func(t *testing.T) {
@@ -72,7 +72,7 @@ var lineInText = regexp.MustCompile(`line \d+`)
 func comparePositions(t *testing.T, alone, there rules.Diagnostics, mapPos func(rules.Pos) rules.Pos) {
 	t.Helper()
 	if len(alone) != len(there) {
-		t.Fatalf("alone %v\nin a ConfigMap %v", alone, there)
+		t.Fatalf("the file has the diagnostics %v\nin a ConfigMap %v", alone, there)
 	}
 	for i, want := range alone {
 		want.Pos = mapPos(want.Pos)
@@ -96,6 +96,6 @@ func TestEmbeddedFilesAreBoundedTogether(t *testing.T) {
 		}
 	}
 	if _, ds := Parse("f", []byte(text.String())); !strings.Contains(fmt.Sprint(ds), "counted through aliases") {
-		t.Errorf("found %v, want that the files are too large", ds)
+		t.Errorf("found %v, want an error that the files are too large", ds)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
-// This example finds all mistakes of a file, each with its place and the allowed values.
+// This example finds all mistakes of a file, each with its position and the allowed values.
 func ExampleParse() {
 	_, found := rulefile.Parse("rules.yaml", []byte(`
 domain: shop

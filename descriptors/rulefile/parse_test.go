@@ -184,10 +184,10 @@ func FuzzParse(f *testing.F) {
 		}
 		for i, d := range ds {
 			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
-				t.Errorf("diagnostic %v lacks its place or message", d)
+				t.Errorf("diagnostic %v has no position or message", d)
 			}
 			if i > 0 && d.Pos.Line < ds[i-1].Pos.Line {
-				t.Errorf("%v comes after %v", d, ds[i-1])
+				t.Errorf("%v is listed after %v", d, ds[i-1])
 			}
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// inPieces reads a file as a whole and in pieces of the given size, and compares the results. It
+// inPieces reads a file at once and in pieces of the given size, and compares the results. It
 // reports whether the file can be read in pieces.
 func inPieces(t *testing.T, content []byte, size int) bool {
 	t.Helper()
@@ -22,10 +22,10 @@ func inPieces(t *testing.T, content []byte, size int) bool {
 	}
 	whole, want := parse("f.yaml", content, nil, nil)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rules read in pieces differ (-whole +pieces):\n%s", diff)
+		t.Errorf("rules read in pieces differ (-at once +in pieces):\n%s", diff)
 	}
 	if diff := cmp.Diff(whole.sorted(), p.sorted()); diff != "" {
-		t.Errorf("diagnostics read in pieces differ (-whole +pieces):\n%s", diff)
+		t.Errorf("diagnostics read in pieces differ (-at once +in pieces):\n%s", diff)
 	}
 	return true
 }
@@ -48,11 +48,11 @@ func TestParseInPieces(t *testing.T) {
 		{"the list first", "descriptors: # all\n\n# comment\n" + items("") + "domain: d\n", true},
 		{"with CRLF", strings.ReplaceAll(head+items("  "), "\n", "\r\n"), true},
 		{"the list of the first document", head + items("  ") + "---\ndomain: e\ndescriptors:\n" + items("  "), true},
-		{"behind other documents", "domain: e\n---\n" + head + items(""), true},
+		{"after other documents", "domain: e\n---\n" + head + items(""), true},
 		{"mistakes", head + items("  ") + "  - key: 7.5\n  - {ky: k}\n  -\n  - key: k\n    valeu: v\n" + items("  ") + "max_counters: no\nnone: 1\n", true},
 		{"templates", head + items("  ") + "  - key: {{ k }}\n" + items("  "), true},
 		{"blocks of text", head + items("  ") + "  - key: |\n      - key: a\n    value: >-\n      - b\n" + items("  "), true},
-		{"duplicate words", head + items("  ") + "descriptors:\n" + items("  "), true},
+		{"duplicate fields", head + items("  ") + "descriptors:\n" + items("  "), true},
 		{"an anchor in one piece", head + items("  ") + "  - &a {key: a}\n  - *a\n", true},
 
 		{"an anchor of another piece", head + "  - key: a\n    rate_limit: &l {unit: day, requests_per_unit: 1}\n" + items("  ") + "  - key: b\n    rate_limit: *l\n", false},
@@ -63,7 +63,7 @@ func TestParseInPieces(t *testing.T) {
 		{"a list in brackets", "domain: d\ndescriptors:\n  [" + strings.Repeat("{key: a},\n  ", 100) + "]", false},
 		{"within text", "domain: \"d\ndescriptors:\n" + items("  ") + "\"", false},
 		{"a map", "domain: d\ndescriptors:\n" + strings.Repeat("  key: a\n", 100), false},
-		{"an item at a wrong place", head + items("  ") + " - key: a\n" + items("  "), false},
+		{"an item with wrong indentation", head + items("  ") + " - key: a\n" + items("  "), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := inPieces(t, []byte(tt.content), 100); got != tt.want {

@@ -23,17 +23,17 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 	must.OK(t, err)
 	example, err := os.ReadFile(filepath.Join("..", "..", "examples", "defaults", "defaults.yaml"))
 	must.OK(t, err)
-	item := func(words string) string { return "{domain: d, defaults: [{" + words + "}]}" }
-	words := func(words string) string { return item("rate_limit: {" + words + "}") }
+	item := func(fields string) string { return "{domain: d, defaults: [{" + fields + "}]}" }
+	limit := func(fields string) string { return item("rate_limit: {" + fields + "}") }
 	for text, want := range map[string]bool{
 		string(example):                     true,
 		"domain: '*'":                       true,
 		"{domain: d, defaults: }":           true,
 		"{domain: d, all_or_nothing: true}": true,
 		"{domain: d, max_counters: 5}":      true,
-		words("algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true, unit_multiplier: 2"): true,
-		words("algorithm: sliding_window, sub_windows: 60"):                                                                 true,
-		words("algorithm: token_bucket, burst: 3"):                                                                          true,
+		limit("algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true, unit_multiplier: 2"): true,
+		limit("algorithm: sliding_window, sub_windows: 60"):                                                                 true,
+		limit("algorithm: token_bucket, burst: 3"):                                                                          true,
 		item("name: n, rate_limit: {count_refused: false}"):                                                                 true,
 		item("path: [{key: a}, {key: b, value: c}], rate_limit: {count_refused: false}"):                                    true,
 		"{}":                           false,
@@ -44,20 +44,20 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 		"{domain: d, defaults: {}}":    false,
 		item(""):                       false,
 		item("name: n"):                false,
-		words(""):                      false,
-		words("burst: 3"):              false,
-		words("algorithm: magic"):      false,
-		words("unit: day"):             false,
-		words("requests_per_unit: 5"):  false,
-		words("unit_multiplier: 0"):    false,
+		limit(""):                      false,
+		limit("burst: 3"):              false,
+		limit("algorithm: magic"):      false,
+		limit("unit: day"):             false,
+		limit("requests_per_unit: 5"):  false,
+		limit("unit_multiplier: 0"):    false,
 		item("name: '', rate_limit: {count_refused: false}"):                       false,
 		item("path: [], rate_limit: {count_refused: false}"):                       false,
 		item("path: [{value: a}], rate_limit: {count_refused: false}"):             false,
 		item("path: [{key: a, shadow: b}], rate_limit: {count_refused: false}"):    false,
 		item("path: [{key: a}], name: n, rate_limit: {count_refused: false}"):      false,
 		item("name: n, rate_limit: {algorithm: sliding_window, slack: 1}"):         false,
-		words("algorithm: sliding_window, sub_windows: 61"):                        false,
-		words("algorithm: leaky_bucket, max_wait: 5"):                              false,
+		limit("algorithm: sliding_window, sub_windows: 61"):                        false,
+		limit("algorithm: leaky_bucket, max_wait: 5"):                              false,
 		item("names: n, rate_limit: {count_refused: false}"):                       false,
 		item("name: n, rate_limit: {algorithm: token_bucket, burst: 1}, value: 5"): false,
 	} {
@@ -65,7 +65,7 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 		must.OK(t, yaml.Load([]byte(text), &v))
 		err := schema.Validate(v)
 		if _, ds := ParseDefaults("f.yaml", []byte(text)); (err == nil) != want || ds.HasErrors() == want {
-			t.Errorf("%s: the schema says %v, ParseDefaults %v, want good %v", text, err, ds, want)
+			t.Errorf("%s: the schema returns %v, ParseDefaults %v, want valid %v", text, err, ds, want)
 		}
 	}
 }
@@ -75,6 +75,6 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 func TestDefaultsSchemaHasAllFields(t *testing.T) {
 	text, err := DefaultsSchema()
 	if err != nil || bytes.Contains(text, []byte(": null")) {
-		t.Errorf("DefaultsSchema() = %s, %v, want no empty part", text, err)
+		t.Errorf("DefaultsSchema() = %s, %v, want no field without a schema", text, err)
 	}
 }

@@ -101,7 +101,7 @@ func TestSchemaBounds(t *testing.T) {
 	for _, text := range texts {
 		_, ds := Parse("f", []byte(text))
 		if err := validate(text); (err == nil) == ds.HasErrors() {
-			t.Errorf("%s: the schema says %v, Parse %v", text, err, ds)
+			t.Errorf("%s: the schema returns %v, Parse %v", text, err, ds)
 		}
 		if ds.HasErrors() {
 			rejected++
@@ -118,13 +118,13 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 	validate := validator(t)
 	beyond := map[string]string{
 		"burst_refill_too_long":      "a bound on a product",
-		"metadata_not_utf8":          "no text of JSON",
-		"value_not_utf8":             "no text of JSON",
+		"metadata_not_utf8":          "JSON cannot express it",
+		"value_not_utf8":             "JSON cannot express it",
 		"rate_limits_same_algorithm": "two elements of a list are compared",
 		"rate_limits_same_window":    "two elements of a list are compared",
 		"replaces_self":              "two values are compared",
 		"requests_float":             "1.0 is a whole number for JSON",
-		"too_deep":                   "how deep a file is",
+		"too_deep":                   "a bound on the depth",
 		"value_is_huge_int":          "editors read numbers as floating point",
 	}
 	files, err := filepath.Glob("testdata/load/*.yaml")
@@ -138,7 +138,7 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 		accepts := validate(string(text)) == nil
 		_, ds := Parse(file, text)
 		if why := beyond[name]; accepts != (why != "") && ds.HasErrors() {
-			t.Errorf("%s: the schema accepts it: %v; Parse says %v", name, accepts, ds)
+			t.Errorf("%s: accepted by the schema: %v; Parse returns %v", name, accepts, ds)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 			// The schema requires fields whose absence is only a warning of Parse.
 			_, ds := Parse(c.Name, []byte(text))
 			if err := validate(text); (err == nil) != (len(ds) == 0) {
-				t.Errorf("%s: schema says %v, Parse %v", c.Name, err, ds)
+				t.Errorf("%s: the schema returns %v, Parse %v", c.Name, err, ds)
 			}
 		}
 	}

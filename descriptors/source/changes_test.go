@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSourceDetectsChanges makes each kind of change several times: Run may detect the first one
-// when it starts, but further ones only by a watch that still exists.
+// TestSourceDetectsChanges makes each kind of change several times: Run may detect the first change
+// when it starts, but detects later ones only if the watch still exists.
 func TestSourceDetectsChanges(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -99,7 +99,7 @@ func TestSourceDetectsChanges(t *testing.T) {
 				rename(t, filepath.Join(dir, "current/next"), filepath.Join(dir, "current/link"))
 			}
 		}},
-		{"the directory moved away and made anew", func(t *testing.T, dir string) (string, func(int)) {
+		{"the directory moved away and created again", func(t *testing.T, dir string) (string, func(int)) {
 			t.Helper()
 			write(t, rulesOf(1), dir, "config/rules.yaml")
 			return filepath.Join(dir, "config"), func(v int) {

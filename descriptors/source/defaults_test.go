@@ -50,7 +50,7 @@ func TestSourceOfDefaultsOnly(t *testing.T) {
 	write(t, "{domain: d}", defaults)
 	first, updates := follow(t, Options{Defaults: defaults})
 	if first.Defaults == nil || first.Set != nil || first.Err != nil {
-		t.Fatalf("Load = %+v, want defaults alone", first)
+		t.Fatalf("Load = %+v, want only defaults", first)
 	}
 	write(t, "{domain: }", defaults)
 	await(t, updates, "bad defaults", func(u Update) bool { return u.Err != nil && u.Defaults == nil })

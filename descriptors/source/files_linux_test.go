@@ -60,10 +60,10 @@ func TestReadPermissionError(t *testing.T) {
 		user := fmt.Sprintf("permission denied: sluice runs as user %d with the groups [", os.Geteuid())
 		if r.files != nil || !errors.Is(r.err, fs.ErrPermission) || !strings.Contains(r.err.Error(), dir) ||
 			!strings.Contains(r.err.Error(), user) || !strings.Contains(r.err.Error(), "chmod") {
-			t.Errorf("Read(%s) = %v, %v, want an error that names it, the user and what to do", r.path, r.files, r.err)
+			t.Errorf("Read(%s) = %v, %v, want an error with the path, the user and a remedy", r.path, r.files, r.err)
 		}
 	}
 	if read != 3 {
-		t.Errorf("%d readings, want 3", read)
+		t.Errorf("%d reads, want 3", read)
 	}
 }

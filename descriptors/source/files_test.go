@@ -112,7 +112,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	}
 	_, err := readAll([]string{filepath.Join(dir, "big")})
 	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
-		t.Errorf("Read of too much = %v, want an error that names the file and the bound", err)
+		t.Errorf("Read beyond the maximum size = %v, want an error that names the file and the bound", err)
 	}
 }
 
@@ -177,12 +177,12 @@ func TestLoad(t *testing.T) {
 	write(t, "domain: a\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: HOUR}}]\n", other, "sub/2.yaml")
 	elsewhere, _, _ := Load([]string{other}, "", descriptors.Options{})
 	if elsewhere == nil || elsewhere.Hash != set.Hash {
-		t.Errorf("of the same rules elsewhere the set is %+v, want the hash %s", elsewhere, set.Hash)
+		t.Errorf("the same rules in other files give the set %+v, want the hash %s", elsewhere, set.Hash)
 	}
 	write(t, "domain: c\n", dir, "b.yaml")
 	changed, _, _ := Load([]string{dir}, "", descriptors.Options{})
 	if again.Hash != set.Hash || changed.Hash == set.Hash {
-		t.Errorf("hashes %s, %s and after a change %s, want the first two alike", set.Hash, again.Hash, changed.Hash)
+		t.Errorf("hashes %s, %s and after a change %s, want the first two to be equal", set.Hash, again.Hash, changed.Hash)
 	}
 }
 
@@ -195,15 +195,15 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	write(t, "domain: a\n", dir, "c.yaml")
 	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
 	if set != nil || err != nil {
-		t.Errorf("Load = %v, %v, want diagnostics alone", set, err)
+		t.Errorf("Load = %v, %v, want only diagnostics", set, err)
 	}
-	var places []string
+	var positions []string
 	for _, d := range ds {
-		place, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
-		places = append(places, place)
+		position, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
+		positions = append(positions, position)
 	}
 	want := []string{"a.yaml:2:25", "b.yaml:2:1", "b.yaml:3:1", "c.yaml:1:1"}
-	if diff := cmp.Diff(want, places); diff != "" {
+	if diff := cmp.Diff(want, positions); diff != "" {
 		t.Errorf("diagnostics %v (-want +got):\n%s", ds, diff)
 	}
 }
@@ -233,6 +233,6 @@ func TestLoadNothing(t *testing.T) {
 	must.OK(t, err)
 	set, _, err = Load([]string{t.TempDir()}, "", descriptors.Options{}, stream)
 	if err != nil || len(set.Limits) != 1 || set.Limits[0].Pos.File != "stdin" {
-		t.Errorf("Load of a stream = %+v, %v, want its limit", set, err)
+		t.Errorf("Load of a pipe = %+v, %v, want the limit in it", set, err)
 	}
 }

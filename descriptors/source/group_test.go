@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// grouped is a volume with rules and two tables that are followed together.
+// grouped is a volume with rules and two tables that one Group follows.
 type grouped struct {
 	t       *testing.T
 	dir     string
@@ -134,7 +134,7 @@ func TestVolumeKeepsChanging(t *testing.T) {
 		}
 	})
 	if err := w.group.Load(t.Context()); err != nil {
-		t.Log("while the volume is replaced:", err) // each of its attempts may fail
+		t.Log("while the volume is replaced:", err) // each attempt may fail
 	}
 	running.Go(func() { w.group.Run(ctx) })
 	<-replaced
@@ -147,7 +147,7 @@ func TestVolumeKeepsChanging(t *testing.T) {
 	running.Wait()
 }
 
-// TestChangingFilesDelayOthers checks that files that keep changing delay others only for
+// TestChangingFilesDelayOthers checks that files that keep changing delay other files by at most
 // maxUnstableRounds.
 func TestChangingFilesDelayOthers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
@@ -166,11 +166,11 @@ func TestChangingFilesDelayOthers(t *testing.T) {
 	})
 	w.expect("while a table is written", 2, 1, 1)
 	if len(w.changes) != 2 {
-		t.Errorf("%d changes are loaded, want the first and that of the rules", len(w.changes))
+		t.Errorf("%d changes are loaded, want the first and the change of the rules", len(w.changes))
 	}
 	w.poll(func() {})
 	if last := w.changes[len(w.changes)-1]; last.Rules != nil || len(last.Tables) != 1 {
-		t.Errorf("after the end of writing the change has rules %v and %d tables, want the table alone", last.Rules, len(last.Tables))
+		t.Errorf("after the writer stopped, the change has rules %v and %d tables, want only the table", last.Rules, len(last.Tables))
 	}
 }
 
@@ -231,9 +231,9 @@ func TestRulesWaitForUnfinishedTable(t *testing.T) {
 			w.group.tables[0].unchanged = func() time.Duration { return unfinishedTime }
 		}
 	})
-	w.expect("when it has not changed for long", 2, 2, 2)
+	w.expect("when the table has not changed for some time", 2, 2, 2)
 	if len(w.changes) != 2 {
-		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
+		t.Errorf("%d changes are loaded, want two", len(w.changes))
 	}
 }
 
@@ -251,7 +251,7 @@ func TestUnfinishedTableIsReplaced(t *testing.T) {
 	})
 	w.expect("after that", 2, 3, 3)
 	if len(w.changes) != 2 {
-		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
+		t.Errorf("%d changes are loaded, want two", len(w.changes))
 	}
 }
 

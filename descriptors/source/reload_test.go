@@ -9,7 +9,7 @@ import (
 
 // TestReload applies readings in order and checks the calls of OnLoad.
 func TestReload(t *testing.T) {
-	bad, full := errors.New("bad rules"), errors.New("no room for these rules")
+	bad, full := errors.New("bad rules"), errors.New("too many rules")
 	sets := map[string]*descriptors.Set{"a": {Hash: "a"}, "b": {Hash: "b"}, "full": {Hash: "full"}}
 	var loaded []Update
 	built := 0
@@ -84,6 +84,6 @@ func TestReloadUsedRules(t *testing.T) {
 func TestDigestSeparatesTexts(t *testing.T) {
 	ab, a := Digest([]byte("ab"), []byte("c")), Digest([]byte("a"), []byte("bc"))
 	if ab == a || ab != Digest([]byte("ab"), []byte("c")) {
-		t.Errorf("digests %x and %x, want one for the same parts and others for others", ab, a)
+		t.Errorf("digests %x and %x, want equal digests only for equal parts", ab, a)
 	}
 }

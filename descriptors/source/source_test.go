@@ -47,7 +47,7 @@ func follow(t *testing.T, opt Options, paths ...string) (first Update, updates <
 	s := NewFiles(opt)
 	err := s.Load()
 	if first = <-ch; !errors.Is(err, first.Err) {
-		t.Errorf("Load = %v, but OnLoad got %v", err, first.Err)
+		t.Errorf("Load = %v, but OnLoad was called with %v", err, first.Err)
 	}
 	run(t, s)
 	return first, ch
@@ -72,7 +72,7 @@ func run(t *testing.T, s *Files) {
 	})
 }
 
-// await waits for an update. It skips unwanted ones, since parts of a change may be seen first.
+// await waits for a wanted update. It skips others, since the source may observe a change in parts.
 func await(t *testing.T, updates <-chan Update, what string, wanted func(Update) bool) Update {
 	t.Helper()
 	timeout := time.After(3 * time.Minute)
@@ -84,7 +84,7 @@ func await(t *testing.T, updates <-chan Update, what string, wanted func(Update)
 			}
 			t.Logf("skipped %+v", u)
 		case <-timeout:
-			t.Fatalf("no update for %s", what)
+			t.Fatalf("no update after %s", what)
 		}
 	}
 }
@@ -94,8 +94,7 @@ func awaitVersion(t *testing.T, updates <-chan Update, version int) {
 	await(t, updates, fmt.Sprintf("version %d", version), func(u Update) bool { return versionOf(u) == version })
 }
 
-// TestSourceBadStart starts without files, and with an invalid one, for a server that starts
-// nevertheless.
+// TestSourceBadStart loads no files and then an invalid one. A server may start despite both.
 func TestSourceBadStart(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config", "rules.yaml")
@@ -191,7 +190,7 @@ func TestSourceStartsEmpty(t *testing.T) {
 	write(t, rulesOf(1), dir, "a.yaml")
 	awaitVersion(t, updates, 1)
 	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	await(t, updates, "the loss of all files", func(u Update) bool { return u.Err != nil })
+	await(t, updates, "the removal of all files", func(u Update) bool { return u.Err != nil })
 }
 
 // TestSourceRequiresFile starts without a file, or without one that has the prefix.
@@ -244,7 +243,7 @@ func TestSourceWaitsForWriter(t *testing.T) {
 	next()
 	s.applyChanges(t.Context(), &watcher{}, next)
 	if len(got) != 1 || versionOf(got[0]) != 3 {
-		t.Errorf("updates = %+v, want version 3 alone", got)
+		t.Errorf("updates = %+v, want only version 3", got)
 	}
 	// A change that is reverted is not reported.
 	parts = []string{rulesOf(4), rulesOf(3)}
@@ -274,10 +273,10 @@ func TestSourcePolls(t *testing.T) {
 		awaitVersion(t, updates, v)
 	}
 	if err := <-unwatched; !errors.Is(err, none) {
-		t.Errorf("OnUnwatched got %v, want %v", err, none)
+		t.Errorf("OnUnwatched was called with %v, want %v", err, none)
 	}
 	if len(unwatched) > 0 {
-		t.Errorf("OnUnwatched got %v too, want one call", <-unwatched)
+		t.Errorf("OnUnwatched was also called with %v, want one call", <-unwatched)
 	}
 }
 

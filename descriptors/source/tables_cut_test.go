@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
-// last checks that there were n updates. It returns the error or the warnings of the last one.
-func (k *fakedTable) last(n int) string {
+// lastUpdate checks that there were n updates. It returns the error or the warnings of the last
+// one.
+func (k *fakedTable) lastUpdate(n int) string {
 	k.t.Helper()
 	if len(k.updates) != n {
 		k.t.Fatalf("%d updates, want %d: %+v", len(k.updates), n, k.updates)
@@ -29,12 +30,12 @@ func (k *fakedTable) last(n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// checkDuration calls f, and checks that it takes from least to most.
+// checkDuration calls f and checks that it takes at least least and at most most.
 func checkDuration(t *testing.T, least, most time.Duration, f func()) {
 	t.Helper()
 	start := time.Now() // fake time
 	if f(); time.Since(start) < least || time.Since(start) > most {
-		t.Errorf("it took %v, want %v to %v", time.Since(start), least, most)
+		t.Errorf("the call took %v, want %v to %v", time.Since(start), least, most)
 	}
 }
 
@@ -52,11 +53,11 @@ func TestUnfinishedTable(t *testing.T) {
 
 		write(t, tableOf(2)+"b,1", k.path)
 		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
-		if got := k.last(2); !strings.HasPrefix(got, cut) {
-			t.Errorf("a file that ends within a line: %s", got)
+		if got := k.lastUpdate(2); !strings.HasPrefix(got, cut) {
+			t.Errorf("after a file that ends within a line: %s", got)
 		}
 		if n, _ := k.number("b"); n != 1 {
-			t.Errorf("the row is %d", n)
+			t.Errorf("the number of the row is %d", n)
 		}
 
 		// The writer continues after a pause of four seconds.
@@ -70,11 +71,11 @@ func TestUnfinishedTable(t *testing.T) {
 			}
 		}
 		checkDuration(t, 4*time.Second, 4*time.Second+3*settled, func() { k.poll(finish) })
-		if n, _ := k.number("b"); k.last(3) != "" || n != 12 {
-			t.Errorf("a file that is completed: %s, the row is %d", k.last(3), n)
+		if n, _ := k.number("b"); k.lastUpdate(3) != "" || n != 12 {
+			t.Errorf("after a file was completed: %s, the number of the row is %d", k.lastUpdate(3), n)
 		}
 
-		// It writes a part each second, which ends within a line.
+		// The writer writes a part each second, which ends within a line.
 		start = time.Now()
 		parts := 0
 		write(t, tableOf(4)+"b,1", k.path)
@@ -86,11 +87,11 @@ func TestUnfinishedTable(t *testing.T) {
 				}
 			})
 		})
-		if got := k.last(4); !strings.HasPrefix(got, strings.Replace(cut, ":3:", ":18:", 1)) {
-			t.Errorf("a file that was written in parts: %s", got)
+		if got := k.lastUpdate(4); !strings.HasPrefix(got, strings.Replace(cut, ":3:", ":18:", 1)) {
+			t.Errorf("after a file was written in parts: %s", got)
 		}
 
-		// It empties the file, and waits before it writes.
+		// The writer empties the file and waits before it writes.
 		write(t, "", k.path)
 		written := false
 		start = time.Now()
@@ -102,15 +103,15 @@ func TestUnfinishedTable(t *testing.T) {
 				}
 			})
 		})
-		if n, _ := k.number("b"); k.last(5) != "" || n != 77 {
-			t.Errorf("a file that was emptied and written: %s, the row is %d", k.last(5), n)
+		if n, _ := k.number("b"); k.lastUpdate(5) != "" || n != 77 {
+			t.Errorf("after a file was emptied and written: %s, the number of the row is %d", k.lastUpdate(5), n)
 		}
 
-		// An invalid row may be an incomplete one.
+		// An invalid row may be an incomplete row.
 		write(t, tableOf(5)+"b,many", k.path)
 		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { k.poll(nil) })
-		if got := k.last(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
-			t.Errorf("a bad row: %s", got)
+		if got := k.lastUpdate(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
+			t.Errorf("after an invalid row: %s", got)
 		}
 	})
 }
@@ -131,13 +132,13 @@ func TestTableKeepsChanging(t *testing.T) {
 			}
 			next()
 			k.poll(next)
-			if got := k.last(2); got != "read "+k.path+": the file keeps changing; write to another file and rename it" {
-				t.Errorf("ends with %q: %s", end, got)
+			if got := k.lastUpdate(2); got != "read "+k.path+": the file keeps changing; write to another file and rename it" {
+				t.Errorf("a file that ends with %q: %s", end, got)
 			}
 		}
 		checkDuration(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.poll(nil) })
 		if n, _ := k.number("a"); n != 3 {
-			t.Errorf("the row is %d", n)
+			t.Errorf("the number of the row is %d", n)
 		}
 	})
 }
@@ -167,8 +168,8 @@ func TestUnfinishedTablesAtStart(t *testing.T) {
 		}
 		checkDuration(t, unfinishedTime, unfinishedTime+settled, func() { check(t, load()) })
 		for _, k := range all {
-			if got := k.last(1); !strings.Contains(got, `:3:1: warning: the file does not end with a newline: the row of k="b"`) {
-				t.Errorf("a warning: %s", got)
+			if got := k.lastUpdate(1); !strings.Contains(got, `:3:1: warning: the file does not end with a newline: the row of k="b"`) {
+				t.Errorf("the warning is %s", got)
 			}
 		}
 
@@ -178,7 +179,7 @@ func TestUnfinishedTablesAtStart(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		checkDuration(t, time.Second, time.Second, func() {
 			if err := k.group.Load(ctx); !errors.Is(err, context.Canceled) || len(k.updates) > 0 {
-				t.Errorf("the end of a start: %v, %+v", err, k.updates)
+				t.Errorf("after the start was cancelled: %v, %+v", err, k.updates)
 			}
 		})
 
@@ -191,13 +192,13 @@ func TestUnfinishedTablesAtStart(t *testing.T) {
 		}
 		checkDuration(t, startTime, startTime+settled, func() {
 			if err := load(); !errors.Is(err, errChanging) {
-				t.Errorf("files that keep changing: %v", err)
+				t.Errorf("Load with files that keep changing: %v", err)
 			}
 		})
 		for _, k := range all {
-			k.last(1)
+			k.lastUpdate(1)
 			if err := k.updates[0].Err; !errors.Is(err, errChanging) && !errors.Is(err, errUnfinished) {
-				t.Errorf("a file that keeps changing: %v", err)
+				t.Errorf("Load with a file that keeps changing: %v", err)
 			}
 		}
 	})
@@ -213,8 +214,8 @@ func tableOfRows(n int) string {
 	return b.String()
 }
 
-// TestTableLosesRows checks that the loss of more than half of the rows is a warning, and the loss
-// of all an error.
+// TestTableLosesRows checks that the loss of more than half of the rows causes a warning, and the
+// loss of all rows an error.
 func TestTableLosesRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -235,7 +236,7 @@ func TestTableLosesRows(t *testing.T) {
 		} {
 			write(t, tableOfRows(step.rows), k.path)
 			k.poll(nil)
-			if got := k.last(i + 1); got != step.want && got != k.path+": "+step.want {
+			if got := k.lastUpdate(i + 1); got != step.want && got != k.path+": "+step.want {
 				t.Errorf("%d: %d rows: %s, want %s", i, step.rows, got, step.want)
 			}
 		}
@@ -244,7 +245,7 @@ func TestTableLosesRows(t *testing.T) {
 		}
 		k.follow(TableOptions{Table: k.file.opt.Table, AllowEmpty: true})
 		k.poll(nil)
-		if got := k.last(1); k.file.opt.Table.Rows().Len() != 0 || !strings.Contains(got, "warning: the file has no rows") {
+		if got := k.lastUpdate(1); k.file.opt.Table.Rows().Len() != 0 || !strings.Contains(got, "warning: the file has no rows") {
 			t.Errorf("with AllowEmpty: %s", got)
 		}
 	})
@@ -272,7 +273,7 @@ func TestTruncatedTable(t *testing.T) {
 					u := k.updates[len(k.updates)-1]
 					waited := time.Since(start) >= unfinishedTime
 					if ends := cut > 0 && text[cut-1] == '\n'; waited == ends {
-						t.Errorf("%d bytes: it was accepted after %v", cut, time.Since(start))
+						t.Errorf("%d bytes: the file was accepted after %v", cut, time.Since(start))
 					}
 					if u.Err != nil || waited && len(u.Diagnostics) > 0 {
 						continue

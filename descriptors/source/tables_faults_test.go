@@ -101,7 +101,7 @@ func (k *fakedTable) number(key string) (n uint32, known bool) {
 }
 
 // TestTableReadErrors fails each operation on the file: the error is reported once, and the file is
-// read again as soon as it is possible, even if it did not change.
+// read again as soon as the operation succeeds, even if the file did not change.
 func TestTableReadErrors(t *testing.T) {
 	long := "k,requests_per_unit\na,2\n" + strings.Repeat("\n", 1<<17)
 	for name, tt := range map[string]struct {
@@ -120,11 +120,11 @@ func TestTableReadErrors(t *testing.T) {
 				return stat()
 			}
 		}, "input/output error"},
-		"nothing can be read": {func(f *fakedSource) {
+		"read fails": {func(f *fakedSource) {
 			f.read = func([]byte) (int, error) { return 0, failed("read", syscall.EIO) }
 			f.readAt = func([]byte, int64) (int, error) { return 0, failed("read", syscall.EIO) }
 		}, "input/output error"},
-		"half can be read": {func(f *fakedSource) {
+		"read fails after half": {func(f *fakedSource) {
 			read := io.LimitReader(f.tableSource, 1<<16).Read
 			f.read = func(p []byte) (int, error) {
 				n, err := read(p)
@@ -134,7 +134,7 @@ func TestTableReadErrors(t *testing.T) {
 				return n, err
 			}
 		}, "stale"},
-		"half is there": {func(f *fakedSource) { f.read = io.LimitReader(f.tableSource, 1<<16).Read }, "unexpected EOF: 65536 bytes of"},
+		"the file is truncated": {func(f *fakedSource) { f.read = io.LimitReader(f.tableSource, 1<<16).Read }, "unexpected EOF: 65536 bytes of"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,20 +146,20 @@ func TestTableReadErrors(t *testing.T) {
 				write(t, long, k.path)
 				k.poll(nil)
 				if n, _ := k.number("a"); len(k.updates) != 2 || k.updates[1].Err == nil || !strings.Contains(k.updates[1].Err.Error(), tt.want) || n != 1 {
-					t.Fatalf("%d updates, the row is %d; want one with %s", len(k.updates)-1, n, tt.want)
+					t.Fatalf("%d updates, the number of the row is %d; want one update with %s", len(k.updates)-1, n, tt.want)
 				}
 				k.fake = nil
 				k.poll(nil)
 				if n, _ := k.number("a"); len(k.updates) != 3 || k.updates[2].Err != nil || n != 2 {
-					t.Errorf("%+v, the row is %d; want that the file is read again", k.updates[2:], n)
+					t.Errorf("updates %+v, the number of the row is %d; want the file to be read again", k.updates[2:], n)
 				}
 			})
 		})
 	}
 }
 
-// TestTableReplacedByOtherFileType replaces the file by something that is not a regular file: it is
-// reported once, even if it changes, and the rows stay.
+// TestTableReplacedByOtherFileType replaces the file by something that is not a regular file: this
+// is reported once, even if that changes, and the rows stay.
 func TestTableReplacedByOtherFileType(t *testing.T) {
 	for name, tt := range map[string]struct {
 		replace, change func(path string) error // nil if not used
@@ -179,7 +179,7 @@ func TestTableReplacedByOtherFileType(t *testing.T) {
 				return errors.Join(os.WriteFile(path+"~", nil, 0o600), os.Symlink(path+"~/t.csv", path))
 			}, nil, "not a directory",
 		},
-		"links that lead in a loop": {
+		"links in a loop": {
 			func(path string) error { return errors.Join(os.Symlink(path+"~", path), os.Symlink(path, path+"~")) },
 			nil, "too many levels of symbolic links",
 		},
@@ -198,13 +198,13 @@ func TestTableReplacedByOtherFileType(t *testing.T) {
 					k.poll(nil)
 				}
 				if n, _ := k.number("a"); len(k.updates) != 2 || k.updates[1].Err == nil || !strings.Contains(k.updates[1].Err.Error(), tt.want) || n != 1 {
-					t.Fatalf("%d updates, the row is %d; want one with %s", len(k.updates)-1, n, tt.want)
+					t.Fatalf("%d updates, the number of the row is %d; want one update with %s", len(k.updates)-1, n, tt.want)
 				}
 				check(t, os.RemoveAll(k.path))
 				write(t, tableOf(2), k.path)
 				k.poll(nil)
 				if n, _ := k.number("a"); len(k.updates) != 3 || k.updates[2].Err != nil || n != 2 {
-					t.Errorf("%+v, the row is %d; want the rows of the new file", k.updates[2:], n)
+					t.Errorf("updates %+v, the number of the row is %d; want the rows of the new file", k.updates[2:], n)
 				}
 			})
 		})
@@ -216,14 +216,14 @@ func TestTableMissingAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakedTable(t, t.TempDir())
 		if err := k.group.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("no file: %v", err)
+			t.Errorf("Load without a file: %v", err)
 		}
 		k.poll(nil)
-		k.last(1)
+		k.lastUpdate(1)
 		write(t, tableOf(2), k.path)
 		k.poll(nil)
-		if n, _ := k.number("a"); k.last(2) != "" || n != 2 {
-			t.Errorf("the row is %d", n)
+		if n, _ := k.number("a"); k.lastUpdate(2) != "" || n != 2 {
+			t.Errorf("the number of the row is %d", n)
 		}
 	})
 }
@@ -238,7 +238,7 @@ func TestOpenPipeDoesNotBlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	check(t, syscall.Mkfifo(path, 0o600))
 	if f, err := openNonblocking(path); f != nil || err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
-		t.Errorf("%v, %v", f, err)
+		t.Errorf("opened %v, %v", f, err)
 	}
 }
 
@@ -248,30 +248,30 @@ func TestTableChangesDuringRead(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
 		write(t, tableOf(1), k.path)
-		rest := []string{tableOf(1) + "b,2\n", tableOf(3) + "b,2\nc,3\n"}
+		versions := []string{tableOf(1) + "b,2\n", tableOf(3) + "b,2\nc,3\n"}
 		k.fake = func(f *fakedSource) {
 			f.read = func(p []byte) (int, error) {
 				n, err := f.tableSource.Read(p)
-				if len(rest) > 0 {
-					write(t, rest[0], k.path)
-					rest = rest[1:]
+				if len(versions) > 0 {
+					write(t, versions[0], k.path)
+					versions = versions[1:]
 				}
 				return n, err
 			}
 		}
 		k.poll(nil)
 		if n, _ := k.number("a"); len(k.updates) != 1 || k.updates[0].Err != nil || n != 3 {
-			t.Errorf("%+v, the row is %d; want the last file alone", k.updates, n)
+			t.Errorf("updates %+v, the number of the row is %d; want only the last file", k.updates, n)
 		}
 		// At the start.
-		rest = []string{tableOf(4)}
+		versions = []string{tableOf(4)}
 		write(t, tableOf(55), k.path)
 		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
 		if err := k.group.Load(t.Context()); err != nil || len(k.updates) != 1 {
-			t.Fatalf("%v, %+v", err, k.updates)
+			t.Fatalf("Load = %v, updates %+v", err, k.updates)
 		}
 		if n, _ := k.number("a"); n != 4 {
-			t.Errorf("the row is %d, want that of the last file", n)
+			t.Errorf("the number of the row is %d, want that of the last file", n)
 		}
 	})
 }

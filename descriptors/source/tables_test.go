@@ -53,7 +53,7 @@ func awaitRow(t *testing.T, updates <-chan TableUpdate, number int) TableUpdate 
 				}
 			}
 		case <-time.After(3 * time.Minute):
-			t.Fatalf("no update with %d", number)
+			t.Fatalf("no update with the number %d", number)
 		}
 	}
 }
@@ -74,13 +74,13 @@ func TestTableFile(t *testing.T) {
 	awaitRow(t, updates, 33)
 	write(t, tableOf(33)+"b,many\n", path)
 	if u := awaitRow(t, updates, -1); !strings.Contains(u.Err.Error(), path+":3:3: error: requests_per_unit") {
-		t.Errorf("a bad row: %v", u.Err)
+		t.Errorf("after an invalid row: %v", u.Err)
 	}
 	write(t, tableOf(4), path)
 	awaitRow(t, updates, 4)
 	must.OK(t, os.Remove(path))
 	if u := awaitRow(t, updates, -1); !errors.Is(u.Err, os.ErrNotExist) {
-		t.Errorf("no file: %v", u.Err)
+		t.Errorf("after the file was removed: %v", u.Err)
 	}
 	write(t, tableOf(5), dir, "data/t.csv")
 	link(t, "data/t.csv", dir, "t.csv")

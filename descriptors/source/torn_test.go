@@ -35,7 +35,7 @@ func linesOf(version int) string {
 	return b.String()
 }
 
-// torn is a file that is followed, with the active rules and the reported updates.
+// torn is a followed file, with the active rules and the reported errors.
 type torn struct {
 	t      *testing.T
 	path   string
@@ -69,7 +69,7 @@ func (w *torn) apply(u Update) error {
 	return nil
 }
 
-// poll reads the file until two readings agree; next is done between two.
+// poll reads the file until two readings agree; next is called between two readings.
 func (w *torn) poll(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
 
 // checkActive checks that all active limits are of the given version, and none is missing.
@@ -86,11 +86,11 @@ func (w *torn) checkActive(when string, version int) {
 	}
 }
 
-var placeInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
+var positionInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
 
 // TestEveryPrefixOfNewFile has a writer that stops after any byte: the file contains a prefix of
 // the rules, followed by nothing or by zeros as after a power failure. It is rejected once, with a
-// place, and the old rules stay. When the file is complete, it is activated.
+// position, and the old rules stay. When the file is complete, it is activated.
 func TestEveryPrefixOfNewFile(t *testing.T) {
 	t.Parallel()
 	next := fileOf(2)
@@ -104,8 +104,8 @@ func TestEveryPrefixOfNewFile(t *testing.T) {
 				w.poll(func() {})
 				when := fmt.Sprintf("%d of %d bytes, %s", n, len(next), name)
 				w.checkActive(when, 1)
-				if len(w.errors) != 1 || !placeInFile.MatchString(w.errors[0].Error()) {
-					t.Fatalf("%s: reported are %v, want one error with its place", when, w.errors)
+				if len(w.errors) != 1 || !positionInFile.MatchString(w.errors[0].Error()) {
+					t.Fatalf("%s: the errors are %v, want one with its position", when, w.errors)
 				}
 			}
 			w.write(next)
@@ -134,7 +134,7 @@ func TestEveryPauseOfWriter(t *testing.T) {
 				}
 				activated = 0
 				w.poll(func() { w.write(next) })
-				w.write(next) // the change was not seen before
+				w.write(next) // the change was not observed before
 				w.poll(func() {})
 				when := fmt.Sprintf("after a pause at %d of %d bytes", n, len(next))
 				w.checkActive(when, version)
@@ -146,8 +146,8 @@ func TestEveryPauseOfWriter(t *testing.T) {
 	}
 }
 
-// stride is the distance in bytes between the places at which writers stop. It is larger in short
-// tests.
+// stride is the distance in bytes between the positions at which writers stop. It is larger with
+// -short.
 func stride(n int) int {
 	if testing.Short() {
 		return 38 + n
@@ -176,16 +176,16 @@ func TestFileAppearsAndDisappears(t *testing.T) {
 		{"as before", func() { w.write(fileOf(1)) }, ""},
 		{"zeros", func() { w.write(strings.Repeat("\x00", 4<<10)) }, w.path + ":1:1"},
 		{"renamed", func() { do(os.Rename(w.path, w.path+"~")) }, "no such file"},
-		{"a directory in its place", func() { do(os.Mkdir(w.path, 0o700)) }, "no file of rules"},
-		{"a link to nothing in its place", func() { do(os.Remove(w.path)); do(os.Symlink("nothing", w.path)) }, "no such file"},
-		{"a link to itself", func() { do(os.Remove(w.path)); do(os.Symlink(w.path, w.path)) }, "too many levels of symbolic links"},
-		{"a link to rules", func() {
+		{"replaced by a directory", func() { do(os.Mkdir(w.path, 0o700)) }, "no file of rules"},
+		{"replaced by a link to nothing", func() { do(os.Remove(w.path)); do(os.Symlink("nothing", w.path)) }, "no such file"},
+		{"replaced by a link to itself", func() { do(os.Remove(w.path)); do(os.Symlink(w.path, w.path)) }, "too many levels of symbolic links"},
+		{"replaced by a link to rules", func() {
 			do(os.Remove(w.path))
 			do(os.WriteFile(w.path+"~", []byte(fileOf(1)), 0o600))
 			do(os.Symlink(w.path+"~", w.path))
 		}, ""},
-		{"without its directory", func() { do(os.Rename(dir, dir+"~")) }, "no such file"},
-		{"in it again", func() { do(os.Rename(dir+"~", dir)); do(os.Remove(w.path)); w.write(fileOf(1)) }, ""},
+		{"the directory is moved away", func() { do(os.Rename(dir, dir+"~")) }, "no such file"},
+		{"the directory is back", func() { do(os.Rename(dir+"~", dir)); do(os.Remove(w.path)); w.write(fileOf(1)) }, ""},
 	} {
 		w.errors = nil
 		step.do()
@@ -193,7 +193,7 @@ func TestFileAppearsAndDisappears(t *testing.T) {
 		w.poll(func() {})
 		w.checkActive(step.name, 1)
 		if step.rejected == "" && len(w.errors) > 0 || step.rejected != "" && (len(w.errors) != 1 || !strings.Contains(w.errors[0].Error(), step.rejected)) {
-			t.Errorf("%s: reported are %v, want %q", step.name, w.errors, step.rejected)
+			t.Errorf("%s: the errors are %v, want %q", step.name, w.errors, step.rejected)
 		}
 	}
 	w.write(fileOf(2))

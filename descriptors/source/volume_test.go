@@ -37,7 +37,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 	}
 	mount(t, dir, files(1))
 	active, rejected := 0, 0
-	take := func(u Update) error {
+	activate := func(u Update) error {
 		if u.Err != nil {
 			rejected++
 			return u.Err
@@ -52,7 +52,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 		active = versions[0]
 		return nil
 	}
-	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: take})
+	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: activate})
 	start(t, s)
 	checks, crash, latest := 0, 0, 0
 	for version := 2; version <= 101; version++ {
@@ -89,7 +89,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 		}
 	}
 	if latest < 15 || checks < 1500 {
-		t.Errorf("%d checks, and a crash after step %d at most: want more", checks, latest)
+		t.Errorf("%d checks, crashes up to step %d: want more", checks, latest)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestVolumeWithRulesAndTables(t *testing.T) {
 	}
 	opt := descriptors.Options{Tables: all, TablesLater: true}
 	if set, found, err := Load([]string{dir}, "", opt); set == nil || len(found) > 0 || err != nil {
-		t.Fatalf("%v, %v, %v; want the rules alone", set, found, err)
+		t.Fatalf("%v, %v, %v; want only the rules", set, found, err)
 	}
 	loads := 0
 	s := NewFiles(Options{Paths: []string{dir}, Options: opt, Settle: time.Nanosecond, OnLoad: func(u Update) error {
@@ -119,7 +119,7 @@ func TestVolumeWithRulesAndTables(t *testing.T) {
 		mount(t, dir, map[string]string{"rules.yaml": rulesOf(step.rules), "t.csv": tableOf(step.rows)})
 		s.applyChanges(t.Context(), &watcher{}, func() {})
 		if loads != step.loads || s.reload.LastError() != nil {
-			t.Errorf("step %d: the rules are loaded %d times, the last time with %v, want %d times", i, loads, s.reload.LastError(), step.loads)
+			t.Errorf("step %d: the rules were loaded %d times, last with the error %v, want %d times", i, loads, s.reload.LastError(), step.loads)
 		}
 	}
 }

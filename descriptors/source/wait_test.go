@@ -26,7 +26,7 @@ func TestStartReportsWait(t *testing.T) {
 		var reports []Wait
 		g.OnWait(func(w Wait) {
 			if w.Waited = w.Waited.Truncate(time.Second); loads > 0 {
-				t.Error("it waits after the files were loaded")
+				t.Error("OnWait is called after the files were loaded")
 			}
 			reports = append(reports, w)
 		})
@@ -43,7 +43,7 @@ func TestStartReportsWait(t *testing.T) {
 		write(t, tableOf(2), filepath.Join(dir, "cut.csv"))
 		check(t, g.Load(t.Context()))
 		if len(reports) > 0 {
-			t.Errorf("complete files are waited for: %+v", reports)
+			t.Errorf("OnWait was called for complete files: %+v", reports)
 		}
 	})
 }

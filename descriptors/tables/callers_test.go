@@ -25,7 +25,7 @@ func TestConcurrentApply(t *testing.T) {
 					t.Error(err)
 				}
 				if got, ok := j.table.Rows().Get([]string{"x", key}); !ok || got != row {
-					t.Errorf("after the answer: %v, %t", got, ok)
+					t.Errorf("after Apply returned, Get = %v, %t", got, ok)
 				}
 			}
 		})
@@ -35,7 +35,7 @@ func TestConcurrentApply(t *testing.T) {
 	must.OK(t, j.Close())
 	again, torn := open(t, dir)
 	if got := rowsOf(again.table.Rows()); torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
-		t.Errorf("%d rows, %d bytes torn", len(got), torn)
+		t.Errorf("%d rows, %d torn bytes", len(got), torn)
 	}
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed journal accepted a change: %v", err)
@@ -70,11 +70,11 @@ func TestApplyReturnsReplacedRows(t *testing.T) {
 			want = 0
 		}
 		if got := replaced[number].Load(); got != want {
-			t.Errorf("row %d was before %d times, want %d", number, got, want)
+			t.Errorf("row %d was returned as replaced %d times, want %d", number, got, want)
 		}
 	}
-	gone := []Change{{Values: []string{"x", "y"}, Delete: true}, {Values: []string{"x", "z"}, Delete: true}}
-	if apply(t, j, gone...); !gone[0].Had || gone[0].Was != last || gone[1].Had {
-		t.Errorf("deleted %+v", gone)
+	deletions := []Change{{Values: []string{"x", "y"}, Delete: true}, {Values: []string{"x", "z"}, Delete: true}}
+	if apply(t, j, deletions...); !deletions[0].Had || deletions[0].Was != last || deletions[1].Had {
+		t.Errorf("the replaced row of a deletion is %+v", deletions)
 	}
 }

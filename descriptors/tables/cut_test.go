@@ -101,7 +101,7 @@ func TestEmptyLines(t *testing.T) {
 		}
 		rows, found = New("t").Read("t", strings.NewReader(text+"bad"))
 		if at := "t:" + strconv.Itoa(strings.Count(text, "\n")+1) + ":"; rows != nil || len(found) != 1 || !strings.HasPrefix(found[0].String(), at) {
-			t.Errorf("%q with empty lines and a bad one: %v, want an error at %s", lines, found, at)
+			t.Errorf("%q with empty lines and an invalid row: %v, want an error at %s", lines, found, at)
 		}
 	}
 	text := empty + "customer,requests_per_unit\n" + empty + "a,1\n\"b\n" + empty + "\",2\n"

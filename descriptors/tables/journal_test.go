@@ -92,7 +92,7 @@ func TestJournalTruncatedAtEachByte(t *testing.T) {
 				t.Fatalf("cut at %d, then %q: rows %v, want %v", cut, tail, got, states[last])
 			}
 			if want := int64(cut+len(tail)) - sizes[last]; torn != want {
-				t.Fatalf("cut at %d, then %q: %d bytes torn, want %d", cut, tail, torn, want)
+				t.Fatalf("cut at %d, then %q: %d torn bytes, want %d", cut, tail, torn, want)
 			}
 			if tail != "" && cut%16 > 0 {
 				continue // skipped to save time
@@ -100,7 +100,7 @@ func TestJournalTruncatedAtEachByte(t *testing.T) {
 			apply(t, j, put("x", "3", Row{RequestsPerUnit: 9}))
 			again, torn := open(t, dir)
 			if row, ok := again.table.Rows().Get([]string{"x", "3"}); torn != 0 || !ok || row.RequestsPerUnit != 9 || again.table.Rows().Len() != len(states[last])+1 {
-				t.Fatalf("cut at %d, then a change: %v, %t, %d rows, %d bytes torn", cut, row, ok, again.table.Rows().Len(), torn)
+				t.Fatalf("cut at %d, then a change: %v, %t, %d rows, %d torn bytes", cut, row, ok, again.table.Rows().Len(), torn)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func TestJournalDamaged(t *testing.T) {
 			}
 		case int64(at) < sizes[before]:
 			if !errors.Is(err, ErrDamaged) {
-				t.Fatalf("byte %d: %v, want that it is damaged", at, err)
+				t.Fatalf("byte %d: %v, want a damaged file", at, err)
 			}
 		case err != nil || !maps.Equal(rowsOf(j.table.Rows()), states[before]):
 			t.Fatalf("byte %d, of the last record: %v", at, err)
@@ -165,7 +165,7 @@ func TestJournalCompaction(t *testing.T) {
 	}
 	again, _ := open(t, dir)
 	if got := rowsOf(again.table.Rows()); rewrites < 3 || !maps.Equal(got, want) {
-		t.Errorf("rewritten %d times; %d rows differ from %d", rewrites, len(got), len(want))
+		t.Errorf("the file was rewritten %d times; its %d rows differ from %d", rewrites, len(got), len(want))
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
 		t.Errorf("files %q are left", left)
@@ -216,8 +216,8 @@ func TestEmptyTableGetsNewColumns(t *testing.T) {
 	}
 }
 
-// TestFirstChangeFails checks that a file that was created for a first change that failed gets the
-// columns of the next change.
+// TestFirstChangeFails checks that a file gets the columns of the next change if the first change,
+// for which the file was created, failed.
 func TestFirstChangeFails(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
@@ -246,7 +246,7 @@ func TestFileBeforeTheFirstChange(t *testing.T) {
 	}
 	err = j.Apply([]string{"a", "b"}, []Change{put("x", "1", Row{})})
 	if got, _ := os.ReadFile(path); !errors.Is(err, ErrNotSaved) || !bytes.Equal(got, content) {
-		t.Errorf("the change: %v; the file has %d bytes, had %d", err, len(got), len(content))
+		t.Errorf("Apply = %v; the file has %d bytes, had %d", err, len(got), len(content))
 	}
 }
 
@@ -260,7 +260,7 @@ func TestJournalErrorsNameTheFile(t *testing.T) {
 	_, _, opened := OpenJournal(New("t"), dir, nil)
 	for _, err := range []error{opened, ReadJournal(New("t"), dir)} {
 		if err == nil || !strings.Contains(err.Error(), path+": the file is not a sluice table") || !strings.Contains(err.Error(), "restore the file from a copy, or move it away") {
-			t.Errorf("%v, want an error with the file and what to do", err)
+			t.Errorf("%v, want an error with the file and a remedy", err)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestFullTable(t *testing.T) {
 	j.table.maxRows = 2
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2}))
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrFull) {
-		t.Errorf("a row beyond the maximum: %v, want that the table is full", err)
+		t.Errorf("a row beyond the maximum: %v, want a full table", err)
 	}
 	apply(t, j, put("x", "2", Row{RequestsPerUnit: 4}))
 	apply(t, j, Change{Values: []string{"x", "1"}, Delete: true})
@@ -318,7 +318,7 @@ func TestFullTable(t *testing.T) {
 	for _, rows := range []*Rows{j.table.Rows(), again.table.Rows()} {
 		for _, key := range []string{"2", "3"} {
 			if row, _ := rows.Get([]string{"x", key}); row != want["x/"+key] || rows.Len() != 2 {
-				t.Errorf("row %s of %d: %v, want %v", key, rows.Len(), row, want["x/"+key])
+				t.Errorf("row %s of %d is %v, want %v", key, rows.Len(), row, want["x/"+key])
 			}
 		}
 	}
@@ -365,7 +365,7 @@ func TestJournalWithoutColumns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := OpenJournal(New("t"), dir, nil); !errors.Is(err, ErrDamaged) {
-			t.Fatalf("cut at byte %d: %v, want that it is damaged", cut, err)
+			t.Fatalf("cut at byte %d: %v, want a damaged file", cut, err)
 		}
 	}
 }
@@ -395,7 +395,7 @@ func TestJournalFileRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrNotSaved) || j.table.Rows().Len() != 2 {
-		t.Errorf("a row was put though another file was there: %v, %d rows", err, j.table.Rows().Len())
+		t.Errorf("a row was put despite another file: %v, %d rows", err, j.table.Rows().Len())
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -437,7 +437,7 @@ func TestDeleteFromEmptyTable(t *testing.T) {
 		}
 		table, j := open(dir)
 		if columns := table.Rows().Columns(); !slices.Equal(*columns, customer) || table.Rows().Len() != 1 {
-			t.Errorf("after a restart the table has %d rows of %v, want one of %v", table.Rows().Len(), *columns, customer)
+			t.Errorf("after a restart the table has %d rows with the columns %v, want one with %v", table.Rows().Len(), *columns, customer)
 		}
 		_ = j.Close()
 	}

@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadRejects checks the error and its place for each kind of invalid file.
+// TestReadRejects checks the error and its position for each kind of invalid file.
 func TestReadRejects(t *testing.T) {
 	header := "customer,requests_per_unit,unit,burst,unlimited,name\n"
 	for text, want := range map[string]string{
@@ -152,7 +152,8 @@ func TestReadBoundsErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead checks that files are rejected with a place, and that rows that are read are found.
+// FuzzRead checks that files are rejected with a position, and that all rows of accepted files are
+// found.
 func FuzzRead(f *testing.F) {
 	f.Add("customer,requests_per_unit,unit,burst,unlimited,name\nacme,5,day,1,,gold\nbo,,,,true,\n")
 	f.Add("a,b,requests_per_unit\n\"x\ny\",z,0\n")
@@ -164,7 +165,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, d := range found {
 			if d.Pos.File != "t" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
-				t.Errorf("an error without its place: %v", d)
+				t.Errorf("an error without a position: %v", d)
 			}
 		}
 		if rows == nil {
@@ -178,7 +179,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if n != rows.Len() {
-			t.Errorf("%d rows of %d", n, rows.Len())
+			t.Errorf("%d of %d rows were visited", n, rows.Len())
 		}
 	})
 }

@@ -104,7 +104,7 @@ func TestRowsGrow(t *testing.T) {
 	}
 }
 
-// TestPutMemory checks that rows that are put one by one take no more memory than those of a file:
+// TestPutMemory checks that rows that are put one by one need no more memory than rows of a file:
 // 64 bytes without the key, even directly after the table has grown.
 func TestPutMemory(t *testing.T) {
 	columns, before := []string{"k"}, heap()
@@ -119,8 +119,8 @@ func TestPutMemory(t *testing.T) {
 			continue
 		}
 		const key = 1 + 1 + 8 // the value and the lengths of value and key
-		if took := (float64(heap())-float64(before))/float64(i+1) - key; took > 64 {
-			t.Errorf("%d rows in %d shards take %.1f bytes each without their keys", i+1, shards, took)
+		if perRow := (float64(heap())-float64(before))/float64(i+1) - key; perRow > 64 {
+			t.Errorf("%d rows in %d shards need %.1f bytes each without their keys", i+1, shards, perRow)
 		}
 	}
 	runtime.KeepAlive(table)
@@ -170,7 +170,7 @@ func TestConcurrentReaders(t *testing.T) {
 					}
 					round := row.RequestsPerUnit / uint32(i)
 					if !ok || row.RequestsPerUnit%uint32(i) != 0 || round < last[i] || row.Name != "n"+strconv.Itoa(int(round)) {
-						t.Errorf("row %d is %+v, %t after round %d", i, row, ok, last[i])
+						t.Errorf("Get(%d) = %+v, %t after round %d", i, row, ok, last[i])
 						return
 					}
 					last[i] = round

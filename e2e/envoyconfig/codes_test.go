@@ -55,7 +55,7 @@ func TestCodes(t *testing.T) {
 				t.Fatal(wrong, more)
 			}
 			var findings strings.Builder
-			fails := false // every call does
+			fails := false // whether every call fails
 			for _, f := range config.Check(set) {
 				findings.WriteString(f.String() + "\n")
 				shown[f.Code] = true
@@ -64,14 +64,14 @@ func TestCodes(t *testing.T) {
 			if diff := cmp.Diff(string(section["findings"].Data), findings.String()); diff != "" && !*update {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
-			asked := calls(t, config, bootstrap, strings.TrimSpace(string(section["requests"].Data)), fails)
+			recorded := calls(t, config, bootstrap, strings.TrimSpace(string(section["requests"].Data)), fails)
 			if *update {
-				section["findings"].Data, section["asked"].Data = []byte(findings.String()), []byte(asked)
+				section["findings"].Data, section["calls"].Data = []byte(findings.String()), []byte(recorded)
 				if err := os.WriteFile(path, txtar.Format(archive), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(string(section["asked"].Data), asked); diff != "" {
+			if diff := cmp.Diff(string(section["calls"].Data), recorded); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 		})
@@ -103,14 +103,14 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 		if text, complete := recordCalls(t, config, bootstrap, requests, fails); complete {
 			return text
 		}
-		t.Log("Envoy abandoned a call before it arrived; once more")
+		t.Log("Envoy abandoned a call before it arrived; trying again")
 	}
 	t.Errorf("in each of %d attempts Envoy abandoned a call before it arrived", attempts)
 	return ""
 }
 
-// recordCalls is calls with an Envoy and a recorder of its own. complete is false if a call exceeded
-// Envoy's timeout, which is 20 ms in one configuration, before it reached the recorder.
+// recordCalls makes one attempt of calls, with a new Envoy and a new recorder. complete is false if a
+// call exceeded Envoy's timeout, which is 20 ms in one configuration, before it reached the recorder.
 func recordCalls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests string, fails bool) (text string, complete bool) {
 	t.Helper()
 	r := startRecorder(t)
@@ -128,21 +128,21 @@ func recordCalls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, req
 			}
 		}
 		request.Remote, request.Listener = netip.MustParseAddr("127.0.0.1"), "ingress"
-		before, gaveUp := len(r.callsOf("")), timeouts(t, e)
+		before, abandoned := len(r.callsOf("")), timeouts(t, e)
 		send(t, e, []envoyconfig.Request{request})
-		asked, err := config.Calls(request)
+		computed, err := config.Calls(request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := new(tally).calls(asked)
+		want := new(tally).calls(computed)
 		if fails {
 			want = nil
 		}
 		complete = true
 		suite.Eventually(t, "all calls have arrived", func() bool {
-			isThere := len(r.callsOf("")) >= before+len(want)
-			complete = isThere || timeouts(t, e) == gaveUp
-			return isThere || !complete
+			arrived := len(r.callsOf("")) >= before+len(want)
+			complete = arrived || timeouts(t, e) == abandoned
+			return arrived || !complete
 		})
 		if !complete {
 			return "", false

@@ -58,7 +58,7 @@ func TestLimitsOfMetadata(t *testing.T) {
 	}
 	calls := a.calls(t, request)
 	var count tally
-	if want, got := count.calls(calls), a.recorder.callsOf("0"); !agree(want, got) { // all calls are recorded, since Envoy awaited the answer
+	if want, got := count.calls(calls), a.recorder.callsOf("0"); !agree(want, got) { // all calls are recorded, since Envoy awaited their replies
 		t.Errorf("computed %v\nEnvoy made the calls %v", want, got)
 	}
 }

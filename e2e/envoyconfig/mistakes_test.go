@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// mistake is a common mistake, planted into the valid configuration of testdata/mistakes.
+// mistake is a common mistake, inserted into the valid configuration of testdata/mistakes.
 type mistake struct {
 	name string
-	// old is replaced by put in the file named in. more has further pairs.
+	// old is replaced by put in the file in. more contains further pairs.
 	in, old, put string
 	more         []string
 	// want is the severity and code of the expected finding, or "rejected" for an error of Read,
@@ -29,7 +29,7 @@ type mistake struct {
 	envoyRejects bool
 }
 
-// TestMistakes plants each mistake and expects the finding. The real Envoy must reject exactly the
+// TestMistakes inserts each mistake and expects the finding. The real Envoy must reject exactly the
 // configurations marked as rejected.
 func TestMistakes(t *testing.T) {
 	binary := suite.Envoy(t, root)
@@ -63,7 +63,7 @@ func TestMistakes(t *testing.T) {
 		got := findingsOf(t, files["envoy.yaml"], files["rules.yaml"])
 		switch {
 		case (m.want == "") == (m.none == ""):
-			t.Errorf("%s: want a finding, or why there is none", m.name)
+			t.Errorf("%s: set want or none", m.name)
 		case m.want != "" && has(got, m.want, m.message):
 			found++
 		case m.want != "":
@@ -72,7 +72,7 @@ func TestMistakes(t *testing.T) {
 			explained++
 			for _, f := range got {
 				if !strings.Contains(f, ": note: ") {
-					t.Errorf("%s: found %s, want nothing, because %s", m.name, f, m.none)
+					t.Errorf("%s: found %s, want no finding, because %s", m.name, f, m.none)
 				}
 			}
 		}
@@ -92,7 +92,7 @@ func TestMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("plants %d common mistakes into a valid configuration: %d are found, and %d are not", len(mistakes), found, explained); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
-		t.Errorf("docs/envoy-check.md does not say that it %s", want)
+		t.Errorf("docs/envoy-check.md does not contain: it %s", want)
 	}
 }
 

@@ -82,7 +82,7 @@ func TestBucketsMatchEnvoy(t *testing.T) {
 	}
 	for _, kind := range []string{"and", "or", "short", "long", "short-prefix", "long-prefix", "longer-prefix", "only", "exact-z", "exact-else", "the filter is disabled here", "no matcher matches the request", "the request has no HttpRequestHeaderMatchInput x-user, which the bucket's id requires"} {
 		if !kinds[kind] {
-			t.Errorf("no request is of the kind %q: %v", kind, kinds)
+			t.Errorf("no request has the kind %q: %v", kind, kinds)
 		}
 	}
 }

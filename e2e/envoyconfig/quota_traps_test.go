@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// quotaTrap is a misleading setting of the quota filter, planted into testdata/quota/envoy.yaml.
+// quotaTrap is a misleading setting of the quota filter, inserted into testdata/quota/envoy.yaml.
 type quotaTrap struct {
 	name     string
 	old, put string
@@ -71,8 +71,8 @@ var quotaTraps = []quotaTrap{
 
 	{name: "no time-out", old: timedOut, want: "error: quota", message: "without an expired_assignment_behavior_timeout of at least one second it has no effect", first: "denied", then: "denied", reported: true, expired: "denied"},
 	{name: "a time-out below a second", old: timedOut, put: "expired_assignment_behavior_timeout: 0.9s, ", want: "error: quota", message: "of at least one second", first: "denied", then: "denied", reported: true, expired: "denied"},
-	{name: "a time-out alone", old: timedOut + allowExpired, put: timedOut + "}", want: "rejected", message: "Envoy requires one of fallback_rate_limit, reuse_last_assignment", envoyRejects: true},
-	{name: "the last assignment again", old: allowExpired, put: "reuse_last_assignment: {} }", want: "error: quota", message: "reuse_last_assignment: Envoy 1.40 ignores it", first: "denied", then: "denied", reported: true, expired: "denied"},
+	{name: "only a time-out", old: timedOut + allowExpired, put: timedOut + "}", want: "rejected", message: "Envoy requires one of fallback_rate_limit, reuse_last_assignment", envoyRejects: true},
+	{name: "reuse of the last assignment", old: allowExpired, put: "reuse_last_assignment: {} }", want: "error: quota", message: "reuse_last_assignment: Envoy 1.40 ignores it", first: "denied", then: "denied", reported: true, expired: "denied"},
 	{
 		name: "half a second to fill", old: allowExpired, put: "fallback_rate_limit: { token_bucket: { max_tokens: 1, tokens_per_fill: 1, fill_interval: 0.5s } } }",
 		want: "error: quota", message: "below one second", first: "denied", then: "denied", reported: true, expired: "passes",
@@ -99,8 +99,8 @@ var quotaTraps = []quotaTrap{
 	{name: "a short interval", old: "reporting_interval: 5s", put: "reporting_interval: 0.1s", want: "rejected", message: "want more than 0.1s", envoyRejects: true},
 	{name: "no interval", old: "reporting_interval: 5s", want: "rejected", message: "Envoy requires reporting_interval", envoyRejects: true},
 	{name: "a configuration of a route", old: toBackend, put: ofRoute("envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride, domain: x"), want: "error: quota", message: "has no per-route configuration", envoyRejects: true},
-	{name: "one within another", old: toBackend, put: ofRoute(`envoy.config.route.v3.FilterConfig, config: { "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride }`), want: "error: quota", message: "has no per-route configuration", envoyRejects: true},
-	{name: "off for a route", old: toBackend, put: ofRoute("envoy.config.route.v3.FilterConfig, disabled: true"), first: "passes", then: "passes"},
+	{name: "a configuration of a route within another", old: toBackend, put: ofRoute(`envoy.config.route.v3.FilterConfig, config: { "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride }`), want: "error: quota", message: "has no per-route configuration", envoyRejects: true},
+	{name: "disabled for a route", old: toBackend, put: ofRoute("envoy.config.route.v3.FilterConfig, disabled: true"), first: "passes", then: "passes"},
 
 	{name: "a value that is not an input", old: userInput, put: customValue("envoy.extensions.filters.http.router.v3.Router"), want: "error: quota", message: "it is not a request input, and Envoy 1.40 crashes at the first request", first: "dies", then: "dies"},
 	{name: "a value of the response", old: userInput, put: customValue("envoy.type.matcher.v3.HttpResponseHeaderMatchInput, header_name: x-user"), want: "error: quota", message: "it has no text when a request arrives", first: "passes", then: "passes"},
@@ -109,21 +109,22 @@ var quotaTraps = []quotaTrap{
 	{name: "the client's address", old: userInput, put: customValue("envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"), first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "a header that may be absent", old: userGuard, put: "value_match: { prefix: a }", want: "warning: quota", message: "clients control it", first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "a request without the header", old: userPredicate, put: `not_matcher: { single_predicate: { input: { name: user, typed_config: ` + strings.TrimSuffix(userInput, " }") + `, value_match: { exact: nobody } } }`, want: "warning: quota", message: "A request without it is allowed and not reported", first: "passes", then: "passes", bare: true},
-	{name: "another header than the one that is looked at", old: "header_name: x-user } }\n", put: "header_name: x-name } }\n", want: "warning: quota", message: "custom_value of x-user: clients control it", first: "passes", then: "passes"},
+	{name: "another header than that of the matcher", old: "header_name: x-user } }\n", put: "header_name: x-name } }\n", want: "warning: quota", message: "custom_value of x-user: clients control it", first: "passes", then: "passes"},
 	{name: "any length", old: "{1,200}", put: "+", want: "warning: quota", message: "clients control it", first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "any characters", old: "[!-~]{1,200}", put: "[^/]{1,200}", want: "warning: quota", message: "clients control it", first: "denied", then: "denied", reported: true, expired: "passes"},
 
-	{name: "no order", old: `                                        sluice: { string_value: "api,user" }` + "\n", want: "error: unmatched", message: "the id has no entry sluice", first: "denied", then: "denied", reported: true, expired: "passes"},
+	{name: "no entry sluice", old: `                                        sluice: { string_value: "api,user" }` + "\n", want: "error: unmatched", message: "the id has no entry sluice", first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "no cluster", old: quotaDomain + ": { envoy_grpc: { cluster_name: sluice } }", put: quotaDomain + ": { envoy_grpc: { cluster_name: slice } }", want: "error: cluster", message: "not in these files", first: "denied", then: "denied"},
 	{name: "another domain", old: quotaDomain, put: "domain: shops\n                      rlqs_server", want: "error: domain", message: `"shops"`, first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "no domain", old: quotaDomain, put: "rlqs_server", want: "rejected", message: "Envoy requires domain", envoyRejects: true},
 	{
-		name: "the rate limit service, too", old: "descriptor_key: tenant } }]\n", put: "descriptor_key: tenant } }]\n                        - actions: [{ generic_key: { descriptor_key: api, descriptor_value: search } }, { request_headers: { header_name: x-user, descriptor_key: user } }]\n",
+		name: "the rate limit service as well", old: "descriptor_key: tenant } }]\n", put: "descriptor_key: tenant } }]\n                        - actions: [{ generic_key: { descriptor_key: api, descriptor_value: search } }, { request_headers: { header_name: x-user, descriptor_key: user } }]\n",
 		want: "error: quota", message: "this element calls the rate limit service for api=search > user, whose limit is divided among Envoys", first: "denied", then: "denied", reported: true, expired: "passes",
 	},
 }
 
-// TestQuotaTraps plants each trap, expects the finding, and checks the behaviour of the real Envoy.
+// TestQuotaTraps inserts each trap, expects the finding, and checks the behaviour of the real
+// Envoy.
 func TestQuotaTraps(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	texts := map[string]string{}
@@ -174,14 +175,14 @@ func (trap *quotaTrap) checkEnvoy(t *testing.T, config []byte, backend string) {
 	}
 	request := func() string { return outcome(t, e, user) }
 	if got := request(); trap.first != "" && got != trap.first {
-		t.Errorf("the first request: %s, want %s", got, trap.first)
+		t.Errorf("the first request %s, want %s", got, trap.first)
 	}
 	stays := func(want string) {
 		t.Helper()
 		suite.Eventually(t, "a request: "+want, func() bool { return request() == want })
 		for range 3 {
 			if got := request(); got != want {
-				t.Errorf("a request: %s, want %s", got, want)
+				t.Errorf("a later request %s, want %s", got, want)
 			}
 		}
 	}
@@ -191,7 +192,7 @@ func (trap *quotaTrap) checkEnvoy(t *testing.T, config []byte, backend string) {
 		return
 	case !trap.reported:
 		if ids := r.reported(); ids != "" {
-			t.Errorf("reported is %s", ids)
+			t.Errorf("the reported buckets are %s", ids)
 		}
 		return
 	}
@@ -200,13 +201,13 @@ func (trap *quotaTrap) checkEnvoy(t *testing.T, config []byte, backend string) {
 	if trap.then == "passes" {
 		opposite, rule = "denied", typev3.RateLimitStrategy_DENY_ALL
 	}
-	if trap.expired == opposite { // tell them apart
+	if trap.expired == opposite { // distinguish the outcomes
 		opposite, rule = "denied", typev3.RateLimitStrategy_DENY_ALL
 	}
 	r.assign(t, &rlqs.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
 		AssignmentTimeToLive: durationpb.New(time.Second),
 		RateLimitStrategy:    &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: rule}},
 	})
-	suite.Eventually(t, "a request as assigned: "+opposite, func() bool { return request() == opposite })
+	suite.Eventually(t, "the outcome of the assignment: "+opposite, func() bool { return request() == opposite })
 	stays(trap.expired)
 }

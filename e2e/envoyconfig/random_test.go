@@ -28,9 +28,9 @@ import (
 // root is the path of the repository's root.
 const root = "../.."
 
-// TestComputedEqualsAsked sends random requests through random route tables of the real Envoy, and
-// compares the descriptors of each call with the computed ones.
-func TestComputedEqualsAsked(t *testing.T) {
+// TestComputedCallsEqualEnvoys sends random requests through random route tables of the real Envoy,
+// and compares the descriptors of each call with the computed ones.
+func TestComputedCallsEqualEnvoys(t *testing.T) {
 	tables, requests := 3, 1000
 	if os.Getenv("SLUICE_LONG") != "" {
 		tables, requests = 10, 10_000
@@ -64,19 +64,19 @@ func compare(t *testing.T, seed uint64, requests int) {
 	late, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for i, request := range all {
-		asked, err := a.config.Calls(request)
+		computed, err := a.config.Calls(request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := count.calls(asked)
+		want := count.calls(computed)
 		if want == nil {
 			continue
 		}
 		if got := a.recorder.await(strconv.Itoa(i), len(want), late.Done()); !agree(want, got) {
-			t.Errorf("%s\ncomputed %v\nEnvoy made the calls %v\nroute %s %s %v", requestText(request), want, got, asked.VirtualHost, asked.Route, asked.Pos)
+			t.Errorf("%s\ncomputed %v\nEnvoy made the calls %v\nroute %s %s %v", requestText(request), want, got, computed.VirtualHost, computed.Route, computed.Pos)
 		}
 	}
-	t.Logf("%d requests, %d of them without a known route or call; %d descriptors sent, %d not sent, %d unknown", requests, count.noRoute, count.sent, count.not, count.unknown)
+	t.Logf("%d requests, %d of them without a known route or call; %d descriptors were sent, %d not sent, %d unknown", requests, count.noRoute, count.sent, count.not, count.unknown)
 	if count.sent < requests/10 || count.not < requests/10 || count.unknown > count.sent/5 || count.noRoute > requests/5 {
 		t.Error("too few calls were compared")
 	}
@@ -187,7 +187,7 @@ func requestText(r envoyconfig.Request) string {
 // tally counts the compared descriptors and requests.
 type tally struct{ sent, not, unknown, noRoute int }
 
-// anything stands for an unknown descriptor.
+// anything represents an unknown descriptor.
 const anything = "?"
 
 // calls returns the computed calls, sorted like those of a recorder; nil if they are unknown.
@@ -233,7 +233,7 @@ func (n *tally) calls(a *envoyconfig.Calls) []call {
 		for _, made := range []call{now, late} {
 			if slices.Contains(made.descriptors, anything) && !slices.ContainsFunc(made.descriptors, func(d string) bool { return d != anything }) {
 				n.noRoute++
-				return nil // whether there is a call is not known
+				return nil // it is unknown whether there is a call
 			}
 			if len(made.descriptors) > 0 {
 				all = append(all, made)

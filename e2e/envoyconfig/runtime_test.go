@@ -60,7 +60,7 @@ func compareRuntime(t *testing.T, layers list, keys []string) {
 	var count tally
 	want := count.calls(calls)
 
-	if got := a.recorder.callsOf("0"); !agree(want, got) { // all calls are recorded, since Envoy awaited their answers
+	if got := a.recorder.callsOf("0"); !agree(want, got) { // all calls are recorded, since Envoy awaited their replies
 		t.Errorf("computed %v\nEnvoy made the calls %v", want, got)
 	}
 }

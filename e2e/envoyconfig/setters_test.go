@@ -22,8 +22,8 @@ type settersCase struct {
 	// router.
 	route    object
 	upstream list
-	// want reports whether Envoy sends the descriptor, and unknown whether it is not known if it
-	// does not.
+	// want is true if Envoy sends the descriptor. unknown is true if the computed calls leave open
+	// whether it does.
 	want, unknown bool
 }
 
@@ -69,13 +69,13 @@ func code(text string) object {
 var settersCases = []settersCase{
 	{name: "set before", before: list{setsNS}, namespace: "ns", path: []string{"a"}, want: true},
 	{name: "set after", after: list{setsNS}, namespace: "ns", path: []string{"a"}},
-	{name: "set after, at the end", after: list{setsNS}, namespace: "ns", path: []string{"a"}, late: true, want: true},
+	{name: "set after the filter and read at the end", after: list{setsNS}, namespace: "ns", path: []string{"a"}, late: true, want: true},
 	{name: "tokens", before: list{noToken}, namespace: "envoy.filters.http.jwt_authn", path: []string{"status", "message"}, want: true},
 	{name: "tokens by name", before: list{noToken}, namespace: "tokens", path: []string{"status", "message"}},
 	{name: "tokens of two filters", before: list{noToken, noToken}, namespace: "envoy.filters.http.jwt_authn", path: []string{"status", "message"}, want: true},
 	{name: "roles", before: list{shadow}, namespace: "envoy.filters.http.rbac", path: []string{"shadow_engine_result"}, want: true},
 	{name: "roles by name", before: list{shadow}, namespace: "roles", path: []string{"shadow_engine_result"}},
-	{name: "roles that read", before: list{readsNS}, namespace: "ns", path: []string{"a"}},
+	{name: "roles that only read", before: list{readsNS}, namespace: "ns", path: []string{"a"}},
 	{name: "authz", before: list{authz}, namespace: "envoy.filters.http.ext_authz", path: []string{"date"}, want: true},
 	{name: "authz by name", before: list{authz}, namespace: "authz", path: []string{"date"}},
 	{name: "faults", before: list{fault}, namespace: "envoy.filters.http.fault", path: []string{"a"}},
@@ -88,10 +88,10 @@ var settersCases = []settersCase{
 		route: object{"headers": toMetadata(named)["typed_config"]},
 	},
 	{name: "code", before: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}, want: true},
-	{name: "code that reads", before: list{code("function envoy_on_request(h) local m = h:streamInfo():dynamicMetadata():get('ns') end")}, after: list{setsNS}, namespace: "ns", path: []string{"a"}, unknown: true},
+	{name: "code that only reads", before: list{code("function envoy_on_request(h) local m = h:streamInfo():dynamicMetadata():get('ns') end")}, after: list{setsNS}, namespace: "ns", path: []string{"a"}, unknown: true},
 	{name: "upstream", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}, late: true, want: true},
-	{name: "nowhere, at the end", namespace: "ns", path: []string{"a"}, late: true},
-	{name: "upstream, not at the end", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}},
+	{name: "not set and read at the end", namespace: "ns", path: []string{"a"}, late: true},
+	{name: "set upstream and not read at the end", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}},
 }
 
 // TestFiltersThatSetMetadata compares computed and real calls that depend on metadata set by

@@ -49,7 +49,7 @@ func TestUnusualShapes(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	for _, tt := range []struct{ old, put, wrong string }{
 		{"", "", ""},
-		// One value for a list of it.
+		// A single value instead of a list.
 		{`domains: ["*"]`, `domains: "*"`, ""},
 		{"clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]", "clusters: { name: sluice, load_assignment: { cluster_name: sluice } }", ""},
 		{"actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]", "actions: { request_headers: { header_name: x-user, descriptor_key: user } }", ""},
@@ -126,7 +126,7 @@ func TestRateLimitFields(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		old  string
-		puts map[string]bool // whether Envoy takes it
+		puts map[string]bool // whether Envoy accepts the text
 	}{
 		{actions, map[string]bool{
 			actions + ", limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } }":                                               true,
@@ -216,16 +216,16 @@ func TestRateLimitFields(t *testing.T) {
 			perRoute("rate_limits: [{ actions: [{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } } }]"): false,
 		}},
 	} {
-		for put, takes := range tt.puts {
+		for put, accepts := range tt.puts {
 			text := strings.Replace(shapes, tt.old, put, 1)
 			file := filepath.Join(t.TempDir(), "envoy.yaml")
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := envoy.Validate(t.Context(), binary, file); (err == nil) != takes {
+			if err := envoy.Validate(t.Context(), binary, file); (err == nil) != accepts {
 				t.Errorf("%s: Envoy returned %v", put, err)
 			}
-			if _, err := envoyconfig.Read([]envoyconfig.File{{Name: file, Content: []byte(text)}}); (err == nil) != takes {
+			if _, err := envoyconfig.Read([]envoyconfig.File{{Name: file, Content: []byte(text)}}); (err == nil) != accepts {
 				t.Errorf("%s: Read returned %v", put, err)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestUpgrades compares computed and real calls for requests that request for a protocol upgrade.
+// TestUpgrades compares computed and real calls for requests that ask for a protocol upgrade.
 func TestUpgrades(t *testing.T) {
 	suite.Envoy(t, root)
 	router := httpFilter("router", "router.v3.Router", nil)

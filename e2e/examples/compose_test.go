@@ -84,13 +84,13 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 		if host == "0.0.0.0" {
 			listens["envoy:"+port] = true
 		} else if _, known := file.Services[host]; !known && host != "127.0.0.1" {
-			complain("Envoy asks %s, which is no service", host)
+			complain("Envoy calls %s, which is not a service", host)
 		}
 	})
 	listens["sluice:9090"] = true // default
 	for name, service := range file.Services {
 		if !regexp.MustCompile(`^[a-z0-9.]+/[a-z0-9/-]+:v\d+\.\d+\.\d+$`).MatchString(service.Image) {
-			complain("%s: image %q, want one of a registry and a version", name, service.Image)
+			complain("%s: image %q, want one with a registry and a version", name, service.Image)
 		}
 		if service.Build != "" {
 			if _, err := os.Stat(filepath.Join(dir, service.Build, "Dockerfile")); err != nil {
@@ -102,13 +102,13 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 		}
 		for _, other := range service.DependsOn {
 			if _, known := file.Services[other]; !known {
-				complain("%s depends on %s, which is no service", name, other)
+				complain("%s depends on %s, which is not a service", name, other)
 			}
 		}
 		for _, published := range service.Ports {
 			parts := strings.Split(published, ":")
 			if len(parts) != 3 || parts[0] != "127.0.0.1" || !listens[name+":"+parts[2]] {
-				complain("%s: port %q: want one that listens, on loopback", name, published)
+				complain("%s: port %q: want a listening port, published on loopback", name, published)
 			}
 		}
 	}
@@ -129,12 +129,12 @@ func TestCompose(t *testing.T) {
 	}
 	proxy, limits := file.Services["envoy"], file.Services["sluice"]
 	if want := "docker.io/envoyproxy/envoy:v" + envoy.Version; proxy.Image != want {
-		t.Errorf("Envoy is %s, want %s, which the tests run", proxy.Image, want)
+		t.Errorf("Envoy's image is %s, want %s as in the tests", proxy.Image, want)
 	}
 	version := document(t, filepath.Join(root, "kustomize", "components", "version", "kustomization.yaml"))
 	if released := field[object](object{"first": field[list](version, "images")[0]}, "first"); limits.Image !=
 		fmt.Sprintf("%s:%s", released["name"], released["newTag"]) {
-		t.Errorf("sluice is %s, want %v", limits.Image, released)
+		t.Errorf("sluice's image is %s, want %v", limits.Image, released)
 	}
 	if !slices.Equal(limits.Entrypoint, []string{"/bin/sluice"}) || limits.Command[0] != "serve" {
 		t.Fatalf("sluice runs %q %q, want /bin/sluice serve", limits.Entrypoint, limits.Command)
@@ -190,11 +190,11 @@ func TestCheckComposeErrors(t *testing.T) {
 		"  backend:\n":        "  server:\n",
 		"read_only":           "readonly",
 	} {
-		planted := strings.Replace(string(text), right, wrong, 1)
-		if planted == string(text) {
+		mistaken := strings.Replace(string(text), right, wrong, 1)
+		if mistaken == string(text) {
 			t.Errorf("compose.yaml has no %q", right)
 		}
-		file, err := readCompose([]byte(planted))
+		file, err := readCompose([]byte(mistaken))
 		if err == nil && len(checkCompose(file, dir, example(t, "compose", "envoy.yaml"))) == 0 {
 			t.Errorf("no error with %q instead of %q", wrong, right)
 		}

@@ -109,16 +109,16 @@ func TestContour(t *testing.T) {
 	var proxy httpProxy
 	manifest(t, &proxy, "HTTPProxy", "contour", "contour.yaml")
 
-	asked := configuration.Spec.RateLimitService.ExtensionService
-	if asked.Name != service.Metadata.Name || asked.Namespace != service.Metadata.Namespace {
-		t.Errorf("the ContourConfiguration uses %v, want the ExtensionService %v", asked, service.Metadata)
+	reference := configuration.Spec.RateLimitService.ExtensionService
+	if reference.Name != service.Metadata.Name || reference.Namespace != service.Metadata.Namespace {
+		t.Errorf("the ContourConfiguration uses %v, want the ExtensionService %v", reference, service.Metadata)
 	}
 	if len(service.Spec.Services) != 1 || service.Spec.Protocol != "h2c" {
 		t.Fatalf("the ExtensionService is %+v, want one service with h2c", service.Spec)
 	}
 	backend := service.Spec.Services[0]
 	host := fmt.Sprintf("%s.%s.svc.cluster.local", backend.Name, service.Metadata.Namespace)
-	cluster := dnsCluster(fmt.Sprintf("extension/%s/%s", asked.Namespace, asked.Name), host, backend.Port)
+	cluster := dnsCluster(fmt.Sprintf("extension/%s/%s", reference.Namespace, reference.Name), host, backend.Port)
 
 	var routes list
 	for _, r := range proxy.Spec.Routes {

@@ -109,7 +109,7 @@ func parseCurl(args []string) (curlRequest, error) {
 
 var ranges = regexp.MustCompile(`\[(\d+)-(\d+)\]`)
 
-// expand returns the addresses that an address with a range stands for.
+// expand returns the addresses of an address that may contain a range.
 func expand(address string) ([]string, error) {
 	m := ranges.FindStringSubmatchIndex(address)
 	if m == nil {
@@ -127,7 +127,7 @@ func expand(address string) ([]string, error) {
 	return all, nil
 }
 
-// get returns the output for one answer. Heads are printed as received, because net/http would
+// get returns the output for one response. Heads are printed as received, because net/http would
 // change names and order.
 func (r curlRequest) get(address string) (string, error) {
 	u, err := url.Parse(address)

@@ -29,7 +29,7 @@ func linkCurl(dir string) (string, error) {
 var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|[A-Z]+ +|- +|/dev/null +)+`)
 
 // TestCurl runs every form of curl command in the READMEs with the stand-in, and compares it with
-// the real curl if there is one.
+// the real curl if that is installed.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func TestCurl(t *testing.T) {
 	}
 	for form := range forms {
 		for _, query := range []string{"", "?[1-3]"} {
-			ask := func(curl string) string {
+			run := func(curl string) string {
 				line := strings.Replace(form, "curl ", "'"+curl+"' ", 1) + "'" + server.URL + "/" + query + "'"
 				out, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
 				if err != nil {
@@ -75,14 +75,14 @@ func TestCurl(t *testing.T) {
 				}
 				return string(out)
 			}
-			got := ask(own)
+			got := run(own)
 			if !regexp.MustCompile("GET|POST|PUT|DELETE|200").MatchString(got) {
 				t.Errorf("%s printed %.200q", form, got)
 			}
 			if installed == "" || strings.Contains(form, "parallel") {
 				continue
 			}
-			if want := ask(installed); got != want {
+			if want := run(installed); got != want {
 				t.Errorf("%s%s: the stand-in printed\n%.400s\nwant\n%.400s", form, query, got, want)
 			}
 		}

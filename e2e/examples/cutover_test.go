@@ -19,7 +19,7 @@ import (
 )
 
 // TestShadowAlongsideOldService runs step 2 of the plan in docs/migrating.md: its filter precedes
-// the existing filter of envoy.yaml, whose service stands for the old one. Envoy sends the same
+// the existing filter of envoy.yaml, whose service represents the old one. Envoy sends the same
 // requests to both, and the one in shadow mode counts the requests that it would have denied.
 func TestShadowAlongsideOldService(t *testing.T) {
 	t.Parallel()
@@ -43,12 +43,12 @@ func TestShadowAlongsideOldService(t *testing.T) {
 	static := field[object](config, "static_resources")
 	for _, c := range field[list](static, "clusters") {
 		if c, _ := c.(object); c["name"] == "sluice" {
-			beside := maps.Clone(c)
-			beside["name"] = "sluice-shadow"
-			beside["load_assignment"] = object{"cluster_name": "sluice-shadow", "endpoints": list{object{"lb_endpoints": list{object{
+			shadow := maps.Clone(c)
+			shadow["name"] = "sluice-shadow"
+			shadow["load_assignment"] = object{"cluster_name": "sluice-shadow", "endpoints": list{object{"lb_endpoints": list{object{
 				"endpoint": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 18081}}},
 			}}}}}
-			static["clusters"] = append(field[list](static, "clusters"), beside)
+			static["clusters"] = append(field[list](static, "clusters"), shadow)
 		}
 	}
 	rules := []string{"--config", "examples/quickstart"}

@@ -82,7 +82,7 @@ func TestEnvoyAIGateway(t *testing.T) {
 			"domain": domain, "rate_limits": limits,
 		}},
 	}})
-	// Stands in for the filter that reads the tokens of an answer.
+	// Replaces the filter that reads the tokens of a response.
 	counted := object{"name": "envoy.filters.http.set_metadata", "typed_config": object{
 		"@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config",
 		"metadata": list{object{"metadata_namespace": namespace, "value": object{

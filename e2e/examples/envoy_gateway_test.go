@@ -89,7 +89,7 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 	}
 	unit, known := pb.RateLimitUnit_value[strings.ToUpper(r.Limit.Unit)]
 	if !known || len(path) == 0 {
-		t.Fatalf("rule %d has the unit %q and matches by %d entries", n, r.Limit.Unit, len(path))
+		t.Fatalf("rule %d has the unit %q and %d entries", n, r.Limit.Unit, len(path))
 	}
 	path[len(path)-1].RateLimit = &pb.RateLimitPolicy{RequestsPerUnit: r.Limit.Requests, Unit: pb.RateLimitUnit(unit)}
 	for i := len(path) - 1; i > 0; i-- {
@@ -118,12 +118,12 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 	t.Cleanup(s.stop)
 	must.OK(t, s.startSluice(t.Context(), append(flags, "--defaults", "examples/envoy-gateway/streams-defaults.yaml")))
 	must.OK(t, s.runEnvoy(t.Context(), t, config, map[string]string{gatewayService: s.sluices[0].Addr("grpc")}))
-	const ask = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
+	const request = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
 	s.env = append(s.env, "GATEWAY="+s.envoy.Addr("gateway"))
 	for n := range 5 {
 		returned := fmt.Sprintf(`sluice_leases_released_total{by="done"} %d`, n+1)
 		for _, step := range []step{
-			{ask, []string{"200"}},
+			{request, []string{"200"}},
 			{"curl -s http://localhost:9090/metrics | grep '^sluice_leases_released_total.*done'", []string{returned}},
 		} {
 			if problems := s.runStep(t.Context(), step); problems != nil {

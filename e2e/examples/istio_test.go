@@ -100,8 +100,8 @@ func (g gateway) apply(p configPatch) error {
 	return err
 }
 
-// eachManager calls what with each connection manager, and replaces it by the result.
-func (g gateway) eachManager(what func(filter string, m *hcmv3.HttpConnectionManager) error) error {
+// eachManager calls change with each connection manager, and stores the changed one.
+func (g gateway) eachManager(change func(filter string, m *hcmv3.HttpConnectionManager) error) error {
 	for _, l := range g.GetStaticResources().GetListeners() {
 		for _, chain := range l.GetFilterChains() {
 			for _, filter := range chain.GetFilters() {
@@ -110,7 +110,7 @@ func (g gateway) eachManager(what func(filter string, m *hcmv3.HttpConnectionMan
 				if !ok || config.TypedConfig.UnmarshalTo(&m) != nil {
 					continue
 				}
-				if err := what(filter.GetName(), &m); err != nil {
+				if err := change(filter.GetName(), &m); err != nil {
 					return err
 				}
 				if err := config.TypedConfig.MarshalFrom(&m); err != nil {
@@ -258,11 +258,11 @@ func TestApplyPatchesErrors(t *testing.T) {
 		"context: GATEWAY":              "context: SIDECAR_INBOUND",
 		"max_requests: 10000":           "max_request: 10000",
 	} {
-		planted := bytes.Replace(filters, []byte(right), []byte(wrong), 1)
-		if bytes.Equal(planted, filters) {
+		mistaken := bytes.Replace(filters, []byte(right), []byte(wrong), 1)
+		if bytes.Equal(mistaken, filters) {
 			t.Errorf("the EnvoyFilters do not contain %q", right)
 		}
-		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), planted); err == nil {
+		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), mistaken); err == nil {
 			t.Errorf("no error with %q instead of %q", wrong, right)
 		}
 	}

@@ -54,7 +54,7 @@ type objectMeta struct {
 	}
 }
 
-// gatewaySkeleton returns a gateway with one host, and a backend in place of its services. Tests
+// gatewaySkeleton returns a gateway with one host, and a backend that replaces its services. Tests
 // provide the rate limit filter, the cluster of sluice and the routes.
 func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes list) object {
 	t.Helper()

@@ -79,7 +79,7 @@ func (s step) differences(output string) []string {
 		}
 	}
 	if len(got) > len(s.want) {
-		return []string{fmt.Sprintf("goes on with %q", got[len(s.want)])}
+		return []string{fmt.Sprintf("the output continues with %q", got[len(s.want)])}
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func TestDifferences(t *testing.T) {
 		{"HTTP/1.1 200 OK\nretry-after: ...\nno", "line 1 is"},
 		{"HTTP/1.1 429 Too Many Requests\nno", "line 2 is"},
 		{"HTTP/1.1 429 Too Many Requests\nretry-after: 1...3\nno", "line 2 is"},
-		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...", "goes on with"},
+		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...", "the output continues with"},
 		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...\nno\nmore", "ends before"},
 	} {
 		got := strings.Join(step{want: strings.Split(tt.want, "\n")}.differences(answer), "\n")

@@ -75,7 +75,7 @@ func shardedConfig(t *testing.T) object {
 	return config
 }
 
-// addFourthReplica adds a replica and replaces Envoy by one that knows it.
+// addFourthReplica adds a replica, and restarts Envoy with an endpoint for it.
 func (s *shards) addFourthReplica(t *testing.T) {
 	t.Helper()
 	s.add(t, "127.0.0.1:8084")
@@ -100,7 +100,7 @@ var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counte
 
 // errDisturbed is returned if calls failed or the set of healthy replicas changed according to
 // Envoy's statistics. The numbers of passed requests are then meaningless.
-var errDisturbed = errors.New("not each call of Envoy was answered, by the same replicas")
+var errDisturbed = errors.New("calls of Envoy failed, or the set of healthy replicas changed")
 
 // sendAll sends all users' requests, interleaved, from many concurrent clients. It returns the
 // number of passed requests per user, or [errDisturbed].
@@ -211,7 +211,7 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 	suite.Eventually(t, fmt.Sprintf("Envoy considers %d replicas healthy", want), func() bool {
 		return suite.EnvoyStats(t, s.envoy, `^cluster\.sluice\.membership_healthy$`)["cluster.sluice.membership_healthy"] == want
 	})
-	// Workers may learn this later than Envoy's main thread. A worker that has answered two
+	// Workers may get this update later than Envoy's main thread. A worker that has answered two
 	// requests on one connection has the update.
 	for range 2 {
 		var clients errgroup.Group
@@ -291,7 +291,7 @@ func checkShards(t *testing.T) error {
 	if err := check("after the loss of a replica", again); err != nil {
 		return err
 	}
-	if err := check("a second time after the loss", func(string) int { return 0 }); err != nil {
+	if err := check("again after the loss", func(string) int { return 0 }); err != nil {
 		return err
 	}
 
@@ -307,7 +307,7 @@ func checkShards(t *testing.T) error {
 	return s.checkFourthReplica(t)
 }
 
-// checkFourthReplica adds a replica, which takes a quarter of the users. Only their counters start
+// checkFourthReplica adds a replica, which gets a quarter of the users. Only their counters start
 // again.
 func (s *shards) checkFourthReplica(t *testing.T) error {
 	t.Helper()

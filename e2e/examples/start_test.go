@@ -57,17 +57,17 @@ func document(t *testing.T, path string) object {
 	return config
 }
 
-// eachObject calls what with every object in a configuration, inner objects last.
-func eachObject(config any, what func(object)) {
+// eachObject calls visit with every object in a configuration, inner objects last.
+func eachObject(config any, visit func(object)) {
 	switch c := config.(type) {
 	case object:
-		what(c)
+		visit(c)
 		for _, v := range c {
-			eachObject(v, what)
+			eachObject(v, visit)
 		}
 	case list:
 		for _, v := range c {
-			eachObject(v, what)
+			eachObject(v, visit)
 		}
 	}
 }

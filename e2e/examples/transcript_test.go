@@ -209,7 +209,7 @@ func (s *session) start(ctx context.Context, t *testing.T, line string) error {
 	case len(words) == 3 && (words[0] == "envoy" || words[0] == fetchedEnvoy(t)) && words[1] == "-c":
 		return s.startEnvoy(ctx, t, filepath.Join(root, words[2]))
 	}
-	return errors.New("a README starts `sluice serve` and `envoy -c FILE`, not this")
+	return errors.New("unknown program; a README may start `sluice serve` and `envoy -c FILE`")
 }
 
 // fetchedEnvoy returns the path, relative to the root, where make installs Envoy.
@@ -227,7 +227,7 @@ func fetchedEnvoy(t *testing.T) string {
 // defaultAddrs are sluice's default addresses.
 var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
 
-// startSluice starts sluice, with free ports in place of the addresses in its flags.
+// startSluice starts sluice, with free ports instead of the addresses in its flags.
 func (s *session) startSluice(ctx context.Context, words []string) error {
 	addrs := maps.Clone(defaultAddrs)
 	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}
@@ -241,7 +241,7 @@ func (s *session) startSluice(ctx context.Context, words []string) error {
 					return err
 				}
 				s.dirs = append(s.dirs, dir)
-				words[i+1] = dir // a new one for each attempt
+				words[i+1] = dir // a new directory for each attempt
 			}
 			continue
 		}
@@ -348,8 +348,8 @@ func (s *session) runEnvoy(ctx context.Context, t *testing.T, config object, end
 
 var (
 	localAddr = regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)\b`)
-	// onlyLooks matches commands that change nothing.
-	onlyLooks = regexp.MustCompile(`sluice explain|sluice simulate|grep|/metrics|/stats`)
+	// readOnly matches commands that change nothing.
+	readOnly = regexp.MustCompile(`sluice explain|sluice simulate|grep|/metrics|/stats`)
 	// built matches the path that `make build` writes to; tests have the program elsewhere.
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
@@ -366,7 +366,7 @@ func (s *session) runStep(ctx context.Context, step step) []string {
 		return at
 	})
 	if unknown != "" {
-		return []string{fmt.Sprintf("$ %s\nnothing that the README starts listens at %s", step.command, unknown)}
+		return []string{fmt.Sprintf("$ %s\nno program of the README listens at %s", step.command, unknown)}
 	}
 	for name, path := range s.logs {
 		command = strings.ReplaceAll(command, " "+name, " "+path)
@@ -381,10 +381,10 @@ func (s *session) runStep(ctx context.Context, step step) []string {
 		if problems == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // otherwise it was killed before the end of its output
+		if last == nil || ctx.Err() == nil { // otherwise the command was killed before the end of its output
 			last = append([]string{"$ " + step.command}, append(problems, fmt.Sprintf("it printed (%v):\n%s", err, out))...)
 		}
-		if !onlyLooks.MatchString(command) || ctx.Err() != nil {
+		if !readOnly.MatchString(command) || ctx.Err() != nil {
 			return last
 		}
 		select {

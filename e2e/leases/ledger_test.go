@@ -27,12 +27,12 @@ type hold struct {
 }
 
 // counter is the ledger of a counter: its active leases and its charges. A bucket refills while the
-// test runs, so its used hits are known within bounds.
+// test runs, so the ledger only has bounds for its used hits.
 type counter struct {
 	held     []hold
 	low, top float64   // used hits, without held ones
-	per      int       // of a bucket: the limit in whose hits low and top are
-	at       time.Time // of a bucket: when low was computed
+	per      int       // for a bucket: the limit whose hits are the unit of low and top
+	at       time.Time // for a bucket: when low was computed
 }
 
 // heldHits returns the sum of held hits.
@@ -44,14 +44,14 @@ func (c *counter) heldHits() int {
 	return sum
 }
 
-// advance refills a bucket until the latest time at which a call can have been decided. It may have
-// been decided long before, so the refilled hits may still be used. A clock adjustment of less than
-// a second is harmless.
+// advance refills a bucket until the latest time at which a call can have been decided. The call
+// may have been decided long before, so the refilled hits may still be used. A clock adjustment of
+// less than a second is harmless.
 func (c *counter) advance(l *limit, n number, received time.Time) {
 	if l.algorithm != bucket || n.unlimited || n.n == 0 {
 		return
 	}
-	if c.per != 0 && c.per != n.n { // half a bucket stays half a bucket
+	if c.per != 0 && c.per != n.n { // a bucket that is half full stays half full
 		ratio := float64(n.n) / float64(c.per)
 		c.low, c.top = c.low*ratio-1e-3, c.top*ratio+1e-3
 	}
@@ -92,12 +92,12 @@ func (c *counter) remaining(l *limit, n number) (least, most float64) {
 	return float64(n.burst) - c.top - held, float64(n.burst) - c.low - held
 }
 
-// admits decides hits after descriptors of the same request have charged taken hits.
-func (c *counter) admits(l *limit, n number, taken, hits int) verdict {
+// admits decides hits after descriptors of the same request have already charged the given number of hits.
+func (c *counter) admits(l *limit, n number, charged, hits int) verdict {
 	switch least, most := c.remaining(l, n); {
-	case n.n == 0 || float64(taken+hits) > most:
+	case n.n == 0 || float64(charged+hits) > most:
 		return full
-	case float64(taken+hits) > least:
+	case float64(charged+hits) > least:
 		return unknown
 	}
 	return fits

@@ -63,7 +63,7 @@ func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true,
 // mode determines where counters are stored.
 type mode struct {
 	args     []string
-	replicas int    // number of replicas that share a store, 0 without one
+	replicas int    // number of replicas that share a store; 0 without a store
 	restarts []bool // for each restart: whether the next process restores leases, which a store always does
 }
 
@@ -78,7 +78,7 @@ func compare(t *testing.T, m mode) {
 			hour := time.Now().Truncate(time.Hour)
 			worlds := m.play(t, first)
 			if again = !time.Now().Truncate(time.Hour).Equal(hour); again {
-				t.Logf("seeds %d to %d again: an hour has ended", first, first+seedsPerProcess-1)
+				t.Logf("an hour has ended; repeating seeds %d to %d", first, first+seedsPerProcess-1)
 				continue
 			}
 			for _, w := range worlds {
@@ -124,7 +124,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	m.run(t, worlds, args, len(m.restarts) == 0)
 	for i, restored := range m.restarts {
 		for _, w := range worlds {
-			w.restarted(restored)
+			w.applyRestart(restored)
 		}
 		next := slices.Clone(args)
 		if restored && m.replicas == 0 {
@@ -136,7 +136,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 }
 
 // run plays worlds concurrently in one process, and shuts it down. In the last process all requests
-// end before.
+// end before the shutdown.
 func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	t.Helper()
 	var replicas []*sluice.Sluice
@@ -145,7 +145,7 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 		replica := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: args})
 		replicas = append(replicas, replica)
 		if m.replicas > 0 {
-			suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, replica).Sum("sluice_store_up") == 1 })
+			suite.Eventually(t, "the store is available", func() bool { return suite.Metrics(t, replica).Sum("sluice_store_up") == 1 })
 		}
 		for range 2 {
 			conn, err := grpc.NewClient("passthrough:///"+replica.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))

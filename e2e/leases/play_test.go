@@ -14,7 +14,7 @@ import (
 // release releases active leases, with or without costs, and compares the reply. A cost replaces
 // the held hits, even beyond the limit.
 func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bool) error {
-	descs := w.releases(leases)
+	descs := w.releaseDescriptors(leases)
 	var costs []descriptor
 	for _, g := range leases {
 		if withCosts && g.limit == g.reserve() {
@@ -25,7 +25,7 @@ func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bo
 	}
 	descs = append(descs, costs...)
 	w.Shuffle(len(descs), func(i, j int) { descs[i], descs[j] = descs[j], descs[i] })
-	reply, given, err := w.call(ctx, descs)
+	reply, granted, err := w.call(ctx, descs)
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,8 @@ func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bo
 			w.fail(descs, "descriptor %d of an end call is denied; %s", i, w.state(a))
 		}
 	}
-	if len(given) > 0 {
-		w.fail(descs, "the reply to an end call contains the leases %v", given)
+	if len(granted) > 0 {
+		w.fail(descs, "the reply to an end call contains the leases %v", granted)
 	}
 	for _, g := range leases {
 		c, n := w.counter(g.descriptor, g.limit), g.number(g.limit)
@@ -57,8 +57,8 @@ func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bo
 	return nil
 }
 
-// releases returns descriptors that release leases.
-func (w *world) releases(leases []grantedLease) (descs []descriptor) {
+// releaseDescriptors returns descriptors that release leases.
+func (w *world) releaseDescriptors(leases []grantedLease) (descs []descriptor) {
 	for _, g := range leases {
 		a := g.descriptor
 		a.hits, a.lease, a.minus = int(g.lease), true, w.IntN(4) > 0
@@ -69,7 +69,7 @@ func (w *world) releases(leases []grantedLease) (descs []descriptor) {
 
 // releaseAgain releases leases again, maybe with a cost, which counts as ordinary hits.
 func (w *world) releaseAgain(ctx context.Context, leases []grantedLease) error {
-	descs := w.releases(leases)
+	descs := w.releaseDescriptors(leases)
 	if cost := leases[0].descriptor; w.IntN(2) == 0 && w.makeCost(&cost) {
 		descs = append(descs, cost)
 	}
@@ -82,12 +82,12 @@ func (w *world) releaseElsewhere(ctx context.Context, g grantedLease) error {
 	if !a.grantsLeases() || a.node == g.node && a.tenant == g.tenant {
 		return nil
 	}
-	return w.begin(ctx, w.releases([]grantedLease{{a, g.limit, g.lease}}))
+	return w.begin(ctx, w.releaseDescriptors([]grantedLease{{a, g.limit, g.lease}}))
 }
 
 // makeCost turns a descriptor into a cost without its lease, which counts as ordinary hits. It does
-// so only for counters without leases: whether such hits must leave space for held ones, or occupy
-// a slot, is not documented.
+// so only for counters without leases: it is not documented whether such hits must leave space for
+// held ones, or occupy a slot.
 func (w *world) makeCost(a *descriptor) bool {
 	l := a.reserve()
 	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool {
@@ -100,7 +100,7 @@ func (w *world) makeCost(a *descriptor) bool {
 }
 
 // awaitReturns waits until the hits of a denied request have been returned to the store, which may
-// be a moment after the answer.
+// be shortly after the reply.
 func (w *world) awaitReturns(ctx context.Context, descs []descriptor) {
 	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
 	defer cancel()
@@ -157,9 +157,9 @@ func (w *world) step(ctx context.Context) error {
 		if slices.ContainsFunc(descs, func(b descriptor) bool { return a.node == b.node && a.tenant == b.tenant }) {
 			continue
 		}
-		w.vary(&a)
+		w.setHits(&a)
 		if descs = append(descs, a); a.grantsLeases() && a.hits == 1 && w.IntN(12) == 0 {
-			descs = []descriptor{a, a} // alone, since the effect of one on the other if a third denies both is not documented
+			descs = []descriptor{a, a} // no third one: if it denied both, the effect of one on the other is not documented
 			break
 		}
 	}
@@ -169,8 +169,8 @@ func (w *world) step(ctx context.Context) error {
 	return w.begin(ctx, descs)
 }
 
-// vary gives a descriptor hits and maybe a limit of its own.
-func (w *world) vary(a *descriptor) {
+// setHits sets the hits of a descriptor, and maybe a limit.
+func (w *world) setHits(a *descriptor) {
 	limits := a.enforced()
 	if len(limits) == 0 {
 		return
@@ -214,11 +214,11 @@ func (w *world) endOne(ctx context.Context) error {
 	return w.release(ctx, all, w.IntN(3) > 0)
 }
 
-// resetOne resets the counters of a descriptor: they are as new, and their leases are released.
+// resetOne resets the counters of a descriptor: they become empty, and their leases are released.
 func (w *world) resetOne() error {
 	a := descriptor{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
 	plain := slices.ContainsFunc(a.limited(), func(l *limit) bool { return l.algorithm != concurrency && l.amount == 0 })
-	if len(a.limited()) == 0 || plain && w.replicas > 0 { // other replicas may deny these for a second more
+	if len(a.limited()) == 0 || plain && w.replicas > 0 { // other replicas may deny these hits for another second
 		return nil
 	}
 	w.log = append(w.log, fmt.Sprintf("   reset %v", a))
@@ -240,8 +240,8 @@ func (w *world) resetOne() error {
 	return nil
 }
 
-// restarted applies a restart to the ledger: unless leases are restored, all are gone.
-func (w *world) restarted(restored bool) {
+// applyRestart applies a restart to the ledger: unless leases are restored, all leases end.
+func (w *world) applyRestart(restored bool) {
 	if restored {
 		return
 	}
@@ -251,7 +251,7 @@ func (w *world) restarted(restored bool) {
 	w.ended, w.running = append(w.ended, w.running...), nil
 }
 
-// play makes random calls, and compares all counters in the end.
+// play makes random calls, and finally compares all counters.
 func (w *world) play(ctx context.Context, calls int) error {
 	for w.calls = 0; w.calls < calls; {
 		if err := w.step(ctx); err != nil {

@@ -14,7 +14,7 @@ type limit struct {
 	name      string
 	algorithm string
 	number
-	amount      int // of reserve, 0 for none
+	amount      int // amount of reserve; 0 for none
 	keep        bool
 	fields      string // further YAML fields
 	countDenied bool
@@ -50,7 +50,7 @@ func (n *node) grantsLeases() bool {
 var tenants = []string{"ann", "bob", "cy"}
 
 // numberFor returns the number that is active for a tenant and, if over is not nil, a limit that
-// the request brings.
+// the request contains.
 func (l *limit) numberFor(tenant string, over *number) number {
 	if over != nil {
 		return l.scale(number{n: over.n, unit: over.unit, multiple: 1})
@@ -61,7 +61,7 @@ func (l *limit) numberFor(tenant string, over *number) number {
 	return l.number
 }
 
-// scale sets the burst of a number in place of the rule's: it keeps its ratio.
+// scale sets the burst of a number that replaces the rule's number: the ratio stays the same.
 func (l *limit) scale(n number) number {
 	n.burst = n.n
 	if l.algorithm == bucket {
@@ -72,7 +72,7 @@ func (l *limit) scale(n number) number {
 
 func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 
-// kinds are the limits of a rule.
+// kinds are the limits of the rules.
 var kinds = [][]string{
 	{"slots"}, {"slots"}, {"reserve"}, {"reserve"}, {"slots", "plain"}, {"reserve", "reserve"}, {"slots", "reserve"}, {"plain"},
 }
@@ -86,7 +86,7 @@ func rules(seed int, r *rand.Rand) (nodes []*node) {
 			kind := kinds[(k+d+r.IntN(2)*4)%8]
 			for i, name := range kind {
 				unit := pick(r, "hour", "day", "year")
-				if len(kind) == 2 && kind[0] == kind[1] { // whose windows must differ
+				if len(kind) == 2 && kind[0] == kind[1] { // their windows must differ
 					unit = []string{"day", "month"}[i]
 				}
 				l := random(name, unit, r)
@@ -133,8 +133,8 @@ func random(kind, unit string, r *rand.Rand) *limit {
 	return l
 }
 
-// fill gives some tenants rows. They have units of their own only if the limit is the rule's only
-// one: otherwise two limits could get the same window.
+// fill adds rows for some tenants. The rows have units only if the rule has a single limit:
+// otherwise two limits could get the same window.
 func (l *limit) fill(table string, only bool, r *rand.Rand) {
 	l.table, l.rows = table, map[string]number{}
 	for _, tenant := range tenants[:1+r.IntN(2)] {
@@ -198,7 +198,7 @@ func (l *limit) csv(key string) string {
 			fmt.Fprintf(&b, "%s,,,true\n", tenant)
 		default:
 			if row.unit == l.unit && row.multiple == l.multiple {
-				unit = "" // the rule's
+				unit = "" // the unit of the rule
 			}
 			fmt.Fprintf(&b, "%s,%d,%s,\n", tenant, row.n, unit)
 		}

@@ -89,7 +89,7 @@ type world struct {
 	clients      []rls.RateLimitServiceClient
 	readCounters func(descriptor) []shownCounter // reads counters on the debug listener
 	reset        func(descriptor)                // resets counters on the debug listener
-	replicas     int                             // number of replicas that share a store, 0 without one
+	replicas     int                             // number of replicas that share a store; 0 without a store
 	counters     map[string]*counter
 	running      [][]grantedLease // requests with active leases
 	ended        [][]grantedLease // requests whose leases were released
@@ -183,19 +183,18 @@ func (a descriptor) holds() bool {
 	})
 }
 
-// begin starts a request, or charges hits that need no lease, and compares the reply with the
-// ledger.
+// begin starts a request, or charges hits without a lease, and compares the reply with the ledger.
 func (w *world) begin(ctx context.Context, descs []descriptor) error {
 	reply, leases, err := w.call(ctx, descs)
 	if err != nil {
 		return err
 	}
 	received := time.Now()
-	taken, denied, fit := map[*counter]int{}, false, make([]bool, len(descs))
+	charged, denied, fit := map[*counter]int{}, false, make([]bool, len(descs))
 	for i, a := range descs {
 		fit[i] = reply.GetStatuses()[i].GetCode() == rls.RateLimitResponse_OK
 		denied = denied || !fit[i]
-		if want := w.decide(a, taken, received); want != unknown && fit[i] != (want == fits) {
+		if want := w.decide(a, charged, received); want != unknown && fit[i] != (want == fits) {
 			w.fail(descs, "descriptor %d admitted: %v, want %v; %s", i, fit[i], !fit[i], w.state(a))
 		}
 	}
@@ -216,7 +215,7 @@ func (w *world) begin(ctx context.Context, descs []descriptor) error {
 }
 
 // decide returns whether a descriptor is within its limits, after the ones before it.
-func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time) (want verdict) {
+func (w *world) decide(a descriptor, charged map[*counter]int, received time.Time) (want verdict) {
 	for _, l := range a.limited() {
 		c, n := w.counter(a, l), a.number(l)
 		c.advance(l, n, received)
@@ -224,8 +223,8 @@ func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time)
 		switch {
 		case a.lease: // a release, which is never denied
 		case hits > 0:
-			want = max(want, c.admits(l, n, taken[c], hits))
-			taken[c] += hits
+			want = max(want, c.admits(l, n, charged[c], hits))
+			charged[c] += hits
 		case len(c.held) >= n.n: // a peek at a full counter
 			want = max(want, unknown)
 		}
@@ -233,8 +232,8 @@ func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time)
 	return want
 }
 
-// chargeDenied charges hits of a denied request: those that count though they are denied, and those
-// of other descriptors, unless these give leases or all_or_nothing is set.
+// chargeDenied charges hits of a denied request: those that count although they are denied, and
+// those of other descriptors, unless these grant leases or all_or_nothing is set.
 func (w *world) chargeDenied(descs []descriptor, fit []bool) {
 	for i, a := range descs {
 		for _, l := range a.limited() {
@@ -249,7 +248,7 @@ func (w *world) chargeDenied(descs []descriptor, fit []bool) {
 // chargeAdmitted charges the hits of an admitted request and records its leases.
 func (w *world) chargeAdmitted(descs []descriptor, leases map[string]uint64) {
 	var all []grantedLease
-	times := map[*limit]int{} // how often a descriptor applied to a limit, with or without a lease
+	times := map[*limit]int{} // number of descriptors to which a limit applied, with or without a lease
 	for _, a := range descs {
 		for _, l := range a.limits {
 			if !a.lease {
@@ -278,7 +277,7 @@ func (w *world) chargeAdmitted(descs []descriptor, leases map[string]uint64) {
 			}
 		}
 	}
-	for _, a := range descs { // the other leases are those of candidates or of rules in shadow mode, which the ledger does not track
+	for _, a := range descs { // the ledger does not track leases of candidates or of rules in shadow mode
 		for _, name := range slices.Sorted(maps.Keys(leases)) {
 			for _, l := range a.limits {
 				if base, _, _ := strings.Cut(name, "."); base == l.name && (l.candidate || a.shadow) {

@@ -65,11 +65,11 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 					t.Fatalf("domain %s: status %d, %v, want %d; log of sluice:\n%s", domain, got.status, err, shopPay[i], limits.Log())
 				}
 				if limited := got.get("X-Ratelimit-Limit") != ""; limited != (shopPay[i] == ok) {
-					t.Errorf("domain %s: the answer contains the limit: %v", domain, limited)
+					t.Errorf("domain %s: the response has a limit: %v", domain, limited)
 				}
 				if shopPay[i] != ok {
 					denials++
-					suite.Eventually(t, "the log names certificate and domain", func() bool {
+					suite.Eventually(t, "the log names the certificate and the domain", func() bool {
 						return strings.Contains(limits.Log(), "request denied") && strings.Contains(limits.Log(), name)
 					})
 				}
@@ -81,7 +81,7 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
 			}
 			if limited := got.get("X-Ratelimit-Limit") != ""; limited != (shopPay[1] == ok) {
-				t.Errorf("with failure_mode_deny: false: the answer contains the limit: %v", limited)
+				t.Errorf("with failure_mode_deny: false: the response has a limit: %v", limited)
 			}
 			if shopPay[1] != ok {
 				denials++

@@ -19,7 +19,7 @@ type (
 type listener struct {
 	// name is "ingress" if empty.
 	name string
-	// before lists filters that come before the rate limit filters. Optional.
+	// before lists the filters in front of the rate limit filters. Optional.
 	before string
 	// rateLimit lists the rate limit filters, each as fields that override rateLimitFilter.
 	// Default: one filter.
@@ -74,7 +74,7 @@ func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte 
 		"node": object{"id": "test", "cluster": "test"}, // required for secrets
 		"static_resources": object{
 			"listeners": rendered,
-			// Opening a thousand backend connections takes a while.
+			// It may take seconds to open a thousand backend connections.
 			"clusters": list{cluster, object{"name": "backend", "connect_timeout": "30s"}},
 		},
 	})

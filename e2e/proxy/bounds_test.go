@@ -16,7 +16,7 @@ import (
 // the first request passes, the second is denied, and other clients get the same answers as before.
 func TestClientInputCannotBypassLimits(t *testing.T) {
 	t.Parallel()
-	t.Run("as it is", func(t *testing.T) {
+	t.Run("default flags", func(t *testing.T) {
 		t.Parallel()
 		testClientInput(t, nil, "")
 	})
@@ -49,9 +49,9 @@ func testClientInput(t *testing.T, args []string, cluster string) {
 				wrong = append(wrong, fmt.Sprintf("%d bytes: %d, %d, %.100v", n, first, second, errors.Join(err, again)))
 			}
 		}
-		t.Logf("%s: %d sizes, to %d bytes", w.name, len(w.sizes()), longest)
+		t.Logf("%s: %d sizes, up to %d bytes", w.name, len(w.sizes()), longest)
 		if len(wrong) > 0 {
-			t.Errorf("%s: want the first request admitted and the second denied; of %d sizes %d differ: %s",
+			t.Errorf("%s: want the first request admitted and the second denied; that is false for %[3]d of %[2]d sizes: %[4]s",
 				w.name, len(w.sizes()), len(wrong), strings.Join(wrong, "; "))
 		}
 	}
@@ -112,13 +112,13 @@ func inputRules() string {
 // calls beyond a bound of sluice fail. With higher bounds they are limited.
 func TestLongHeadersNeedHigherLimits(t *testing.T) {
 	t.Parallel()
-	taken := "{ max_request_headers_kb: 500 }"
+	longHeaders := "{ max_request_headers_kb: 500 }"
 	listeners := append(bystanderListeners(),
 		listener{
-			name: "tracestate", rateLimit: []string{"failure_mode_deny: false"}, manager: taken,
+			name: "tracestate", rateLimit: []string{"failure_mode_deny: false"}, manager: longHeaders,
 			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
 		},
-		listener{name: "descriptors", rateLimit: []string{"failure_mode_deny: false"}, manager: taken, routes: repeated(25)})
+		listener{name: "descriptors", rateLimit: []string{"failure_mode_deny: false"}, manager: longHeaders, routes: repeated(25)})
 	for name, tt := range map[string]struct {
 		args     []string
 		rejected map[string]float64

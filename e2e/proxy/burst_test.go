@@ -27,10 +27,11 @@ domain: d
 descriptors:
 - { key: witness, rate_limit: { unit: year, requests_per_unit: 0 } }
 - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }
-- { key: held, rate_limit: { unit: second, requests_per_unit: 25, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
+- { key: delayed, rate_limit: { unit: second, requests_per_unit: 25, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
 `
 
-// bystanderListeners have a limit of 0. On an error one allows the request and one answers 500.
+// bystanderListeners have a limit of 0. On an error one listener allows the request and the other
+// responds with 500.
 func bystanderListeners() []listener {
 	routes := limitedBy(`{ generic_key: { descriptor_key: witness, descriptor_value: w } }`)
 	return []listener{
@@ -141,31 +142,31 @@ func TestDisconnectingClients(t *testing.T) {
 	t.Parallel()
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, burstRules))
 	p := startProxy(t, append(bystanderListeners(), listener{
-		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: held, descriptor_value: h } }`),
+		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: delayed, descriptor_value: h } }`),
 		tracing: tracer("opentelemetry", openTelemetry),
 	}), "", limits)
 	others := startBystanders(t, p, 1)
 	long := header("Traceparent", traceparent, "Tracestate", strings.Repeat("s", 59*kib))
 	all := pick(400, 1200)
-	leaving, leave := context.WithCancel(t.Context())
-	defer leave()
+	disconnecting, disconnect := context.WithCancel(t.Context())
+	defer disconnect()
 	var staying, going burst
 	for range all / 2 {
 		staying.send(t.Context(), p, clientRequest{headers: long})
-		going.send(leaving, p, clientRequest{headers: long})
+		going.send(disconnecting, p, clientRequest{headers: long})
 	}
 	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") >= float64(all/8) })
-	leave()
+	disconnect()
 	stayed, left := staying.wait(), going.wait()
 	others.await(t, others.total()+10)
 	if want := map[string]int{"200": all / 2}; !maps.Equal(stayed, want) {
-		t.Errorf("the remaining clients got %v, want %v", stayed, want)
+		t.Errorf("the clients that stayed got %v, want %v", stayed, want)
 	}
 	suite.Eventually(t, "no call waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 	others.stop(t)
 	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 		t.Errorf("%v connections were closed, want none", n)
 	}
-	t.Logf("%d calls: the remaining clients got %v, the others %v; %v waits cancelled; %d answers to other clients; peak memory %s",
+	t.Logf("%d calls: the clients that stayed got %v, the others %v; %v delays were cancelled; %d answers to other clients; peak memory %s",
 		all, stayed, left, metric(t, limits, "sluice_delayed_responses_cancelled_total"), others.total(), peakMemory(limits))
 }

@@ -104,7 +104,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	if int(spans.Load()) != calls || unreadable.Load() != 0 {
-		t.Errorf("the collector got %d spans for %d calls, and %d unreadable requests", spans.Load(), calls, unreadable.Load())
+		t.Errorf("the collector received %d spans for %d calls, and %d unreadable requests", spans.Load(), calls, unreadable.Load())
 	}
 }
 

@@ -20,7 +20,7 @@ func TestConcurrentChargesAreExact(t *testing.T) {
 		clients     = 8
 		calls       = 100 // per client
 		descriptors = 500
-		places      = 200_000 // below clients x calls x descriptors
+		limit       = 200_000 // below clients x calls x descriptors
 	)
 	limits := startSluice(t, sluice.Options{
 		Args: []string{"--config", suite.WriteRules(t, `
@@ -56,7 +56,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 200000 }
 		})
 	}
 	wg.Wait()
-	if want := int64(clients*calls*descriptors - places); passed.Load() != places || denied.Load() != want {
-		t.Errorf("%d charges passed and %d were denied, want %d and %d", passed.Load(), denied.Load(), places, want)
+	if want := int64(clients*calls*descriptors - limit); passed.Load() != limit || denied.Load() != want {
+		t.Errorf("%d charges were admitted and %d denied, want %d and %d", passed.Load(), denied.Load(), limit, want)
 	}
 }

@@ -29,8 +29,8 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 
 `
 
 // TestShutdownLosesNoRequest stops one of two replicas under load. Envoy learns of the shutdown
-// from the health check and uses the other replica. A request without a reply from sluice would
-// fail. If Envoy does not learn of it in time, as on a busy machine, the next attempt uses a longer
+// from the health check and uses the other replica. A request without a reply from sluice fails. If
+// Envoy does not notice the shutdown in time, as on a busy machine, the next attempt uses a longer
 // delay.
 func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 }
 
 // shutdownLosesNoRequest reports whether Envoy noticed the shutdown during the drain.
-func shutdownLosesNoRequest(t *testing.T, delay time.Duration) (learned bool) {
+func shutdownLosesNoRequest(t *testing.T, delay time.Duration) (noticed bool) {
 	t.Helper()
 	config := suite.WriteRules(t, highLimitRules)
 	first := startSluice(t, sluice.Options{Args: []string{"--config", config, "--drain-delay", delay.String()}})
@@ -63,7 +63,7 @@ health_checks:
 		return strconv.Itoa(got.status), err
 	})
 	calls := func(s *sluice.Sluice) float64 { return metric(t, s, "ratelimit_service_total_requests") }
-	suite.Eventually(t, "calls to both", func() bool { return calls(first) > 100 && calls(second) > 100 })
+	suite.Eventually(t, "calls to both replicas", func() bool { return calls(first) > 100 && calls(second) > 100 })
 
 	ended := make(chan struct{})
 	go func() {
@@ -76,7 +76,7 @@ health_checks:
 		if until == 0 && p.envoyStat(t, "cluster.sluice.membership_healthy") == 1 {
 			until = l.total() + 20*clients
 		}
-		learned = learned || until > 0 && l.total() >= until
+		noticed = noticed || until > 0 && l.total() >= until
 		select {
 		case <-ended:
 			return true
@@ -84,7 +84,7 @@ health_checks:
 			return false
 		}
 	})
-	if !learned {
+	if !noticed {
 		t.Logf("Envoy did not switch to the other replica within %v: the answers are %v", delay, l.stop())
 		return false
 	}
@@ -109,8 +109,8 @@ func stopProcess(t *testing.T, p *process.Process) {
 	}
 }
 
-// TestConnectionAgeFailsNoCall sets a short maximum age of connections, which sluice has to spread
-// clients over new replicas.
+// TestConnectionAgeFailsNoCall sets a short maximum age of connections. The maximum age exists so
+// that clients spread over new replicas.
 func TestConnectionAgeFailsNoCall(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -191,15 +191,15 @@ func TestCallInFlightAtSIGTERM(t *testing.T) {
 	must.OK(t, call.CloseSend())
 	var got rls.RateLimitResponse
 	if err := call.RecvMsg(&got); err != nil || got.GetOverallCode() != rls.RateLimitResponse_OK {
-		t.Errorf("the call was answered with %v, %v, want OK", &got, err)
+		t.Errorf("the call got %v, %v, want OK", &got, err)
 	}
 	if code, err := limits.Wait(ctx); code != 0 || err != nil {
 		t.Errorf("Wait() = %d, %v, want 0, nil; log of sluice:\n%s", code, err, limits.Log())
 	}
 }
 
-// TestRestartLosesNoCall has clients that wait for a server while there is none. A call fails if a
-// server accepts it and does not answer.
+// TestRestartLosesNoCall has clients that wait for the server while it is down. A call fails if a
+// server accepts it and does not reply.
 func TestRestartLosesNoCall(t *testing.T) {
 	t.Parallel()
 	config := suite.WriteRules(t, highLimitRules)

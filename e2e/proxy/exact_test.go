@@ -18,7 +18,7 @@ func TestLimitIsExact(t *testing.T) {
 	t.Parallel()
 	const (
 		clients = 200
-		places  = 57
+		limit   = 57
 		rounds  = 3
 	)
 	one := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
@@ -37,7 +37,7 @@ func TestLimitIsExact(t *testing.T) {
 			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }]",
 			routes: one,
 		},
-		"denied is free": {
+		"denied hits are not counted": {
 			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57, count_refused: false } }]",
 			routes: one,
 		},
@@ -51,13 +51,13 @@ func TestLimitIsExact(t *testing.T) {
 				"  - { key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }",
 			routes: two,
 		},
-		"sliding window":                    {rules: rule("algorithm: sliding_window, sub_windows: 24"), routes: one},
-		"sliding log":                       {rules: rule("algorithm: sliding_log"), routes: one},
-		"token bucket":                      {rules: rule("algorithm: token_bucket"), routes: one},
-		"leaky bucket":                      {rules: rule("algorithm: leaky_bucket, slack: 56"), routes: one},
-		"a log that counts what it refuses": {rules: rule("algorithm: sliding_log, count_refused: true"), routes: one},
-		"a bucket in debt":                  {rules: rule("algorithm: token_bucket, count_refused: true"), routes: one},
-		"a list of all": {
+		"sliding window":                {rules: rule("algorithm: sliding_window, sub_windows: 24"), routes: one},
+		"sliding log":                   {rules: rule("algorithm: sliding_log"), routes: one},
+		"token bucket":                  {rules: rule("algorithm: token_bucket"), routes: one},
+		"leaky bucket":                  {rules: rule("algorithm: leaky_bucket, slack: 56"), routes: one},
+		"a log that counts denied hits": {rules: rule("algorithm: sliding_log, count_refused: true"), routes: one},
+		"a bucket in debt":              {rules: rule("algorithm: token_bucket, count_refused: true"), routes: one},
+		"a list of all algorithms": {
 			rules: `
 domain: d
 descriptors:
@@ -106,9 +106,9 @@ descriptors:
 				}
 				close(start)
 				wg.Wait()
-				if passed.Load() != places || denied.Load() != clients-places {
-					t.Errorf("round %d: %d passed and %d were denied, want %d and %d",
-						round+1, passed.Load(), denied.Load(), places, clients-places)
+				if passed.Load() != limit || denied.Load() != clients-limit {
+					t.Errorf("round %d: %d requests were admitted and %d denied, want %d and %d",
+						round+1, passed.Load(), denied.Load(), limit, clients-limit)
 				}
 			}
 		})

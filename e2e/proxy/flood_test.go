@@ -34,7 +34,7 @@ func TestFloodEvictsItself(t *testing.T) {
 		"fixed windows and a bounded domain": {fixed + small, []counterKind{{"d", "fixed"}, {"small", "token"}}},
 		"token buckets":                      {"domain: d\ndescriptors:\n" + token, []counterKind{{"d", "token"}}},
 		"windows and then buckets":           {fixed + token, []counterKind{{"d", "fixed"}, {"d", "token"}}},
-		"windows of two sorts":               {fixed + sliding, []counterKind{{"d", "fixed"}, {"d", "sliding"}}},
+		"windows of two algorithms":          {fixed + sliding, []counterKind{{"d", "fixed"}, {"d", "sliding"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +49,7 @@ func testFloodEvictsItself(t *testing.T, rules string, kinds []counterKind) {
 		established = 200
 		used        = 57
 		limit       = 100
-		values      = 300_000 // in all floods together
+		values      = 300_000 // total of all floods
 		each        = 1000    // descriptors per request
 		clients     = 4
 		growth      = 24 << 20
@@ -80,7 +80,7 @@ func testFloodEvictsItself(t *testing.T, rules string, kinds []counterKind) {
 				return s.GetCode() == code && s.GetLimitRemaining() == remaining
 			})
 			if len(statuses) != established || len(wrong) > 0 {
-				t.Errorf("%s of %s, %d hits: %d statuses of which %d are not %v with %d remaining: %v",
+				t.Errorf("%s of %s, %d hits: %d statuses, of which %d are not %v with %d remaining: %v",
 					k.key, k.domain, hits, len(statuses), len(wrong), code, remaining, wrong)
 			}
 		}
@@ -109,7 +109,7 @@ func testFloodEvictsItself(t *testing.T, rules string, kinds []counterKind) {
 
 	lost := metric(t, limits, "sluice_counters_evicted_total")
 	if lost == 0 {
-		t.Error("no counter was evicted: the flood is too small")
+		t.Error("no counter was evicted; want a larger flood")
 	}
 	if grown > growth {
 		t.Errorf("memory grew by %d bytes, want at most %d", grown, growth)

@@ -82,19 +82,19 @@ func TestInputsReachTheService(t *testing.T) {
 	// Headers that Envoy always sends.
 	always := []string{":authority", "content-type", "x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-forwarded-for"}
 	more := map[string][]string{
-		"header of the call":                   {"x-shard"},
-		"binary header of the call, in base64": {"x-shard-bin"}, // decoded by the recorder
-		"tracestate by OpenTelemetry":          {"traceparent", "tracestate"},
-		"tracestate and origin by Datadog":     {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
-		"path by SkyWalking, in base64":        {"sw8"},
-		"trace id by SkyWalking":               {"sw8"},
-		"ids by Zipkin, baggage":               {"b3", "traceparent"},
+		"header of the call":                  {"x-shard"},
+		"binary header of the call in base64": {"x-shard-bin"}, // decoded by the recorder
+		"tracestate by OpenTelemetry":         {"traceparent", "tracestate"},
+		"tracestate and origin by Datadog":    {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
+		"path by SkyWalking, in base64":       {"sw8"},
+		"trace id by SkyWalking":              {"sw8"},
+		"ids by Zipkin, baggage":              {"b3", "traceparent"},
 	}
 	t.Logf("%-34s %9s %9s %9s", "bytes of", "one field", "headers", "message")
 	for _, w := range inputs {
 		status, err := p.send(t.Context(), w.name, w.request("a", w.maxBytes))
 		if status != http.StatusOK || err != nil || len(r.calls) != 1 {
-			t.Errorf("%s: %d bytes: %d, %v with %d calls, want 200 with one", w.name, w.maxBytes, status, err, len(r.calls))
+			t.Errorf("%s: %d bytes: status %d, %v with %d calls, want 200 with one call", w.name, w.maxBytes, status, err, len(r.calls))
 			continue
 		}
 		call := <-r.calls

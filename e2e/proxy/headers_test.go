@@ -11,8 +11,8 @@ import (
 
 const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
 
-// TestRateLimitHeaders has both programs write the headers: Envoy from the statuses, sluice in its
-// reply.
+// TestRateLimitHeaders checks the headers of both programs: Envoy's, which it derives from the
+// statuses, and those in sluice's reply.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
 	p, _ := startSetup(t, setup{
@@ -55,7 +55,7 @@ descriptors:
 		case want.status == http.StatusOK && retry != nil:
 			t.Errorf("request %d: retry-after: %s on an OK", i+1, retry)
 		case want.status != http.StatusOK && (len(retry) != 1 || retry[0] != got.get("X-Ratelimit-Reset")):
-			t.Errorf("request %d: retry-after: %q, want one, of %d", i+1, retry, reset)
+			t.Errorf("request %d: retry-after: %q, want one value, %d", i+1, retry, reset)
 		}
 	}
 
@@ -87,7 +87,7 @@ func TestHeadersToUpstream(t *testing.T) {
 	window.AwaitHour(t)
 	for _, header := range []string{"x-user: al", "x-user: al", "x-user: al", "x-other: none"} {
 		if got := p.get(t, "/", header, "x-left: 999"); got.get("X-Left") != "" {
-			t.Errorf("%s: the client sees %v", header, got)
+			t.Errorf("%s: the client got %v", header, got)
 		}
 	}
 	var left [][]string
@@ -132,8 +132,8 @@ descriptors:
 		// remaining is the user's remaining limit after 3 allowed requests, 1 denied and 1 more.
 		remaining string
 	}{
-		"denied counts":  {root: "domain: d", remaining: "0"},
-		"denied is free": {root: "domain: d\nall_or_nothing: true", remaining: "1"},
+		"denied counts":               {root: "domain: d", remaining: "0"},
+		"denied hits are not counted": {root: "domain: d\nall_or_nothing: true", remaining: "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +154,7 @@ descriptors:
 			}
 			got := p.get(t, "/user", "x-user: al")
 			if got.status != http.StatusOK || got.get("X-Ratelimit-Remaining") != tt.remaining {
-				t.Errorf("the user's limit: %v, want 200 and %s remaining", got, tt.remaining)
+				t.Errorf("after the limit was reached: %v, want 200 and %s remaining", got, tt.remaining)
 			}
 			// Several limits on a descriptor share one status; a descriptor without a matching rule
 			// adds none.

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// perRoute is the only place where Envoy uses hits_addend.
+// perRoute is a rate_limits configuration of the only kind in which Envoy uses hits_addend.
 const perRoute = `"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute`
 
 const tokensRules = `
@@ -114,7 +114,7 @@ func TestCostsAtStreamEnd(t *testing.T) {
 		}
 		awaitHits(t, limits, "tokens", step.charged)
 	}
-	// Each request makes two calls, denied ones too.
+	// Each request makes two calls, also if it is denied.
 	suite.Eventually(t, "10 calls", func() bool {
 		return metric(t, limits, "ratelimit_service_total_requests") == 10
 	})

@@ -50,11 +50,11 @@ func userHeader(c string, n int) clientRequest {
 	return clientRequest{headers: header("X-User", strings.Repeat(c, n))}
 }
 
-// userName is the user of a request with n bytes of c in another place.
+// userName is the user of a request that has n bytes of c in another part.
 func userName(c string, n int) string { return fmt.Sprint(c, n) }
 
-// mostDescriptors is the number of descriptors in the rules of inputs, and mostEntries the number of
-// entries in one descriptor.
+// mostDescriptors is the number of descriptors in the rules of inputs, and mostEntries the number
+// of entries in one descriptor.
 const (
 	mostDescriptors = 60
 	mostEntries     = 10
@@ -126,7 +126,7 @@ var inputs = []input{
 	},
 	{
 		// CEL uses all values, the other actions only the first.
-		name: "many headers of one name, by CEL",
+		name: "many headers of one name by CEL",
 		listener: listener{routes: limitedBy(`{ extension: { name: cel, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor,
   descriptor_key: user, text: "request.headers['x-user']" } } }`)},
@@ -222,7 +222,7 @@ var inputs = []input{
 	},
 	{
 		// Envoy encodes the value. A value that is not Base64 would make the call fail.
-		name: "binary header of the call, in base64", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
+		name: "binary header of the call in base64", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
 		service: `{ transport_api_version: V3, grpc_service: {
   envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard-bin, value: "%REQ(x-user)%" }] } }`,
 		request: func(c string, n int) clientRequest {

@@ -18,7 +18,7 @@ type load struct {
 	counts map[string]int
 }
 
-// startLoad runs clients that call send in a loop. send returns an answer or an error in one word.
+// startLoad runs clients that call send in a loop. send returns an answer as a word, or an error.
 func startLoad(t *testing.T, clients int, send func() (string, error)) *load {
 	t.Helper()
 	l := &load{counts: make(map[string]int)}

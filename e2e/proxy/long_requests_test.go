@@ -102,7 +102,7 @@ func TestConcurrentLongRequests(t *testing.T) {
 		t.Errorf("%d users with one request each got %v, want only 200", all/2, each)
 	}
 	checkNoErrors(t, limits)
-	t.Logf("%d requests of 10 x %d bytes at once: peak memory %s, %s before; %d answers to other clients",
+	t.Logf("%d simultaneous requests of 10 x %d bytes: peak memory %s, %s before; %d answers to other clients",
 		all, len(long), peakMemory(limits), before, others.total())
 }
 
@@ -110,8 +110,8 @@ func TestConcurrentLongRequests(t *testing.T) {
 // stopped, so that all are processed at once when it continues.
 func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	t.Parallel()
-	const places = 100
-	rules := strings.ReplaceAll(twice, "PLACES", strconv.Itoa(places))
+	const limit = 100
+	rules := strings.ReplaceAll(twice, "LIMIT", strconv.Itoa(limit))
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, rules))
 	envoys := make([]*proxy, pick(2, 5))
 	for i := range envoys {
@@ -134,9 +134,10 @@ func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	requests.await(t, all, envoys...)
 	signal(t, limits, syscall.SIGCONT)
 	got := requests.wait()
-	// Each request charges two descriptors, and another request may come between.
-	if got["200"] == 0 || got["200"] > places || got["200"]+got["429"] != all {
-		t.Errorf("with a limit of %d, %d requests got %v, want at most the limit of 200 and otherwise 429", places, all, got)
+	// Each request charges two descriptors, and another request may be decided between the two
+	// charges.
+	if got["200"] == 0 || got["200"] > limit || got["200"]+got["429"] != all {
+		t.Errorf("with a limit of %d, %d requests got %v, want status 200 for at most that number and otherwise 429", limit, all, got)
 	}
 	checkNoErrors(t, limits)
 	t.Logf("%d requests of 2 x %d bytes by %d Envoys got %v; peak memory %s", all, 59*kib, len(envoys), got, peakMemory(limits))
@@ -145,6 +146,6 @@ func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 const twice = `
 domain: d
 descriptors:
-- { key: first, rate_limit: { unit: year, requests_per_unit: PLACES } }
-- { key: second, rate_limit: { unit: year, requests_per_unit: PLACES } }
+- { key: first, rate_limit: { unit: year, requests_per_unit: LIMIT } }
+- { key: second, rate_limit: { unit: year, requests_per_unit: LIMIT } }
 `

@@ -1,5 +1,5 @@
-// Package proxy tests sluice behind the real Envoy: what clients see of limits, and that they
-// notice no reload, restart or shutdown.
+// Package proxy tests sluice behind the real Envoy: the effect of limits on clients, and that
+// reloads, restarts and shutdowns have no effect on them.
 package proxy_test
 
 import (

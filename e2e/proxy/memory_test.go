@@ -59,7 +59,7 @@ func TestMemoryOfDelayedCalls(t *testing.T) {
 		connections = 10
 		calls       = 1000 // per connection
 		all         = connections * calls
-		most        = 16 << 10 // bytes per call
+		most        = 16 << 10 // maximum bytes per call
 	)
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, `
 domain: d
@@ -75,15 +75,15 @@ descriptors:
 	clients := make([]rls.RateLimitServiceClient, connections)
 	for i := range clients {
 		clients[i] = rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
-		look := request()
-		look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
-		if _, err := clients[i].ShouldRateLimit(ctx, look); err != nil {
+		peek := request()
+		peek.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+		if _, err := clients[i].ShouldRateLimit(ctx, peek); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := residentBytes(t, limits)
 
-	ask := func(client rls.RateLimitServiceClient, hits uint64) {
+	call := func(client rls.RateLimitServiceClient, hits uint64) {
 		wg.Go(func() {
 			r := request()
 			r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
@@ -97,16 +97,16 @@ descriptors:
 	}
 	// The first call is delayed by 30 s and all others wait behind it, so none is answered before
 	// the last arrives.
-	ask(clients[0], all)
+	call(clients[0], all)
 	suite.Eventually(t, "the first call waits", waiting(1))
 	for i := range all {
-		ask(clients[i%connections], 1)
+		call(clients[i%connections], 1)
 	}
 	suite.Eventually(t, "all calls wait", waiting(1+all))
 	each := (residentBytes(t, limits) - before) / all
-	t.Logf("%d delayed calls take %d bytes each; %d MiB resident before", all, each, before>>20)
+	t.Logf("%d delayed calls use %d bytes each; %d MiB were resident before", all, each, before>>20)
 	if each > most {
-		t.Errorf("a delayed call takes %d bytes, want at most %d", each, most)
+		t.Errorf("a delayed call uses %d bytes, want at most %d", each, most)
 	}
 	cancel()
 	wg.Wait()

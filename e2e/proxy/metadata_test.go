@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// wholeSeconds compares durations rounded up to seconds, as in headers.
+// wholeSeconds compares durations after rounding them up to seconds, as headers do.
 var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
 
 // TestAccessLogMetadata has Envoy log the decisions of sluice for admitted and denied requests.
@@ -55,7 +55,7 @@ descriptors:
 	for i, w := range want {
 		text, found := strings.CutPrefix(got[i], w.code)
 		if !found {
-			t.Errorf("entry %d is %q, want %q first", i+1, got[i], w.code)
+			t.Errorf("entry %d is %q, want it to begin with %q", i+1, got[i], w.code)
 			continue
 		}
 		var metadata struct{ Sluice object }

@@ -25,7 +25,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 		{name: "closed", rateLimit: []string{"failure_mode_deny: true"}, routes: routes},
 	}, "", first)
 	window.AwaitHour(t)
-	ask := func(listener, user string) reply {
+	get := func(listener, user string) reply {
 		t.Helper()
 		r, err := p.getFrom(t.Context(), listener, "/", "x-user: "+user)
 		must.OK(t, err)
@@ -35,7 +35,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 		t.Helper()
 		for _, listener := range []string{"open", "closed"} {
 			for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-				if got := ask(listener, listener); got.status != want {
+				if got := get(listener, listener); got.status != want {
 					t.Errorf("%s, request %d: status %d, want %d", listener, i+1, got.status, want)
 				}
 			}
@@ -45,11 +45,11 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 	limited()
 	first.Kill()
 	for range 10 {
-		if got := ask("open", "open"); got.status != http.StatusOK {
-			t.Errorf("open, without sluice: status %d, want 200", got.status)
+		if got := get("open", "open"); got.status != http.StatusOK {
+			t.Errorf("listener open without sluice: status %d, want 200", got.status)
 		}
-		if got := ask("closed", "closed"); got.status != http.StatusInternalServerError {
-			t.Errorf("closed, without sluice: status %d, want 500", got.status)
+		if got := get("closed", "closed"); got.status != http.StatusInternalServerError {
+			t.Errorf("listener closed without sluice: status %d, want 500", got.status)
 		}
 	}
 	startSluice(t, sluice.Options{
@@ -58,7 +58,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 	})
 	for _, listener := range []string{"open", "closed"} {
 		suite.Eventually(t, listener+": Envoy reaches sluice again", func() bool {
-			return ask(listener, "canary").get("X-Ratelimit-Limit") != ""
+			return get(listener, "canary").get("X-Ratelimit-Limit") != ""
 		})
 	}
 	limited()

@@ -52,7 +52,7 @@ func TestLimitOnOutcomes(t *testing.T) {
 				awaitHits(t, limits, "user", before+float64(n+1))
 			}
 			if passed != 6 {
-				t.Errorf("%d of 400 passed, want 6", passed)
+				t.Errorf("%d of 400 requests passed, want 6", passed)
 			}
 		})
 	}

@@ -74,7 +74,7 @@ descriptors:
 	} {
 		got := p.get(t, tt.path, "x-user: al")
 		if got.status != http.StatusOK || got.get("X-Ratelimit-Limit") != tt.limit || got.number("X-Ratelimit-Remaining") != tt.remaining {
-			t.Errorf("%s: %v, want 200, %s, %d remaining", tt.path, got, tt.limit, tt.remaining)
+			t.Errorf("%s: %v, want 200 with the limit %s and %d remaining", tt.path, got, tt.limit, tt.remaining)
 		}
 	}
 	if got := p.get(t, "/metadata", "x-user: al"); got.status != http.StatusTooManyRequests {

@@ -15,7 +15,7 @@ import (
 
 const (
 	waiters = 10_000
-	places  = 1000 // Envoy's limit of connections to the backend
+	limit   = 1000 // Envoy's limit of connections to the backend
 )
 
 // TestWaitingCallsAreAnsweredAfterRestart has Envoy send 10,000 calls, its maximum, before it knows
@@ -23,7 +23,7 @@ const (
 func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "")
-	if want := map[string]int{"200": places, "429": waiters - places}; !maps.Equal(got, want) {
+	if want := map[string]int{"200": limit, "429": waiters - limit}; !maps.Equal(got, want) {
 		t.Errorf("%d waiting requests got %v, want %v", waiters, got, want)
 	}
 }
@@ -34,8 +34,8 @@ func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "max_concurrent_streams: 2147483647")
 	answered := got["200"] + got["429"]
-	if got["200"] != places || answered < 2*1024 || answered+got["500"] != waiters {
-		t.Errorf("%d waiting requests got %v, want 200 for %d, 429 for at least 1048, otherwise 500", waiters, got, places)
+	if got["200"] != limit || answered < 2*1024 || answered+got["500"] != waiters {
+		t.Errorf("%d waiting requests got %v, want 200 for %d, 429 for at least 1048, otherwise 500", waiters, got, limit)
 	}
 }
 
@@ -47,7 +47,7 @@ func restartWithWaitingCalls(t *testing.T, http2 string) map[string]int {
 	config := suite.WriteRules(t, fmt.Sprintf(`
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: %d } }]
-`, places))
+`, limit))
 	first := startPlain(t, nil, "--config", config)
 	p := startProxy(t, []listener{{
 		rateLimit: []string{"{ timeout: 180s, failure_mode_deny: true }"}, routes: limitedBy(byHeader("x-user", "user")),
@@ -60,7 +60,7 @@ typed_extension_protocol_options:
 	window.AwaitHour(t)
 	p.http2.Timeout = suite.Patience
 	if got := p.mustSend(t, "ingress", userHeader("a", 1)); got != http.StatusOK {
-		t.Fatalf("before: status %d, want 200", got)
+		t.Fatalf("before the restart: status %d, want 200", got)
 	}
 	first.Kill()
 	binary, err := plainBinary()

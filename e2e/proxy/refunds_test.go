@@ -52,7 +52,7 @@ func (c client) call(user string, hits uint64, refund bool) verdict {
 // algorithms contains rule fields of limits that each admit 20 hits.
 var algorithms = map[string]string{
 	"fixed_window":   "",
-	"sliding_window": ", sub_windows: 24", // each is an hour; window.AwaitHour avoids its end
+	"sliding_window": ", sub_windows: 24", // sub-windows of an hour; window.AwaitHour avoids the end of one
 	"sliding_log":    "",
 	"token_bucket":   "",
 	"leaky_bucket":   ", slack: 19",
@@ -82,7 +82,7 @@ descriptors:
 				c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
 				window.AwaitHour(t)
 
-				// Every second try passes unless denied hits are charged. In a full log, a denied
+				// Every second try is admitted unless denied hits are charged. In a full log, a denied
 				// hit only replaces an older one.
 				want := tries / 2 * hits
 				if counted && algorithm != "sliding_log" {
@@ -126,7 +126,7 @@ func (c client) hitsGained(user string, limit, hits uint64, tries int, refund fu
 	return gain
 }
 
-// TestNoRefundOfFinishedSubWindows refunds hits that are a second old, in windows with sub-windows
+// TestNoRefundOfFinishedSubWindows refunds hits that are a second old in windows with sub-windows
 // of a second.
 func TestNoRefundOfFinishedSubWindows(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ descriptors:
 	}
 }
 
-// TestNoRefundWhileRequestsWait refunds admitted hits while delayed requests wait for their times.
+// TestNoRefundWhileRequestsWait refunds admitted hits while delayed requests wait.
 func TestNoRefundWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
@@ -168,7 +168,7 @@ descriptors:
 	waiting := func(want float64) func() bool {
 		return func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == want }
 	}
-	suite.Eventually(t, "one waits", waiting(1))
+	suite.Eventually(t, "a request waits", waiting(1))
 	if v := c.refund("al", 5); v.charged != 0 || v.remaining != 1 {
 		t.Errorf("a refund while a request waits: %+v, want none and 1 remaining", v)
 	}

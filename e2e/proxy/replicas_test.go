@@ -60,7 +60,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			slices.Sort(passed)
 			for i, remaining := range passed {
 				if remaining != i {
-					t.Errorf("admitted requests had %v remaining, want each of 0 to %d once", passed, limit-1)
+					t.Errorf("the admitted requests had %v remaining, want each number from 0 to %d once", passed, limit-1)
 					break
 				}
 			}
@@ -73,7 +73,7 @@ func TestReplicasShareAStore(t *testing.T) {
 				}
 				if metric(t, s, "sluice_store_up") != 1 || metric(t, s, "sluice_store_charges_total", `by="store"`) == 0 ||
 					metric(t, s, "sluice_store_batch_duration_seconds_count") == 0 || metric(t, s, "sluice_store_divergent_batches_total") != 0 {
-					t.Error("the metrics do not show a connected store that decides")
+					t.Error("according to the metrics, the store is unavailable or did not decide")
 				}
 			}
 		})

@@ -48,33 +48,33 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	}
 	limits := startPlain(t, []string{"GOMEMLIMIT=64MiB"}, "--counter-memory", "4MiB", "--config", suite.WriteRules(t, seriesRules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
-	ask := func(r *rls.RateLimitRequest) *rls.RateLimitResponse {
+	call := func(r *rls.RateLimitRequest) *rls.RateLimitResponse {
 		got, err := client.ShouldRateLimit(t.Context(), r)
 		if err != nil {
 			t.Error(err)
 		}
 		return got
 	}
-	ours := func(hits uint64, code rls.RateLimitResponse_Code, remaining uint32) {
+	hit := func(hits uint64, code rls.RateLimitResponse_Code, remaining uint32) {
 		t.Helper()
 		r := &rls.RateLimitRequest{Domain: "ours"}
 		for i := range established {
 			r.Descriptors = append(r.Descriptors, descriptor("user", fmt.Sprint("u", i), hits))
 		}
-		for _, s := range ask(r).GetStatuses() {
+		for _, s := range call(r).GetStatuses() {
 			if s.GetCode() != code || s.GetLimitRemaining() != remaining {
-				t.Fatalf("%d hits of an earlier counter: %v with %d remaining, want %v with %d", hits, s.GetCode(), s.GetLimitRemaining(), code, remaining)
+				t.Fatalf("%d hits on an established counter: %v with %d remaining, want %v with %d", hits, s.GetCode(), s.GetLimitRemaining(), code, remaining)
 			}
 		}
 	}
 	window.AwaitHour(t)
-	ours(used, rls.RateLimitResponse_OK, limit-used)
-	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("plan", "free", 3)}})
+	hit(used, rls.RateLimitResponse_OK, limit-used)
+	call(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("plan", "free", 3)}})
 	// A name beyond the bounds uses one of the runtime entries but has no series. The flood also
-	// sends that name, and chance decides whether it comes before the entries are used up.
+	// sends that name, and would by chance send it before or after the entries are used up.
 	alias := descriptor("other", "", 1)
 	alias.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
-	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{alias}})
+	call(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{alias}})
 	fresh := metricsPage(t, limits)
 
 	flood := func(from, to int) int {
@@ -82,7 +82,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 		for c := range clients {
 			wg.Go(func() {
 				for i := from + c*each; i < to; i += clients * each {
-					ask(newKeysRequest(i, each))
+					call(newKeysRequest(i, each))
 					// Metrics are scraped during the flood.
 					if i%(50*each) == 0 {
 						metricsPage(t, limits)
@@ -100,9 +100,9 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	if grown > growth {
 		t.Errorf("memory grew by %d bytes in the second half, want at most %d", grown, growth)
 	}
-	ours(limit-used, rls.RateLimitResponse_OK, 0)
-	ours(1, rls.RateLimitResponse_OVER_LIMIT, 0)
-	ask(&rls.RateLimitRequest{Domain: "theirs", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("configured", "v", 7)}})
+	hit(limit-used, rls.RateLimitResponse_OK, 0)
+	hit(1, rls.RateLimitResponse_OVER_LIMIT, 0)
+	call(&rls.RateLimitRequest{Domain: "theirs", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("configured", "v", 7)}})
 
 	flooded := metricsPage(t, limits)
 	const most = 1000 + 2   // values, and `other` of each domain
@@ -111,10 +111,10 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 		t.Errorf("%d series exist, want at most %d", got, want)
 	}
 	for line, why := range map[string]string{
-		`sluice_rule_series{kind="runtime"} 999`: "strangers fill what is theirs",
-		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="user",key2="",limit="",rule="user"} 20200`:           "each hit of ours is counted, under our rule",
-		`ratelimit_service_rate_limit_over_limit{domain="ours",key1="user",key2="",limit="",rule="user"} 200`:             "and those denied",
-		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="plan_free",key2="",limit="",rule="plan_free"} 3`:     "so is a configured value",
+		`sluice_rule_series{kind="runtime"} 999`: "the flood uses all runtime entries of its domain",
+		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="user",key2="",limit="",rule="user"} 20200`:           "each hit on the domain ours is counted for its rule",
+		`ratelimit_service_rate_limit_over_limit{domain="ours",key1="user",key2="",limit="",rule="user"} 200`:             "each denied hit on the domain ours is counted",
+		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="plan_free",key2="",limit="",rule="plan_free"} 3`:     "a configured value has its own series",
 		`ratelimit_service_rate_limit_total_hits{domain="theirs",key1="configured",key2="",limit="",rule="configured"} 7`: "a configured rule of the flooded domain keeps its series",
 	} {
 		if !strings.Contains(flooded, "\n"+line+"\n") {
@@ -133,7 +133,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 	}
 	for _, name := range []string{"sluice_rule_series_other_total", "sluice_unknown_domain_descriptors_total", "sluice_ignored_overrides_total"} {
 		if metric(t, limits, name) == 0 {
-			t.Errorf("%s is 0: the flood is too small", name)
+			t.Errorf("%s is 0; want a larger flood", name)
 		}
 	}
 	t.Logf("%d descriptors: %d series before, %d after; %d KiB of /metrics; memory grew by %d KiB from %d in the second half",

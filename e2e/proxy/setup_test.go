@@ -41,7 +41,7 @@ func startSetup(t *testing.T, s setup) (*proxy, *sluice.Sluice) {
 	return startProxy(t, []listener{s.listener}, "", limits), limits
 }
 
-// startSluice starts the binary of TestMain, or that of the options.
+// startSluice starts the binary of the options, by default that of TestMain.
 func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	t.Helper()
 	if o.Binary == "" {

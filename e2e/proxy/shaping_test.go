@@ -19,15 +19,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// shapedListener has a longer timeout than any rule delays requests.
+// shapedListener has a timeout that is longer than the delays of all rules.
 var shapedListener = listener{
 	rateLimit: []string{"timeout: 70s"},
 	routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
 }
 
 // TestRequestsAreEvenlySpaced sends 60 requests to an idle counter of 100 per second. One passes
-// immediately, 49 follow at intervals of 10 ms, and 10 are denied. Every 10 ms until sluice has
-// decided all requests admit one more, so sluice is stopped until Envoy has sent all of them.
+// immediately, 49 follow at intervals of 10 ms, and 10 are denied. For every 10 ms until sluice has
+// decided all requests, one more is admitted, so sluice is stopped until Envoy has sent all of
+// them.
 func TestRequestsAreEvenlySpaced(t *testing.T) {
 	t.Parallel()
 	const (
@@ -46,30 +47,30 @@ descriptors:
 		listener: shapedListener,
 	})
 	for round := range rounds {
-		held := metric(t, limits, "sluice_delayed_responses_total")
+		delayed := metric(t, limits, "sluice_delayed_responses_total")
 		decided := metric(t, limits, "ratelimit_service_total_requests") + clients
 		sent := p.envoyStat(t, "cluster.sluice.upstream_rq_total") + clients
 		freeze(t, limits)
 		all := p.sendAll(t, clients, fmt.Sprint("x-user: ", round))
-		suite.Eventually(t, "Envoy has sent all", func() bool {
+		suite.Eventually(t, "Envoy has sent all requests", func() bool {
 			return p.envoyStat(t, "cluster.sluice.upstream_rq_total") == sent
 		})
 		all.start = time.Now()
 		signal(t, limits, syscall.SIGCONT)
-		suite.Eventually(t, "sluice has decided all", func() bool {
+		suite.Eventually(t, "sluice has decided all requests", func() bool {
 			return metric(t, limits, "ratelimit_service_total_requests") == decided
 		})
-		took := time.Since(all.start)
+		decidedWithin := time.Since(all.start)
 		passed, denied := all.wait()
-		held = metric(t, limits, "sluice_delayed_responses_total") - held
+		delayed = metric(t, limits, "sluice_delayed_responses_total") - delayed
 
-		late := int(took / interval)
+		late := int(decidedWithin / interval)
 		if n := len(passed); n < 1+waiting || n > 1+waiting+late || n+denied != clients {
-			t.Errorf("round %d: %d passed and %d were denied, all decided within %v, want 50 to %d admitted and the rest denied",
-				round+1, n, denied, took, 1+waiting+late)
+			t.Errorf("round %d: %d passed and %d were denied, all decided within %v, want 50 to %d admitted and the others denied",
+				round+1, n, denied, decidedWithin, 1+waiting+late)
 		}
-		if n := len(passed) - int(held); n < 1 || n > 1+late {
-			t.Errorf("round %d: %d passed at once, want 1 to %d", round+1, n, 1+late)
+		if n := len(passed) - int(delayed); n < 1 || n > 1+late {
+			t.Errorf("round %d: %d passed without a delay, want 1 to %d", round+1, n, 1+late)
 		}
 		distances := make([]time.Duration, 0, clients)
 		for i, after := range passed {
@@ -80,9 +81,9 @@ descriptors:
 		}
 		slices.Sort(distances)
 		t.Logf("round %d: %d passed, median distance %v; all were decided within %v",
-			round+1, len(passed), distances[len(distances)/2].Round(time.Microsecond), took.Round(time.Microsecond))
+			round+1, len(passed), distances[len(distances)/2].Round(time.Microsecond), decidedWithin.Round(time.Microsecond))
 		if late == 0 {
-			return // exact
+			return // the exact number was admitted
 		}
 	}
 }
@@ -180,8 +181,9 @@ func (p *proxy) startDelayed(t *testing.T, limits *sluice.Sluice, listener strin
 	return h
 }
 
-// TestCancelledRequestsFreeTheirSlot cancels delayed requests. The slot of the newest becomes free.
-// That of an older one does not, because later requests were already given their times.
+// TestCancelledRequestsFreeTheirSlot cancels delayed requests. The slot of the newest
+// request becomes free. The slot of an older one does not, because the delays of later requests are
+// already fixed.
 func TestCancelledRequestsFreeTheirSlot(t *testing.T) {
 	t.Parallel()
 	p, limits := startSetup(t, setup{
@@ -202,7 +204,7 @@ descriptors:
 	leave := func(h delayedRequest, cancelled float64) {
 		t.Helper()
 		h.cancel()
-		suite.Eventually(t, "sluice notices it", func() bool {
+		suite.Eventually(t, "sluice notices the cancellation", func() bool {
 			return metric(t, limits, "sluice_delayed_responses_cancelled_total") == cancelled
 		})
 	}
@@ -214,12 +216,12 @@ descriptors:
 	full("two wait")
 	leave(second, 1)
 	second = p.startDelayed(t, limits, "ingress", "x-user: al")
-	full("the last went away and another came")
+	full("after the last was cancelled and another was sent")
 	leave(first, 2)
-	full("the first went away")
+	full("after the first was cancelled")
 	leave(second, 3)
 	second = p.startDelayed(t, limits, "ingress", "x-user: al")
-	full("both went away and one came")
+	full("after both were cancelled and one was sent")
 	if got := metric(t, limits, "sluice_delayed_responses_pending"); got != 1 {
 		t.Errorf("%v calls wait, want 1", got)
 	}

@@ -56,7 +56,7 @@ descriptors:
 	}
 	passes("al", 5, 5)
 	passes("zero", 0, 0)
-	passes("bo", 3, 3) // the rule's own
+	passes("bo", 3, 3) // the limit of the rule
 	suite.Replace(t, table, "user,requests_per_unit,unlimited\nal,7,\nbo,4,\nfree,,true\n")
 	await(3)
 	passes("al", 2, 7)

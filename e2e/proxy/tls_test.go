@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// The names in the certificates of examples/tls.
+// Names in the certificates of examples/tls.
 const sluiceName, envoyName = "sluice.example.com", "envoy.example.com"
 
 // rotation contains the Secrets of sluice and Envoy, replaced as Kubernetes does.
@@ -90,7 +90,8 @@ func (r *rotation) cluster(t *testing.T, expected string) string {
 var userListeners = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
 
 // TestMutualTLS runs examples/tls. It replaces all certificates and authorities under load until
-// none of the first are trusted. Connections are closed continuously, which causes new handshakes.
+// none of the first ones is trusted. Connections are closed continuously, which causes new
+// handshakes.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)

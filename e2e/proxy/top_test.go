@@ -64,7 +64,7 @@ func TestTopShowsFloodingUser(t *testing.T) {
 				t.Errorf("the first key is %q, want %q:\n%s", first, want, printed)
 			}
 			if got := strings.Contains(printed, "flooder"); got != (mode == "clear") {
-				t.Errorf("top prints the value: %v:\n%s", got, printed)
+				t.Errorf("top prints the value: %v; the output is\n%s", got, printed)
 			}
 		})
 	}
@@ -112,13 +112,13 @@ func TestTopShowsTheCause(t *testing.T) {
 			t.Errorf("problems remain after valid rules were loaded:\n%s", screen)
 		}
 	})
-	t.Run("a key that no rule has", func(t *testing.T) {
+	t.Run("an unknown key", func(t *testing.T) {
 		t.Parallel()
 		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "user", "usr"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "NO RULE MATCHES", `nothing matches entry 1, user: the rules begin with usr (`, `did you mean "usr"?`)
 	})
-	t.Run("a domain that no rule has", func(t *testing.T) {
+	t.Run("an unknown domain", func(t *testing.T) {
 		t.Parallel()
 		p, limits := startSetup(t, setup{rules: strings.ReplaceAll(rulesWithLimit(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
@@ -155,6 +155,6 @@ func TestTopSumsReplicas(t *testing.T) {
 	}
 	printed := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
 	if !containsAll(printed, []string{"2 replicas", " 100%        10  "}) || strings.Count(printed, "  #") != 1 {
-		t.Errorf("want one key that was denied 10 times:\n%s", printed)
+		t.Errorf("want one key with 10 denials:\n%s", printed)
 	}
 }

@@ -53,7 +53,7 @@ provider:
 	}}, "", limits)
 	const traceID, clientID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	if got := p.get(t, "/", "x-user: al", "traceparent: 00-"+traceID+"-"+clientID+"-01"); got.status != http.StatusOK {
-		t.Fatalf("the answer is %d, want 200", got.status)
+		t.Fatalf("the status is %d, want 200", got.status)
 	}
 	if _, err := limits.Stop(t.Context()); err != nil { // flushes the last spans
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func (s *harness) admittedPerSecond(at int, user string) int {
 func (s *harness) awaitShares(t *testing.T, user string) {
 	t.Helper()
 	for i := range s.envoys {
-		suite.Eventually(t, "a share of each Envoy", func() bool { return s.request(t.Context(), t, i, user) })
+		suite.Eventually(t, "each Envoy has a share", func() bool { return s.request(t.Context(), t, i, user) })
 	}
 }
 
@@ -68,7 +68,7 @@ func TestInvalidUTF8AffectsOneBucket(t *testing.T) {
 		before := s.metric(t, "sluice_quota_ignored_usages_total", `reason="invalid_utf8"`)
 		suite.Eventually(t, "a report with the byte", func() bool { return s.metric(t, "sluice_quota_ignored_usages_total", `reason="invalid_utf8"`) > before })
 	}
-	s.awaitShares(t, "cy") // a new bucket, after the invalid one
+	s.awaitShares(t, "cy") // a new bucket after the invalid one
 	if !s.request(t.Context(), t, 0, "al") {
 		t.Error("an existing bucket has lost its share")
 	}
@@ -128,7 +128,7 @@ func TestLongServiceOutage(t *testing.T) {
 	s.awaitShares(t, "al")
 	s.sluice.Kill()
 	suite.Eventually(t, "shares have expired", func() bool {
-		time.Sleep(100 * time.Millisecond) // in which a share would admit ten requests
+		time.Sleep(100 * time.Millisecond) // long enough for a share to admit ten requests
 		return !s.request(t.Context(), t, 0, "al")
 	})
 	s.startSluice(t)
@@ -144,7 +144,7 @@ func TestDrain(t *testing.T) {
 	begun := time.Now()
 	must.OK(t, s.sluice.Signal(syscall.SIGTERM))
 	if code, err := s.sluice.Wait(t.Context()); err != nil || code != 0 {
-		t.Errorf("sluice exits with %d, %v", code, err)
+		t.Errorf("sluice exited with %d, %v, want 0", code, err)
 	}
 	t.Logf("the shutdown took %v", time.Since(begun))
 	s.startSluice(t)
@@ -152,7 +152,7 @@ func TestDrain(t *testing.T) {
 	s.awaitShares(t, "bo")
 }
 
-// TestRulesChange lowers a limit of which Envoys have shares.
+// TestRulesChange lowers a limit while Envoys have shares of it.
 func TestRulesChange(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)

@@ -72,7 +72,7 @@ func TestFleetModel(t *testing.T) {
 	for _, a := range all {
 		at := a.at - begun
 		admitted := fleet.Request(at, a.envoy, quota.Bucket{1}, limit)
-		if at%phase < phase/3 { // until both have shares for the new demand
+		if at%phase < phase/3 { // until real Envoys and the model have shares for the new demand
 			continue
 		}
 		i := min(int(at/phase), len(phases)-1)
@@ -86,7 +86,7 @@ func TestFleetModel(t *testing.T) {
 	for i, p := range phases {
 		t.Logf("%s: real Envoys admit %d requests, the model %d", p.name, envoys[i], model[i])
 		if most := 100 * (phase - phase/3).Seconds(); math.Abs(float64(envoys[i]-model[i])) > 0.05*most {
-			t.Errorf("%s: real Envoys admit %d requests and the model %d, of %g", p.name, envoys[i], model[i], most)
+			t.Errorf("%s: real Envoys admit %d requests and the model %d, of at most %g", p.name, envoys[i], model[i], most)
 		}
 	}
 }

@@ -125,12 +125,12 @@ func (h *hostileClient) open(stream uint32) {
 
 // send sends a message. It returns early if the stream or the connection ends.
 func (h *hostileClient) send(stream uint32, message []byte) {
-	for rest := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...); len(rest) > 0; {
-		n := h.reserveWindow(stream, len(rest))
-		if n == 0 || !h.write(func() error { return h.fr.WriteData(stream, false, rest[:n]) }) {
+	for remaining := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...); len(remaining) > 0; {
+		n := h.reserveWindow(stream, len(remaining))
+		if n == 0 || !h.write(func() error { return h.fr.WriteData(stream, false, remaining[:n]) }) {
 			return
 		}
-		rest = rest[n:]
+		remaining = remaining[n:]
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *hostileTest) callHonest(ctx context.Context) error {
 	return err
 }
 
-// lowerLimit lowers the limit and waits until the honest client is assigned the new one.
+// lowerLimit lowers the limit and waits until the honest client is assigned the new limit.
 func (s *hostileTest) lowerLimit(tb testing.TB) {
 	tb.Helper()
 	suite.Replace(tb, s.rules, strings.Replace(hostileRules, "1000,", "500,", 1))
@@ -115,7 +115,7 @@ func (s *hostileTest) stop(tb testing.TB) {
 	ctx, cancel := context.WithTimeout(tb.Context(), suite.Patience)
 	defer cancel()
 	if code, err := s.sluice.Stop(ctx); code != 0 || err != nil {
-		tb.Errorf("sluice exits with %d, %v", code, err)
+		tb.Errorf("sluice exited with %d, %v, want 0", code, err)
 	}
 }
 

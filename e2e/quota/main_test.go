@@ -162,8 +162,8 @@ func (s *harness) load(ctx context.Context, t *testing.T, at int, user string, e
 
 // checkBound fails the test if in any interval the Envoys together admitted more requests of a user
 // than rate x its length + burst. A request counts in an interval only if it was sent and answered
-// within it, since the time of its admission is not known exactly. A busy machine can therefore
-// cause no false failure. It returns the number of requests.
+// within it, since the time of its admission is not known exactly. So a busy machine does not
+// cause a false failure. checkBound returns the number of requests.
 func (s *harness) checkBound(t *testing.T, user string, rate, burst float64) int {
 	t.Helper()
 	s.mu.Lock()
@@ -183,13 +183,13 @@ func (s *harness) checkBound(t *testing.T, user string, rate, burst float64) int
 				continue
 			}
 			n++
-			if beyond := float64(n) - rate*(a.answered-first.sent).Seconds(); beyond > worst {
-				worst, from, to = beyond, first.sent, a.answered
+			if excess := float64(n) - rate*(a.answered-first.sent).Seconds(); excess > worst {
+				worst, from, to = excess, first.sent, a.answered
 			}
 		}
 	}
 	if t.Logf("%d requests of %q were admitted; greatest excess over the rate: %.1f of %.0f, from %v to %v", len(all), user, worst, burst, from, to); worst > burst {
-		t.Errorf("in %v from %v on, the Envoys admitted %.1f more requests of %q than %g a second, want at most %g more", to-from, from, worst, user, rate, burst)
+		t.Errorf("in the %v from %v on, the Envoys admitted %.1f more requests of %q than %g a second, want at most %g more", to-from, from, worst, user, rate, burst)
 	}
 	return len(all)
 }

@@ -58,10 +58,10 @@ func TestFilterModel(t *testing.T) {
 	compare("the first token bucket, which starts full", 12)
 	change("min_tokens: 20", "min_tokens: 9")
 	apply(quota.Assign, 9)
-	compare("a smaller one, which is full to the same fraction", 30)
+	compare("a smaller token bucket, which is full to the same fraction", 30)
 	change("min_tokens: 20", "min_tokens: 15")
 	apply(quota.Assign, 15)
-	compare("a larger one, which starts empty", 30)
+	compare("a larger token bucket, which starts empty", 30)
 
 	denied := actions("deny_all")
 	s.writeRules(t, strings.Replace(slowRules, "requests_per_unit: 2,", "requests_per_unit: 0,", 1))
@@ -75,7 +75,7 @@ func TestFilterModel(t *testing.T) {
 	before := actions("token_bucket")
 	suite.Eventually(t, "the same share again", func() bool { return actions("token_bucket") > before })
 	apply(quota.Assign, 9)
-	compare("a renewal, which changes nothing", 3)
+	compare("a renewal, which has no effect", 3)
 
 	s.sluice.Kill()
 	time.Sleep(13 * time.Second) // until shares have expired

@@ -92,7 +92,7 @@ func (tr *replicas) awaitStreams(t *testing.T, of int) {
 }
 
 // longestPause returns the longest time between two admitted requests of a user after the given
-// time, from the response of one to the sending of the next.
+// time, from the response to the first until the second is sent.
 func (s *harness) longestPause(user string, since time.Duration) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,9 +117,9 @@ func TestLeaderDies(t *testing.T) {
 		at, died := time.Since(tr.begun), time.Now()
 		tr.sluices[0].Kill()
 		tr.awaitLeader(t, 1)
-		took := time.Since(died)
+		elected := time.Since(died)
 		tr.awaitStreams(t, 1)
-		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", took.Seconds(), time.Since(died).Seconds())
+		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", elected.Seconds(), time.Since(died).Seconds())
 		time.Sleep(20 * time.Second)
 		t.Logf("the longest time without an admitted request is %v", tr.longestPause("al", at))
 	})
@@ -160,9 +160,9 @@ func TestLeaderDrains(t *testing.T) {
 		at, begun := time.Since(tr.begun), time.Now()
 		must.OK(t, tr.sluices[0].Signal(syscall.SIGTERM))
 		tr.awaitLeader(t, 1)
-		took := time.Since(begun)
+		elected := time.Since(begun)
 		tr.awaitStreams(t, 1)
-		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", took.Seconds(), time.Since(begun).Seconds())
+		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", elected.Seconds(), time.Since(begun).Seconds())
 		time.Sleep(15 * time.Second)
 		t.Logf("the longest time without an admitted request is %v", tr.longestPause("al", at))
 	})

@@ -23,7 +23,7 @@ func TestTwoEnvoysShareLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, rules100, 2)
 	for i := range s.envoys {
-		suite.Eventually(t, "a share of each Envoy", func() bool { return s.request(t.Context(), t, i, "al") })
+		suite.Eventually(t, "each Envoy has a share", func() bool { return s.request(t.Context(), t, i, "al") })
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()

@@ -33,15 +33,15 @@ func (r *request) w3c(separator string) string {
 
 const w3cHeader = "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status cs(User-Agent)\n"
 
-// countedKind is a kind of log: its lines and the lines above them.
+// countedKind is a kind of log: the format of its lines, and its header.
 type countedKind struct {
 	line   func(r *request) string
 	header string
-	// hasPort reports that addresses have a port.
+	// hasPort is true if addresses have a port.
 	hasPort bool
 }
 
-// counted are the kinds of logs that count.py supports, by its names.
+// counted contains the kinds of logs that count.py supports, by their names there.
 var counted = map[string]countedKind{
 	"common": {line: func(r *request) string {
 		return fmt.Sprintf(`%s - - [%s] "GET %s HTTP/1.1" %d 512`, r.address, r.clf(), r.path, r.status)

@@ -40,14 +40,14 @@ func TestCounts(t *testing.T) {
 					address: fmt.Sprintf("192.0.2.%d", int(60*random.Float64()*random.Float64())), path: fmt.Sprintf("/a%d?b=c", i%7),
 					status: 200 + i%5, agent: agents[random.IntN(len(agents))],
 				}
-				if name != "nginx-json" && name != "caddy" { // these are JSON themselves
+				if name != "nginx-json" && name != "caddy" { // these logs are already JSON
 					r.agent = strings.ReplaceAll(r.agent, `\\\"`, `\"`)
 				}
 				log.WriteString(kind.line(&r) + "\n")
 			}
 			found := compareCounts(t, name, []byte(log.String()))
 			if found.Bad > 0 || found.Requests != 5000 || found.Rules.Denied == 0 {
-				t.Errorf("%d requests, %d denied, %d unreadable %v", found.Requests, found.Rules.Denied, found.Bad, found.FirstBad)
+				t.Errorf("%d requests, %d denied, %d bad lines: %v", found.Requests, found.Rules.Denied, found.Bad, found.FirstBad)
 			}
 		})
 	}
@@ -58,7 +58,7 @@ func TestCounts(t *testing.T) {
 func TestCountsOfForeignLogs(t *testing.T) {
 	dir := os.Getenv("SLUICE_LOGS")
 	if dir == "" {
-		suite.Skip(t, "SLUICE_LOGS names no folder with logs of others, which testdata/others.sh makes")
+		suite.Skip(t, "set SLUICE_LOGS to a folder with logs, which testdata/others.sh creates")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
 	if err != nil || len(files) == 0 {
@@ -72,18 +72,18 @@ func TestCountsOfForeignLogs(t *testing.T) {
 			}
 			kind, _, _ := strings.Cut(filepath.Base(file), ".")
 			found := compareCounts(t, kind, log)
-			t.Logf("%d requests, %d denied, %d keys, %d unreadable: %v", found.Requests, found.Rules.Denied, found.Rules.Keys, found.Bad, found.FirstBad)
+			t.Logf("%d requests, %d denied, %d keys, %d bad lines: %v", found.Requests, found.Rules.Denied, found.Rules.Keys, found.Bad, found.FirstBad)
 		})
 	}
 }
 
-// compareCounts simulates a log without specifying its format and compares the result with that of
+// compareCounts simulates a log without specifying its format and compares the result with
 // count.py.
 func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		suite.Skip(t, "python3, which counts, is not installed")
+		suite.Skip(t, "python3, which runs count.py, is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), python, "testdata/count.py", kind, strconv.Itoa(countedLimit))
 	cmd.Stdin = bytes.NewReader(log)
@@ -102,7 +102,7 @@ func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
 	}
 	found := simulateCounted(t, kind, log)
 	if found.Requests != want.Requests || found.Rules.Denied != want.Denied || found.Rules.Keys != len(want.Hits) || found.Late > 0 {
-		t.Errorf("%d requests, %d denied, %d keys, %d late, want %d, %d, %d, 0; %d unreadable: %v",
+		t.Errorf("%d requests, %d denied, %d keys, %d late, want %d, %d, %d, 0; %d bad lines: %v",
 			found.Requests, found.Rules.Denied, found.Rules.Keys, found.Late, want.Requests, want.Denied, len(want.Hits), found.Bad, found.FirstBad)
 	}
 	for _, l := range found.Rules.Limits {

@@ -13,7 +13,7 @@ type logFormat struct {
 	json map[string]string
 	// format is simulate's --format, or empty.
 	format string
-	// exact reports that the log contains the descriptors.
+	// exact is true if the log contains the descriptors.
 	exact bool
 }
 

@@ -29,7 +29,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-var update = flag.Bool("update", false, "rewrite the logs in testdata with those that Envoy writes now")
+var update = flag.Bool("update", false, "replace the logs in testdata by those of the current Envoy")
 
 // goldenLog is a format and the descriptors that simulate creates from its lines.
 type goldenLog struct {
@@ -65,8 +65,8 @@ descriptors:
   - { key: user, rate_limit: { unit: day, requests_per_unit: 100 } }
 `
 
-// goldenBootstrap is an Envoy that responds itself. Its filter sets the metadata of a rate limit
-// filter, and a value with a NUL.
+// goldenBootstrap is the configuration of an Envoy with direct responses. Its filter sets the
+// metadata of a rate limit filter, and a value with a NUL.
 const goldenBootstrap = `
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
 static_resources:
@@ -125,7 +125,7 @@ const otlpAccessLog = `
                           - { key: agent, value: { string_value: "%REQ(USER-AGENT)%" } }
                           - { key: path, value: { string_value: "%REQ(:PATH)%" } }`
 
-// goldenRequests are the logged requests: a path and a user agent, which one lacks.
+// goldenRequests are the logged requests: a path and a user agent. One request has no user agent.
 var goldenRequests = [][2]string{
 	{"/a?b=c", "curl/8.1"}, {"/q?%00%22", `a "quoted" agent, back\slash`}, {"/%C3%BC", "ünïcode ☃"}, {"/none", ""}, {"/denied", "curl/8.1"},
 }
@@ -167,7 +167,7 @@ func (g *goldenLog) path() string { return filepath.Join("testdata", g.name+".lo
 func (g *goldenLog) check(t *testing.T, log []byte) {
 	t.Helper()
 	if strings.Contains(g.text, "golden:nul") != bytes.Contains(log, []byte{0}) {
-		t.Error("the log has no NUL, or one where none is expected")
+		t.Error("the log lacks a NUL, or has an unexpected one")
 	}
 	if diff := cmp.Diff(goldenKeys(g.name), g.read(t, log)); diff != "" {
 		t.Errorf("the log's keys differ (-want +got):\n%s\n%q", diff, log)

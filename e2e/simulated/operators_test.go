@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// arguments are those of operators that require one.
+// arguments contains an argument for each operator that requires one.
 var arguments = map[string]string{
 	"COALESCE":        `({"operators": ["PROTOCOL"]})`,
 	"COMMON_DURATION": "(DS_RX_BEG:DS_TX_END)",

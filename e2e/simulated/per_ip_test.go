@@ -62,13 +62,13 @@ func TestPerIPLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if report.Bad > 0 || report.Late > 0 || len(report.Unknown) > 0 {
-				t.Errorf("%d lines are unreadable (%v), %d late; unknown is %v", report.Bad, report.FirstBad, report.Late, report.Unknown)
+				t.Errorf("%d bad lines (%v), %d late; unknown is %v", report.Bad, report.FirstBad, report.Late, report.Unknown)
 			}
 			if want := uint64(clients*requestsOfClient + others); report.Requests != want {
 				t.Errorf("%d requests, want %d", report.Requests, want)
 			}
 			if report.Recorded == nil || report.Recorded.Denied < clients*(requestsOfClient-2*600) {
-				t.Fatalf("recorded is %+v", report.Recorded)
+				t.Fatalf("Recorded = %+v", report.Recorded)
 			}
 			// A request that Envoy and the service see in different minutes may count in either,
 			// which changes one decision.
@@ -85,9 +85,9 @@ func TestPerIPLogs(t *testing.T) {
 				}
 			}
 			if wrong > edges {
-				t.Errorf("%d of %d decisions differ; %d requests are near the edge of a minute", wrong, len(differ), edges)
+				t.Errorf("%d of %d decisions differ; %d requests are close to the end of a minute", wrong, len(differ), edges)
 			}
-			t.Logf("%s: %d requests, %d denied, %d differ, %d near an edge", f.name, report.Requests, report.Recorded.Denied, wrong, edges)
+			t.Logf("%s: %d requests, %d denied, %d differ, %d close to the end of a minute", f.name, report.Requests, report.Recorded.Denied, wrong, edges)
 		})
 	}
 }
@@ -124,17 +124,17 @@ func writeLogs(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	logs := map[string]string{}
-	const place = "stat_prefix: ingress\n"
+	const marker = "stat_prefix: ingress\n"
 	var more strings.Builder
 	more.WriteString("                access_log:")
 	for _, f := range formats {
 		logs[f.name] = filepath.Join(dir, f.name+".log")
 		more.WriteString(f.accessLog(logs[f.name]))
 	}
-	if !bytes.Contains(bootstrap, []byte(place)) {
-		t.Fatalf("examples/per-ip/envoy.yaml has no %q", place)
+	if !bytes.Contains(bootstrap, []byte(marker)) {
+		t.Fatalf("examples/per-ip/envoy.yaml has no %q", marker)
 	}
-	bootstrap = bytes.Replace(bootstrap, []byte(place), []byte(place+more.String()+"\n"), 1)
+	bootstrap = bytes.Replace(bootstrap, []byte(marker), []byte(marker+more.String()+"\n"), 1)
 	e, err := envoy.Start(ctx, envoy.Options{
 		Binary: suite.Envoy(t, root), Bootstrap: bootstrap, Dir: dir, Patient: true,
 		Clusters: map[string][]string{"sluice": {s.Addr("grpc")}, "backend": {upstream.Addr}},

@@ -11,6 +11,7 @@
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
 //	scenario_test.go    what a seed chooses: rules, load, settings, faults
 //	quota_test.go       proxies that count locally and report (docs/rlqs.md)
+//	hostile_test.go     hostile clients, and what they must not disturb
 //	quota_ledger_test.go  the bounds of a limit that they divide
 //	ledger_test.go      the requests, and the bounds that they must satisfy
 //	denials_test.go     the check that denied requests had used up the limit

@@ -203,6 +203,9 @@ func (q *request) run() {
 	e.received, e.outcome = time.Now(), outcomeOf(reply, err)
 	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, errText(err))
 	w.ledger.add(e)
+	if q.disconnects >= w.callTimeout && (e.outcome == unknown || e.outcome == failed) {
+		e.unanswered = err
+	}
 	if !q.limit.grantsLeases() || e.outcome != admitted {
 		return
 	}

@@ -21,7 +21,7 @@ type grpcConn struct {
 	pongDelay time.Duration // how late PINGs of the server are acknowledged
 	pongs     chan struct{} // acknowledgements of PINGs of the client
 
-	writing sync.Mutex // locked while frames are written, and for the fields below
+	writing turn // while frames are written, and for the fields below
 	out     bytes.Buffer
 	framer  *http2.Framer
 	encoder *hpack.Encoder
@@ -63,7 +63,7 @@ func dialGRPC(ctx context.Context, n *network, from, to string) (*grpcConn, erro
 // newGRPC sends the preface on a new connection.
 func newGRPC(conn net.Conn, pongDelay time.Duration) (*grpcConn, error) {
 	c := &grpcConn{
-		conn: conn, pongDelay: pongDelay, pongs: make(chan struct{}, 1), next: 1, window: 65535, streams: map[uint32]*grpcStream{}, finished: map[uint32]bool{}, done: make(chan struct{}),
+		conn: conn, pongDelay: pongDelay, pongs: make(chan struct{}, 1), writing: newTurn(), next: 1, window: 65535, streams: map[uint32]*grpcStream{}, finished: map[uint32]bool{}, done: make(chan struct{}),
 	}
 	c.framer = http2.NewFramer(&c.out, nil)
 	c.encoder = hpack.NewEncoder(&c.fields)
@@ -80,8 +80,7 @@ func newGRPC(conn net.Conn, pongDelay time.Duration) (*grpcConn, error) {
 
 // write writes the frames that do adds, in one write.
 func (c *grpcConn) write(do func()) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	defer c.writing.acquire()()
 	c.out.Reset()
 	do()
 	_, err := c.conn.Write(c.out.Bytes())

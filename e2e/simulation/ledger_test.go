@@ -16,6 +16,7 @@ type entry struct {
 	replica        string
 	hits           uint64
 	outcome        outcome
+	unanswered     error // why the call was not decided
 	sent, received time.Time
 	ending, ended  time.Time // of the call at its end; zero for none
 	endReplica     string

@@ -237,6 +237,9 @@ func (n *network) latencyOf(name string) time.Duration {
 func (n *network) pipe(name, from, to string) (client, server *conn) {
 	there := newHalf(n, name+" requests", from, hostOf(to))
 	back := newHalf(n, name+" replies", hostOf(to), from)
+	if strings.HasSuffix(to, grpcPort) {
+		back.limit = maxInFlightOfServer
+	}
 	client = &conn{network: n, name: name, local: from + ":0", remote: to, in: back, out: there}
 	server = &conn{network: n, name: name, local: to, remote: from + ":0", in: there, out: back}
 	n.mu.Lock()
@@ -300,8 +303,10 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// maxInFlight is how many bytes of a direction can be unread before a write waits.
-const maxInFlight = 64 << 10
+// Bytes of a direction that can be unread before a write waits. The gRPC server writes with a mutex
+// locked, and the time of the bubble does not advance while a goroutine waits for a mutex, so its
+// writes must not wait.
+const maxInFlight, maxInFlightOfServer = 64 << 10, 64 << 20
 
 // half is one direction of a connection.
 type half struct {
@@ -311,7 +316,7 @@ type half struct {
 
 	mu                          sync.Mutex
 	segments                    []segment
-	size                        int // bytes in segments
+	size, limit                 int // bytes in segments
 	last                        time.Time
 	ended                       bool  // by the sender, after the segments
 	discards                    bool  // at the end, what has not arrived
@@ -328,7 +333,7 @@ type segment struct {
 }
 
 func newHalf(n *network, name, from, to string) *half {
-	return &half{network: n, name: name, from: from, to: to, changed: make(chan struct{})}
+	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight, changed: make(chan struct{})}
 }
 
 func (h *half) notifyLocked() {
@@ -384,7 +389,7 @@ func (h *half) write(p []byte) (written int, err error) {
 			h.mu.Unlock()
 			return written, err
 		}
-		if n := min(len(p), maxInFlight-h.size); n > 0 {
+		if n := min(len(p), h.limit-h.size); n > 0 {
 			h.queueLocked(p[:n])
 			p, written = p[n:], written+n
 			h.mu.Unlock()

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +16,7 @@ import (
 type quotaLedger struct {
 	quotas  *quotas
 	limits  []limitChange
-	excused []period                      // in which up to twice the limit is permitted
+	excused map[string]time.Time          // by bucket: until then up to twice the limit is permitted
 	metrics map[string]*telemetry.Metrics // of the running processes, by replica
 	steps   map[string][]quotaSums        // by bucket, one per quotaStep
 	failed  bool                          // one violation is enough
@@ -29,14 +28,13 @@ type (
 		until time.Time
 		rate  uint64
 	}
-	period struct{ from, to time.Time }
 	// quotaSums are sums over all Envoys in a step. gained are the tokens that buckets gained by an
 	// action.
 	quotaSums struct{ admitted, gained, bound float64 }
 )
 
 func (l *quotaLedger) init(q *quotas) {
-	l.quotas, l.metrics, l.steps = q, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}
+	l.quotas, l.excused, l.metrics, l.steps = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}
 }
 
 // Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
@@ -59,12 +57,14 @@ func (q *quotas) started(host string, m *telemetry.Metrics) {
 	q.ledger.excuseLocked(quotaLearning)
 }
 
-// excuseLocked permits twice the limit, if an Envoy has an assignment of another divider.
+// excuseLocked permits twice the limit of the buckets whose rates another divider has changed in the
+// last seconds.
 func (l *quotaLedger) excuseLocked(learning time.Duration) {
 	for name := range l.quotas.demands {
-		if l.sum(name) > 0 {
-			l.excused = append(l.excused, period{time.Now(), time.Now().Add(learning + quotaTTL)})
-			return
+		for _, e := range l.quotas.envoys {
+			if b := e.buckets[name]; b.known() && time.Since(b.changedAt) < quotaTTL {
+				l.excused[name] = time.Now().Add(learning + quotaTTL)
+			}
 		}
 	}
 }
@@ -109,14 +109,14 @@ func (l *quotaLedger) sum(name string) (sum int64) {
 
 // bound returns the permitted sum of rates, in tokens per hour. After the limit was lowered, a rate
 // remains active until its Envoy has read the new one.
-func (l *quotaLedger) bound() int64 {
+func (l *quotaLedger) bound(name string) int64 {
 	rate, now := l.quotas.rate, time.Now()
 	for _, c := range l.limits {
 		if now.Before(c.until.Add(l.lowering(c.until))) {
 			rate = max(rate, c.rate)
 		}
 	}
-	if slices.ContainsFunc(l.excused, func(p period) bool { return now.Before(p.to) }) {
+	if now.Before(l.excused[name]) {
 		rate *= 2
 	}
 	return int64(rate) * int64(quota.Fill/time.Second)
@@ -141,7 +141,7 @@ func (l *quotaLedger) applied(e *quotaEnvoy, name string, b *quotaBucket, gained
 	if !b.stale {
 		l.step(name).gained += gained
 	}
-	if sum, most := l.sum(name), l.bound(); sum > most && !l.failed {
+	if sum, most := l.sum(name), l.bound(name); sum > most && !l.failed {
 		l.failed = true
 		l.quotas.world.fail("%s gets %d/h of %s, the sum is %d, at most %d allowed", e.host, b.Rate, name, sum, most)
 	}
@@ -156,7 +156,7 @@ func (l *quotaLedger) step(name string) *quotaSums {
 		l.steps[name] = append(l.steps[name], quotaSums{})
 	}
 	s := &l.steps[name][i]
-	s.bound = max(s.bound, float64(l.bound())/float64(quota.Fill/quotaStep))
+	s.bound = max(s.bound, float64(l.bound(name))/float64(quota.Fill/quotaStep))
 	return s
 }
 

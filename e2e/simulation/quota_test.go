@@ -19,6 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
+const quotaPath = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
+
 // quotaDomain is the domain of the divided limit, whose only key is quotaKey.
 const quotaDomain, quotaKey = "divided", "bucket"
 
@@ -218,7 +220,8 @@ func (q *quotas) change(rate uint64) {
 type quotaBucket struct {
 	filter.Bucket
 
-	stale bool // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
+	stale     bool // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
+	changedAt time.Time
 }
 
 // quotaEnvoy is an Envoy with the filter rate_limit_quota.
@@ -277,22 +280,28 @@ const quotaStep = 200 * time.Millisecond
 
 // run makes the requests and reports of an Envoy.
 func (e *quotaEnvoy) run(ctx context.Context) {
-	report := time.Now().Add(time.Duration(e.random.Int64N(int64(filter.ReportInterval))))
-	time.Sleep(time.Duration(e.random.Int64N(int64(quotaStep))))
+	now := time.Now()
+	report, step := now.Add(time.Duration(e.random.Int64N(int64(filter.ReportInterval)))), now.Add(time.Duration(e.random.Int64N(int64(quotaStep))))
 	for ctx.Err() == nil {
+		time.Sleep(min(time.Until(report), time.Until(step)))
 		e.awaitResume()
-		for _, name := range sortedKeys(e.quotas.demands) {
-			if e.admit(name) {
-				e.report(name)
+		now := time.Now()
+		if !now.Before(step) {
+			for _, name := range sortedKeys(e.quotas.demands) {
+				if e.admit(name) {
+					e.report(name)
+				}
 			}
 		}
-		if now := time.Now(); !now.Before(report) {
+		if !now.Before(report) {
 			e.report(sortedKeys(e.quotas.demands)...)
-			for !report.After(now) { // a timer that was late does not fire twice
-				report = report.Add(filter.ReportInterval)
-			}
 		}
-		time.Sleep(quotaStep + time.Duration(e.random.Int64N(int64(time.Millisecond))))
+		for !report.After(now) { // a timer that was late does not fire twice
+			report = report.Add(filter.ReportInterval)
+		}
+		for !step.After(now) {
+			step = step.Add(quotaStep)
+		}
 	}
 }
 
@@ -381,7 +390,7 @@ func (e *quotaEnvoy) open(first []byte) {
 	}
 	var s *grpcStream
 	received := make(chan struct{}) // closed when s is set
-	id, s, err := c.open("/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas", 0, first, func(message []byte) {
+	id, s, err := c.open(quotaPath, 0, first, func(message []byte) {
 		<-received
 		e.receive(s, message)
 	})
@@ -501,7 +510,10 @@ func (e *quotaEnvoy) receive(s *grpcStream, message []byte) {
 			b.Refill(e.now())
 			before = b.Tokens
 		}
-		b.Apply(e.now(), actionOf(a))
+		was := b.Bucket
+		if b.Apply(e.now(), actionOf(a)); b.Rate != was.Rate {
+			b.changedAt = time.Now()
+		}
 		b.stale = time.Since(e.pausedUntil) < 50*time.Millisecond && e.pausedUntil.Sub(e.pauseBegan) >= 12*time.Second
 		e.world.record(e.host, "%s gets kind %d, %d/h, %v tokens", name, b.Kind, b.Rate, b.MaxTokens)
 		q.ledger.applied(e, name, b, max(b.Tokens-before, 0))

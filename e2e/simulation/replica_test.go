@@ -52,7 +52,9 @@ type process struct {
 	started time.Time
 }
 
-const grpcPort, debugPort = ":8081", ":6070"
+const grpcPort, debugPort, metricsPort = ":8081", ":6070", ":9090"
+
+const drainTimeout = 5 * time.Second
 
 // start runs a new process.
 func (r *replica) start() {
@@ -96,7 +98,7 @@ func (r *replica) start() {
 	go func() {
 		defer close(p.ended)
 		if err := p.daemon.Run(ctx, daemon.Steps{
-			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules, w.quotas) },
+			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules + w.moreRules()) },
 			ConfigureServer: func(context.Context, *errgroup.Group) (server.Options, func(), error) { return r.configure(), nil, nil },
 		}); err != nil && !p.killed.Load() {
 			w.fail("%s ended with an error: %v", r.host, err)
@@ -107,9 +109,9 @@ func (r *replica) start() {
 // stateFile returns the path of the state file of the next process.
 func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.host, "-", r.restarts) }
 
-// load activates rules, and the divided limit.
-func (p *process) load(text string, quotas *quotas) error {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text+quotas.rules()))
+// load activates rules.
+func (p *process) load(text string) error {
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
@@ -122,26 +124,34 @@ func (p *process) load(text string, quotas *quotas) error {
 
 func (r *replica) configure() server.Options {
 	return server.Options{
-		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, Name: r.host,
+		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, MetricsAddr: r.host + metricsPort, MetricsPath: "/metrics", Name: r.host,
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
 			return r.world.network.listen(addr)
 		},
-		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: 5 * time.Second,
+		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}
 }
 
 // reload activates other rules.
 func (r *replica) reload(text string) {
-	if err := r.load(text, r.world.quotas); err != nil {
+	began := time.Now()
+	if err := r.load(text + r.world.moreRules()); err != nil {
 		r.world.fail("%s rejects rules: %v", r.host, err)
+	}
+	if took := time.Since(began); took > maxReload {
+		r.world.fail("a reload of %s took %v", r.host, took)
 	}
 }
 
 // stop sends SIGTERM and waits for the end.
 func (r *replica) stop() {
+	began := time.Now()
 	r.cancel()
 	<-r.ended
 	r.running = false
+	if took := time.Since(began); took > maxDrain {
+		r.world.fail("the shutdown of %s took %v", r.host, took)
+	}
 }
 
 // kill ends the process at once: its connections are reset, and neither the store nor its state

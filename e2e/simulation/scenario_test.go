@@ -52,6 +52,7 @@ type scenario struct {
 	changedRules string // of a reload
 	faults       []fault
 	quota        *quotaPlan // nil for none
+	attacks      []attack
 }
 
 // newScenario returns the scenario of a seed.
@@ -73,6 +74,7 @@ func newScenario(seed uint64) *scenario {
 	c.chooseFaults(r)
 	c.chooseTopology()
 	c.chooseQuota()
+	c.chooseAttacks()
 	return c
 }
 
@@ -98,13 +100,13 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 			l.window = 10 * time.Minute
 			l.lasts = 0.2 + r.Float64()
 			l.demand = (0.5 + 2*r.Float64()) * float64(l.n) / l.lasts
-			l.demand = min(l.demand, 20)
+			l.demand = min(l.demand, 8)
 		case "reserve":
 			l.algorithm, l.reserve, l.n = "token_bucket", 5+r.Uint64N(20), 100+r.Uint64N(200)
 			l.burst = l.n
 			l.lasts = 0.2 + r.Float64()
 			l.demand = (0.5 + 2*r.Float64()) * float64(l.n/l.reserve) / l.window.Seconds()
-			l.demand = min(l.demand, 20)
+			l.demand = min(l.demand, 8)
 			l.fields = fmt.Sprintf(", reserve: { amount: %d, ttl: 600s, unsettled: keep }", l.reserve)
 		}
 		c.limits = append(c.limits, l)

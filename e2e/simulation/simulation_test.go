@@ -70,6 +70,9 @@ func (w *world) report() string {
 	for _, f := range w.faults {
 		fmt.Fprintln(&b, "  fault", f)
 	}
+	for _, a := range w.attacks {
+		fmt.Fprintln(&b, "  attack", a)
+	}
 	events := w.last
 	if !keepTrace {
 		events = events[max(0, len(events)-lastEvents):]
@@ -98,7 +101,7 @@ func TestSimulation(t *testing.T) {
 		first = n
 	}
 	for seed := first; seed <= last && !t.Failed(); seed++ {
-		if testing.Verbose() {
+		if seed%500 == 0 {
 			t.Log("seed", seed)
 		}
 		if w := play(t, newScenario(seed)); len(w.failures) > 0 {

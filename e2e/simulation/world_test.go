@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -29,6 +30,7 @@ type world struct {
 	began     time.Time
 	traffic   time.Time   // when the traffic starts
 	faultEnds []time.Time // of the faults of the scenario: some wait for others
+	stopping  atomic.Bool
 
 	mu       sync.Mutex
 	trace    uint64
@@ -95,15 +97,18 @@ func (w *world) run() {
 	parties.Go(func() { w.playFaults(ctx) })
 	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Go(w.quotas.run)
+	defer w.startAttacks()()
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()
 	w.stop()
 	w.ledger.check(w)
+	w.checkAnswered()
 }
 
-// stop ends all parties.
+// stop ends all parties, except attackers.
 func (w *world) stop() {
+	w.stopping.Store(true)
 	for _, e := range w.envoys {
 		e.close()
 	}

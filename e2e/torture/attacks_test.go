@@ -25,7 +25,7 @@ type expectation struct {
 	// or stops reading, whichever comes first; TestSlowClients checks that it also closes a
 	// connection that it does not read.
 	ends, mayEnd bool
-	// reset and answer are the results of the attacker's calls.
+	// reset and answer are the required results of the attacker's calls.
 	reset, answer string
 }
 
@@ -38,7 +38,7 @@ var expectations = map[string]expectation{
 	"open streams":                  {ends: true, reset: "REFUSED_STREAM"},
 	"DATA of one byte":              {ends: true},
 	"requests without an end":       {ends: true},
-	"windows that grow":             {}, // an answer, with or without reflection
+	"windows that grow":             {}, // calls are answered, with or without reflection
 	"rapid reset":                   {},
 	"rapid reset of complete calls": {},
 	"MadeYouReset":                  {ends: true, reset: "PROTOCOL_ERROR"},
@@ -75,7 +75,7 @@ func TestAttacks(t *testing.T) {
 				t.Fatal("the attack has no entry in expectations")
 			}
 			h, o := attackSluice(t, attack.Name, 1, attackDuration())
-			if want.ends && o.Ended == 0 { // a slow machine takes longer to send enough
+			if want.ends && o.Ended == 0 { // a slow machine needs longer to send enough frames
 				h, o = attackSluice(t, attack.Name, 1, 10*attackDuration())
 			}
 			t.Logf("sluice: %v: %+v", h, o)
@@ -86,27 +86,27 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("streams were reset with %v, want %s", o.Resets, want.reset)
 			}
 			if want.answer != "" && o.Statuses[want.answer] == 0 {
-				t.Errorf("calls were answered with %v, want status %s", o.Statuses, want.answer)
+				t.Errorf("the calls got the statuses %v, want %s", o.Statuses, want.answer)
 			}
 			h.checkMemory(t, 0)
 			if !Long() {
 				return
 			}
-			theirs, o2 := attackStock(t, attack.Name, 1)
-			t.Logf("stock: %v: %+v", theirs, o2)
+			stockHarm, o2 := attackStock(t, attack.Name, 1)
+			t.Logf("stock: %v: %+v", stockHarm, o2)
 			many, o50 := attackSluice(t, attack.Name, 50, attackDuration())
 			t.Logf("sluice, 50 connections: %v: %+v", many, o50)
-			theirs50, o250 := attackStock(t, attack.Name, 50)
-			t.Logf("stock, 50 connections: %v: %+v", theirs50, o250)
+			stockHarm50, o250 := attackStock(t, attack.Name, 50)
+			t.Logf("stock, 50 connections: %v: %+v", stockHarm50, o250)
 			ended := "no"
 			if o.Ended > 0 {
 				ended = fmt.Sprintf("after %d frames", o.Frames/int64(o.Ended))
 			}
-			fmt.Fprintf(&table, "| %s | %s | %v | %v | %v | %v |\n", attack.Name, ended, h, theirs, many, theirs50)
+			fmt.Fprintf(&table, "| %s | %s | %v | %v | %v | %v |\n", attack.Name, ended, h, stockHarm, many, stockHarm50)
 		})
 	}
 	if Long() {
-		t.Logf("as docs/threats.md has it:\n%s", table.String())
+		t.Logf("the table of docs/threats.md:\n%s", table.String())
 	}
 }
 
@@ -115,8 +115,8 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	h = runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
-		// The end of the attack may have closed the last connections. Too large headers in several
-		// frames close a connection without being counted.
+		// The last connections may have been closed by the end of the attack. Too large headers in
+		// several frames close a connection without being counted.
 		got := int(suite.Metrics(t, s).Sum("sluice_grpc_connections_closed_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric counts %d closed connections, want at least %d", got, least)

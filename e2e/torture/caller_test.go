@@ -135,7 +135,7 @@ func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	conn := Dial(tb, s.Addr("grpc"), options...)
-	defer conn.Close() // frees sluice's file descriptors
+	defer conn.Close() // frees file descriptors of sluice
 	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {
 		r := Request(keys...)

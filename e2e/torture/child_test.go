@@ -27,7 +27,7 @@ import (
 // scheduler and memory with the callers, whose latency is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
-// child is the configuration of such a process.
+// child is the configuration of a child process: an attacker or a stock server.
 type child struct {
 	// Attack is the name of an attack. If empty, the child is a stock server.
 	Attack      string
@@ -36,7 +36,7 @@ type child struct {
 	For         time.Duration
 }
 
-// serveAsChild runs a child and exits, if this process is one.
+// serveAsChild runs the child and exits if this process is a child.
 func serveAsChild() {
 	text := os.Getenv(childVariable)
 	if text == "" {

@@ -32,7 +32,7 @@ func TestSleep(t *testing.T) {
 	load.Phase("waking")
 	woken := time.Now()
 	load.AwaitAnswers(t, 1)
-	t.Logf("the first answer came %v after the process continued", time.Since(woken))
+	t.Logf("the first answer arrived %v after the process continued", time.Since(woken))
 	load.AwaitAnswers(t, MinRate)
 	load.Phase("after")
 	load.Run(t, 2*time.Second)

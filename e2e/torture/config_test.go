@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestConfigFile damages the rules file under load: it is truncated, as by a writer that dies, or
-// unreadable. Each fault is rejected once, with its position in the file. The active rules and all
-// counters stay.
+// TestConfigFile damages the rules file under load: the file is truncated, as by a writer that
+// dies, or made unreadable. Each fault is rejected once, with its position in the file. The active
+// rules and all counters stay.
 func TestConfigFile(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)

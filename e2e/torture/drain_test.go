@@ -44,7 +44,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	const begun, during, after = 1, 3, 5 // stream IDs
 	w.open(t, begun)
 
-	told := time.Now()
+	signalled := time.Now()
 	must.OK(t, s.Signal(syscall.SIGTERM))
 	health(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	w.open(t, during)
@@ -52,8 +52,8 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.await(t, "status 0 on stream 3")
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
 	// On a busy machine GOAWAY may be late, so only an early one is an error.
-	if waited := w.goAwayAt().Sub(told); waited < delay {
-		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", waited, delay)
+	if waited := w.goAwayAt().Sub(signalled); waited < delay {
+		t.Errorf("the first GOAWAY arrived %v after the signal, within the drain delay of %v", waited, delay)
 	}
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", during))
 	w.open(t, after)
@@ -192,12 +192,12 @@ func (w *rawClient) goAwayAt() time.Time {
 	return w.goAway
 }
 
-func (w *rawClient) await(t *testing.T, what string) {
+func (w *rawClient) await(t *testing.T, frame string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("waited for %s, received %q", what, w.frameLog())
+			t.Logf("waited for %s, received %q", frame, w.frameLog())
 		}
 	})
-	suite.Eventually(t, what, func() bool { return slices.Contains(w.frameLog(), what) })
+	suite.Eventually(t, frame, func() bool { return slices.Contains(w.frameLog(), frame) })
 }

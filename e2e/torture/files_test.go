@@ -15,8 +15,8 @@ import (
 )
 
 // TestOpenFileLimit limits sluice to 128 open files and connects 200 more clients. The first
-// clients are served throughout, and rules are reloaded. After the others have left, new clients
-// are served.
+// clients are served throughout, and rules are reloaded. After the others have disconnected,
+// new clients are served.
 func TestOpenFileLimit(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -25,14 +25,14 @@ func TestOpenFileLimit(t *testing.T) {
 		Args:    []string{"--config", config},
 		Prepare: RunUnder("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
 	})
-	ask := ledger.Caller(t, s.Addr("grpc"), rnd)
-	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
+	call := ledger.Caller(t, s.Addr("grpc"), rnd)
+	load := StartLoad(t, LoadOptions{Rate: Rate, Call: call})
 	load.Run(t, time.Second)
 	load.Phase("crowded")
 	var crowd []net.Conn
 	leave := func() {
 		for _, conn := range crowd {
-			_ = conn.Close() // it may be closed already
+			_ = conn.Close() // may already be closed
 		}
 	}
 	defer leave()

@@ -63,11 +63,11 @@ func TestHandshakes(t *testing.T) {
 			t.Fatalf("a valid client: %v", err)
 		}
 		for name, c := range map[string]*tls.Config{
-			"TLS 1.1":                with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
-			"no certificate":         with(func(c *tls.Config) { c.Certificates = nil }),
-			"another protocol":       with(func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }),
-			"no protocol":            with(func(c *tls.Config) { c.NextProtos = nil }),
-			"an authority of theirs": with(func(c *tls.Config) { c.Certificates = []tls.Certificate{issue(theirs, testcert.Leaf{})} }),
+			"TLS 1.1":           with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
+			"no certificate":    with(func(c *tls.Config) { c.Certificates = nil }),
+			"another protocol":  with(func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }),
+			"no protocol":       with(func(c *tls.Config) { c.NextProtos = nil }),
+			"another authority": with(func(c *tls.Config) { c.Certificates = []tls.Certificate{issue(theirs, testcert.Leaf{})} }),
 			"an expired certificate": with(func(c *tls.Config) {
 				c.Certificates = []tls.Certificate{issue(ours, testcert.Leaf{Expires: time.Now().Add(-time.Hour)})}
 			}),
@@ -89,7 +89,7 @@ func TestHandshakes(t *testing.T) {
 		})
 	}, func(s *sluice.Sluice) {
 		if got, least := suite.Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
-			t.Errorf("%v handshakes failed by the metric, want at least %v", got, least)
+			t.Errorf("the metric counts %v failed handshakes, want at least %v", got, least)
 		}
 	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))
 	t.Log("effect on other clients: ", h)
@@ -105,7 +105,7 @@ func TestTLSWithoutTLS(t *testing.T) {
 	}, nil)
 }
 
-// useTLS starts HTTP/2 over TLS and returns the error. In TLS 1.3 a client learns of the rejection
+// useTLS starts HTTP/2 over TLS and returns the error. In TLS 1.3 a client gets the rejection
 // of its certificate only after its handshake.
 func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	t.Helper()

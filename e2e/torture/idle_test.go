@@ -23,8 +23,8 @@ const maxConnectionMemory = 24 << 10
 // its first calls, in bytes. A stack has 4 or 8 KiB.
 const maxConnectionStack = 5 << 10
 
-// TestIdleConnections opens many idle connections. Then each makes a call per second, and is silent
-// until it gets a PING. Other clients call throughout.
+// TestIdleConnections opens many idle connections. Then each makes a call per second, and sends
+// nothing until it receives a PING. Other clients call throughout.
 func TestIdleConnections(t *testing.T) {
 	// A process may have 20,000 open files, one per connection.
 	const many = 10_000
@@ -51,9 +51,9 @@ func TestIdleConnections(t *testing.T) {
 		}
 		idle := Measure(t, s)
 		each := (idle.RSS - before.RSS) / many
-		t.Logf("%d idle connections take %d bytes each, with %d MiB resident before", many, each, before.RSS>>20)
+		t.Logf("%d idle connections use %d bytes each; %d MiB were resident before", many, each, before.RSS>>20)
 		if each > maxConnectionMemory {
-			t.Errorf("an idle connection takes %d bytes, want at most %d", each, maxConnectionMemory)
+			t.Errorf("an idle connection uses %d bytes, want at most %d", each, maxConnectionMemory)
 		}
 		calls := suite.Metrics(t, s).Sum("ratelimit_service_total_requests")
 		seconds := Pick(1, 5)
@@ -76,9 +76,9 @@ func TestIdleConnections(t *testing.T) {
 			await(t, f, http2.FramePing)
 		}
 		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
-		t.Logf("and %d bytes of stack per connection", stack)
+		t.Logf("each connection uses %d bytes of stack", stack)
 		if stack > maxConnectionStack && !*raced {
-			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, maxConnectionStack)
+			t.Errorf("a connection uses %d bytes of stack, want at most %d", stack, maxConnectionStack)
 		}
 	}, nil)
 	t.Log("effect on other clients: ", h)
@@ -96,7 +96,7 @@ func TestConnectionLimitSparesOthers(t *testing.T) {
 			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))
 			must.OK(t, err)
 			defer c.Close()
-			_, _ = c.Write(begin) // it may be closed already
+			_, _ = c.Write(begin) // may already be closed
 			if i%500 != 0 {
 				continue
 			}

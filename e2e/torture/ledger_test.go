@@ -43,7 +43,7 @@ type account struct {
 	denied   int
 	unknown  int
 	highest  int    // highest known number of a hit; the limit after a denial
-	answered []bool // by number: a reply had it
+	answered []bool // whether a reply had the number
 }
 
 // NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller] uses the
@@ -70,7 +70,7 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 	defer l.mu.Unlock()
 	a := l.accountLocked(k)
 	if name := got.GetCurrentLimit().GetName(); name != k.Rule {
-		l.faultLocked("%v: answered with the limit %q", k, name)
+		l.faultLocked("%v: a reply has the limit %q", k, name)
 	}
 	remaining := int(got.GetLimitRemaining())
 	switch got.GetCode() {
@@ -82,11 +82,11 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 			l.faultLocked("%v: admitted, %d of %d remain", k, remaining, l.limit)
 			return
 		case number <= floor:
-			l.faultLocked("%v: admitted as number %d after number %d had been answered", k, number, floor)
+			l.faultLocked("%v: admitted as number %d although number %d was in an earlier reply", k, number, floor)
 		case number > a.begun:
 			l.faultLocked("%v: admitted as number %d of %d calls", k, number, a.begun)
 		case a.answered[number]:
-			l.faultLocked("%v: two were admitted as number %d: one was not counted", k, number)
+			l.faultLocked("%v: two hits were admitted as number %d: one was not counted", k, number)
 		}
 		a.answered[number] = true
 		a.highest = max(a.highest, number)
@@ -96,7 +96,7 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 			l.faultLocked("%v: denied, but %d remain", k, remaining)
 		}
 		if a.begun <= l.limit {
-			l.faultLocked("%v: denied the %dth call of a limit of %d", k, a.begun, l.limit)
+			l.faultLocked("%v: denied call %d with a limit of %d", k, a.begun, l.limit)
 		}
 		a.highest = l.limit
 	default:
@@ -125,7 +125,7 @@ func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 		least = l.limit
 	}
 	if used < least || used > most {
-		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d denied, %d unknown",
+		l.faultLocked("%v: has used %d hits, want %d to %d: %d were admitted, %d denied, %d unknown",
 			k, used, least, most, a.passed, a.denied, a.unknown)
 	}
 	l.unanswered += max(0, used-a.passed)
@@ -220,13 +220,13 @@ func TestLedgerFinds(t *testing.T) {
 		play func(l *Ledger)
 		want string
 	}{
-		"in order":               {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, over); l.peek(k, over) }, ""},
-		"at once, in any order":  {func(l *Ledger) { answerConcurrent(l, over, ok(0), ok(2), ok(1)); l.peek(k, ok(0)) }, ""},
-		"a peek at what is left": {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
-		"unknown, counted":       {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(1)); l.peek(k, ok(1)) }, ""},
-		"unknown, not counted":   {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
-		"unknown, counted last":  {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(1)) }, ""},
-		"unknown fill it": {func(l *Ledger) {
+		"in order":                     {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, over); l.peek(k, over) }, ""},
+		"concurrent and in any order":  {func(l *Ledger) { answerConcurrent(l, over, ok(0), ok(2), ok(1)); l.peek(k, ok(0)) }, ""},
+		"a peek at the remaining hits": {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
+		"unknown, counted":             {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(1)); l.peek(k, ok(1)) }, ""},
+		"unknown, not counted":         {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
+		"unknown, counted last":        {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(1)) }, ""},
+		"unknown calls fill it": {func(l *Ledger) {
 			l.Begin(k)
 			l.Lost(k)
 			l.Begin(k)
@@ -234,21 +234,21 @@ func TestLedgerFinds(t *testing.T) {
 			answerEach(l, ok(0), over)
 			l.peek(k, over)
 		}, ""},
-		"one was not counted":     {func(l *Ledger) { answerConcurrent(l, ok(2), ok(2)) }, "two were admitted as number 1"},
-		"count too high":          {func(l *Ledger) { answerEach(l, ok(1)) }, "admitted as number 2 of 1"},
-		"an older answer":         {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerEach(l, ok(2)) }, "after number 2"},
-		"admitted after a denial": {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, ok(0)) }, "after number 3"},
-		"beyond the limit":        {func(l *Ledger) { answerEach(l, ok(3)) }, "3 of 3 remain"},
-		"denied too early":        {func(l *Ledger) { answerEach(l, ok(2), over) }, "denied the 2th call"},
-		"denied with some left":   {func(l *Ledger) { answerConcurrent(l, ok(2), ok(1), ok(0), reply(rls.RateLimitResponse_OVER_LIMIT, 1)) }, "but 1 remain"},
-		"another's answer":        {func(l *Ledger) { a := ok(2); a.CurrentLimit.Name = "sliding_log"; answerEach(l, a) }, "sliding_log"},
-		"no answer":               {func(l *Ledger) { answerEach(l, reply(rls.RateLimitResponse_UNKNOWN, 0)) }, "UNKNOWN"},
-		"forgotten":               {func(l *Ledger) { answerEach(l, ok(2), ok(1)); l.peek(k, ok(3)) }, "has used 0, want 2 to 2"},
-		"counted twice":           {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(1)) }, "has used 2, want 1 to 1"},
-		"more than the unknown":   {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(0)) }, "has used 3, want 1 to 2"},
-		"lost before an answer":   {func(l *Ledger) { answerConcurrent(l, ok(1), ok(0)); l.peek(k, ok(0)) }, "of 2 calls"},
-		"a number not answered":   {func(l *Ledger) { answerConcurrent(l, ok(2), ok(0), over); l.peek(k, over) }, "denied the 3th call"},
-		"hits lost to denials":    {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerConcurrent(l, over, over); l.peek(k, over) }, "want 3 to 2"},
+		"a hit was not counted":              {func(l *Ledger) { answerConcurrent(l, ok(2), ok(2)) }, "two hits were admitted as number 1"},
+		"a count that is too high":           {func(l *Ledger) { answerEach(l, ok(1)) }, "admitted as number 2 of 1"},
+		"an older number":                    {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerEach(l, ok(2)) }, "although number 2"},
+		"admitted after a denial":            {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, ok(0)) }, "although number 3"},
+		"beyond the limit":                   {func(l *Ledger) { answerEach(l, ok(3)) }, "3 of 3 remain"},
+		"denied too early":                   {func(l *Ledger) { answerEach(l, ok(2), over) }, "denied call 2 "},
+		"denied with hits left":              {func(l *Ledger) { answerConcurrent(l, ok(2), ok(1), ok(0), reply(rls.RateLimitResponse_OVER_LIMIT, 1)) }, "but 1 remain"},
+		"another's answer":                   {func(l *Ledger) { a := ok(2); a.CurrentLimit.Name = "sliding_log"; answerEach(l, a) }, "sliding_log"},
+		"no answer":                          {func(l *Ledger) { answerEach(l, reply(rls.RateLimitResponse_UNKNOWN, 0)) }, "UNKNOWN"},
+		"forgotten":                          {func(l *Ledger) { answerEach(l, ok(2), ok(1)); l.peek(k, ok(3)) }, "has used 0 hits, want 2 to 2"},
+		"counted twice":                      {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(1)) }, "has used 2 hits, want 1 to 1"},
+		"more hits than unknown calls":       {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(0)) }, "has used 3 hits, want 1 to 2"},
+		"a hit that was lost before a reply": {func(l *Ledger) { answerConcurrent(l, ok(1), ok(0)); l.peek(k, ok(0)) }, "of 2 calls"},
+		"a number without a reply":           {func(l *Ledger) { answerConcurrent(l, ok(2), ok(0), over); l.peek(k, over) }, "denied call 3 "},
+		"hits lost to denials":               {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerConcurrent(l, over, over); l.peek(k, over) }, "want 3 to 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := NewLedger(3, 1)

@@ -50,11 +50,11 @@ func TestEachLimit(t *testing.T) {
 				defer c.Close()
 				open++
 			}
-			suite.Eventually(t, "those beyond the limit are rejected", func() bool {
+			suite.Eventually(t, "connections beyond the limit are rejected", func() bool {
 				closed = int(suite.Metrics(t, s).Sum("sluice_rejected_connections_total"))
 				return closed >= 50
 			})
-			t.Logf("%d of %d connections rejected", closed, open)
+			t.Logf("%d of %d connections were rejected", closed, open)
 		})
 		t.Run("handshake timeout", func(t *testing.T) {
 			hello := hostile.Preface()
@@ -69,18 +69,18 @@ func TestEachLimit(t *testing.T) {
 		})
 		t.Run("unanswered PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{IgnorePings: true})
-			if err := c.Open(1); err != nil { // makes it active
+			if err := c.Open(1); err != nil { // makes the connection active
 				t.Fatal(err)
 			}
 			awaitEnd(t, c)
 			if got := c.Replies().GoAway; strings.Contains(got, "max_idle") {
-				t.Errorf("GOAWAY is %q: closed for another reason", got)
+				t.Errorf("GOAWAY is %q: the connection was closed for another reason", got)
 			}
 		})
 		t.Run("answered PINGs", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.ConnOptions{})
 			must.OK(t, c.Open(1))
-			suite.Eventually(t, "it gets another PING", func() bool { return c.Replies().Pings == 2 || isEnded(c) })
+			suite.Eventually(t, "another PING", func() bool { return c.Replies().Pings == 2 || isEnded(c) })
 			if isEnded(c) {
 				t.Error("a connection that answers PINGs was closed")
 			}
@@ -106,8 +106,8 @@ func checkRequestLimits(t *testing.T, s *sluice.Sluice) {
 	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
 		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
 	}
-	// newRequest returns a request with the given numbers of descriptors and entries and the given sizes
-	// of keys and values.
+	// newRequest returns a request with the given numbers of descriptors and entries and the given
+	// sizes of keys and values.
 	newRequest := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
 		r := &rls.RateLimitRequest{Domain: "torture"}
 		for range descriptors {
@@ -136,27 +136,27 @@ func checkRequestLimits(t *testing.T, s *sluice.Sluice) {
 	} {
 		for range 50 {
 			if _, err := client.ShouldRateLimit(t.Context(), tt.within); err != nil {
-				t.Errorf("%s, within: %v", tt.name, err)
+				t.Errorf("%s within the bound: %v", tt.name, err)
 			}
 			if _, err := client.ShouldRateLimit(t.Context(), tt.beyond); status.Code(err) != codes.ResourceExhausted {
-				t.Errorf("%s, beyond: %v, want RESOURCE_EXHAUSTED", tt.name, err)
+				t.Errorf("%s beyond the bound: %v, want RESOURCE_EXHAUSTED", tt.name, err)
 			}
 		}
 	}
 	large := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("~", 3<<10))
 	if _, err := client.ShouldRateLimit(large, newRequest(1, 1, 1, 1)); err != nil {
-		t.Errorf("headers, within: %v", err)
+		t.Errorf("headers within the bound: %v", err)
 	}
 	larger := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("~", 4<<10))
 	if _, err := client.ShouldRateLimit(larger, newRequest(1, 1, 1, 1)); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("headers, beyond: %v, want RESOURCE_EXHAUSTED", err)
+		t.Errorf("headers beyond the bound: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	if code := headersOverHTTP(t, s, 15<<10); code != http.StatusOK {
-		t.Errorf("headers over HTTP, within: %d, want 200", code)
+		t.Errorf("headers over HTTP within the bound: %d, want 200", code)
 	}
 	// net/http allows 4 KiB more than configured.
 	if code := headersOverHTTP(t, s, 21<<10); code != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("headers over HTTP, beyond: %d, want 431", code)
+		t.Errorf("headers over HTTP beyond the bound: %d, want 431", code)
 	}
 }
 
@@ -216,7 +216,7 @@ func checkEnded(t *testing.T, addr string, each int, texts ...[]byte) {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 			open[c] = i
-			_, _ = c.Write(bytes) // it may be closed after the first
+			_, _ = c.Write(bytes) // the server may have closed it after the first bytes
 		}
 	}
 	for c, i := range open {

@@ -24,8 +24,8 @@ const (
 // maxInFlight is the default of [LoadOptions.MaxInFlight].
 const maxInFlight = 20_000
 
-// CallFunc makes one call and returns its answer in a word. Errors are counted by text, so the
-// number of different texts must be small.
+// CallFunc makes one call and returns its answer as a word. Answers and errors are counted by text,
+// so the number of different texts must be small.
 type CallFunc func(ctx context.Context) (answer string, err error)
 
 type LoadOptions struct {
@@ -155,14 +155,14 @@ func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 
 // Run lets the load continue for d.
 //
-// In the short tier it then waits until the phase has the answers that [LoadOptions.MinRate] makes
-// in d, which takes longer on a busy machine.
+// In the short tier it then waits until the phase has as many answers as [LoadOptions.MinRate]
+// gives in d, which takes longer on a busy machine.
 //
 // In the long tier the rate itself must be reached. If it is not, Run starts a phase of the same
 // name and tries again, for at most a quarter of [Patience].
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
-	for give := time.Now().Add(Patience / 4); ; {
+	for deadline := time.Now().Add(Patience / 4); ; {
 		select {
 		case <-time.After(d):
 		case <-tb.Context().Done():
@@ -174,7 +174,7 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 			suite.Eventually(tb, fmt.Sprintf("%d answers %s", least, p.Name), func() bool { return p.Answered() >= least })
 			return
 		}
-		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.MinRate || time.Now().After(give) {
+		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.MinRate || time.Now().After(deadline) {
 			return
 		}
 		l.Phase(p.Name)

@@ -29,7 +29,7 @@ func TestLogs(t *testing.T) {
 		stick func(s *sluice.Sluice) (release func())
 	}{
 		{
-			"a pipe that nobody reads",
+			"a pipe that is not read",
 			func(t *testing.T, config string) *sluice.Sluice {
 				t.Helper()
 				return Start(t, Options{Args: []string{"--config", config}})

@@ -19,7 +19,7 @@ import (
 // is longer than Envoy's health checks need to notice it.
 func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
-		t.Skip("only in the long tier: each restart waits for Envoy's health checks")
+		t.Skip("long tier only: each restart waits for Envoy's health checks")
 	}
 	rnd := Rand(t)
 	var table strings.Builder
@@ -28,7 +28,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 		delay    string
 		downtime time.Duration // downtime of the replica
 		outliers bool
-		none     bool // no call may fail
+		none     bool // whether no call may fail
 	}{
 		{replicas: 2, delay: "12s", downtime: 15 * time.Second, outliers: true, none: true},
 		{replicas: 2, delay: "12s", downtime: 15 * time.Second, none: true},
@@ -62,8 +62,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 	t.Logf("calls that failed:\n| replicas | downtime | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
 }
 
-// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml in
-// place of its own.
+// quickStartCluster returns the configuration of these tests with the cluster of envoy.yaml.
 func quickStartCluster(t *testing.T, outliers bool) []byte {
 	t.Helper()
 	read := func(path string) (map[string]any, []any) {

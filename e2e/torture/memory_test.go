@@ -57,16 +57,16 @@ func TestMemory(t *testing.T) {
 			}
 		}
 		if wrong > 0 || len(got.GetStatuses()) != established {
-			t.Errorf("%d hits: of %d statuses %d are not %v with %d remaining", hits, len(got.GetStatuses()), wrong, code, remaining)
+			t.Errorf("%d hits: %[3]d of %[2]d statuses are not %[4]v with %[5]d remaining", hits, len(got.GetStatuses()), wrong, code, remaining)
 		}
 	}
 	expect(used, rls.RateLimitResponse_OK, limit-used)
 
-	room := suite.Metrics(t, s).Sum("sluice_counters_capacity")
+	capacity := suite.Metrics(t, s).Sum("sluice_counters_capacity")
 	var sent atomic.Int64
 	begun := time.Now()
 	more := func() bool {
-		return time.Since(begun) < Pick(5*time.Second, time.Minute) || float64(sent.Load()) < 2*room
+		return time.Since(begun) < Pick(5*time.Second, time.Minute) || float64(sent.Load()) < 2*capacity
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
 	defer cancel()
@@ -90,11 +90,11 @@ func TestMemory(t *testing.T) {
 	lost := page.Sum("sluice_counters_evicted_total")
 	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
 	if len(collections) == 0 {
-		t.Fatal("the garbage collector printed nothing")
+		t.Fatal("the log has no lines of the garbage collector")
 	}
 	t.Logf("%d new counters in %v, capacity %.0f, %.0f evicted; %v; %s%% of CPU time for %d collections",
-		sent.Load(), time.Since(begun).Round(time.Second), room, lost, usage, collections[len(collections)-1][1], len(collections))
-	if least := float64(sent.Load()) - room; lost < least {
+		sent.Load(), time.Since(begun).Round(time.Second), capacity, lost, usage, collections[len(collections)-1][1], len(collections))
+	if least := float64(sent.Load()) - capacity; lost < least {
 		t.Errorf("%.0f counters were evicted, want at least %.0f", lost, least)
 	}
 	if most := (counters + 64) << 20; usage.Peak > most {

@@ -100,7 +100,7 @@ func TestOddMessages(t *testing.T) {
 		{name: "64 KiB + 1", message: padded(limit + 1), want: codes.ResourceExhausted},
 		{name: "4 MiB", message: padded(4 << 20), want: codes.ResourceExhausted},
 		{name: "gzip of 64 KiB", message: padded(limit), zip: true, want: codes.OK},
-		{name: "gzip bomb, 1000 times its size", message: padded(4 << 20), zip: true, want: codes.ResourceExhausted},
+		{name: "gzip bomb of 1000 times its size", message: padded(4 << 20), zip: true, want: codes.ResourceExhausted},
 		{name: "10000 descriptors", message: request(func(r *rls.RateLimitRequest) {
 			r.Descriptors = slices.Repeat([]*rlcommon.RateLimitDescriptor{{}}, 10_000)
 		}), want: codes.ResourceExhausted},
@@ -119,10 +119,10 @@ func TestOddMessages(t *testing.T) {
 		}), over: true},
 		{name: "unknown fields", message: append(slices.Clone(plain), padded(1000)[len(plain):]...)},
 		{name: "a group", message: groups(1)},
-		{name: "9000 groups in each other", message: groups(9000)},
-		{name: "11000 groups in each other", message: groups(11_000), want: codes.Internal},
+		{name: "9000 nested groups", message: groups(9000)},
+		{name: "11000 nested groups", message: groups(11_000), want: codes.Internal},
 		{name: "a group without its end", message: protowire.AppendTag(slices.Clone(plain), 1000, protowire.StartGroupType), want: codes.Internal},
-		{name: "nothing", want: codes.Unknown}, // an empty domain; the code of the reference
+		{name: "an empty message", want: codes.Unknown}, // its domain is empty; envoyproxy/ratelimit has the same code
 	}
 	h := runUnderAttack(t, Options{Args: []string{"--max-message=64KiB"}}, func(s *sluice.Sluice) {
 		conn := Dial(t, s.Addr("grpc"), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(64<<20)))
@@ -169,7 +169,7 @@ func oddAnswer(reply []byte, err error, want codes.Code, over bool) string {
 		return fmt.Sprintf("the reply does not decode: %v", err)
 	}
 	if len(r.GetStatuses()) != 1 || over != (r.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT) {
-		return fmt.Sprintf("answered %v, want one status, over limit: %v", &r, over)
+		return fmt.Sprintf("the reply is %v, want one status, over limit: %v", &r, over)
 	}
 	return ""
 }

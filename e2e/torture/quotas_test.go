@@ -110,7 +110,7 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 		m.BucketQuotaUsages[0].TimeElapsed = &durationpb.Duration{Seconds: math.MinInt64, Nanos: math.MinInt32}
 		return m
 	}),
-	"a domain for each stream": func(ctx context.Context, t *testing.T, addr string) {
+	"a new domain in each stream": func(ctx context.Context, t *testing.T, addr string) {
 		t.Helper()
 		conn := Dial(t, addr)
 		defer conn.Close()
@@ -124,7 +124,7 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 			end()
 		}
 	},
-	"streams that end at once": func(ctx context.Context, t *testing.T, addr string) {
+	"streams that end immediately": func(ctx context.Context, t *testing.T, addr string) {
 		t.Helper()
 		conn := Dial(t, addr)
 		defer conn.Close()
@@ -140,7 +140,7 @@ var quotaAttacks = map[string]func(ctx context.Context, t *testing.T, addr strin
 		t.Helper()
 		var full atomic.Bool
 		var all sync.WaitGroup
-		for range 11 { // 1000 streams each, of 1024 per connection
+		for range 11 { // 1000 streams each; a connection may have 1024
 			conn := Dial(t, addr)
 			defer conn.Close()
 			all.Go(func() {
@@ -177,14 +177,14 @@ func TestQuotaAttacks(t *testing.T) {
 					}
 				}
 				report(0)
-				hear := func() {
+				receive := func() {
 					m, err := honest.Recv()
 					if err == nil && len(m.GetBucketAction()) == 0 {
 						err = fmt.Errorf("received %v", m)
 					}
 					answers <- err
 				}
-				go hear()
+				go receive()
 				must.OK(t, <-answers)
 				attackCtx, end := context.WithCancel(ctx)
 				done := make(chan struct{})
@@ -193,7 +193,7 @@ func TestQuotaAttacks(t *testing.T) {
 					attack(attackCtx, t, s.Addr("grpc"))
 				}()
 				for range enough {
-					go hear()
+					go receive()
 					report(time.Second)
 					select {
 					case err := <-answers:
@@ -201,7 +201,7 @@ func TestQuotaAttacks(t *testing.T) {
 							t.Errorf("the honest Envoy got %v", err)
 						}
 					case <-time.After(suite.Patience):
-						t.Fatal("the honest Envoy got no answer")
+						t.Fatal("the honest Envoy got no assignment")
 					}
 					time.Sleep(attackDuration() / time.Duration(enough))
 				}

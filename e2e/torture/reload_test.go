@@ -34,10 +34,10 @@ func TestReloads(t *testing.T) {
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
 			s, reload := tt.start(t, ledger)
-			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
+			call := ledger.Caller(t, s.Addr("grpc"), rnd)
 
 			// Let one-time allocations happen first.
-			warm := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
+			warm := StartLoad(t, LoadOptions{Rate: Rate, Call: call})
 			const first = 5
 			version := 1
 			for ; version <= first; version++ {
@@ -47,7 +47,7 @@ func TestReloads(t *testing.T) {
 			warm.Stop(t).NoErrors(t, "before")
 			usage, heap := Measure(t, s), heapInUse(t, s)
 
-			load := StartLoad(t, LoadOptions{Rate: Rate, Call: ask})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Call: call})
 			load.Run(t, time.Second)
 			load.Phase("reloads")
 			for ; version <= first+tt.reloads; version++ {

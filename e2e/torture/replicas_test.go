@@ -29,7 +29,7 @@ type replicas struct {
 	addr  []string
 	now   []*sluice.Sluice
 	envoy *envoy.Envoy
-	// web has one connection per client, each served by one of Envoy's threads.
+	// web has one connection per client. One of Envoy's threads serves each connection.
 	web [4]*http.Client
 	n   atomic.Int64
 }
@@ -44,7 +44,7 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 // startReplicasBehind starts n replicas behind an Envoy with the given bootstrap.
 func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, delay string) *replicas {
 	t.Helper()
-	suite.Envoy(t, Root) // skips the test before anything runs
+	suite.Envoy(t, Root) // skips the test before processes start
 	r := &replicas{
 		rules: suite.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
 		delay: delay,

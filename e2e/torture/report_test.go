@@ -18,13 +18,13 @@ type Phase struct {
 	began, ended time.Time
 	due, flying  atomic.Int64
 
-	mu      sync.Mutex
-	answers map[string]int // number by answer
-	errors  map[string]int // number by text
-	took    []time.Duration
+	mu        sync.Mutex
+	answers   map[string]int // number by answer
+	errors    map[string]int // number by text
+	latencies []time.Duration
 }
 
-func (p *Phase) add(answer string, err error, took time.Duration) {
+func (p *Phase) add(answer string, err error, latency time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -32,14 +32,14 @@ func (p *Phase) add(answer string, err error, took time.Duration) {
 		return
 	}
 	p.answers[answer]++
-	p.took = append(p.took, took)
+	p.latencies = append(p.latencies, latency)
 }
 
 // Answered returns the number of answered calls.
 func (p *Phase) Answered() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.took)
+	return len(p.latencies)
 }
 
 // Answers returns the number of calls by answer.
@@ -74,27 +74,27 @@ func (p *Phase) Late(d time.Duration) float64 {
 	failed := p.Failed()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.took)+failed == 0 {
+	if len(p.latencies)+failed == 0 {
 		return 0
 	}
 	late := failed
-	for _, took := range p.took {
-		if took > d {
+	for _, latency := range p.latencies {
+		if latency > d {
 			late++
 		}
 	}
-	return float64(late) / float64(len(p.took)+failed)
+	return float64(late) / float64(len(p.latencies)+failed)
 }
 
 // quantile returns a quantile of the time from due time to answer, of answered calls.
 func (p *Phase) quantile(q float64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.took) == 0 {
+	if len(p.latencies) == 0 {
 		return 0
 	}
-	slices.Sort(p.took)
-	return p.took[int(q*float64(len(p.took)-1))]
+	slices.Sort(p.latencies)
+	return p.latencies[int(q*float64(len(p.latencies)-1))]
 }
 
 // String returns a summary in one line.
@@ -127,7 +127,7 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 }
 
 // AtLeast fails the test if the last phase of a name did not reach the given rate in answers per
-// second, because a test of an idle service proves nothing. In the short tier a phase only needs
+// second, because a test without load is not significant. In the short tier a phase only needs
 // answers, because the rate depends on the machine; [Load.Run] and [Load.AwaitAnswers] wait for
 // enough of them.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {

@@ -25,8 +25,8 @@ import (
 )
 
 // TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
-// Sluice exits with 0, or is ended by the signal if that came before the handler was installed. It
-// leaves nothing that prevents the next start.
+// Sluice exits with 0, or is ended by the signal if that arrived before the handler was installed.
+// It leaves nothing that prevents the next start.
 func TestSIGTERMAtAnyMoment(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -69,21 +69,21 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 		if err != nil {
 			t.Fatalf("start %d: %v", n, err)
 		}
-		said := p.Log()
+		log := p.Log()
 		switch {
-		case code == -1 && said == "":
+		case code == -1 && log == "":
 			early++
 		case code != 0:
-			t.Errorf("start %d: exit code %d, want 0; its log:\n%s", n, code, said)
-		case strings.Contains(said, `"draining"`):
+			t.Errorf("start %d: exit code %d, want 0; its log:\n%s", n, code, log)
+		case strings.Contains(log, `"draining"`):
 			served++
-			within -= within / 8 // less than the next line adds
+			within -= within / 8 // decreases more slowly than the other case increases
 		default:
 			before++
 		}
 		within += within / 16
-		if strings.Contains(said, "panic") {
-			t.Errorf("start %d: its log:\n%s", n, said)
+		if strings.Contains(log, "panic") {
+			t.Errorf("start %d: its log:\n%s", n, log)
 		}
 		for _, addr := range tcp {
 			l, err := net.Listen("tcp", addr)
@@ -98,7 +98,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	}
 	report := load.Stop(t)
 	report.Errors(t, "before", "Unavailable")
-	t.Logf("%d starts: %d ended by the signal, %d before they served, %d after a drain", starts, early, before, served)
+	t.Logf("%d starts: %d ended by the signal, %d before serving, %d after a drain", starts, early, before, served)
 	if served == 0 || early+before == 0 {
 		t.Error("want some exits before serving and some after")
 	}
@@ -107,7 +107,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	stale, err := process.Start(exec.Command(binary, flags("unix://"+socket)...))
 	must.OK(t, err)
 	t.Cleanup(stale.Kill)
-	suite.Eventually(t, "it listens", func() bool { return strings.Count(stale.Log(), `"listening"`) == 4 })
+	suite.Eventually(t, "sluice listens", func() bool { return strings.Count(stale.Log(), `"listening"`) == 4 })
 	must.OK(t, stale.Signal(syscall.SIGKILL))
 	if _, err := stale.Wait(t.Context()); err != nil {
 		t.Fatal(err)

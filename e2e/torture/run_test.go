@@ -21,14 +21,14 @@ const Patience = suite.Patience
 
 var (
 	long  = flag.Bool("long", false, "the long tier")
-	raced = flag.Bool("raced", false, "with a sluice that has the race detector; a quarter of the load, since it is that slow")
+	raced = flag.Bool("raced", false, "run sluice with the race detector and a quarter of the load")
 )
 
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
 
-// Parallel runs a test of the short tier in parallel; it must be its first call. In the long tier a
-// test has the machine for itself.
+// Parallel runs a test of the short tier in parallel. It must be the first call of the test. In the
+// long tier tests run one by one.
 func Parallel(t *testing.T) {
 	t.Helper()
 	if !Long() {
@@ -52,7 +52,7 @@ var binary string
 func Main(m *testing.M) int {
 	flag.Parse()
 	if runtime.GOOS != "linux" {
-		if err := suite.NoteSkipped("e2e/torture: the tortures read /proc of Linux"); err != nil {
+		if err := suite.NoteSkipped("e2e/torture: the tests read /proc of Linux"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -97,7 +97,7 @@ type Options struct {
 	Args []string
 	// Env contains additional variables as NAME=value. Optional.
 	Env []string
-	// Addrs and Prepare are those of [sluice.Options].
+	// Addrs and Prepare are passed on in [sluice.Options].
 	Addrs   map[string]string
 	Prepare func(*exec.Cmd)
 }
@@ -119,7 +119,7 @@ func RunUnder(program ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(program[0])
 		if err != nil {
-			path = program[0] // starting it reports the error
+			path = program[0] // the start reports the error
 		}
 		cmd.Args = append(append([]string(nil), program...), append([]string{cmd.Path}, cmd.Args[1:]...)...)
 		cmd.Path = path

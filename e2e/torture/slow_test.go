@@ -35,12 +35,12 @@ func TestSlowClients(t *testing.T) {
 		start := time.Now()
 		var group sync.WaitGroup
 		defer group.Wait()
-		var all, held []*hostile.Conn
+		var all, withoutWindow []*hostile.Conn
 		for name, m := range map[string]hostile.ConnOptions{
-			"reads a byte now and then": {ReadEvery: every},
-			"never reads":               {NeverRead: true},
-			"no window, no pong":        {Settings: noWindow, IgnorePings: true},
-			"no window":                 {Settings: noWindow},
+			"reads single bytes":    {ReadEvery: every},
+			"never reads":           {NeverRead: true},
+			"no window and no PONG": {Settings: noWindow, IgnorePings: true},
+			"no window":             {Settings: noWindow},
 		} {
 			for range each {
 				c := dialHostile(t, s, m)
@@ -48,7 +48,7 @@ func TestSlowClients(t *testing.T) {
 					must.OK(t, c.Call(1+2*i, request))
 				}
 				if name == "no window" {
-					held = append(held, c)
+					withoutWindow = append(withoutWindow, c)
 				}
 				all = append(all, c)
 			}
@@ -62,17 +62,17 @@ func TestSlowClients(t *testing.T) {
 		// counted.
 		var now Usage
 		for deadline := start.Add(2 * Patience); ; time.Sleep(100 * time.Millisecond) {
-			if now = Measure(t, s); now.Files <= before.Files+len(held) {
+			if now = Measure(t, s); now.Files <= before.Files+len(withoutWindow) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d slow clients stay connected", now.Files-before.Files-len(held), 4*each)
+				t.Fatalf("%d of %d slow clients stay connected", now.Files-before.Files-len(withoutWindow), 4*each)
 			}
 		}
 		t.Logf("%d slow clients were disconnected within %v; sluice uses %v", 4*each, time.Since(start).Round(time.Second), now)
 		// The other clients answer PINGs, like any waiting client. Stream limits bound their
 		// memory.
-		for _, c := range held {
+		for _, c := range withoutWindow {
 			if isEnded(c) {
 				t.Error("a client without window that answers PINGs was disconnected")
 			}

@@ -18,20 +18,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
-var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 12s, or 10m in the long tier, if 0")
+var soakTime = flag.Duration("soak", 0, "duration of TestSoak; 0 means 12s, or 10m in the long tier")
 
-// TestSoak combines calls, reloads, clients that come and go, and two attackers whose attack
-// changes with each reload, for a long time. After the first minute, the memory of sluice without
-// attackers must not grow.
+// TestSoak combines calls, reloads, clients that connect and disconnect, and two attackers whose
+// attack changes with each reload, for a long time. After the first minute, the memory of sluice
+// without attackers must not grow.
 func TestSoak(t *testing.T) {
 	const (
 		rate = 1000
-		// Attackers, though at a lower priority, use most of two cores.
+		// Despite their lower priority, attackers use most of two cores.
 		leastMeanwhile = 50
 		attackers      = 2
 		mostPeak       = attackers * maxMemory
 		mostHeap       = 4 << 20  // allowed increase of heap in use after the first minute
-		mostResident   = 16 << 20 // the same for resident memory
+		mostResident   = 16 << 20 // allowed increase of resident memory after the first minute
 	)
 	if *soakTime == 0 {
 		*soakTime = Pick(12*time.Second, 10*time.Minute)
@@ -75,7 +75,7 @@ func TestSoak(t *testing.T) {
 			outcome(t, p)
 		}
 		suite.Eventually(t, "the rules are active", func() bool { return limitOf(t, s, "changes") == n+2 })
-		// The client that comes and goes may have one connection open.
+		// The client that connects and disconnects may have one connection open.
 		suite.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
 			now := Measure(t, s)
 			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
@@ -103,7 +103,7 @@ func TestSoak(t *testing.T) {
 	most, _ := watch.Stop(t)
 	t.Logf("%d reloads, %d visits; between attacks at most %v in the first %d cycles, at least %v in the last", cycles, visited, ceiling, first, last)
 	if most.Peak > base.RSS+mostPeak {
-		t.Errorf("%d MiB resident at most, %d before, want at most %d more", most.Peak>>20, base.RSS>>20, mostPeak>>20)
+		t.Errorf("at most %d MiB were resident, %d before; want at most %d more", most.Peak>>20, base.RSS>>20, mostPeak>>20)
 	}
 	if last.heap > ceiling.heap+mostHeap || last.resident > ceiling.resident+mostResident {
 		t.Errorf("memory grew from %v to %v", ceiling, last)

@@ -48,11 +48,11 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 	store := storetest.Start(t)
 	s := Start(t, Options{
 		Rules: "domain: torture\ndescriptors:\n  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 1000000 } }\n  - { key: honest, rate_limit: { unit: year, requests_per_unit: 1000000 } }\n" +
-			"  - { key: held, rate_limit: { unit: second, requests_per_unit: 5000, algorithm: leaky_bucket, slack: 0, max_wait: 20ms } }\n",
+			"  - { key: delayed, rate_limit: { unit: second, requests_per_unit: 5000, algorithm: leaky_bucket, slack: 0, max_wait: 20ms } }\n",
 		Args: []string{"--store", "redis://" + store.Addr, "--store-timeout", "1s"},
 	})
 	neighbour := rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
-	ask := func() {
+	call := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		defer cancel()
 		if _, err := neighbour.ShouldRateLimit(ctx, Request(Key{"honest", "v"})); err != nil {
@@ -60,22 +60,22 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 		}
 	}
 	askAtOnce := func(n int) {
-		var asking sync.WaitGroup
+		var calling sync.WaitGroup
 		for range n {
-			asking.Go(ask)
+			calling.Go(call)
 		}
-		asking.Wait()
+		calling.Wait()
 	}
 	for name, end := range connectionErrors {
 		for range Pick(4, 100) {
 			broken := breakConnection(t, rnd, s.Addr("grpc"), calls, end)
 			askAtOnce(calls / 2)
 			_ = broken.Close()
-			ask() // gives the server time to notice
+			call() // gives the server time to notice
 			askAtOnce(calls)
 		}
 		if t.Failed() {
-			t.Fatalf("failed after connections that ended by %s", name)
+			t.Fatalf("failed after connections that ended with %s", name)
 		}
 	}
 	if store.Must("DBSIZE") == "0" {
@@ -109,7 +109,7 @@ func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end f
 		}
 		id := uint32(2*i + 1)
 		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
-		_ = fr.WriteData(id, true, hostile.Request("torture", []string{"attacker", "held"}[rnd.IntN(2)], strconv.Itoa(rnd.IntN(10))))
+		_ = fr.WriteData(id, true, hostile.Request("torture", []string{"attacker", "delayed"}[rnd.IntN(2)], strconv.Itoa(rnd.IntN(10))))
 	}
 	length := out.Len()
 	end(fr, calls)

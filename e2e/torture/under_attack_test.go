@@ -37,8 +37,8 @@ type harm struct {
 	more int     // peak increase of resident memory in bytes
 }
 
-// checkMemory fails the test if an attack used too much memory; more is an additional allowance. In
-// the short tier, on busy machines, the garbage collector may be late by some 32 MiB. The race
+// checkMemory fails the test if an attack used too much memory; more is added to the allowed bytes.
+// In the short tier, on busy machines, the garbage collector may be late by some 32 MiB. The race
 // detector uses up to ten times as much memory.
 func (h harm) checkMemory(t *testing.T, more int) {
 	t.Helper()
@@ -47,15 +47,15 @@ func (h harm) checkMemory(t *testing.T, more int) {
 		most *= 10
 	}
 	if h.more > most {
-		t.Errorf("%d MiB more than before, want at most %d", h.more>>20, most>>20)
+		t.Errorf("memory grew by %d MiB, want at most %d", h.more>>20, most>>20)
 	}
 }
 
 func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
 
 // runUnderAttack starts sluice, calls it from other clients and runs the attack. It checks the
-// other clients' answers, and afterwards files and goroutines. settled may check more at the end;
-// it may be nil. The other clients connect with options.
+// other clients' answers, and afterwards files and goroutines. settled, which may be nil,
+// checks more at the end. The other clients connect with options.
 func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
 	t.Helper()
 	rnd := Rand(t)
@@ -71,7 +71,7 @@ func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice
 	load.Phase("attack")
 	attack(s)
 	load.Phase("after")
-	load.AwaitAnswers(t, minVictimRate) // independent of the time that queued calls take
+	load.AwaitAnswers(t, minVictimRate) // independent of the duration of queued calls
 	var now Usage
 	defer func() { t.Logf("now: %v", now) }()
 	report := load.Stop(t)

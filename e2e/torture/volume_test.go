@@ -17,8 +17,8 @@ import (
 const maxReloadTime = 10 * time.Second
 
 // TestVolume updates two files of a mounted ConfigMap under load, as the kubelet does. The kubelet
-// pauses after a different step in each update, and in every second one it dies there and starts
-// again. Either the old or the new version of both files is active at any time.
+// pauses after a different step in each update. In every second update it is killed there and
+// starts again. Either the old or the new version of both files is active at any time.
 func TestVolume(t *testing.T) {
 	Parallel(t)
 	rnd := Rand(t)
@@ -30,8 +30,8 @@ func TestVolume(t *testing.T) {
 	}
 	must.OK(t, volumetest.Update(dir, files(1)))
 	s := Start(t, Options{Args: []string{"--config", dir}})
-	// inForce returns the active version.
-	inForce := func() int {
+	// activeVersion returns the active version.
+	activeVersion := func() int {
 		page := suite.Metrics(t, s)
 		var of []int
 		for _, domain := range []string{"torture", "other"} {
@@ -47,15 +47,15 @@ func TestVolume(t *testing.T) {
 	updates := Pick(20, 100)
 	for version := 2; version < 2+updates; version++ {
 		var swapped time.Time
-		took := time.Duration(0)
-		look := func() bool {
-			switch got := inForce(); {
+		delay := time.Duration(0)
+		isActive := func() bool {
+			switch got := activeVersion(); {
 			case got != version && got != version-1, got == version && swapped.IsZero():
 				t.Fatalf("version %d is active, want %d, or %d after the swap", got, version-1, version)
-			case got == version && took == 0:
-				took = time.Since(swapped)
+			case got == version && delay == 0:
+				delay = time.Since(swapped)
 			}
-			return took > 0
+			return delay > 0
 		}
 		play := func(steps []volumetest.Step, pause int) {
 			for i, step := range steps {
@@ -67,7 +67,7 @@ func TestVolume(t *testing.T) {
 				}
 				if i == pause { // sluice has time to read twice
 					for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); {
-						look()
+						isActive()
 						load.AwaitAnswers(t, 5)
 					}
 				}
@@ -80,17 +80,17 @@ func TestVolume(t *testing.T) {
 			steps, pause = volumetest.Steps(dir, files(version), version%4 < 2), -1
 		}
 		play(steps, pause)
-		suite.Eventually(t, fmt.Sprintf("version %d is active", version), look)
-		latest, sum = max(latest, took), sum+took
+		suite.Eventually(t, fmt.Sprintf("version %d is active", version), isActive)
+		latest, sum = max(latest, delay), sum+delay
 	}
 	load.AwaitAnswers(t, MinRate)
 	report := load.Stop(t)
 	report.AtLeast(t, MinRate, "before")
 	report.NoErrors(t, "before")
 	ledger.CheckCounters(t, s)
-	t.Logf("%d updates were active %v after the swap on average, %v at most", updates, sum/time.Duration(updates), latest)
+	t.Logf("%d updates became active on average %v after the swap, at most %v", updates, sum/time.Duration(updates), latest)
 	if Long() && latest > maxReloadTime {
-		t.Errorf("an update took %v, want at most %v", latest, maxReloadTime)
+		t.Errorf("an update became active after %v, want at most %v", latest, maxReloadTime)
 	}
 	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {

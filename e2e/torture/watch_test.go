@@ -23,7 +23,7 @@ type Usage struct {
 }
 
 func (u Usage) String() string {
-	return fmt.Sprintf("%.1f MiB resident, %.1f at most, %d files, %d goroutines",
+	return fmt.Sprintf("%.1f MiB resident, %.1f MiB peak, %d files, %d goroutines",
 		float64(u.RSS)/(1<<20), float64(u.Peak)/(1<<20), u.Files, u.Goroutines)
 }
 
@@ -78,7 +78,7 @@ func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 		for {
 			u, err := UsageOf(s.PID())
 			if err != nil {
-				return // killed by the test, or the test notices
+				return // the test killed sluice, or will notice its end
 			}
 			w.add(u)
 			select {
@@ -104,7 +104,7 @@ func (w *Watch) Stop(tb testing.TB) (most Usage, seen []Usage) {
 	tb.Helper()
 	w.shutDown()
 	if len(w.seen) == 0 {
-		tb.Fatal("nothing was seen of the process")
+		tb.Fatal("there are no samples of the process")
 	}
 	tb.Logf("at most %.1f MiB resident and %d files", float64(w.most.Peak)/(1<<20), w.most.Files)
 	return w.most, w.seen

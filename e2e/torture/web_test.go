@@ -28,7 +28,7 @@ func TestHostileHTTP(t *testing.T) {
 		addr := s.Addr("http")
 		var slow sync.WaitGroup
 		defer slow.Wait()
-		slow.Go(func() { // concurrent with the other cases, because they take long
+		slow.Go(func() { // concurrent with the other cases, because this takes long
 			checkEnded(t, addr, each, nil, []byte("GET /healthcheck HT"), []byte("GET /healthcheck HTTP/1.1\r\nHost: x\r\nX: "),
 				[]byte("POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"domain\":"))
 		})
@@ -38,11 +38,11 @@ func TestHostileHTTP(t *testing.T) {
 				if listener == "debug" {
 					most = 512 << 10 // its queries may contain a descriptor
 				}
-				sent, said := sendRepeatedly(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
-				if !strings.Contains(said, " 431 ") {
-					t.Errorf("%s answered %.100q, want 431", listener, said)
+				sent, reply := sendRepeatedly(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
+				if !strings.Contains(reply, " 431 ") {
+					t.Errorf("%s answered %.100q, want 431", listener, reply)
 				}
-				if sent > most+(8<<20) { // buffers of the kernel
+				if sent > most+(8<<20) { // plus buffers of the kernel
 					t.Errorf("%s accepted %d bytes of headers", listener, sent)
 				}
 			}
@@ -51,7 +51,7 @@ func TestHostileHTTP(t *testing.T) {
 			for range each {
 				code, _ := fetch(t, http.MethodPost, addr, "/json", bytes.Repeat([]byte{' '}, 10<<20))
 				if code != http.StatusRequestEntityTooLarge && code != 0 {
-					t.Fatalf("answered %d, want 413", code)
+					t.Fatalf("the status is %d, want 413", code)
 				}
 			}
 		})
@@ -62,17 +62,17 @@ func TestHostileHTTP(t *testing.T) {
 					"/../../../etc/passwd", "/healthcheck/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd",
 					"//etc/passwd", "/json/../rlconfig", "/rlconfig", "/counters", "/debug/pprof/", "/debug/pprof/cmdline", "/stats",
 				} {
-					code, said := fetch(t, http.MethodGet, s.Addr(listener), path, nil)
-					if code/100 == 2 || strings.Contains(said, "root:") {
-						t.Errorf("%s%s = %d %.100q", listener, path, code, said)
+					code, reply := fetch(t, http.MethodGet, s.Addr(listener), path, nil)
+					if code/100 == 2 || strings.Contains(reply, "root:") {
+						t.Errorf("%s%s = %d %.100q", listener, path, code, reply)
 					}
 				}
 			}
 		})
 		t.Run("invalid methods", func(t *testing.T) {
 			for _, request := range []string{"BREW /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "\x00\x01\x02\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-				if said := sendText(t, addr, request); strings.HasPrefix(said, "HTTP/1.1 2") {
-					t.Errorf("%.20q got %.60q", request, said)
+				if reply := sendText(t, addr, request); strings.HasPrefix(reply, "HTTP/1.1 2") {
+					t.Errorf("%.20q got %.60q", request, reply)
 				}
 			}
 		})
@@ -98,7 +98,7 @@ func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 		others++
 		if c, err := new(net.Dialer).DialContext(t.Context(), "tcp", net.JoinHostPort(network.IP.String(), port)); err == nil {
 			_ = c.Close()
-			t.Errorf("the debug listener answers at %v", network.IP)
+			t.Errorf("the debug listener accepts connections at %v", network.IP)
 		}
 	}
 	t.Logf("%d addresses other than loopback", others)
@@ -119,18 +119,18 @@ func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	return c, ctx
 }
 
-// sendRepeatedly sends begin, and then again repeatedly until the server closes the connection. It
+// sendRepeatedly sends first once, and then repeated until the server closes the connection. It
 // returns the number of bytes sent and the reply.
-func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said string) {
+func sendRepeatedly(t *testing.T, addr, first, repeated string) (sent int, reply string) {
 	t.Helper()
 	c, ctx := connect(t, addr)
 	defer c.Close()
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	go func() {
-		text, _ := io.ReadAll(c) // it may end with a reset
-		heard <- string(text)
+		text, _ := io.ReadAll(c) // the connection may end with a reset
+		received <- string(text)
 	}()
-	for text := begin; ; text = again {
+	for text := first; ; text = repeated {
 		n, err := io.WriteString(c, text)
 		sent += n
 		if err != nil {
@@ -140,12 +140,12 @@ func sendRepeatedly(t *testing.T, addr, begin, again string) (sent int, said str
 	if ctx.Err() != nil {
 		t.Fatalf("the connection accepted %d bytes and stays open", sent)
 	}
-	return sent, <-heard
+	return sent, <-received
 }
 
 // fetch sends one request over a new connection, with an unescaped path. code is 0 if the
 // connection ended during the request.
-func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said string) {
+func fetch(t *testing.T, method, addr, path string, body []byte) (code int, reply string) {
 	t.Helper()
 	text := sendText(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))
 	if _, err := fmt.Sscanf(text, "HTTP/1.1 %d", &code); err != nil && text != "" {
@@ -160,12 +160,12 @@ func sendText(t *testing.T, addr, text string) string {
 	t.Helper()
 	c, ctx := connect(t, addr)
 	defer c.Close()
-	_, _ = io.WriteString(c, text) // the connection may end before all is sent
-	said, _ := io.ReadAll(c)
+	_, _ = io.WriteString(c, text) // the connection may end before all bytes are sent
+	reply, _ := io.ReadAll(c)
 	if ctx.Err() != nil {
-		t.Fatalf("%.60q contains no complete answer", text)
+		t.Fatalf("%.60q contains no complete response", text)
 	}
-	return string(said)
+	return string(reply)
 }
 
 // pipeline sends the given number of health requests at once on one connection.
@@ -179,10 +179,10 @@ func pipeline(t *testing.T, addr string, times int) {
 	for i := range times {
 		got, err := http.ReadResponse(in, nil)
 		if err != nil {
-			t.Fatalf("answer %d: %v", i, err)
+			t.Fatalf("response %d: %v", i, err)
 		}
 		if _, err := io.Copy(io.Discard, got.Body); err != nil || got.StatusCode != http.StatusOK {
-			t.Fatalf("answer %d: %s, %v", i, got.Status, err)
+			t.Fatalf("response %d: %s, %v", i, got.Status, err)
 		}
 		must.OK(t, got.Body.Close())
 	}

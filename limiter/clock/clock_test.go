@@ -30,7 +30,7 @@ func newFakeClock() *fakeClock {
 // pass lets time pass.
 func (f *fakeClock) pass(d time.Duration) { f.elapsed, f.wall = f.elapsed+d, f.wall+limiter.Time(d) }
 
-func (f *fakeClock) wants(t *testing.T, when string, want limiter.Time) {
+func (f *fakeClock) expectTime(t *testing.T, when string, want limiter.Time) {
 	t.Helper()
 	if got := f.At(f.elapsed); got != want {
 		t.Errorf("%s: the time is off by %v", when, time.Duration(got-want))
@@ -39,30 +39,30 @@ func (f *fakeClock) wants(t *testing.T, when string, want limiter.Time) {
 
 func TestClockFollowsTheWallClock(t *testing.T) {
 	f := newFakeClock()
-	f.wants(t, "at first", f.wall)
+	f.expectTime(t, "at first", f.wall)
 	for range 99 {
 		f.pass(time.Millisecond)
-		f.wants(t, "in the first 100 ms", f.wall)
+		f.expectTime(t, "in the first 100 ms", f.wall)
 	}
 	if f.reads != 1 {
 		t.Errorf("%d reads of the wall clock in 99 ms, want 1", f.reads)
 	}
 	f.wall += limiter.Time(time.Hour) // set ahead
-	f.wants(t, "99 ms after a read", f.wall-limiter.Time(time.Hour))
+	f.expectTime(t, "99 ms after a read", f.wall-limiter.Time(time.Hour))
 	f.pass(time.Millisecond)
-	f.wants(t, "100 ms after it", f.wall)
+	f.expectTime(t, "100 ms after a read", f.wall)
 
 	f.wall -= limiter.Time(time.Minute) // set back
 	f.pass(resyncInterval)
-	f.wants(t, "set back", f.wall)
+	f.expectTime(t, "set back", f.wall)
 
-	f.pass(8 * time.Hour) // no calls all night
+	f.pass(8 * time.Hour) // no calls during a night
 	f.wall += limiter.Time(time.Second)
-	f.wants(t, "after the night", f.wall)
+	f.expectTime(t, "after the night", f.wall)
 
 	f.wall += limiter.Time(8 * time.Hour) // suspended: only the wall clock advances
 	f.pass(resyncInterval)
-	f.wants(t, "after a suspension", f.wall)
+	f.expectTime(t, "after a suspension", f.wall)
 }
 
 // TestClockWhileResyncing checks that callers do not use a stale offset while another caller
@@ -73,7 +73,7 @@ func TestClockWhileResyncing(t *testing.T) {
 	f.wall += limiter.Time(time.Hour)
 	f.pass(resyncInterval)
 	f.resyncMu.Lock()
-	f.wants(t, "while another caller reads", f.wall)
+	f.expectTime(t, "while another caller reads", f.wall)
 	f.resyncMu.Unlock()
 }
 

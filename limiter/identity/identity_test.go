@@ -108,7 +108,7 @@ func testKey() Key {
 	return k
 }
 
-func TestHasherIsAsDefined(t *testing.T) {
+func TestHasherEqualsDefinition(t *testing.T) {
 	key := testKey()
 	empty := key.Hasher()
 	data := make([]byte, 1100)
@@ -148,7 +148,7 @@ func FuzzHasher(f *testing.F) {
 		if got := h.Sum(); got != want {
 			t.Errorf("in order: ID %x, want %x", got, want)
 		}
-		// Neither the order of positions nor copies of the hasher matter.
+		// The order of positions and copies of the hasher have no effect.
 		h = empty
 		h.putItem(items[2])
 		other := h
@@ -157,12 +157,12 @@ func FuzzHasher(f *testing.F) {
 		if got := other.Sum(); got != want {
 			t.Errorf("in another order: ID %x, want %x", got, want)
 		}
-		// The boundary between two strings matters.
+		// The boundary between two strings has an effect.
 		if len(a) > 0 {
 			h.AddBytesAt(0, a[:len(a)-1])
 			h.AddBytesAt(1, append(a[len(a)-1:len(a):len(a)], b...))
 			if h.Sum() == want {
-				t.Errorf("%q, %q: the split does not matter", a, b)
+				t.Errorf("%q, %q: the boundary does not change the ID", a, b)
 			}
 		}
 	})
@@ -199,7 +199,7 @@ func TestHasherIsInjective(t *testing.T) {
 	}
 	empty := Key{}.Hasher()
 	add("nothing", empty)
-	for position := range 2 * precomputed { // empty and 0 differ from absent
+	for position := range 2 * precomputed { // an empty string and 0 differ from an absent item
 		h := empty
 		h.AddBytesAt(position, nil)
 		add(fmt.Sprintf("empty at %d", position), h)
@@ -247,7 +247,7 @@ func TestHashKey(t *testing.T) {
 		b[i/8] ^= 1 << (i % 8)
 		x, y := a.Hasher(), b.Hasher()
 		if x.Sum() == y.Sum() {
-			t.Errorf("bit %d of the key does not change the ID of nothing", i)
+			t.Errorf("bit %d of the key does not change the ID without items", i)
 		}
 		x.AddWord(1)
 		y.AddWord(1)

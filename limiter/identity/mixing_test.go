@@ -61,7 +61,7 @@ func TestPermutedItemsDiffer(t *testing.T) {
 			id := h.Sum()
 			for _, half := range []uint64{id.Hi >> tagBits, ^(id.Lo >> tagBits)} {
 				if other, ok := seen[half]; ok {
-					t.Errorf("half an ID of %s and %s is the same", order, other)
+					t.Errorf("a half of the IDs of %s and %s is equal", order, other)
 				}
 				seen[half] = order
 			}
@@ -70,8 +70,8 @@ func TestPermutedItemsDiffer(t *testing.T) {
 		for i := range left {
 			g := h
 			g.AddBytes([]byte(left[i]))
-			rest := append(append([]string{}, left[:i]...), left[i+1:]...)
-			put(g, rest, order+" "+left[i])
+			others := append(append([]string{}, left[:i]...), left[i+1:]...)
+			put(g, others, order+" "+left[i])
 		}
 	}
 	put(empty, []string{"a", "b", "c", "d", "e", "f", "g"}, "")

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// capacity returns how many hits an unused counter admits at one instant.
+// capacity returns the number of hits that an unused counter admits at one instant.
 func capacity(p *limiter.Policy) int64 {
 	switch p.Algorithm {
 	case limiter.TokenBucket:
@@ -21,10 +21,10 @@ func capacity(p *limiter.Policy) int64 {
 	}
 }
 
-// refunds attacks a counter: it charges the counter together with a full one, so the request is
-// denied, and then refunds hits that were never charged. It must not gain more than the refunds
-// report. A counter never exceeds its full capacity. A refund in the same request as its charge
-// gains nothing.
+// refunds attacks a counter: it charges the counter together with a full one, so that the request
+// is denied, and then refunds hits that were never charged. It must not gain more hits than the
+// decisions of the refunds report. A counter never exceeds its full capacity. A refund in the same
+// request as its charge gains nothing.
 func refunds(b *round) {
 	const counters = 8
 	p := &b.policy
@@ -32,8 +32,8 @@ func refunds(b *round) {
 	full := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Second}
 	var above, net atomic.Int64
 	tries := b.scale(60_000)
-	crew := b.together(func(w *worker) {
-		w.gave = map[int]int64{}
+	all := b.together(func(w *worker) {
+		w.refunded = map[int]int64{}
 		for range tries {
 			n := w.rand.IntN(counters)
 			hits := 1 + w.rand.Uint64N(3)
@@ -64,24 +64,24 @@ func refunds(b *round) {
 			case len(d) == 2 && d[0].Denied && d[0].Charged != 0:
 				net.Add(1)
 			case len(d) == 1:
-				w.gave[n] += int64(d[0].Charged)
+				w.refunded[n] += int64(d[0].Charged)
 			}
 		}
 	})
 	if above.Load() > 0 {
-		b.faultf("%d answers say that more remains than there may be", above.Load())
+		b.faultf("in %d decisions Remaining exceeds the capacity", above.Load())
 	}
 	if net.Load() > 0 {
 		b.faultf("%d denied requests were charged", net.Load())
 	}
 	for n := range counters {
 		var gave int64
-		for _, w := range crew {
-			gave += w.gave[n]
+		for _, w := range all {
+			gave += w.refunded[n]
 		}
-		got := sum(collectGrants(crew, n))
+		got := sum(collectGrants(all, n))
 		b.admitted += got
-		b.within(fmt.Sprintf("counter %d, %d refunded", n, gave), got-gave, capacity(p))
+		b.recordPeak(fmt.Sprintf("counter %d, %d refunded", n, gave), got-gave, capacity(p))
 	}
 }
 
@@ -93,8 +93,8 @@ func groups(b *round) {
 	rounds := b.scale(2000)
 	for round := range rounds {
 		t, clock := b.table(4<<10), newClock(epoch)
-		crew := b.together(func(w *worker) {
-			w.gave = map[int]int64{}
+		all := b.together(func(w *worker) {
+			w.refunded = map[int]int64{}
 			for range 20 {
 				batch := &w.batch
 				batch.Reset()
@@ -110,7 +110,7 @@ func groups(b *round) {
 				for i, n := range numbers {
 					d := batch.Decisions[i]
 					if d.Denied != batch.Denied || batch.Denied && d.Charged > 0 {
-						w.gave[n]++
+						w.refunded[n]++
 					}
 					w.grant(n, grant{hits: int64(d.Charged)})
 				}
@@ -118,17 +118,17 @@ func groups(b *round) {
 		})
 		last := &worker{round: b}
 		for n := range counters {
-			for _, w := range crew {
-				if w.gave[n] > 0 {
+			for _, w := range all {
+				if w.refunded[n] > 0 {
 					b.faultf("round %d: a denied group was charged on counter %d", round, n)
 				}
 			}
-			got := sum(collectGrants(crew, n))
+			got := sum(collectGrants(all, n))
 			b.admitted += got
-			b.within(fmt.Sprintf("counter %d", n), got, capacity(p))
+			b.recordPeak(fmt.Sprintf("counter %d", n), got, capacity(p))
 			d := last.decide(t, epoch, limiter.Charge{ID: counterID(n, false), Policy: p})
 			if int64(d.Before) != got {
-				b.faultf("round %d: counter %d has used %d, but admitted %d", round, n, d.Before, got)
+				b.faultf("round %d: counter %d has used %d hits, but admitted %d", round, n, d.Before, got)
 			}
 		}
 		if len(b.faults) > 10 {
@@ -145,7 +145,7 @@ func passingGroups(b *round) {
 	t, clock := b.table(64<<10), newClock(epoch)
 	var ops atomic.Int64
 	most := int64(b.scale(200_000))
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		for ops.Add(1) < most {
 			batch := &w.batch
 			batch.Reset()
@@ -167,19 +167,19 @@ func passingGroups(b *round) {
 		}
 	})
 	for n := range counters {
-		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
+		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(all, n))
 	}
 }
 
-// waiting delays calls, some of which are cancelled. The others start as far apart as the policy
-// says. No call waits longer than allowed, and no more calls wait than allowed.
+// waiting delays calls, some of which are cancelled. The others start at the intervals of the
+// policy. Neither the delay nor the number of waiting calls exceeds its maximum.
 func waiting(b *round) {
 	p := &b.policy
 	step := interval(p)/4 + time.Duration(b.rand.Int64N(int64(interval(p))))
 	t, clock := b.table(64<<10), newClock(epoch)
 	most, ops := int64(b.scale(100_000)), atomic.Int64{}
 	var late, tooLong atomic.Int64
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		for n := ops.Add(1); n < most; n = ops.Add(1) {
 			if n%16 == 0 {
 				clock.advance(step)
@@ -200,14 +200,14 @@ func waiting(b *round) {
 		}
 	})
 	if tooLong.Load() > 0 {
-		b.faultf("%d calls had to wait longer than they may", tooLong.Load())
+		b.faultf("%d calls waited longer than the maximum", tooLong.Load())
 	}
 	if late.Load() == 0 {
-		b.faultf("no call that went away gave its slot back")
+		b.faultf("no cancelled call returned its start time")
 	}
-	grants := collectGrants(crew, 0)
+	grants := collectGrants(all, 0)
 	b.checkBound("released", p, grants)
-	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
+	b.recordPeak("waiting", mostWaiting(grants), int64(p.MaxWaiting))
 }
 
 // mostWaiting returns the maximum number of concurrently waiting hits.
@@ -249,15 +249,15 @@ func realTime(b *round) {
 	t, clock := b.table(64<<20, policies...), &clock{start: time.Now()}
 	length := time.Duration(b.scale(3000)) * time.Millisecond
 	var next atomic.Int64
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		for time.Since(clock.start) < length {
 			k := w.rand.IntN(len(kinds))
 			n := w.rand.IntN(counters)
 			p := &kinds[k].policy
 			switch what := w.rand.IntN(8); {
 			case what == 0 && time.Duration(next.Load())*100*time.Microsecond < time.Since(clock.start):
-				stranger := len(kinds)*counters + int(next.Add(1))
-				w.decide(t, clock.now(), limiter.Charge{ID: counterID(stranger, false), Policy: p, Hits: 1})
+				other := len(kinds)*counters + int(next.Add(1))
+				w.decide(t, clock.now(), limiter.Charge{ID: counterID(other, false), Policy: p, Hits: 1})
 			case what == 1:
 				w.decide(t, clock.now(), limiter.Charge{ID: counterID(k*counters+n, false), Policy: p})
 			default:
@@ -272,7 +272,7 @@ func realTime(b *round) {
 	}
 	for k := range kinds {
 		for n := range counters {
-			b.checkBound(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, collectGrants(crew, k*counters+n))
+			b.checkBound(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, collectGrants(all, k*counters+n))
 		}
 	}
 }

@@ -19,9 +19,9 @@ type grant struct {
 }
 
 // collectGrants collects the grants of counter n.
-func collectGrants(crew []*worker, n int) []grant {
+func collectGrants(ws []*worker, n int) []grant {
 	var all []grant
-	for _, w := range crew {
+	for _, w := range ws {
 		all = append(all, w.grants[n]...)
 	}
 	return all
@@ -36,7 +36,7 @@ func sum(grants []grant) (hits int64) {
 
 // peak returns the maximum of admitted hits and the policy's bound for it: hits in one window, in
 // any interval as long as the window, or, for a bucket, beyond those that drained in an interval. A
-// grant counts in an interval only if it was certainly in it.
+// grant counts in an interval only if it was certainly within it.
 func peak(p *limiter.Policy, grants []grant) (most, bound int64) {
 	switch p.Algorithm {
 	case limiter.SlidingWindow, limiter.SlidingLog:

@@ -63,13 +63,13 @@ func (b *round) faultf(format string, args ...any) {
 	b.faults = append(b.faults, fmt.Sprintf(format, args...))
 }
 
-// within records the admitted peak and its bound.
-func (b *round) within(what string, peak, bound int64) {
+// recordPeak records the admitted peak and its bound, and reports a fault if the peak is larger.
+func (b *round) recordPeak(what string, peak, bound int64) {
 	if b.bound == 0 || bound-peak < b.bound-b.peak {
 		b.peak, b.bound = peak, bound
 	}
 	if peak > bound {
-		b.faultf("%s: admitted %d, at most %d may be", what, peak, bound)
+		b.faultf("%s: admitted %d, want at most %d", what, peak, bound)
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *round) within(what string, peak, bound int64) {
 func (b *round) checkBound(what string, p *limiter.Policy, grants []grant) {
 	b.admitted += sum(grants)
 	got, bound := peak(p, grants)
-	b.within(what, got, bound)
+	b.recordPeak(what, got, bound)
 }
 
 // table returns a new table for the policies.
@@ -91,12 +91,12 @@ func (b *round) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
 
 // together runs f on all workers concurrently.
 func (b *round) together(f func(w *worker)) []*worker {
-	crew := make([]*worker, workers)
+	all := make([]*worker, workers)
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	for n := range crew {
+	for n := range all {
 		w := &worker{round: b, number: n, rand: rand.New(rand.NewPCG(b.rand.Uint64(), uint64(n)))}
-		crew[n] = w
+		all[n] = w
 		wg.Go(func() {
 			<-start
 			f(w)
@@ -105,18 +105,18 @@ func (b *round) together(f func(w *worker)) []*worker {
 	}
 	close(start)
 	wg.Wait()
-	return crew
+	return all
 }
 
 // A worker is one of the goroutines.
 type worker struct {
-	round  *round
-	number int
-	rand   *rand.Rand
-	batch  limiter.Batch
-	ops    int64
-	grants map[int][]grant
-	gave   map[int]int64 // hits refunded
+	round    *round
+	number   int
+	rand     *rand.Rand
+	batch    limiter.Batch
+	ops      int64
+	grants   map[int][]grant
+	refunded map[int]int64 // refunded hits
 }
 
 // counterID returns the ID of counter n. With pair all counters share one pair of blocks.
@@ -152,7 +152,7 @@ func (w *worker) charge(t *limiter.Table, clock *clock, n int, c limiter.Charge)
 	return w.chargeAt(t, clock, now, n, c)
 }
 
-// chargeAt is charge at a time that may have passed.
+// chargeAt is charge at the given time, which may be in the past.
 func (w *worker) chargeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
 	d := w.decide(t, now, c)
 	if d.Denied {
@@ -206,7 +206,7 @@ func (c *clock) read(w *worker) limiter.Time {
 	}
 }
 
-// leave records that a worker does not read the clock any more.
+// leave records that a worker no longer reads the clock.
 func (c *clock) leave(w *worker) { c.seen[w.number].Store(math.MaxInt64) }
 
 // tick advances the clock from a worker's reading, as soon as no worker is late. No worker is ever

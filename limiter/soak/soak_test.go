@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var length = flag.Duration("for", 5*time.Second, "how long to run; each trial runs at least once, and is shorter below a minute")
+var length = flag.Duration("for", 5*time.Second, "duration of the test; each trial runs at least once, and is shorter below a minute")
 
 // TestSoak runs all trials repeatedly with different random numbers, until the time is up. A seed
 // does not reproduce the order of goroutines.
@@ -56,20 +56,20 @@ func TestSoak(t *testing.T) {
 // mostFaults is the maximum number of printed faults per round.
 const mostFaults = 5
 
-// TestFault checks that exceeding a bound is a fault, and that the worst round is printed.
+// TestFault checks that a peak beyond its bound is a fault, and that the worst round is printed.
 func TestFault(t *testing.T) {
 	var some trial
 	for _, peak := range []int64{6, 4} {
 		b := &round{}
-		b.within("it", 3, 5)
-		b.within("it", peak, 5)
+		b.recordPeak("peak", 3, 5)
+		b.recordPeak("peak", peak, 5)
 		some.add(b)
-		if got := strings.Join(b.faults, ", "); (peak > 5) != (got == "it: admitted 6, at most 5 may be") {
-			t.Errorf("faults of %d within 5: %q", peak, got)
+		if got := strings.Join(b.faults, ", "); (peak > 5) != (got == "peak: admitted 6, want at most 5") {
+			t.Errorf("with a peak of %d and a bound of 5 the faults are %q", peak, got)
 		}
 	}
 	if some.rounds != 2 || some.peak != 6 || some.bound != 5 {
-		t.Errorf("total %+v, want the worst of two rounds, 6 of 5", some)
+		t.Errorf("total %+v, want the worst of two rounds, a peak of 6 with a bound of 5", some)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestPeak(t *testing.T) {
 		grants []grant
 		want   int64
 	}{
-		{"window, two of them", p(limiter.FixedWindow), grants(8, 6, 9, 1, 10, 5), 7},
+		{"two windows", p(limiter.FixedWindow), grants(8, 6, 9, 1, 10, 5), 7},
 		{"interval", p(limiter.SlidingLog), grants(0, 3, 5, 4, 9, 5, 10, 2, 19, 1), 12},
 		{"interval in any order", p(limiter.SlidingWindow), grants(10, 2, 0, 3, 9, 5, 5, 4), 12},
 		{"interval in doubt", p(limiter.SlidingLog), append(grants(0, 3, 9, 2), grant{from: epoch + 5, to: epoch + 15, hits: 4}), 5},

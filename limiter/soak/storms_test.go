@@ -34,7 +34,7 @@ func reclaimStorm(b *round) {
 	tick := max(1, lifetime(p)/4)
 	var ops atomic.Int64
 	most := int64(b.scale(300_000))
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		defer clock.leave(w)
 		for n := ops.Add(1); n < most; n = ops.Add(1) {
 			now := clock.read(w)
@@ -47,16 +47,16 @@ func reclaimStorm(b *round) {
 				w.chargeAt(t, clock, now, number, c)
 				continue
 			}
-			// Another counter: two in each tick, which fit.
+			// Two other counters in each tick, which fit.
 			c.ID = counterID(int(int64(now-epoch)/int64(tick))*watched+number, true)
 			w.decide(t, now, c)
 		}
 	})
 	if s := t.Stats(); s.Reclaimed == 0 || s.Evicted > 0 {
-		b.faultf("%+v, want slots that change hands and none evicted", s)
+		b.faultf("%+v, want reused slots and no evictions", s)
 	}
 	for n := range watched {
-		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(crew, n))
+		b.checkBound(fmt.Sprintf("counter %d", n), p, collectGrants(all, n))
 	}
 }
 
@@ -71,7 +71,7 @@ func saturate(b *round) {
 	start := epoch + limiter.Time(b.rand.Int64N(int64(p.Window)))
 	length := time.Duration(b.scale(4000)) * step
 	t, clock := b.table(64<<10, *p), newClock(start)
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		for now := start; now < start+limiter.Time(length); {
 			now = clock.now()
 			// The counter is full before time advances. Not every denial advances it, so many
@@ -82,15 +82,15 @@ func saturate(b *round) {
 			}
 		}
 	})
-	b.checkBound("saturated", p, collectGrants(crew, 0))
+	b.checkBound("saturated", p, collectGrants(all, 0))
 	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
-		b.faultf("admitted %d in %v with steps of %v, at least %d were promised",
+		b.faultf("admitted %d in %v with steps of %v, want at least %d",
 			b.admitted, time.Duration(clock.now()-start), step, least)
 	}
 }
 
-// promised returns how many hits a counter must admit from start to the denial at end, if it was
-// full at every step.
+// promised returns the number of hits that a counter must admit from start to the denial at end, if
+// it was full at every step.
 func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) int64 {
 	length, limit := time.Duration(end-start), int64(p.Limit)
 	switch p.Algorithm {
@@ -128,7 +128,7 @@ func flood(b *round) {
 		first.charge(t, clock, n, single(n, 10))
 	}
 	var next atomic.Int64
-	crew := b.together(func(w *worker) {
+	all := b.together(func(w *worker) {
 		if w.number > 1 {
 			for n := next.Add(1); n <= values; n = next.Add(1) {
 				w.decide(t, clock.now(), single(established+int(n), 1))
@@ -140,12 +140,12 @@ func flood(b *round) {
 			w.charge(t, clock, n, single(n, w.rand.Uint64N(3)))
 		}
 	})
-	for n := range established { // charge the rest of each
+	for n := range established { // charge the remaining hits of each
 		for first.charge(t, clock, n, single(n, 1)) {
 		}
-		got := sum(collectGrants(append(crew, first), n))
+		got := sum(collectGrants(append(all, first), n))
 		b.admitted += got
-		b.within(fmt.Sprintf("established counter %d", n), got, 20)
+		b.recordPeak(fmt.Sprintf("established counter %d", n), got, 20)
 		if got < 20 {
 			b.faultf("established counter %d: admitted %d of 20", n, got)
 		}

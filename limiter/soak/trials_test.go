@@ -30,15 +30,15 @@ func kinds() []kind {
 	}
 }
 
-// holding is a leaky bucket with delayed calls.
-func holding() kind {
-	return kind{"leaky bucket that holds", limiter.Policy{
+// delaying is a leaky bucket that delays calls.
+func delaying() kind {
+	return kind{"leaky bucket with delays", limiter.Policy{
 		Algorithm: limiter.LeakyBucket, Limit: 100, Window: time.Second, Slack: 2,
 		MaxWait: 200 * time.Millisecond, MaxWaiting: 15,
 	}}
 }
 
-func everyKind() []kind { return append(kinds(), holding()) }
+func everyKind() []kind { return append(kinds(), delaying()) }
 
 func trials() []trial {
 	var all []trial
@@ -61,7 +61,7 @@ func trials() []trial {
 			add("groups in time", small, passingGroups)
 		}
 	}
-	add("waiting", holding(), waiting)
+	add("waiting", delaying(), waiting)
 	add("leases", kind{name: "concurrency of changing limits", policy: *atOnce()[0]}, leases)
 	return append(all, trial{name: "real time: all kinds", run: realTime})
 }

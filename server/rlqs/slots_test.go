@@ -38,7 +38,10 @@ func (s *testService) reportOnAll(all []*envoy) {
 // them leaves free slots.
 func TestOneClientLeavesSlots(t *testing.T) {
 	runService(t, nil, func(s *testService) {
-		left := rlqs.MaxStreams
+		left := 10_000 // docs/rlqs.md
+		if rlqs.MaxStreams != left {
+			t.Errorf("there are %d slots, want %d", rlqs.MaxStreams, left)
+		}
 		for i := range 5 {
 			all := s.openAll(fmt.Sprint("client ", i))
 			if len(all) != (left+1)/2 { // the same number stays free

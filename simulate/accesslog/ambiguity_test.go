@@ -31,7 +31,7 @@ func TestAmbiguityMatchesAllReadings(t *testing.T) {
 		all := readings(f, line, 0, true)
 		strict := len(all)
 		if strict == 0 {
-			// A value of the wrong class is accepted if there is only one reading.
+			// A value of the wrong class is accepted if the line has only one reading.
 			if all = readings(f, line, 0, false); len(all) > 1 {
 				all = nil
 			}
@@ -78,23 +78,23 @@ func TestAmbiguityMatchesAllReadings(t *testing.T) {
 
 // readings returns all readings of a line from literal i.
 func readings(f *textFormat, line string, i int, strict bool) [][]string {
-	rest, ok := strings.CutPrefix(line, string(f.literals[i]))
+	remainder, ok := strings.CutPrefix(line, string(f.literals[i]))
 	if !ok {
 		return nil
 	}
 	if i == len(f.ops) {
-		if rest != "" {
+		if remainder != "" {
 			return nil
 		}
 		return [][]string{nil}
 	}
 	var all [][]string
-	for n := range len(rest) + 1 {
-		if strict && !f.ops[i].fits([]byte(rest[:n])) {
+	for n := range len(remainder) + 1 {
+		if strict && !f.ops[i].fits([]byte(remainder[:n])) {
 			continue
 		}
-		for _, tail := range readings(f, rest[n:], i+1, strict) {
-			all = append(all, append([]string{rest[:n]}, tail...))
+		for _, tail := range readings(f, remainder[n:], i+1, strict) {
+			all = append(all, append([]string{remainder[:n]}, tail...))
 		}
 	}
 	return all

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRecognise reads any bytes as a log of unknown format. The format is unknown, or each line is
-// a request, bad or a comment.
+// FuzzRecognise reads any bytes as a log of unknown format. Either the format is
+// unknown, or each line is a request, bad or a comment.
 func FuzzRecognise(f *testing.F) {
 	for _, test := range serverLogs {
 		f.Add([]byte(test.log))
@@ -48,7 +48,7 @@ func FuzzRecognise(f *testing.F) {
 			t.Fatal(err)
 		}
 		if counts.Bad+counts.NoRequest+requests != counts.Read {
-			t.Errorf("%d bad, %d without and %d with a request of %d lines", counts.Bad, counts.NoRequest, requests, counts.Read)
+			t.Errorf("%d bad lines, %d without and %d with a request, of %d lines", counts.Bad, counts.NoRequest, requests, counts.Read)
 		}
 	})
 }

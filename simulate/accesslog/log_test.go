@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestChunksOwnTheirMemory overwrites each chunk before it frees the memory, as its next owner
-// does, and checks that the lines remain complete.
+// TestChunksOwnTheirMemory overwrites each chunk before it frees the memory, as the next use of the
+// memory would, and checks that the lines remain complete.
 func TestChunksOwnTheirMemory(t *testing.T) {
 	var log strings.Builder
 	for i := range 30_000 {

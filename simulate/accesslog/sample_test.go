@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// endless is a line without an end, which counts the read bytes.
+// endless is a reader of a line without an end. It counts the read bytes.
 type endless struct{ read int }
 
 func (e *endless) Read(p []byte) (int, error) {

@@ -1,6 +1,6 @@
 package accesslog
 
-// serverLogs are lines as servers write them, and the expected values.
+// serverLogs contains lines of servers and the expected values.
 var serverLogs = []struct{ name, log, want string }{
 	{
 		"common", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 512
@@ -156,7 +156,7 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:01.5 | 192.0.2.8 | GET | /b | - | curl/8 | 429`,
 	},
 	{
-		"a collector's JSON with names of the line's", `{"message":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /r?u=http://x/y HTTP/1.1\" 200 512 \"-\" \"-\"","agent":"fluent","host":"node"}
+		"a collector's JSON with the field names of the line", `{"message":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /r?u=http://x/y HTTP/1.1\" 200 512 \"-\" \"-\"","agent":"fluent","host":"node"}
 `, `
 09:00:00 | 192.0.2.7 | GET | /r?u=http://x/y | - | - | 200`,
 	},
@@ -239,7 +239,7 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
 	},
 	{
-		"S3, as it was once", `79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:00 +0000] 192.0.2.7 arn:aws:iam::1:user/al 3E57427F33A59F07 WEBSITE.GET.OBJECT a "GET /a HTTP/1.1" 200 - 113 113 7 6 "-" "curl/8"
+		"S3 in its old format", `79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:00 +0000] 192.0.2.7 arn:aws:iam::1:user/al 3E57427F33A59F07 WEBSITE.GET.OBJECT a "GET /a HTTP/1.1" 200 - 113 113 7 6 "-" "curl/8"
 `, `
 09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
 	},
@@ -303,7 +303,7 @@ shop.example 2001:db8::1 - - [21/Nov/2026:10:00:01 +0100] (1500000 us) "GET / HT
 09:00:01 | 192.0.2.8 | - | - | _ | - | 400`,
 	},
 	{
-		"Zoraxy before it wrote user agents", `[2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] GET /a 200
+		"old Zoraxy without user agents", `[2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] GET /a 200
 `, `
 09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | - | 200`,
 	},

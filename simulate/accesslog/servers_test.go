@@ -132,7 +132,7 @@ func TestRecogniseMinority(t *testing.T) {
 	} {
 		got, counts := valuesOf(t, log, "auto", FieldXFF)
 		if len(got) < 5 || got[0] != "09:00:00 | 192.0.2.9" || counts.Bad != counts.Read-len(got) {
-			t.Errorf("%s: %d lines, the first %q, %d bad", name, len(got), got[:min(1, len(got))], counts.Bad)
+			t.Errorf("%s: %d lines, the first is %q, %d bad lines", name, len(got), got[:min(1, len(got))], counts.Bad)
 		}
 	}
 	timed := strings.Repeat(line+" 0.1\n", 400) + strings.Repeat(line+" 0.1 more\n", 5)
@@ -140,11 +140,12 @@ func TestRecogniseMinority(t *testing.T) {
 		t.Errorf("the format of 400 of 405 lines is not recognised: %v", err)
 	}
 	if _, err := Recognise([]Log{logOf(strings.Repeat(started, 2) + line + "\n")}, "auto"); err == nil {
-		t.Error("one line of 81 suffices")
+		t.Error("a format of one of 81 lines is recognised")
 	}
 }
 
-// TestColumnsOfEmbeddedLines checks that the column of an error is that in the complete line.
+// TestColumnsOfEmbeddedLines checks that the column of an error counts from the start of the
+// complete line.
 func TestColumnsOfEmbeddedLines(t *testing.T) {
 	for _, test := range []struct{ good, bad, at string }{
 		{
@@ -249,7 +250,7 @@ func TestW3CHeaderIsNotBad(t *testing.T) {
 		}
 		return
 	}
-	t.Error("no such log")
+	t.Error("serverLogs has no CloudFront log without its header")
 }
 
 // TestNestedFields reads fields of nested objects in any order.
@@ -267,7 +268,7 @@ func TestNestedFields(t *testing.T) {
 		`09:00:00 | 7 | - | - | - | - | 8`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || counts.Bad > 0 {
-		t.Errorf("%d bad; -want +got:\n%s", counts.Bad, diff)
+		t.Errorf("%d bad lines; -want +got:\n%s", counts.Bad, diff)
 	}
 	escaped := `{"\u0074ime":"2026-11-21T09:00:00Z","user\u002dagent":"curl/8","\/x":"1"}` + "\n"
 	if got, _ := valuesOf(t, escaped+escaped, "auto", "user-agent", "/x"); len(got) != 2 || got[1] != "09:00:00 | curl/8 | 1" {
@@ -275,7 +276,7 @@ func TestNestedFields(t *testing.T) {
 	}
 	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
 	if _, err := Recognise([]Log{logOf(deep)}, "auto"); err == nil {
-		t.Error("an object of 100 levels is accepted")
+		t.Error("an object nested 100 levels deep is accepted")
 	}
 }
 
@@ -300,7 +301,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 		}
 		r.readLine(line)
 		if n := testing.AllocsPerRun(100, func() { r.readLine(line) }); n > 0 {
-			t.Errorf("%s: a line takes %v allocations", test.name, n)
+			t.Errorf("%s: reading a line allocates %v times", test.name, n)
 		}
 	}
 }

@@ -14,8 +14,8 @@ func TestStatusFieldIsNumeric(t *testing.T) {
 		name, log, status string
 		recorded          Recorded
 	}{
-		{"another field has it", `{"time":"2026-11-21T09:00:00Z","status":"error","response_code":429}` + "\n", "429", Denied},
-		{"no other field has it", `{"time":"2026-11-21T09:00:00Z","status":"error"}` + "\n", "error", NotRecorded},
+		{"another field has the status", `{"time":"2026-11-21T09:00:00Z","status":"error","response_code":429}` + "\n", "429", Denied},
+		{"no other field has the status", `{"time":"2026-11-21T09:00:00Z","status":"error"}` + "\n", "error", NotRecorded},
 		{"HAProxy's -1", `192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a 0/0/1/-1/3 -1 0 - - SH-- 1/1/0/0/0 0/0 "GET / HTTP/1.1"` + "\n", "-1", Admitted},
 	} {
 		readAll(t, test.log, "auto", []string{fieldStatus}, func(l *Line, slots []int) {
@@ -26,8 +26,8 @@ func TestStatusFieldIsNumeric(t *testing.T) {
 	}
 }
 
-// TestLinesWithoutARequest checks that lines without a request are skipped and counted, but not bad
-// requests with only a status.
+// TestLinesWithoutARequest checks that lines without a request are skipped and counted, but that
+// requests with only a status are not bad lines.
 func TestLinesWithoutARequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		log  string
@@ -49,7 +49,7 @@ func TestLinesWithoutARequest(t *testing.T) {
 {"time":"2026-11-21T09:00:00Z","level":"info","msg":"started"}
 `, Counts{Rows: 2, Read: 2, NoRequest: 1},
 		},
-		"no request without a status": {
+		"lines without a status": {
 			`{"time":"2026-11-21T09:00:00Z","method":"GET"}
 {"time":"2026-11-21T09:00:00Z","path":"/"}
 `, Counts{Rows: 2, Read: 2},

@@ -45,16 +45,16 @@ func TestTextLines(t *testing.T) {
 		{"default", envoyFormat, head + `"192.0.2.1" "curl/8" "id" "a.example" "10.0.0.1:80"`, "status :path x-forwarded-for user-agent :authority", "200|/a?b|192.0.2.1|curl/8|a.example"},
 		{"absent", envoyFormat, head + `"-" "-" "id" "a.example" "-"`, "flags x-forwarded-for upstream_host", "-|-|-"},
 		{"quotes within a value", envoyFormat, head + `"192.0.2.1" "a "b" c" "id" "a.example" "-"`, "x-forwarded-for user-agent :authority", `192.0.2.1|a "b" c|a.example`},
-		{"what stands between values", envoyFormat, head + `"192.0.2.1" "a" "b" "id" "a.example" "-"`, "status :path x-forwarded-for user-agent :authority upstream_host", `200|/a?b|?|?|?|-`},
-		{"a value begins with it", envoyFormat, head + `" "x" "a" "id" "a.example" "-"`, "status x-forwarded-for user-agent", `200|?|a`},
-		{"the path has the status's place", envoyFormat, `[2026-11-22T09:00:00.123Z] "GET /a" 500 HTTP/1.1" 200 - 0 28 1 0 "-" "-" "-" "-" "-"`, "status :path", `200|/a" 500`},
-		{"NUL and bytes that are no text", envoyFormat, head + "\"192.0.2.1\" \"a\x00\xff\" \"id\" \"a.example\" \"-\"", "user-agent", "a\x00\xff"},
+		{"values that contain the separator", envoyFormat, head + `"192.0.2.1" "a" "b" "id" "a.example" "-"`, "status :path x-forwarded-for user-agent :authority upstream_host", `200|/a?b|?|?|?|-`},
+		{"a value that begins with the separator", envoyFormat, head + `" "x" "a" "id" "a.example" "-"`, "status x-forwarded-for user-agent", `200|?|a`},
+		{"a path that contains a status", envoyFormat, `[2026-11-22T09:00:00.123Z] "GET /a" 500 HTTP/1.1" 200 - 0 28 1 0 "-" "-" "-" "-" "-"`, "status :path", `200|/a" 500`},
+		{"NUL and invalid UTF-8", envoyFormat, head + "\"192.0.2.1\" \"a\x00\xff\" \"id\" \"a.example\" \"-\"", "user-agent", "a\x00\xff"},
 		{"istio", istioFormat, `[2026-11-22T09:00:00.123Z] "GET / HTTP/1.1" 429 RL request_rate_limited - "-" 0 28 1 - "-" "a" "id" "a.example" "-" outbound|80||a - 10.0.0.1:80 192.0.2.1:5000 - default`, "status flags downstream_remote_address route_name", "429|RL|192.0.2.1:5000|default"},
 		{"own", `%START_TIME(%s.%3f)% u=%REQ(X-User)%;p=%REQ(:path)%`, `1700000000.123 u=al;p=/x`, "time x-user :path", "1700000000.123|al|/x"},
-		{"own, in two ways", `%START_TIME(%s.%3f)% u=%REQ(X-User)%;p=%REQ(:path)%`, `1700000000.123 u=al;p=;p=/x`, "time x-user :path", "1700000000.123|?|?"},
+		{"a custom format with two readings", `%START_TIME(%s.%3f)% u=%REQ(X-User)%;p=%REQ(:path)%`, `1700000000.123 u=al;p=;p=/x`, "time x-user :path", "1700000000.123|?|?"},
 		{"percent", `%%%START_TIME%%%`, `%2026-11-22T09:00:00Z%`, "time", "2026-11-22T09:00:00Z"},
 		{"metadata", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z {"a":"} \" x"} "u"`, "metadata user-agent", `{"a":"} \" x"}|u`},
-		{"metadata full of what stands before it", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z {"a":"` + strings.Repeat(" ", 100) + `"} "u"`, "user-agent", `u`},
+		{"metadata with many separators", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z {"a":"` + strings.Repeat(" ", 100) + `"} "u"`, "user-agent", `u`},
 		{"no metadata", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z - "u"`, "metadata user-agent", `-|u`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestTextLines(t *testing.T) {
 	}
 }
 
-func TestTextLinesThatAreNot(t *testing.T) {
+func TestTextLinesOfAnotherFormat(t *testing.T) {
 	for _, line := range []string{"", "x", `[2026`, `[2026-11-22T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "-" "-" "-" "-" "-`, `[t] "GET / HTTP/1.1" x - 0 28 1 0 "-" "-" "-" "-" "-"`} {
 		got, err := read(t, envoyFormat, line, "status")
 		var at *LineError
@@ -76,7 +76,7 @@ func TestTextLinesThatAreNot(t *testing.T) {
 	}
 	// The time for a hostile line is bounded.
 	if got, err := read(t, envoyFormat, `[t] "GET / HTTP/1.1" 200 - 0 28 1 0 `+strings.Repeat(`" "`, 1000), "user-agent"); err == nil && got[0] != "?" {
-		t.Errorf("read(quotes) = %q, want it ambiguous", got)
+		t.Errorf("read(quotes) = %q, want ambiguous values", got)
 	}
 }
 

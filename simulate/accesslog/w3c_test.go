@@ -32,7 +32,7 @@ func TestW3C(t *testing.T) {
 			"#Fields: date time c-ip cs-uri-stem cs(User-Agent)\n2026-11-21\t09:00:00\t192.0.2.7\t/a\t\n", `
 09:00:00 | 192.0.2.7 | - | /a`,
 		},
-		"date and time apart": {
+		"date and time in separate columns": {
 			"#Fields: time c-ip date cs-uri-stem\n09:00:00 192.0.2.7 2026-11-21 /a\n09:00:01 192.0.2.8 2026-11-21 /b\n", `
 09:00:00 | 192.0.2.7 | - | /a
 09:00:01 | 192.0.2.8 | - | /b`,
@@ -41,11 +41,11 @@ func TestW3C(t *testing.T) {
 			"#Fields: date-local time-local c-ip cs-uri-stem\n2026-11-21 09:00:00 192.0.2.7 /a\n", `
 09:00:00 | 192.0.2.7 | - | /a`,
 		},
-		"local time besides the time": {
+		"local time in addition to the time": {
 			"#Fields: date-local time-local date time c-ip cs-uri-stem\n2026-11-21 10:00:00 2026-11-21 09:00:00 192.0.2.7 /a\n", `
 09:00:00 | 192.0.2.7 | - | /a`,
 		},
-		"other names further down": {
+		"other names in a later header": {
 			"#Fields: date time c-ip cs-uri-stem\n2026-11-21 09:00:00 192.0.2.7 /a\n" +
 				"#Fields: date time s-ip cs-uri-stem c-ip cs(User-Agent)\n2026-11-21 09:00:01 10.0.0.1 /b 192.0.2.8 curl/8\n", `
 09:00:00 | 192.0.2.7 | - | /a
@@ -69,7 +69,7 @@ func TestW3C(t *testing.T) {
 	}
 }
 
-// TestW3CDates has times without a date, which are on the day of #Date: or the next one.
+// TestW3CDates has times without a date. Their date is that of #Date: or the next day.
 func TestW3CDates(t *testing.T) {
 	const log = "#Date: 2026-11-21 09:00:01\n#Fields: time c-ip\n09:00:00 192.0.2.7\n23:59:59 192.0.2.8\n00:00:00 192.0.2.8\n" +
 		"#Date: 2026-12-31 23:00:00\n#Fields: time c-ip\n23:00:00 192.0.2.9\n01:00:00 192.0.2.9\n#Date: 2026-11-21 00:30:00\n00:00:00 192.0.2.9\n#Date: \n00:00:00 192.0.2.9\n"
@@ -89,7 +89,7 @@ func TestW3CDates(t *testing.T) {
 	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.FirstBad[0].Reason, "and no #Date: precedes it") {
 		t.Errorf("%s, %+v\nwant %s", all, counts, want)
 	}
-	// A later chunk uses the date above it.
+	// A later chunk uses the preceding date.
 	var read []string
 	yield := trackComments(func(c Chunk) error {
 		f.NewReader(math.MaxInt64, func(l *Line) error {
@@ -160,7 +160,7 @@ func TestW3CColumnsChangeBetweenChunks(t *testing.T) {
 func TestW3CErrors(t *testing.T) {
 	for _, log := range []string{"#Date: 21-Nov-2026 09:00:00\n#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
 		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "configure the server to log both") {
-			t.Errorf("%q: %v, want an error about the date", log, err)
+			t.Errorf("%q: %v, want an error about the missing date", log, err)
 		}
 	}
 	for _, line := range []string{"2026-11-21 09:00:00", "2026-11-21 09:00:00 192.0.2.7 200 more", "2026-11-21 soon 192.0.2.7 200", "- - 192.0.2.7 200"} {

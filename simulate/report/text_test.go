@@ -27,7 +27,7 @@ func TestUnused(t *testing.T) {
 		{0, 0, "a limit, because the rules have none"},
 	} {
 		if got := (&Outcome{Limits: make([]Limit, tt.limits), Unused: tt.unused}).unused(); got != tt.want {
-			t.Errorf("%d limits with hits, %d without: no requests for %s, want %s", tt.limits, tt.unused, got, tt.want)
+			t.Errorf("%d limits with hits and %d without: no requests for %s, want %s", tt.limits, tt.unused, got, tt.want)
 		}
 	}
 }
@@ -47,6 +47,6 @@ func TestShortenedKeysDiffer(t *testing.T) {
 	route := strings.Repeat("httproute/default/shop/rule/0/", 8)
 	a, b := &Key{Name: route + "#aaaa"}, &Key{Name: route + "#bbbb"}
 	if a.shown() == b.shown() || !strings.HasSuffix(a.shown(), "#aaaa") || len(a.shown()) > 130 {
-		t.Errorf("shown = %q and %q, want names of bounded length that differ", a.shown(), b.shown())
+		t.Errorf("shown = %q and %q, want different names of bounded length", a.shown(), b.shown())
 	}
 }

@@ -12,8 +12,8 @@ import (
 // largeLimits suffice for all valid replies of these tests.
 var largeLimits = Limits{Values: 64, Bytes: 1 << 10}
 
-// decode decodes the replies in text, which comes in pieces of the given length.
-func decode(text string, piece int, most Limits) (all []*Reply, rest int, err error) {
+// decode decodes the replies in text, in pieces of the given length.
+func decode(text string, piece int, most Limits) (all []*Reply, unread int, err error) {
 	var d Decoder
 	r := &Reply{}
 	r.Reset(most)
@@ -26,10 +26,10 @@ func decode(text string, piece int, most Limits) (all []*Reply, rest int, err er
 			all = append(all, r)
 			r = &Reply{}
 			r.Reset(most)
-			rest = len(p)
+			unread = len(p)
 		}
 	}
-	return all, rest, nil
+	return all, unread, nil
 }
 
 // format formats a value: an array as its length and its elements in brackets.
@@ -63,13 +63,13 @@ func TestDecode(t *testing.T) {
 		"-" + strings.Repeat("e", 2000) + "\r\n":                 {`-"` + strings.Repeat("e", 2000) + `"`},
 	} {
 		for _, piece := range []int{1, 2, 3, len(text)} {
-			all, rest, err := decode(text, piece, largeLimits)
+			all, unread, err := decode(text, piece, largeLimits)
 			var got []string
 			for _, r := range all {
 				got = append(got, format(r, 0))
 			}
-			if err != nil || rest != 0 || !slices.Equal(got, want) {
-				t.Errorf("%q in pieces of %d: %q, %d bytes left, %v; want %q", text, piece, got, rest, err, want)
+			if err != nil || unread != 0 || !slices.Equal(got, want) {
+				t.Errorf("%q in pieces of %d: %q, %d bytes left, %v; want %q", text, piece, got, unread, err, want)
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A Reply does not keep the memory of one large reply, and reuses that of others.
+// A Reply does not keep the memory of a single large reply, and reuses its memory otherwise.
 func TestReplyMemory(t *testing.T) {
 	var d Decoder
 	var r Reply
@@ -129,7 +129,7 @@ func TestReplyMemory(t *testing.T) {
 	}
 	r.Reset(most)
 	if cap(r.text) > keptBytes || cap(r.values) > keptValues {
-		t.Errorf("keeps memory for %d bytes and %d values", cap(r.text), cap(r.values))
+		t.Errorf("the reply keeps memory for %d bytes and %d values", cap(r.text), cap(r.values))
 	}
 	small := []byte("*5\r\n:1795342320\r\n:12\r\n$8\r\nabcdefgh\r\n*1\r\n:1\r\n$-1\r\n")
 	if n := testing.AllocsPerRun(100, func() {
@@ -152,9 +152,9 @@ func TestCommand(t *testing.T) {
 	for _, arg := range args {
 		b = AppendArgument(b, arg)
 	}
-	all, rest, err := decode(string(b), 5, largeLimits)
-	if err != nil || rest != 0 || len(all) != 1 || all[0].Int(0) != int64(len(args)) {
-		t.Fatalf("%q: %d replies, %d bytes left, %v", b, len(all), rest, err)
+	all, unread, err := decode(string(b), 5, largeLimits)
+	if err != nil || unread != 0 || len(all) != 1 || all[0].Int(0) != int64(len(args)) {
+		t.Fatalf("%q: %d replies, %d bytes left, %v", b, len(all), unread, err)
 	}
 	for i, arg := range args {
 		if all[0].Kind(i+1) != Bulk || all[0].Text(i+1) != arg {
@@ -163,8 +163,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes any bytes at once and in pieces: the results agree and stay within the limits,
-// and decoded arrays are complete.
+// FuzzDecode decodes arbitrary bytes at once and in pieces: the results agree and are within the
+// limits, and decoded arrays are complete.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		":1\r\n+OK\r\n-ERR x\r\n$2\r\nab\r\n*2\r\n:1\r\n$-1\r\n", "*3\r\n*2\r\n:1\r\n*0\r\n$-1\r\n*1\r\n*1\r\n-E\r\n",
@@ -173,14 +173,14 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed), byte(3))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, piece byte) {
-		whole, rest, err := decode(string(text), len(text)+1, largeLimits)
+		whole, unread, err := decode(string(text), len(text)+1, largeLimits)
 		parts, rest2, err2 := decode(string(text), int(piece)+1, largeLimits)
-		if len(whole) != len(parts) || (err == nil) != (err2 == nil) || err == nil && rest != rest2 {
+		if len(whole) != len(parts) || (err == nil) != (err2 == nil) || err == nil && unread != rest2 {
 			t.Fatalf("%d replies and %v in one piece, %d and %v in pieces of %d", len(whole), err, len(parts), err2, int(piece)+1)
 		}
 		for i, r := range whole {
 			if got, want := format(parts[i], 0), format(r, 0); got != want {
-				t.Fatalf("reply %d is %s in pieces, %s in one", i, got, want)
+				t.Fatalf("reply %d is %s in pieces, %s in one piece", i, got, want)
 			}
 			if r.After(0) != r.Len() {
 				t.Fatalf("reply %d ends at value %d of %d", i, r.After(0), r.Len())

@@ -20,7 +20,7 @@ var oddNumbers = []int64{
 	1_800_000_000, 1_800_000_000_000, 1 << 53, 1 << 59, math.MaxInt64 / 1000, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1,
 }
 
-// The elements of a reply have the right kinds and arbitrary values. Nothing panics or loops
+// The elements of replies have the right kinds and arbitrary values. Nothing panics or loops
 // forever, and no decision has a time before now.
 func TestRepliesWithArbitraryNumbers(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 					b.Stored().StateAfter(r.Reply.Now, i, &left)
 					b.Stored().MergeInto(table, r.Reply.Now, i, &left)
 				}
-				for i := range b.Charges { // as other parts of the request may make it
+				for i := range b.Charges { // another part of the request may change the decision
 					refunds, refunded := b.Stored().Deny(r.Reply.Now, i)
 					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || refunded > refunds || c.Refund && !policy.UsesLeases() && (d.Charged > c.Hits || b.Stored().Refunded(i) > d.Charged) {
 						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, refunded, refunds, left)
@@ -101,7 +101,7 @@ func TestRepliesWithArbitraryNumbers(t *testing.T) {
 				table.Decide(now, b)
 			}
 			if decided < 50 {
-				t.Errorf("%d replies were read to the end, want some hundreds", decided)
+				t.Errorf("%d replies were read to the end, want hundreds", decided)
 			}
 		})
 	}

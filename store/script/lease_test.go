@@ -30,8 +30,8 @@ func TestNonceOrderIsAPermutation(t *testing.T) {
 	}
 }
 
-// A client with a thousand leases of a process cannot predict the others better than by chance:
-// neither from the differences of its own leases nor from the preceding ones.
+// A client that knows a thousand leases of a process cannot predict other leases better than by
+// chance, neither from the differences of its leases nor from the preceding leases.
 func TestLeasesAreUnpredictable(t *testing.T) {
 	const own, guesses, every = 1000, 384, 16
 	o := fixedOrder()
@@ -40,7 +40,7 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 	for n := range uint64(own * every) {
 		if nonce := o.nth(n); n%every == 0 {
 			mine = append(mine, nonce)
-		} else if n > (own-2)*every { // 30 leases that are held
+		} else if n > (own-2)*every { // 30 leases that are still held
 			others[nonce] = true
 		}
 	}
@@ -73,8 +73,8 @@ func TestLeasesAreUnpredictable(t *testing.T) {
 		steps[(o.nth(n+1)-o.nth(n))%(nonces/2)]++
 	}
 	for step, times := range steps {
-		if times > 14 { // by chance usually one in this range
-			t.Errorf("the step %d comes %d times", step, times)
+		if times > 14 { // with random numbers usually one difference in this range
+			t.Errorf("the difference %d occurs %d times", step, times)
 		}
 	}
 }

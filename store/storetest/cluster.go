@@ -35,14 +35,14 @@ func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server)
 	introduceNodes(tb, nodes)
 	for i, n := range nodes[primaries:] {
 		id := nodes[i].Must("CLUSTER", "MYID")
-		Eventually(tb, "a node is a replica", func() bool {
+		Eventually(tb, "the node is a replica", func() bool {
 			_, err := n.Command("CLUSTER", "REPLICATE", id)
 			return err == nil
 		})
 	}
 	ready(tb, nodes)
 	for _, n := range nodes[primaries:] {
-		Eventually(tb, "the replicas are in step", func() bool { return strings.Contains(n.Must("INFO", "replication"), "master_link_status:up") })
+		Eventually(tb, "the replicas are synchronised", func() bool { return strings.Contains(n.Must("INFO", "replication"), "master_link_status:up") })
 	}
 	return nodes
 }
@@ -64,7 +64,7 @@ func EnableFailover(nodes []*Server) {
 func introduceNodes(tb testing.TB, nodes []*Server) {
 	tb.Helper()
 	for _, n := range nodes {
-		Eventually(tb, "all nodes know all", func() bool {
+		Eventually(tb, "all nodes know each other", func() bool {
 			return strings.Contains(n.Must("CLUSTER", "INFO"), fmt.Sprintf("cluster_known_nodes:%d", len(nodes)))
 		})
 	}

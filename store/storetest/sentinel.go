@@ -12,7 +12,7 @@ import (
 func StartReplica(tb testing.TB, s *Server) *Server {
 	tb.Helper()
 	r := StartBinary(tb, s.binary, "--replicaof", "127.0.0.1", s.Port())
-	Eventually(tb, "the replica is in step", func() bool { return strings.Contains(r.Must("INFO", "replication"), "master_link_status:up") })
+	Eventually(tb, "the replica is synchronised", func() bool { return strings.Contains(r.Must("INFO", "replication"), "master_link_status:up") })
 	return r
 }
 
@@ -33,7 +33,7 @@ func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []
 		all = append(all, s)
 	}
 	for _, s := range all {
-		Eventually(tb, "the Sentinels know all", func() bool {
+		Eventually(tb, "the Sentinels know each other and the replicas", func() bool {
 			return strings.Contains(s.Must("INFO", "sentinel"), fmt.Sprintf("slaves=%d,sentinels=%d", replicas, count))
 		})
 	}

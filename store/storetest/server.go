@@ -56,7 +56,7 @@ func Binaries(tb testing.TB) []string {
 func Before7(tb testing.TB, lacks string) {
 	tb.Helper()
 	binary := Binaries(tb)[0]
-	out, err := exec.CommandContext(tb.Context(), binary, "--version").Output() //nolint:gosec // a server of the developer's
+	out, err := exec.CommandContext(tb.Context(), binary, "--version").Output() //nolint:gosec // a server that the developer chose
 	if err != nil {
 		tb.Fatalf("%s --version: %v", binary, err)
 	}
@@ -137,7 +137,7 @@ func freeAddress(tb testing.TB) string {
 	for range ports {
 		n := firstPort + (os.Getpid()*101+int(port.Add(1)))%ports
 		address := func(n int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n)) }
-		reserved, err := net.ListenPacket("udp", address(n)) //nolint:noctx // returns at once
+		reserved, err := net.ListenPacket("udp", address(n)) //nolint:noctx // returns immediately
 		if err != nil {
 			continue
 		}
@@ -153,11 +153,11 @@ func freeAddress(tb testing.TB) string {
 
 // isFree reports whether no listener uses a TCP address.
 func isFree(address string) bool {
-	l, err := net.Listen("tcp", address) //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", address) //nolint:noctx // returns immediately
 	return err == nil && l.Close() == nil
 }
 
-// Run starts the server, empty, if it is not running, and waits until it answers.
+// Run starts the server without data, if it is not running, and waits until it replies.
 func (s *Server) Run() {
 	s.tb.Helper()
 	if s.cmd != nil {
@@ -170,7 +170,7 @@ func (s *Server) Run() {
 	if s.conf != "" {
 		args = []string{s.conf, "--sentinel"}
 	}
-	s.cmd = exec.Command(s.binary, args...) //nolint:gosec,noctx // a server of the developer's; Kill ends it
+	s.cmd = exec.Command(s.binary, args...) //nolint:gosec,noctx // a server that the developer chose; Kill ends it
 	s.cmd.SysProcAttr = deathSignal()
 	if err := s.cmd.Start(); err != nil {
 		s.tb.Fatalf("start %s: %v", s.binary, err)
@@ -192,7 +192,7 @@ func (s *Server) CPU() time.Duration {
 	s.tb.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 	if err != nil {
-		s.tb.Skip("it reads CPU times of Linux")
+		s.tb.Skip("reads CPU times of Linux")
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
@@ -224,7 +224,7 @@ func (s *Server) Command(args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // what matters has been read
+	defer conn.Close() //nolint:errcheck // the reply has been read
 	_ = conn.SetDeadline(clock().Add(10 * time.Second))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
@@ -266,7 +266,7 @@ func answer(r *bufio.Reader) (string, error) {
 	return text, nil
 }
 
-func clock() time.Time { return time.Now() } //nolint:forbidigo // how long a server takes
+func clock() time.Time { return time.Now() } //nolint:forbidigo // measures a server
 
 // Must is [Server.Command] for commands that must not fail.
 func (s *Server) Must(args ...string) string {

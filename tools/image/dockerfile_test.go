@@ -37,7 +37,7 @@ func lastStage(t *testing.T, config v1.Config) string {
 		labels = append(labels, fmt.Sprintf("%s=%q", name, config.Labels[name]))
 	}
 	if len(labels) != len(config.Labels) {
-		t.Errorf("the image has the labels %v", config.Labels)
+		t.Errorf("the image has other labels: %v", config.Labels)
 	}
 	for port := range config.ExposedPorts {
 		ports = append(ports, strings.TrimSuffix(port, "/tcp"))
@@ -60,7 +60,7 @@ func TestGoVersions(t *testing.T) {
 	check(t, err)
 	needed := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.\d+$`).FindSubmatch(mod)
 	if pinned == nil || needed == nil || string(pinned[1]) != string(needed[1]) {
-		t.Errorf("the Dockerfile builds with Go %s, go.mod wants %s", pinned, needed)
+		t.Errorf("the Dockerfile builds with Go %s, but go.mod requires %s", pinned, needed)
 	}
 }
 

@@ -32,8 +32,8 @@ const (
 	committed = "2026-11-21T18:57:30Z"
 )
 
-// sluiceBinary is the program, and built a directory with its image. TestMain builds both; tests
-// only read them.
+// sluiceBinary is the path of the program, and built a directory with its image. TestMain builds
+// both; tests only read them.
 var sluiceBinary, built string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -129,7 +129,7 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 	name := "sluice-linux-" + runtime.GOARCH + ".docker.tar"
 	for _, file := range []string{name, "oci/index.json"} {
 		if x, y := sum(t, filepath.Join(one, file)), sum(t, filepath.Join(two, file)); x != y {
-			t.Errorf("two builds have a %s of the digests %s and %s", file, x, y)
+			t.Errorf("the %s of two builds has the digests %s and %s", file, x, y)
 		}
 	}
 	loadable, err := tarball.ImageFromPath(filepath.Join(one, name), nil)
@@ -140,7 +140,7 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 	y, err := onlyImage(t, first).ConfigName()
 	check(t, err)
 	if x != y {
-		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
+		t.Errorf("docker load imports the image %s, but the layout has %s", x, y)
 	}
 	// Build again into the same directory: the files are replaced.
 	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-source", source, "-out", two, sluiceBinary}, io.Discard, t.Output()))
@@ -155,12 +155,12 @@ func TestImageIsSmall(t *testing.T) {
 	size, err := io.Copy(io.Discard, r)
 	check(t, err)
 	if size > maxImageSize {
-		t.Errorf("the image takes %d bytes, want at most %d", size, maxImageSize)
+		t.Errorf("the image has %d bytes, want at most %d", size, maxImageSize)
 	}
-	t.Logf("%d bytes uncompressed, of %d", size, maxImageSize)
+	t.Logf("%d bytes uncompressed; the maximum is %d", size, maxImageSize)
 	big := []tree{{"bin/sluice": {content: make([]byte, maxImageSize)}, "LICENSE": {content: []byte("?")}}}
 	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "30000000 at most") {
-		t.Errorf("assemble of too much = %v", err)
+		t.Errorf("assemble beyond the maximum size = %v", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestAuthorities(t *testing.T) {
 		t.Errorf("%d authorities, want 100 or more, and those of Let's Encrypt and Amazon", len(names))
 	}
 	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(text) {
-		t.Error("crypto/x509 reads none of them")
+		t.Error("crypto/x509 cannot read the authorities")
 	}
 }
 
@@ -205,7 +205,7 @@ func TestRootHasTheFilesOfTheImage(t *testing.T) {
 		}
 	}
 	if err := run(t.Context(), args, io.Discard, io.Discard); !errors.Is(err, os.ErrExist) {
-		t.Errorf("writing to what exists: %v, want an error", err)
+		t.Errorf("write to an existing directory: %v, want an error", err)
 	}
 }
 
@@ -242,15 +242,15 @@ func TestCommandLine(t *testing.T) {
 	} {
 		var stderr strings.Builder
 		if err := run(t.Context(), args, io.Discard, &stderr); !errors.Is(err, errUsage) || !strings.Contains(stderr.String(), want) {
-			t.Errorf("image %v = %v, printed %q, want %q", args, err, stderr.String(), want)
+			t.Errorf("image %v = %v and printed %q, want %q", args, err, stderr.String(), want)
 		}
 	}
 	var help strings.Builder
 	if err := run(t.Context(), []string{"--help"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-commit-date") {
-		t.Errorf("--help = %v, and prints %q", err, help.String())
+		t.Errorf("--help = %v and printed %q", err, help.String())
 	}
 	if err := run(t.Context(), []string{"-version", "v1 (modified)", "-out", t.TempDir(), sluiceBinary}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), `-version is "v1 (modified)"`) {
-		t.Errorf("a version that cannot be a tag: %v", err)
+		t.Errorf("run with a version that cannot be a tag: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -307,7 +307,7 @@ func TestFilesAreIndependentOfTheBuild(t *testing.T) {
 		}
 		check(t, err)
 		if h.ModTime.Unix() != 0 || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {
-			t.Errorf("%s is of %v and %d:%d", h.Name, h.ModTime, h.Uid, h.Gid)
+			t.Errorf("%s has the time %v and the owner %d:%d", h.Name, h.ModTime, h.Uid, h.Gid)
 		}
 	}
 	config, err := image.ConfigFile()

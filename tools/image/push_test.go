@@ -50,7 +50,7 @@ func TestPush(t *testing.T) {
 			list, err := referrers.IndexManifest()
 			check(t, err)
 			if n := len(list.Manifests); n != 1 || list.Manifests[0].ArtifactType != string(sbomType) {
-				t.Fatalf("%d refer to the image, want the bill of materials: %+v", n, list.Manifests)
+				t.Fatalf("%d artifacts refer to the image, want only the bill of materials: %+v", n, list.Manifests)
 			}
 			bill, err := remote.Image(tag.Digest(list.Manifests[0].Digest.String()))
 			check(t, err)
@@ -75,10 +75,10 @@ func TestPush(t *testing.T) {
 			buildImage(t, "-push", repository) // pushing the same digest again is not an error
 			args := []string{"-version", "v1.2.3", "-revision", "another", "-source", "../..", "-out", t.TempDir(), "-push", repository, sluiceBinary}
 			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "the tag exists") {
-				t.Errorf("another image of the same version: %v, want an error", err)
+				t.Errorf("push of another image with the same version: %v, want an error", err)
 			}
 			if again, err := remote.Head(tag); err != nil || again.Digest != want {
-				t.Errorf("then %s is %v, %v, want %s", tag, again, err, want)
+				t.Errorf("after the rejected push %s is %v, %v, want %s", tag, again, err, want)
 			}
 		})
 	}
@@ -115,6 +115,6 @@ func TestLayoutHasTheBillsOfMaterials(t *testing.T) {
 	digest, err := onlyImage(t, readLayout(t, built)).Digest()
 	check(t, err)
 	if m.Subject == nil || m.Subject.Digest != digest || m.Config.MediaType != sbomType {
-		t.Errorf("the bill of materials is of %v, a %s", m.Subject, m.Config.MediaType)
+		t.Errorf("the bill of materials refers to %v and has the type %s", m.Subject, m.Config.MediaType)
 	}
 }

@@ -39,7 +39,7 @@ func TestReleaseInstalls(t *testing.T) {
 	}
 	delete(files, "SHA256SUMS")
 	if n := len(files); n != 4 || files[archive] == "" || files["sluice-chart-1.2.3.tgz"] == "" {
-		t.Fatalf("the release has %q", slices.Sorted(maps.Keys(files)))
+		t.Fatalf("the release has the files %q", slices.Sorted(maps.Keys(files)))
 	}
 	sums, err := os.ReadFile(filepath.Join(one, "SHA256SUMS"))
 	check(t, err)
@@ -58,7 +58,7 @@ func TestReleaseInstalls(t *testing.T) {
 	}
 	program := filepath.Join(prefix, "bin", "sluice")
 	if !bytes.Equal(read(t, program), read(t, sluiceBinary)) {
-		t.Error("the archive has another program")
+		t.Error("the archive contains another program")
 	}
 	if text := output(t, program, "check", filepath.Join(source, "examples", "quickstart")); !strings.Contains(text, "0 warnings") {
 		t.Errorf("the program printed %q", text)
@@ -86,11 +86,11 @@ func TestReleaseInstalls(t *testing.T) {
 	check(t, err)
 	check(t, spdxlib.ValidateDocument(document))
 	if len(document.Packages) < 20 {
-		t.Errorf("the program is made of %d packages", len(document.Packages))
+		t.Errorf("the bill of materials has %d packages", len(document.Packages))
 	}
 	for _, p := range document.Packages {
 		if p.PackageName == authoritiesModule || p.PackageName == "sluice-image" {
-			t.Errorf("the archive has %s", p.PackageName)
+			t.Errorf("the bill of materials of the archive lists %s", p.PackageName)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestBillOfMaterials(t *testing.T) {
 	ids := map[common.ElementID]bool{}
 	for _, p := range document.Packages {
 		if ids[p.PackageSPDXIdentifier] {
-			t.Errorf("two packages are %s", p.PackageSPDXIdentifier)
+			t.Errorf("two packages have the identifier %s", p.PackageSPDXIdentifier)
 		}
 		ids[p.PackageSPDXIdentifier] = true
 		if version, ok := want[p.PackageName]; ok && p.PackageVersion != version {
@@ -73,11 +73,11 @@ func TestBillOfMaterials(t *testing.T) {
 				}
 			}
 			if texts == 0 || p.PackageLicenseConcluded == "" {
-				t.Errorf("%s has the licence %q, and %d texts of it", p.PackageName, p.PackageLicenseConcluded, texts)
+				t.Errorf("%s has the licence %q and %d licence texts", p.PackageName, p.PackageLicenseConcluded, texts)
 			}
 		}
 		if !regexp.MustCompile(`^Package-[A-Za-z0-9.-]+$`).MatchString(string(p.PackageSPDXIdentifier)) {
-			t.Errorf("the identifier %q is not one of SPDX", p.PackageSPDXIdentifier)
+			t.Errorf("the identifier %q is not valid in SPDX", p.PackageSPDXIdentifier)
 		}
 	}
 	for path := range want {
@@ -134,19 +134,19 @@ func TestLicencesThatAreNotAllowed(t *testing.T) {
 
 func TestComponentsAreThoseOfTheProgram(t *testing.T) {
 	info := mustRead(t).info
-	for want, plant := range map[string]func(*debug.Module){
+	for want, change := range map[string]func(*debug.Module){
 		"build it again":  func(m *debug.Module) { m.Version = "v0.0.1" },
 		"no replacements": func(m *debug.Module) { m.Replace = &debug.Module{Path: "../fork"} },
 		"not a known dep": func(m *debug.Module) { m.Path = "example.com/gone" },
 	} {
-		planted := *info
-		planted.Deps = nil
+		changed := *info
+		changed.Deps = nil
 		for _, dependency := range info.Deps {
 			d := *dependency
-			planted.Deps = append(planted.Deps, &d)
+			changed.Deps = append(changed.Deps, &d)
 		}
-		plant(planted.Deps[3])
-		if _, err := components(&planted, source); err == nil || !strings.Contains(err.Error(), want) {
+		change(changed.Deps[3])
+		if _, err := components(&changed, source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("components = %v, want an error with %q", err, want)
 		}
 	}

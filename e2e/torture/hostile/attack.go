@@ -13,9 +13,9 @@ import (
 
 // errKeepOpen is returned by a step that has sent everything. The attack then keeps the connection
 // open.
-var errKeepOpen = errors.New("hold the connection")
+var errKeepOpen = errors.New("keep the connection open")
 
-// Attack is one way to harm a server.
+// Attack is a way to harm a server.
 type Attack struct {
 	Name string
 	// options configures the connections.
@@ -30,6 +30,8 @@ type Target struct {
 	Addr string
 	// Domain, Key and Value are the contents of requests that the server answers.
 	Domain, Key, Value string
+	// Dial connects to Addr. Nil uses TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error) `json:"-"`
 }
 
 // Outcome counts the sent frames and the server's reactions.
@@ -96,12 +98,19 @@ func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, er
 
 // connection attacks over one connection. ended is true if the server closed it.
 func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, err error) {
-	c, err = Dial(ctx, t.Addr, a.options)
+	dial := t.Dial
+	if dial == nil {
+		dial = dialTCP
+	}
+	raw, err := dial(ctx, t.Addr)
 	if err != nil {
 		return nil, false, err
 	}
+	if c, err = newConn(ctx, raw, a.options); err != nil {
+		return nil, false, err
+	}
 	defer func() {
-		_ = c.Close() // it may be closed already
+		_ = c.Close() // may already be closed
 		if !a.options.NeverRead {
 			<-c.Ended()
 		}
@@ -119,7 +128,7 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 	}
 	switch {
 	case a.options.NeverRead && err != nil:
-		return c, true, nil // it does not read the reason
+		return c, true, nil // without reading, the reason is unknown
 	case a.options.NeverRead:
 		<-ctx.Done()
 		return c, false, nil
@@ -137,7 +146,7 @@ func (c *Conn) repeatBytes(frames int, bytes []byte) func() error {
 	return func() error { return c.Send(frames, bytes) }
 }
 
-// callsOf returns a step that opens 64 streams. add appends the frames of one.
+// callsOf returns a step that opens 64 streams. add appends the frames of a stream.
 func (c *Conn) callsOf(stream uint32, frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {

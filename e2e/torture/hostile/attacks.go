@@ -54,7 +54,7 @@ func Attacks(t Target) []Attack {
 	}, append(windowAttacks(headers, request), bombs(t)...)...)
 }
 
-// repeated returns an attack that makes calls continuously. add appends the frames of one.
+// repeated returns an attack that makes calls continuously. add appends the frames of a call.
 func repeated(name string, m ConnOptions, frames int, add func(b []byte, stream uint32) []byte) Attack {
 	return Attack{Name: name, options: m, begin: func(c *Conn) (func() error, error) { return c.callsOf(1, frames, add), nil }}
 }
@@ -70,7 +70,7 @@ func flood(name string, frame []byte) Attack {
 }
 
 // hpackBomb adds a field to the dynamic table that nearly fills it. Its requests then contain
-// thousands of references to the field, one byte each.
+// thousands of references to that field, one byte each.
 func hpackBomb(c *Conn) (func() error, error) {
 	first, bomb, err := bombOf(block(shouldRateLimit), 4000)
 	if err != nil {
@@ -100,8 +100,8 @@ func bombOf(headers []byte, times int) (first, bomb []byte, err error) {
 // largeHeaders makes calls with more headers than the server accepts, in frames of the maximum
 // size.
 func largeHeaders(c *Conn) (func() error, error) {
-	// 15 KiB per frame. Each field counts as 32 bytes more, so that ten frames are a list of some
-	// 200 KiB.
+	// 15 KiB per frame. Each field counts as 32 bytes more, so that ten frames are a header list of
+	// about 200 KiB.
 	var fields []hpack.HeaderField
 	for range 230 {
 		fields = append(fields, hpack.HeaderField{Name: "x", Value: strings.Repeat("~", 60)})
@@ -125,8 +125,8 @@ func largeHeaders(c *Conn) (func() error, error) {
 // manyStreams is the number of streams kept open, the maximum that sluice allows.
 const manyStreams = 1024
 
-// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends those
-// of one.
+// onManyStreams returns a step that sends frames on each of manyStreams streams. add appends the
+// frames of a stream.
 func (c *Conn) onManyStreams(frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
@@ -150,7 +150,7 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	}
 	part := make([]byte, size)
 	more := c.onManyStreams(1, func(b []byte, stream uint32) []byte { return appendFrame(b, http2.FrameData, 0, stream, part) })
-	// A stream's window allows all but the prefix and the last bytes.
+	// The window of a stream allows all bytes but the prefix and the last ones.
 	left := (defaultWindow - 5) / size
 	return func() error {
 		if left == 0 {

@@ -29,7 +29,7 @@ const (
 	reflects = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 )
 
-// newServer returns a server that keeps all headers, as with --tracing, or none.
+// newServer returns a server that keeps all headers, as with --tracing, or no headers.
 func newServer(keeps bool) *h2.Server {
 	var all func([]byte, int) bool
 	if keeps {
@@ -101,11 +101,11 @@ func maxBuffered(conn net.Conn) (most int, err error) {
 func TestAttacksStayInBounds(t *testing.T) {
 	t.Parallel()
 	bound := newServer(false).MaxMemoryBytes(maxReplyBytes)
-	if beside := newServer(false).MaxMemoryBytes(0); beside > 40<<20 {
-		t.Errorf("a connection may buffer %d bytes in addition to replies; docs/threats.md states 40 MiB", beside)
+	if buffered := newServer(false).MaxMemoryBytes(0); buffered > 40<<20 {
+		t.Errorf("a connection may buffer %d bytes in addition to replies; docs/threats.md states 40 MiB", buffered)
 	}
 	if more := newServer(true).MaxMemoryBytes(0) - newServer(false).MaxMemoryBytes(0); more > 1025*64<<10 {
-		t.Errorf("headers may take %d bytes more; docs/threats.md states 64 KiB per call", more)
+		t.Errorf("headers may need %d bytes more; docs/threats.md states 64 KiB per call", more)
 	}
 	for _, attack := range hostile.Attacks(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
 		t.Run(attack.Name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestAttacksStayInBounds(t *testing.T) {
 						return
 					}
 					conns++
-					held, _ := maxBuffered(conn) // either end may close it
-					most = max(most, held)
+					buffered, _ := maxBuffered(conn) // either end may close the connection
+					most = max(most, buffered)
 				}
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -197,20 +197,20 @@ func message(size, have int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, have)...)
 }
 
-// bufferFillers are clients that each make a connection buffer as much of one kind as possible.
+// bufferFillers are clients. Each makes a connection buffer as many bytes as possible of one kind.
 var bufferFillers = map[string]func(c *bufferFiller){
-	"headers that are kept": func(c *bufferFiller) {
+	"kept headers": func(c *bufferFiller) {
 		large := strings.Repeat("x", 4000)
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides, slices.Repeat([]string{"x", large}, 31)...)
 		}
 	},
-	"headers that are kept, of no bytes": func(c *bufferFiller) {
+	"kept empty headers": func(c *bufferFiller) {
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides, slices.Repeat([]string{"x", ""}, 3000)...)
 		}
 	},
-	"headers by reference that are too many to keep": func(c *bufferFiller) {
+	"too many headers by reference": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(decides, "x", strings.Repeat("x", 3900))}))
 		for range 20 {
 			c.err = errors.Join(c.err, c.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))) // the newest entry of the dynamic table
@@ -226,14 +226,14 @@ var bufferFillers = map[string]func(c *bufferFiller){
 			c.err = errors.Join(c.err, c.WriteContinuation(3, false, block[:16<<10]))
 		}
 	},
-	"requests without their ends": func(c *bufferFiller) {
+	"incomplete requests": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck())
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides)
 			c.err = errors.Join(c.err, c.WriteData(id, false, message(4<<10-10, 4<<10-20)))
 		}
 	},
-	"large requests without their ends": func(c *bufferFiller) {
+	"large incomplete requests": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck())
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides)
@@ -247,14 +247,14 @@ var bufferFillers = map[string]func(c *bufferFiller){
 			c.feed()
 		}
 	},
-	"questions without answers": func(c *bufferFiller) {
+	"requests without replies": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck())
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, reflects)
 			c.err = errors.Join(c.err, c.WriteData(id, false, message(1, 4<<10-5)))
 		}
 	},
-	"replies but for their last bytes": func(c *bufferFiller) {
+	"replies without their last bytes": func(c *bufferFiller) {
 		c.err = errors.Join(c.err, c.WriteSettingsAck(), c.WriteWindowUpdate(0, 1<<30))
 		// Large requests that end while other replies are waiting.
 		for id := uint32(1); id < 2*1024; id += 2 {
@@ -277,7 +277,7 @@ func TestBufferBounds(t *testing.T) {
 			bound := server.MaxMemoryBytes(maxReplyBytes)
 			const conns = 2
 			var all []*bufferFiller
-			said, before := 0, heapInUse()
+			reported, before := 0, heapInUse()
 			for range conns {
 				c := newBufferFiller(server)
 				play(c)
@@ -285,17 +285,17 @@ func TestBufferBounds(t *testing.T) {
 				if _, ok := errors.AsType[*h2.ConnError](c.err); c.err != nil && !ok {
 					t.Fatal(c.err)
 				}
-				held := c.conn.MemoryBytes()
-				if t.Logf("%d bytes of %d, %d streams, %v", held, bound, c.conn.OpenStreams(), c.err); held > bound {
-					t.Errorf("a connection buffers %d bytes, more than %d", held, bound)
+				buffered := c.conn.MemoryBytes()
+				if t.Logf("%d bytes of %d, %d streams, %v", buffered, bound, c.conn.OpenStreams(), c.err); buffered > bound {
+					t.Errorf("a connection buffers %d bytes, more than %d", buffered, bound)
 				}
-				said += held
+				reported += buffered
 				c.Framer, c.in, c.block, c.encoder = nil, bytes.Buffer{}, bytes.Buffer{}, nil
 				all = append(all, c)
 			}
 			// The runtime adds at most an eighth per object.
-			if used := heapInUse() - before; used > said+said/8+64<<10 {
-				t.Errorf("%d connections report %d bytes and use %d", conns, said, used)
+			if used := heapInUse() - before; used > reported+reported/8+64<<10 {
+				t.Errorf("%d connections report %d bytes, but use %d", conns, reported, used)
 			}
 			for _, c := range all {
 				c.conn.Close()

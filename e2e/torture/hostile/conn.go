@@ -33,8 +33,8 @@ type ConnOptions struct {
 	ReadEvery time.Duration
 }
 
-// Conn is an HTTP/2 connection that can send anything. One goroutine may send; the other methods
-// are safe for concurrent use.
+// Conn is an HTTP/2 connection that can send arbitrary bytes. One goroutine may send; the other
+// methods are safe for concurrent use.
 type Conn struct {
 	net.Conn
 
@@ -65,9 +65,9 @@ type Replies struct {
 	Resets map[string]int
 	// Statuses counts replies by grpc-status, "" if it is missing.
 	Statuses map[string]int
-	// GoAway is the error code and debug data of the last GOAWAY, or "".
+	// GoAway contains the error code and debug data of the last GOAWAY, or is "".
 	GoAway string
-	// Pings counts PINGs of the server, Pongs its answers to ours.
+	// Pings counts PINGs of the server, and Pongs its answers to this client's PINGs.
 	Pings, Pongs int
 	// Streams is the server's SETTINGS_MAX_CONCURRENT_STREAMS.
 	Streams uint32
@@ -75,23 +75,33 @@ type Replies struct {
 
 // Dial connects to addr, a host:port, and sends the preface and settings.
 func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
-	var dialer net.Dialer
-	raw, err := dialer.DialContext(ctx, "tcp", addr)
+	raw, err := dialTCP(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
+	return newConn(ctx, raw, m)
+}
+
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", addr)
+}
+
+// newConn sends the preface and settings on a new connection, or closes it.
+func newConn(ctx context.Context, raw net.Conn, m ConnOptions) (*Conn, error) {
 	if m.TLS != nil {
 		secured := tls.Client(raw, m.TLS)
 		if err := secured.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("TLS handshake with %s: %w", addr, err), raw.Close())
+			return nil, errors.Join(fmt.Errorf("TLS handshake with %v: %w", raw.RemoteAddr(), err), raw.Close())
 		}
 		raw = secured
 	}
 	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
+	var err error
 	if m.NeverRead {
-		// A small buffer makes the server's writes block soon.
+		// With a small buffer the server's writes soon block.
 		if t, ok := raw.(*net.TCPConn); ok {
 			err = t.SetReadBuffer(4 << 10)
 		}
@@ -100,7 +110,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	}
 	hello := appendSettings([]byte(http2.ClientPreface), m.Settings...)
 	if err := errors.Join(err, c.Send(1, hello), c.Flush()); err != nil {
-		return nil, errors.Join(fmt.Errorf("send the preface to %s: %w", addr, err), raw.Close())
+		return nil, errors.Join(fmt.Errorf("send the preface to %v: %w", raw.RemoteAddr(), err), raw.Close())
 	}
 	return c, nil
 }
@@ -144,7 +154,7 @@ func (c *Conn) pong(data [8]byte) {
 func (c *Conn) Sent() int64 { return c.sent.Load() }
 
 // Ended returns a channel that is closed when the server has closed the connection. With NeverRead
-// it never is.
+// the channel is never closed.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
 // Replies returns a copy of the replies so far.

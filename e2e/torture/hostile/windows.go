@@ -7,10 +7,10 @@ import (
 )
 
 // windowAttacks returns attacks with the windows of replies, and attacks that make a server reset
-// streams that it works on.
+// streams that it is working on.
 func windowAttacks(headers, request []byte) []Attack {
 	return []Attack{
-		// As gRPC's C core does, but without a pause.
+		// The same frames as gRPC's C core, but without a pause.
 		repeated("two WINDOW_UPDATEs a call", ConnOptions{}, 4, func(b []byte, stream uint32) []byte {
 			b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 			b = appendCode(b, http2.FrameWindowUpdate, stream, largestReply)

@@ -1,0 +1,373 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+// attack is a hostile client of one sluice.
+type attack struct {
+	name    string // of ownAttacks or of package hostile
+	replica string
+	at      time.Duration // after the start of the traffic
+	d       time.Duration // 0: until all sluices have stopped
+	conns   int
+}
+
+func (a attack) String() string {
+	return fmt.Sprintf("%v: %d connections to %s: %s for %v", a.at, a.conns, a.replica, a.name, a.d)
+}
+
+// ownAttacks are the attacks in addition to those of package hostile. They return when ctx ends.
+var ownAttacks = map[string]func(ctx context.Context, a *attacker){
+	"quota streams never read": func(ctx context.Context, a *attacker) {
+		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(neverRead{c, ctx}, 0) })
+	},
+	"quota streams without pongs": func(ctx context.Context, a *attacker) {
+		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(c, time.Hour) })
+	},
+	"half-open connections": func(ctx context.Context, a *attacker) { a.trickle(ctx, a.replica+grpcPort, nil) },
+	"half a preface": func(ctx context.Context, a *attacker) {
+		a.trickle(ctx, a.replica+grpcPort, hostile.Preface()[:11])
+	},
+	"trickled frames": func(ctx context.Context, a *attacker) {
+		call := hostile.CompleteCall(1, hostile.Request(domain, "key", "value"))
+		a.trickle(ctx, a.replica+grpcPort, append(hostile.Preface(), call...))
+	},
+	"garbage": func(ctx context.Context, a *attacker) {
+		b := make([]byte, 2048)
+		for i := range b {
+			b[i] = byte(a.random.Uint32())
+		}
+		a.trickle(ctx, a.replica+grpcPort, append(hostile.Preface()[:24*a.random.IntN(2)], b...))
+	},
+	"slow scrapes": func(ctx context.Context, a *attacker) {
+		a.trickle(ctx, a.replica+metricsPort, []byte("GET /metrics HTTP/1.1\r\nHost: sluice\r\n\r\n"))
+	},
+	"slow requests": func(ctx context.Context, a *attacker) {
+		a.trickle(ctx, a.replica+debugPort, []byte("GET /rlconfig HTTP/1.1\r\nHost: sluice\r\nX: "+strings.Repeat("x", 200)))
+	},
+}
+
+// moreRules returns the rules of the domains other than [domain], as documents of a rule file.
+func (w *world) moreRules() string {
+	rules := w.quotas.rules()
+	if len(w.attacks) > 0 {
+		rules += "---\ndomain: attacked\ndescriptors: [{ key: client, rate_limit: { unit: second, requests_per_unit: 5, algorithm: sliding_window } }]\n"
+	}
+	return rules
+}
+
+// attackNames are the names of all attacks. There are no compressed ones, because a connection sleeps
+// with its mutex locked while it decompresses: see [maxInFlightOfServer].
+var attackNames = func() (names []string) {
+	for range 2 { // more often, since package hostile has more
+		names = append(names, sortedKeys(ownAttacks)...)
+	}
+	for _, a := range hostile.Attacks(hostile.Target{}) {
+		if !strings.HasPrefix(a.Name, "gzip") {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}()
+
+// chooseAttacks adds attacks to a third of the scenarios.
+func (c *scenario) chooseAttacks() {
+	r := rand.New(rand.NewPCG(c.seed, 3))
+	if r.IntN(3) > 0 {
+		return
+	}
+	for range 1 + r.IntN(3) {
+		a := attack{
+			name: attackNames[r.IntN(len(attackNames))], replica: fmt.Sprint("sluice-", r.IntN(c.replicas)),
+			at: time.Duration(r.Int64N(int64(c.duration - 10*time.Second))), conns: 1 + r.IntN(4),
+		}
+		if a.isOfQuotas() || r.IntN(2) == 0 {
+			a.d = min(time.Duration(1+r.IntN(20))*time.Second, c.duration-a.at)
+		}
+		if ownAttacks[a.name] != nil {
+			a.conns *= 1 + r.IntN(12)
+		}
+		c.attacks = append(c.attacks, a)
+	}
+}
+
+// isOfQuotas reports whether the attacker requests shares of the divided limit.
+func (a attack) isOfQuotas() bool { return strings.HasPrefix(a.name, "quota") }
+
+// attacker plays an attack.
+type attacker struct {
+	attack
+
+	world  *world
+	host   string
+	random *rand.Rand
+	left   atomic.Int64 // bytes that it still sends
+}
+
+// maxHostileBytes is how much an attacker sends, since processing it takes time.
+const maxHostileBytes = 150 << 10
+
+// startAttacks starts all attackers, and a scraper that they must not disturb. The function that it
+// returns ends them.
+func (w *world) startAttacks() (stop func()) {
+	if len(w.attacks) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i, plan := range w.attacks {
+		a := &attacker{attack: plan, world: w, host: fmt.Sprint("hostile-", i)}
+		a.random = rand.New(rand.NewPCG(w.seed, hashText(a.host)))
+		a.left.Store(maxHostileBytes)
+		all.Go(func() { a.play(ctx) })
+	}
+	for _, r := range w.replicas {
+		all.Go(func() { w.scrapeOften(ctx, r.host) })
+	}
+	before := heapBytes()
+	all.Go(func() {
+		time.Sleep(w.duration)
+		if growth := heapBytes() - before; growth > maxGrowth {
+			w.fail("the heap grows by %d MiB during attacks", growth>>20)
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+func (a *attacker) play(ctx context.Context) {
+	select {
+	case <-time.After(a.at):
+	case <-ctx.Done():
+		return
+	}
+	a.world.record(a.host, "attacks %s: %s", a.replica, a.name)
+	if a.d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.d)
+		defer cancel()
+	}
+	if own := ownAttacks[a.name]; own != nil {
+		var conns sync.WaitGroup
+		for range a.conns {
+			conns.Go(func() { own(ctx, a) })
+		}
+		conns.Wait()
+		return
+	}
+	t := hostile.Target{Addr: a.replica + grpcPort, Domain: "attacked", Key: "client", Value: "mallory", Dial: a.dial}
+	found, err := hostile.Find(a.name, t)
+	if err != nil {
+		panic(err)
+	}
+	for ctx.Err() == nil { // it ends when a sluice does not run
+		_, _ = found.Run(ctx, t, a.conns)
+		time.Sleep(time.Second)
+	}
+}
+
+// dial connects, at most a few times per second.
+func (a *attacker) dial(ctx context.Context, to string) (net.Conn, error) {
+	time.Sleep(300*time.Millisecond + a.world.network.latencyOf(a.host))
+	c, err := a.world.network.dial(ctx, a.host, to)
+	if err != nil {
+		return nil, err
+	}
+	return pacedConn{c, a}, nil
+}
+
+// pacedConn sends at most 16 KiB per 30 ms.
+type pacedConn struct {
+	net.Conn
+
+	attacker *attacker
+}
+
+func (c pacedConn) Write(p []byte) (written int, err error) {
+	for len(p) > 0 && err == nil {
+		time.Sleep(30*time.Millisecond + c.attacker.world.network.latencyOf(c.attacker.host))
+		n := min(len(p), 16<<10)
+		if c.attacker.left.Add(-int64(n)) < 0 {
+			time.Sleep(time.Minute)
+			return written, io.ErrShortWrite
+		}
+		n, err = c.Conn.Write(p[:n])
+		written, p = written+n, p[n:]
+	}
+	return written, err
+}
+
+// neverRead is a connection whose client does not read.
+type neverRead struct {
+	net.Conn
+
+	ctx context.Context //nolint:containedctx // a Read has no other way to end
+}
+
+func (c neverRead) Read([]byte) (int, error) {
+	<-c.ctx.Done()
+	return 0, io.EOF
+}
+
+// reportQuotas opens streams of the quota service and reports requests on all of them, again and
+// again.
+func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcConn, error)) {
+	report, err := proto.Marshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
+	}}})
+	if err != nil {
+		panic(err)
+	}
+	for ctx.Err() == nil {
+		conn, err := a.dial(ctx, a.replica+grpcPort)
+		if err != nil {
+			continue
+		}
+		c, err := open(conn)
+		if err != nil {
+			_ = conn.Close()
+			continue
+		}
+		end := context.AfterFunc(ctx, c.close)
+		var streams []uint32
+		for range 5 {
+			if id, _, err := c.open(quotaPath, 0, report, func([]byte) {}); err == nil {
+				streams = append(streams, id)
+			}
+		}
+		for err == nil && ctx.Err() == nil {
+			time.Sleep(time.Second)
+			for _, id := range streams {
+				err = c.send(id, report)
+			}
+		}
+		end()
+		c.close()
+	}
+}
+
+// trickle sends bytes one by one and reads one byte per second.
+func (a *attacker) trickle(ctx context.Context, to string, b []byte) {
+	for ctx.Err() == nil {
+		c, err := a.dial(ctx, to)
+		if err != nil {
+			continue
+		}
+		end := context.AfterFunc(ctx, func() { _ = c.Close() })
+		one := make([]byte, 1)
+		for i := 0; err == nil; i++ {
+			if i < len(b) {
+				size := 1
+				if len(b) > 500 || to != a.replica+grpcPort {
+					size = len(b)
+				}
+				_, err = c.Write(b[i:min(i+size, len(b))])
+				i += size - 1
+			}
+			if err == nil && i >= len(b)-1 {
+				_, err = c.Read(one)
+			}
+			time.Sleep(time.Second)
+		}
+		end()
+		_ = c.Close()
+	}
+}
+
+// Bounds on what honest clients notice (DESIGN.md, docs/operations.md).
+const (
+	maxScrape = 500 * time.Millisecond
+	maxReload = 2 * time.Second
+	maxDrain  = drainTimeout + 3*time.Second
+	// maxGrowth bounds the heap's growth during attacks of a few hundred KiB; the documented bound
+	// is 96 MiB for attacks of any size.
+	maxGrowth = 32 << 20
+)
+
+// scrapeOften scrapes a replica until ctx ends.
+func (w *world) scrapeOften(ctx context.Context, replica string) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true,
+		DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
+			return w.network.dial(ctx, "prometheus", to)
+		},
+	}}
+	for {
+		select {
+		case <-time.After(13*time.Second + w.network.latencyOf(replica+" scrapes")):
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		status, err := scrape(ctx, client, "http://"+replica+metricsPort+"/metrics")
+		took := time.Since(began)
+		w.record("prometheus", "scrapes %s: %d %v", replica, status, errText(err))
+		disturbed := w.during(began, time.Now(), func(fault) bool { return true }) > 0 || ctx.Err() != nil || w.stopping.Load()
+		if !disturbed && (err != nil || status != http.StatusOK || took > maxScrape) {
+			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
+		}
+	}
+}
+
+func scrape(ctx context.Context, client *http.Client, url string) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer reply.Body.Close()
+	_, err = io.Copy(io.Discard, reply.Body)
+	return reply.StatusCode, err
+}
+
+// checkAnswered verifies that each call was decided within its deadline, unless there was a fault. A
+// response that max_wait delays may be late, because the timeout has no margin (docs/algorithms.md).
+func (w *world) checkAnswered() {
+	for _, e := range w.ledger.entries {
+		if !strings.Contains(e.limit.fields, "max_wait") && e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return f.kind != "reload" }) == 0 {
+			w.fail("a call to %s at %v was not answered although there was no fault: %v", e.replica, e.sent.Sub(w.began), e.unanswered)
+		}
+	}
+}
+
+// heapBytes returns the size of all objects that are in use.
+func heapBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// isExpected reports whether attacks may have counted in a metric.
+func (w *world) isExpected(metric string) bool {
+	return len(w.attacks) > 0 && (strings.HasSuffix(metric, " flood") || strings.HasSuffix(metric, " protocol"))
+}
+
+// unexpected returns the conditions that attacks do not raise.
+func (w *world) unexpected(codes string) string {
+	return strings.Join(slices.DeleteFunc(strings.Fields(codes), func(code string) bool {
+		return len(w.attacks) > 0 && (strings.HasPrefix(code, "requests_") || code == "connections_rejected")
+	}), " ")
+}
