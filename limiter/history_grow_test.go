@@ -14,7 +14,7 @@ import (
 // TestHistoriesGrow checks that counters are exact while their size class grows, shrinks because
 // another class takes its memory, and grows again.
 func TestHistoriesGrow(t *testing.T) {
-	const others = 24
+	const otherCounters = 24
 	week := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: 7 * 24 * time.Hour}
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestHistoriesGrow(t *testing.T) {
 					plan = append(plan, part)
 				}
 				var others []op
-				for s := range others {
+				for s := range otherCounters {
 					o := op{counter: counters + s, now: now, hits: 1, policy: policy}
 					if oneWord {
 						o.policy, o.hits = &week, uint64(s+1)

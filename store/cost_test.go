@@ -150,8 +150,8 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, co
 	lines := strings.SplitSeq(srv.Must("EVAL", `local all = {} for _, e in ipairs(redis.call('SLOWLOG', 'GET', '1000')) do
 		if string.find(string.lower(e[4][1]), '^eval') then all[#all + 1] = e[3] end end return table.concat(all, ' ')`, "0"), " ")
 	for line := range lines {
-		µs, _ := strconv.Atoi(line)
-		slowest = max(slowest, µs)
+		micros, _ := strconv.Atoi(line)
+		slowest = max(slowest, micros)
 	}
 	fallback, _ := others.decisions()
 	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeCostly(costly), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)

@@ -151,11 +151,11 @@ func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
-		of := l[c.ID.Lo+c.Hits%23/22] // sometimes the leases of another counter
-		if c.Hits == 0 || len(of) == 0 {
+		granted := l[c.ID.Lo+c.Hits%23/22] // sometimes the leases of another counter
+		if c.Hits == 0 || len(granted) == 0 {
 			continue
 		}
-		c.Hits = of[len(of)-1-int(c.Hits)%min(len(of), 6)][store]
+		c.Hits = granted[len(granted)-1-int(c.Hits)%min(len(granted), 6)][store]
 	}
 }
 
@@ -163,12 +163,12 @@ func (l grantedLeases) setRefunds(b *limiter.Batch, store int) {
 func (l grantedLeases) add(tb testing.TB, plain, stored *limiter.Batch) {
 	tb.Helper()
 	for i := range plain.Charges {
-		mine, theirs := plain.Lease(i), stored.Lease(i)
-		if (mine > 0) != (theirs > 0) {
-			tb.Fatalf("charge %d acquired the lease %d of the table and %d of the store\n%s", i, mine, theirs, describe(plain.Charges))
+		tableLease, storeLease := plain.Lease(i), stored.Lease(i)
+		if (tableLease > 0) != (storeLease > 0) {
+			tb.Fatalf("charge %d acquired the lease %d of the table and %d of the store\n%s", i, tableLease, storeLease, describe(plain.Charges))
 		}
-		if n := plain.Charges[i].ID.Lo; mine > 0 {
-			l[n] = append(l[n], [2]uint64{mine, theirs})
+		if n := plain.Charges[i].ID.Lo; tableLease > 0 {
+			l[n] = append(l[n], [2]uint64{tableLease, storeLease})
 		}
 	}
 }
@@ -224,7 +224,7 @@ func nameOf(prefix string, c *limiter.Charge) []byte {
 // not remember the times, because its clock does not go back.
 type logTimes struct{ charged, refunded map[uint64]limiter.Time }
 
-// notBefore returns at, or the latest of these times on the logs of the requests if later.
+// notBefore returns the later of at and the latest of these times on the logs of the requests.
 func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
 	// Only requests with refunds or leases are rolled back: other denials are known beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
@@ -232,7 +232,7 @@ func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.
 	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
-			if at = max(at, g.refunded[c.ID.Lo]); refunds { // of this request or of an earlier one
+			if at = max(at, g.refunded[c.ID.Lo]); refunds { // refunds of this request or of an earlier one
 				at = max(at, g.charged[c.ID.Lo])
 			}
 		}
@@ -266,7 +266,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 	table, err := limiter.New(limiter.Options{Bytes: 16 << 20})
 	must.OK(tb, err)
 	now := limiter.Time(1_900_000_000_999_999_999)
-	late, back := in.pick(3) == 0, logTimes{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
+	late, times := in.pick(3) == 0, logTimes{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
 	natives, leases := in.pick(3) > 0, grantedLeases{}
 	all := []*script.Run{{}, {}}
 	m, rep := &all[1].Message, &all[1].Reply
@@ -281,7 +281,7 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 		for i := range plain {
 			in.nextRequest(&plain[i], late)
 		}
-		at = back.notBefore(at, plain)
+		at = times.notBefore(at, plain)
 		all[0].Clear(at)
 		all[0].Native = true
 		all[1].Clear(at)

@@ -48,16 +48,16 @@ func (u *burst) expected() (passed, second, third int) {
 // servers.
 func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) {
 	t.Helper()
-	loose := *hugeFixedWindow
-	loose.CountRefused = u.policy.CountRefused
-	charges := []limiter.Charge{oneHit(u.counters, &loose), oneHit(u.counters+1, u.policy), oneHit(u.counters+2, &loose)}
+	unlimitedPolicy := *hugeFixedWindow
+	unlimitedPolicy.CountRefused = u.policy.CountRefused
+	charges := []limiter.Charge{oneHit(u.counters, &unlimitedPolicy), oneHit(u.counters+1, u.policy), oneHit(u.counters+2, &unlimitedPolicy)}
 	for i := range charges {
 		if !u.grouped {
 			charges[i].Group = int32(i)
 		}
 	}
 	names := [][]byte{fmt.Appendf(nil, "foreign{%d}", u.counters), fmt.Appendf(nil, "limited{%d}", u.counters), fmt.Appendf(nil, "far{far%d}", u.counters)}
-	key := script.AppendName(nil, limiter.Time(time.Now().UnixNano()), &loose, names[0])
+	key := script.AppendName(nil, limiter.Time(time.Now().UnixNano()), &unlimitedPolicy, names[0])
 	written := false
 	for _, srv := range servers {
 		_, err := srv.Command("RPUSH", string(key), "x")

@@ -92,12 +92,12 @@ func (c *counter) remaining(l *limit, n number) (least, most float64) {
 	return float64(n.burst) - c.top - held, float64(n.burst) - c.low - held
 }
 
-// admits decides hits after descriptors of the same request have charged taken hits.
-func (c *counter) admits(l *limit, n number, taken, hits int) verdict {
+// admits decides hits after descriptors of the same request have already charged the given number of hits.
+func (c *counter) admits(l *limit, n number, charged, hits int) verdict {
 	switch least, most := c.remaining(l, n); {
-	case n.n == 0 || float64(taken+hits) > most:
+	case n.n == 0 || float64(charged+hits) > most:
 		return full
-	case float64(taken+hits) > least:
+	case float64(charged+hits) > least:
 		return unknown
 	}
 	return fits

@@ -124,7 +124,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	m.run(t, worlds, args, len(m.restarts) == 0)
 	for i, restored := range m.restarts {
 		for _, w := range worlds {
-			w.restarted(restored)
+			w.applyRestart(restored)
 		}
 		next := slices.Clone(args)
 		if restored && m.replicas == 0 {

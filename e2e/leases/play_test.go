@@ -14,7 +14,7 @@ import (
 // release releases active leases, with or without costs, and compares the reply. A cost replaces
 // the held hits, even beyond the limit.
 func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bool) error {
-	descs := w.releases(leases)
+	descs := w.releaseDescriptors(leases)
 	var costs []descriptor
 	for _, g := range leases {
 		if withCosts && g.limit == g.reserve() {
@@ -57,8 +57,8 @@ func (w *world) release(ctx context.Context, leases []grantedLease, withCosts bo
 	return nil
 }
 
-// releases returns descriptors that release leases.
-func (w *world) releases(leases []grantedLease) (descs []descriptor) {
+// releaseDescriptors returns descriptors that release leases.
+func (w *world) releaseDescriptors(leases []grantedLease) (descs []descriptor) {
 	for _, g := range leases {
 		a := g.descriptor
 		a.hits, a.lease, a.minus = int(g.lease), true, w.IntN(4) > 0
@@ -69,7 +69,7 @@ func (w *world) releases(leases []grantedLease) (descs []descriptor) {
 
 // releaseAgain releases leases again, maybe with a cost, which counts as ordinary hits.
 func (w *world) releaseAgain(ctx context.Context, leases []grantedLease) error {
-	descs := w.releases(leases)
+	descs := w.releaseDescriptors(leases)
 	if cost := leases[0].descriptor; w.IntN(2) == 0 && w.makeCost(&cost) {
 		descs = append(descs, cost)
 	}
@@ -82,7 +82,7 @@ func (w *world) releaseElsewhere(ctx context.Context, g grantedLease) error {
 	if !a.grantsLeases() || a.node == g.node && a.tenant == g.tenant {
 		return nil
 	}
-	return w.begin(ctx, w.releases([]grantedLease{{a, g.limit, g.lease}}))
+	return w.begin(ctx, w.releaseDescriptors([]grantedLease{{a, g.limit, g.lease}}))
 }
 
 // makeCost turns a descriptor into a cost without its lease, which counts as ordinary hits. It does
@@ -157,7 +157,7 @@ func (w *world) step(ctx context.Context) error {
 		if slices.ContainsFunc(descs, func(b descriptor) bool { return a.node == b.node && a.tenant == b.tenant }) {
 			continue
 		}
-		w.vary(&a)
+		w.setHits(&a)
 		if descs = append(descs, a); a.grantsLeases() && a.hits == 1 && w.IntN(12) == 0 {
 			descs = []descriptor{a, a} // no third one: if it denied both, the effect of one on the other is not documented
 			break
@@ -169,8 +169,8 @@ func (w *world) step(ctx context.Context) error {
 	return w.begin(ctx, descs)
 }
 
-// vary sets the hits of a descriptor, and maybe a limit.
-func (w *world) vary(a *descriptor) {
+// setHits sets the hits of a descriptor, and maybe a limit.
+func (w *world) setHits(a *descriptor) {
 	limits := a.enforced()
 	if len(limits) == 0 {
 		return
@@ -240,8 +240,8 @@ func (w *world) resetOne() error {
 	return nil
 }
 
-// restarted applies a restart to the ledger: unless leases are restored, all leases end.
-func (w *world) restarted(restored bool) {
+// applyRestart applies a restart to the ledger: unless leases are restored, all leases end.
+func (w *world) applyRestart(restored bool) {
 	if restored {
 		return
 	}

@@ -190,11 +190,11 @@ func (w *world) begin(ctx context.Context, descs []descriptor) error {
 		return err
 	}
 	received := time.Now()
-	taken, denied, fit := map[*counter]int{}, false, make([]bool, len(descs))
+	charged, denied, fit := map[*counter]int{}, false, make([]bool, len(descs))
 	for i, a := range descs {
 		fit[i] = reply.GetStatuses()[i].GetCode() == rls.RateLimitResponse_OK
 		denied = denied || !fit[i]
-		if want := w.decide(a, taken, received); want != unknown && fit[i] != (want == fits) {
+		if want := w.decide(a, charged, received); want != unknown && fit[i] != (want == fits) {
 			w.fail(descs, "descriptor %d admitted: %v, want %v; %s", i, fit[i], !fit[i], w.state(a))
 		}
 	}
@@ -215,7 +215,7 @@ func (w *world) begin(ctx context.Context, descs []descriptor) error {
 }
 
 // decide returns whether a descriptor is within its limits, after the ones before it.
-func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time) (want verdict) {
+func (w *world) decide(a descriptor, charged map[*counter]int, received time.Time) (want verdict) {
 	for _, l := range a.limited() {
 		c, n := w.counter(a, l), a.number(l)
 		c.advance(l, n, received)
@@ -223,8 +223,8 @@ func (w *world) decide(a descriptor, taken map[*counter]int, received time.Time)
 		switch {
 		case a.lease: // a release, which is never denied
 		case hits > 0:
-			want = max(want, c.admits(l, n, taken[c], hits))
-			taken[c] += hits
+			want = max(want, c.admits(l, n, charged[c], hits))
+			charged[c] += hits
 		case len(c.held) >= n.n: // a peek at a full counter
 			want = max(want, unknown)
 		}

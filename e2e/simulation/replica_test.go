@@ -48,6 +48,8 @@ type process struct {
 	cancel context.CancelFunc
 	killed atomic.Bool
 	ended  chan struct{} // closed when Run has returned
+
+	started time.Time
 }
 
 const grpcPort, debugPort, metricsPort = ":8081", ":6070", ":9090"
@@ -76,7 +78,7 @@ func (r *replica) start() {
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
-	p := &process{ended: make(chan struct{})}
+	p := &process{started: time.Now(), ended: make(chan struct{})}
 	if w.store != nil {
 		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
 			if p.killed.Load() {

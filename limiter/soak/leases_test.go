@@ -18,20 +18,20 @@ func atOnce() (policies []*limiter.Policy) {
 	return policies
 }
 
-// A lease is a lease held by a worker.
+// A lease is a permit that a worker holds.
 type lease struct {
 	number uint64
 	end    limiter.Time // expiry
 }
 
-// An inFlight contains the leases of a counter that all workers hold.
-type inFlight struct {
+// counterPermits counts the permits of a counter that all workers hold.
+type counterPermits struct {
 	now, most atomic.Int64
 	mu        sync.Mutex
 	lost      []lease // leases that are never returned
 }
 
-func (f *inFlight) add() {
+func (f *counterPermits) add() {
 	n := f.now.Add(1)
 	for most := f.most.Load(); n > most && !f.most.CompareAndSwap(most, n); most = f.most.Load() {
 	}
@@ -44,14 +44,14 @@ func (f *inFlight) add() {
 func leases(b *round) {
 	const counters = 3
 	policies := atOnce()
-	t, flights, next := b.table(256<<10), [counters]inFlight{}, atomic.Int64{}
+	t, permits, next := b.table(256<<10), [counters]counterPermits{}, atomic.Int64{}
 	now, held := epoch, [workers][counters][]lease{}
 	var unknown, twice, requests atomic.Int64
 	for range b.scale(5000) {
 		limit := b.rand.IntN(len(policies)) // smaller limits also occur, since reloads are not atomic
 		var before [counters]int64
-		for n := range flights {
-			before[n] = flights[n].now.Load()
+		for n := range permits {
+			before[n] = permits[n].now.Load()
 		}
 		b.together(func(w *worker) {
 			at := func() limiter.Time { return now + limiter.Time(requests.Add(1)) } // two nonces of the same nanosecond may be equal
@@ -60,15 +60,15 @@ func leases(b *round) {
 			}
 			for range 60 {
 				n := w.rand.IntN(counters)
-				mine, f := &held[w.number][n], &flights[n]
-				switch what := w.rand.IntN(16); {
-				case what < 2:
+				own, f := &held[w.number][n], &permits[n]
+				switch action := w.rand.IntN(16); {
+				case action < 2:
 					other := counters + int(next.Add(1))
 					w.decide(t, at(), limiter.Charge{ID: counterID(other, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
 					if number := w.batch.Lease(0); number > 0 {
 						release(other, number)
 					}
-				case what < 9:
+				case action < 9:
 					p := policies[limit]
 					if w.rand.IntN(4) == 0 {
 						p = policies[1] // the smallest limit
@@ -77,19 +77,19 @@ func leases(b *round) {
 					w.decide(t, at, limiter.Charge{ID: counterID(n, true), Policy: p, Hits: 1})
 					if number := w.batch.Lease(0); number > 0 {
 						f.add()
-						*mine = append(*mine, lease{number, at + limiter.Time(p.Window)})
+						*own = append(*own, lease{number, at + limiter.Time(p.Window)})
 					}
-				case len(*mine) == 0:
-				case what == 9: // lost
-					l := (*mine)[0]
-					*mine = (*mine)[1:]
+				case len(*own) == 0:
+				case action == 9: // lost
+					l := (*own)[0]
+					*own = (*own)[1:]
 					f.mu.Lock()
 					f.lost = append(f.lost, l)
 					f.mu.Unlock()
 				default:
-					i := w.rand.IntN(len(*mine))
-					l := (*mine)[i]
-					*mine = append((*mine)[:i], (*mine)[i+1:]...)
+					i := w.rand.IntN(len(*own))
+					l := (*own)[i]
+					*own = append((*own)[:i], (*own)[i+1:]...)
 					f.now.Add(-1)
 					if release(n, l.number) != 1 {
 						unknown.Add(1)
@@ -105,8 +105,8 @@ func leases(b *round) {
 			}
 		})
 		now += limiter.Time(requests.Swap(0) + b.rand.Int64N(int64(time.Second)/3))
-		for n := range flights {
-			f := &flights[n]
+		for n := range permits {
+			f := &permits[n]
 			b.recordPeak("at once", f.most.Load(), max(before[n], int64(policies[limit].Limit)))
 			f.lost = alive(f, f.lost, now)
 			for w := range held {
@@ -129,7 +129,7 @@ func leases(b *round) {
 }
 
 // alive returns the leases that have not expired. f no longer counts the others.
-func alive(f *inFlight, all []lease, now limiter.Time) (left []lease) {
+func alive(f *counterPermits, all []lease, now limiter.Time) (left []lease) {
 	const ms = limiter.Time(time.Millisecond)
 	for _, l := range all {
 		if (l.end+ms-1)/ms*ms > now {
