@@ -74,7 +74,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 10}
 `
 
-// namesOf returns the names of a descriptor's charges, given as k=v,k=v.
+// namesOf returns the names and IDs of the charges of a descriptor, which is written as k=v,k=v.
 func namesOf(s *Set, n *Namer, domain, descriptor string, o *Override) (names []string, ids []identity.ID) {
 	d := Descriptor{HasOverride: o != nil}
 	if o != nil {
@@ -93,8 +93,8 @@ func namesOf(s *Set, n *Namer, domain, descriptor string, o *Override) (names []
 	return names, ids
 }
 
-// TestRatelimitNames checks which counters have names of envoyproxy/ratelimit, and compares these
-// with its src/limiter/cache_key.go.
+// TestRatelimitNames checks which counters have the names of envoyproxy/ratelimit. The expected names
+// have the format of its src/limiter/cache_key.go.
 func TestRatelimitNames(t *testing.T) {
 	s := load(t, Options{RatelimitNames: true}, ratelimitRules)
 	n := NewRatelimitNamer("pre:", nil)
@@ -191,8 +191,8 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
 	plain, exact := 0, 0
-	var level func(b *strings.Builder, indent string, depth int)
-	level = func(b *strings.Builder, indent string, depth int) {
+	var writeLevel func(b *strings.Builder, indent string, depth int)
+	writeLevel = func(b *strings.Builder, indent string, depth int) {
 		used := map[string]bool{}
 		for range 1 + r.IntN(4) {
 			key, value := pick("a", "b", "a_b", "b_a", "a_", "_", "a*"), pick("", "", "a", "b", "a_b", "_", "*", "a*", "*_b")
@@ -201,8 +201,8 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 			}
 			used[key+"="+value] = true
 			fmt.Fprintf(b, "%s- key: %q\n%s  value: %q\n", indent, key, indent, value)
-			// In memory, values that share `a*: "*"` have the same counter as a literal `*` that is
-			// sent to `a: "*"`. Their names differ.
+			// The key must have no wildcard: with `a*: "*"`, the shared counter would have the same
+			// identity as the counter of a literal `*` for `a: "*"`, but another name.
 			if strings.Contains(value, "*") && !strings.Contains(key, "*") && r.IntN(2) == 0 {
 				fmt.Fprintf(b, "%s  share_threshold: true\n", indent)
 			}
@@ -211,7 +211,7 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 			}
 			if depth > 0 && r.IntN(2) == 0 {
 				fmt.Fprintf(b, "%s  descriptors:\n", indent)
-				level(b, indent+"    ", depth-1)
+				writeLevel(b, indent+"    ", depth-1)
 			}
 		}
 	}
@@ -221,10 +221,10 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 		var b strings.Builder
 		for _, d := range domains {
 			fmt.Fprintf(&b, "---\ndomain: %s\ndescriptors:\n", d)
-			level(&b, "  ", 2)
+			writeLevel(&b, "  ", 2)
 		}
 		s := load(t, Options{RatelimitNames: true}, strings.TrimPrefix(b.String(), "---\n"))
-		named, of := map[string]identity.ID{}, map[identity.ID]string{}
+		idOf, nameOf := map[string]identity.ID{}, map[identity.ID]string{}
 		for range 300 {
 			var entries []string
 			for range 1 + r.IntN(3) {
@@ -242,13 +242,13 @@ func TestRatelimitNamesAreUnambiguous(t *testing.T) {
 				} else {
 					plain++
 				}
-				if other, ok := named[name]; ok && other != ids[i] {
+				if other, ok := idOf[name]; ok && other != ids[i] {
 					t.Fatalf("seed %d: %s > %s: another counter also has the name %q, with the rules\n%s", seed, domain, descriptor, name, &b)
 				}
-				if other, ok := of[ids[i]]; ok && other != name {
-					t.Fatalf("seed %d: %s > %s: named %q, but its counter is %q, with the rules\n%s", seed, domain, descriptor, name, other, &b)
+				if other, ok := nameOf[ids[i]]; ok && other != name {
+					t.Fatalf("seed %d: %s > %s: has the name %q, but before its counter had the name %q, with the rules\n%s", seed, domain, descriptor, name, other, &b)
 				}
-				named[name], of[ids[i]] = ids[i], name
+				idOf[name], nameOf[ids[i]] = ids[i], name
 			}
 		}
 	}

@@ -110,8 +110,8 @@ func TestSlidingWindow(t *testing.T) {
 			},
 		},
 		{
-			// The ring queue of periods of 1 s: jumps of 1, 3 and 7 periods.
-			name: "five periods", p: Policy{Algorithm: SlidingWindow, Limit: 9, Window: 5 * time.Second, SubWindows: 5},
+			// The ring of sub-windows: jumps of 1, 3 and 7 sub-windows of 1 s.
+			name: "five sub-windows", p: Policy{Algorithm: SlidingWindow, Limit: 9, Window: 5 * time.Second, SubWindows: 5},
 			steps: []step{
 				{now: 100 * sec, hits: 1, charged: 1, remaining: 8, reset: 6 * sec1},
 				{now: 101 * sec, hits: 1, before: 1, charged: 1, remaining: 7, reset: 6 * sec1},
@@ -129,9 +129,9 @@ func TestSlidingWindow(t *testing.T) {
 
 const sec1 = time.Second
 
-// TestRingExample is a worked example of a ring array: the hits that count at each time are those
-// in the ten slots of the article, and at 5227 also the hit at 4213.
-func TestRingExample(t *testing.T) {
+// TestSlidingWindowExample checks the example of a sliding window in docs/algorithms.md: the hits in
+// each of the ten slots. At 5227, the hit at 4213 also counts.
+func TestSlidingWindowExample(t *testing.T) {
 	p := Policy{Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10}
 	tab := newTable(t, MinBytes)
 	const base = 1_700_000_000 * sec
@@ -305,7 +305,7 @@ func TestLogMoves(t *testing.T) {
 	}
 }
 
-// TestRefundOfAFullLog checks that a full log can be refunded completely, in any position, and then
+// TestRefundOfAFullLog checks that a full log can be refunded completely, in any slot, and then
 // equals an absent one.
 func TestRefundOfAFullLog(t *testing.T) {
 	tab, p := newTable(t, MinBytes), logOf(2)

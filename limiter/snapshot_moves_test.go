@@ -26,15 +26,15 @@ func (w duringSave) Write(b []byte) (int, error) {
 type movingTable struct {
 	tab      *Table
 	counters int
-	policies [][]*Policy
-	limit    atomic.Int64 // index of the policy of each counter
+	policies [][]*Policy  // for each kind of counter, the variants of its policy
+	variant  atomic.Int64 // current variant of all policies, modulo their number of variants
 	own      atomic.Pointer[Partition]
 	// rules is write-locked while the partition is added or removed, because a request with the
 	// earlier rules counts separately.
 	rules sync.RWMutex
 	// requested and admitted count the hits of each counter, before and after they are charged.
 	requested, admitted []atomic.Int64
-	// leases contains granted leases and the number of their counters.
+	// leases contains pairs of a granted lease and the index of its counter.
 	mu     sync.Mutex
 	leases [][2]uint64
 }
@@ -64,8 +64,8 @@ func newMovingTable(t *testing.T, counters int) *movingTable {
 
 // hit charges the nth counter, or peeks at it.
 func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
-	of := b.policies[n/2%len(b.policies)]
-	batch := &Batch{Charges: []Charge{{ID: counterID(n), Policy: of[int(b.limit.Load())%len(of)], Hits: hits}}}
+	variants := b.policies[n/2%len(b.policies)]
+	batch := &Batch{Charges: []Charge{{ID: counterID(n), Policy: variants[int(b.variant.Load())%len(variants)], Hits: hits}}}
 	if n%2 == 1 {
 		batch.Partition = own
 	}
@@ -80,8 +80,8 @@ func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64
 	return batch.Decisions[0].Before
 }
 
-// returnAll returns the given number of leases, and checks that no others are held.
-func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases int) {
+// returnFirst returns the given number of leases, the oldest ones, and checks that each was valid.
+func (b *movingTable) returnFirst(t *testing.T, tab *Table, own *Partition, leases int) {
 	t.Helper()
 	for i, l := range b.leases[:leases] {
 		batch := &Batch{Charges: []Charge{{ID: counterID(int(l[1])), Policy: b.policies[5][i%3], Hits: l[0], Refund: true}}}
@@ -89,21 +89,22 @@ func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases
 			batch.Partition = own
 		}
 		if tab.Decide(min1, batch); batch.Decisions[0].Charged != 1 {
-			t.Fatalf("lease %d of %d, %d of counter %d, is not valid", i, leases, l[0], l[1])
+			t.Fatalf("lease %d of %d, %d of counter %d, was not valid", i, leases, l[0], l[1])
 		}
 	}
 }
 
-// disturb moves counters at random, or hits one.
+// disturb makes one random change: it charges or moves a counter, grows or shrinks a size class, or
+// changes the partition or the policies.
 func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch k := r.IntN(100); {
 	case k == 0:
-		b.limit.Add(1)
+		b.variant.Add(1)
 	case k == 1:
 		b.rules.Lock()
 		defer b.rules.Unlock()
-		b.reserve(t, b.tab, r.Int64N(2)*4000)
+		b.setPartition(t, b.tab, r.Int64N(2)*4000)
 	case k < 40:
 		b.rules.RLock()
 		defer b.rules.RUnlock()
@@ -132,7 +133,8 @@ func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	}
 }
 
-func (b *movingTable) reserve(t *testing.T, tab *Table, bound int64) *Partition {
+// setPartition gives the partition the given number of bytes, or removes it if bound is 0.
+func (b *movingTable) setPartition(t *testing.T, tab *Table, bound int64) *Partition {
 	t.Helper()
 	own, err := tab.Partitions(min1, map[string]int64{"own": bound})
 	if err != nil {
@@ -161,19 +163,19 @@ func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64)
 	for p := range tab.allPartitions() {
 		slots += p.live(min1)
 	}
-	own := b.reserve(t, tab, 4000)
-	some := int64(0)
+	own := b.setPartition(t, tab, 4000)
+	used := int64(0)
 	for n := range least {
 		got := b.hit(tab, own, n, 0)
 		if got < least[n] || got > most[n] {
 			t.Fatalf("counter %d of policy %d has used %d in a snapshot, want %d to %d", n, n/2%len(b.policies), got, least[n], most[n])
 		}
 		if got > 0 {
-			some++
+			used++
 		}
 	}
-	if slots != some {
-		t.Fatalf("%d slots for %d counters", slots, some)
+	if slots != used {
+		t.Fatalf("%d slots for %d counters", slots, used)
 	}
 }
 
@@ -183,7 +185,7 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newMovingTable(t, 600)
-		b.reserve(t, b.tab, 4000)
+		b.setPartition(t, b.tab, 4000)
 		for n := range b.requested {
 			b.hit(b.tab, b.own.Load(), n, 1+r.Uint64N(3))
 		}
@@ -203,15 +205,15 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 		}
 		b.check(t, buf.Bytes(), least, totals(b.requested))
 		loaded := load(t, buf.Bytes(), b.tab.bytes)
-		b.returnAll(t, loaded, b.reserve(t, loaded, 4000), leases)
-		b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
+		b.returnFirst(t, loaded, b.setPartition(t, loaded, 4000), leases)
+		b.returnFirst(t, b.tab, b.own.Load(), len(b.leases))
 	}
 }
 
 // TestConcurrentSave checks the same for counters that are moved and charged concurrently.
 func TestConcurrentSave(t *testing.T) {
 	b := newMovingTable(t, 100)
-	b.reserve(t, b.tab, 4000)
+	b.setPartition(t, b.tab, 4000)
 	for n := range b.requested {
 		b.hit(b.tab, b.own.Load(), n, 1)
 	}
@@ -234,5 +236,5 @@ func TestConcurrentSave(t *testing.T) {
 	if s := b.tab.Stats(); s.Evicted > 0 {
 		t.Errorf("%+v, want none evicted", s)
 	}
-	b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
+	b.returnFirst(t, b.tab, b.own.Load(), len(b.leases))
 }

@@ -26,21 +26,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// asyncStore decides asynchronously by a table: in random order, from its own goroutines, and
-// always at noon, so that delays do not depend on the machine.
+// asyncStore decides asynchronously with the counters of a table: in random order and from its own
+// goroutines. The time of each decision is noon, so that delays do not depend on the machine.
 type asyncStore struct {
 	table *limiter.Table
 	// manual is true if decisions are only made by calls of decide.
 	manual bool
-	// fail is returned instead of a decision, and broken makes Decide panic. With atOnce, the
-	// decision is made before Decide returns.
-	fail           error
-	broken, atOnce bool
-	// breaks also makes Decide panic, but decides the charges later; lost counts the charges that
-	// have changed by then.
-	breaks          bool
-	lost            atomic.Int64
-	cancelled, down atomic.Int64
+	// atOnce is true if the decision is made before Decide returns.
+	atOnce bool
+	// err is the result instead of a decision, if it is not nil.
+	err error
+	// panics makes Decide panic before it has received the charges, panicsLate afterwards. Then the
+	// charges are decided later, and overwritten counts the batches that have lost their charges.
+	panics, panicsLate bool
+	overwritten        atomic.Int64
+	cancelled, down    atomic.Int64
 
 	mu       sync.Mutex
 	waiting  []func()
@@ -51,17 +51,17 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 	if len(names) != len(b.Charges) || !strings.HasPrefix(string(names[0]), "p:s1{") {
 		return true, fmt.Errorf("names are %q", names)
 	}
-	if s.broken {
+	if s.panics {
 		panic("a bug in the store")
 	}
 	decide := func() {
 		if len(b.Charges) == 0 {
-			s.lost.Add(1)
+			s.overwritten.Add(1)
 		}
-		if s.fail == nil {
+		if s.err == nil {
 			s.table.Decide(noon, b)
 		}
-		w.Decided(s.fail)
+		w.Decided(s.err)
 	}
 	if s.atOnce {
 		decided := make(chan struct{})
@@ -72,7 +72,7 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 	s.mu.Lock()
 	s.waiting = append(s.waiting, decide)
 	s.mu.Unlock()
-	if s.breaks {
+	if s.panicsLate {
 		panic("a bug in the store after it has received the charges")
 	}
 	if !s.manual {
@@ -117,7 +117,7 @@ func (s *asyncStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
 }
 
 func (s *asyncStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
-	return uint64(len(names[i])), s.fail
+	return uint64(len(names[i])), s.err
 }
 
 func (s *asyncStore) Up() bool { return s.down.Load() == 0 }
@@ -171,9 +171,9 @@ func TestStoreWithoutDecision(t *testing.T) {
 		want  codes.Code
 		text  string
 	}{
-		{"failing", &asyncStore{fail: errors.New("down")}, "compatible", codes.Unknown, "no decision by the store: down"},
-		{"failing immediately", &asyncStore{fail: errors.New("down"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: down"},
-		{"broken", &asyncStore{broken: true}, "compatible", codes.Internal, "internal error"},
+		{"failing", &asyncStore{err: errors.New("down")}, "compatible", codes.Unknown, "no decision by the store: down"},
+		{"failing immediately", &asyncStore{err: errors.New("down"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: down"},
+		{"panicking", &asyncStore{panics: true}, "compatible", codes.Internal, "internal error"},
 	} {
 		s := serviceWithStore(t, test.store, oneRule)
 		r := serve(t, s, Options{StatusCodes: test.codes})
@@ -184,21 +184,21 @@ func TestStoreWithoutDecision(t *testing.T) {
 				t.Errorf("%s: %v, want %v: %s", test.name, err, test.want, test.text)
 			}
 		}
-		test.store.fail, test.store.broken = nil, false
+		test.store.err, test.store.panics = nil, false
 		checkOK(t, r.dial(t))
-		redis, panics := testutil.ToFloat64(s.Metrics().StoreErrors), testutil.ToFloat64(s.Metrics().Panics)
+		failures, panics := testutil.ToFloat64(s.Metrics().StoreErrors), testutil.ToFloat64(s.Metrics().Panics)
 		others := testutil.ToFloat64(s.Metrics().ServiceErrors)
-		if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
-			t.Errorf("%s: %v errors of the store, %v other errors and %v panics are counted", test.name, redis, others, panics)
+		if failed := test.want != codes.Internal; failed && (failures != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
+			t.Errorf("%s: %v errors of the store, %v other errors and %v panics are counted", test.name, failures, others, panics)
 		}
 	}
 }
 
 // TestStorePanicsAndDecides uses a store that panics after it has received the charges, and decides
-// them later. The memory of the charges must not be reused before.
+// them later. The memory of the charges must not be reused before the decision.
 func TestStorePanicsAndDecides(t *testing.T) {
 	const calls = 5
-	store := &asyncStore{breaks: true}
+	store := &asyncStore{panicsLate: true}
 	s := serviceWithStore(t, store, oneRule)
 	r := serve(t, s, Options{})
 	conn := r.dial(t)
@@ -208,17 +208,17 @@ func TestStorePanicsAndDecides(t *testing.T) {
 			t.Errorf("a call whose decision panics gets %v, want INTERNAL", err)
 		}
 	}
-	store.breaks, store.atOnce = false, true
+	store.panicsLate, store.atOnce = false, true
 	checkOK(t, conn)
 	store.decide(calls)
 	checkOK(t, conn)
-	if got := store.lost.Load(); got != 0 {
+	if got := store.overwritten.Load(); got != 0 {
 		t.Errorf("the charges of %d of %d calls were overwritten", got, calls)
 	}
 }
 
-// TestStoreDecisionsBelongToTheirRequests has calls of one connection wait for a store while more
-// arrive. Each reply and its description belong to their own request.
+// TestStoreDecisionsBelongToTheirRequests makes calls on one connection, which wait for a store
+// while the next ones arrive. Each call must be counted under the value of its own request.
 func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 	const calls = 50
 	store := &asyncStore{manual: true}
@@ -362,7 +362,7 @@ func TestCountersOfTheStore(t *testing.T) {
 		{http.MethodGet, `"error": "no decision by the store: down"`, errors.New("down")},
 		{http.MethodDelete, `"error": "no decision by the store: down"`, errors.New("down")},
 	} {
-		store.fail = test.fail
+		store.err = test.fail
 		code, body := send(t, test.method, url, "")
 		if !strings.Contains(body, test.want) || (code == http.StatusServiceUnavailable) != (test.fail != nil) {
 			t.Errorf("%s = %d, %s, want %s", test.method, code, body, test.want)
@@ -372,7 +372,7 @@ func TestCountersOfTheStore(t *testing.T) {
 
 // TestRequestsWithoutChargesSkipStore sends requests without charges, which need no store.
 func TestRequestsWithoutChargesSkipStore(t *testing.T) {
-	s := serviceWithStore(t, &asyncStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+	s := serviceWithStore(t, &asyncStore{panics: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	var c answer.Exchange
 	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
 		t.Errorf("a request that matches no rule: %v", err)

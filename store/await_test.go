@@ -10,25 +10,25 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// After a start the store decides the very first requests once all primaries have answered. While
-// one does not answer, Await blocks until its context ends.
+// TestAwait checks that Await waits until all primaries have answered, or until its context ends.
+// After it has returned true, the store decides even the first request.
 func TestAwait(t *testing.T) {
 	t.Parallel()
-	one, all := storetest.Start(t), storetest.StartCluster(t, 3, false)
-	behind := newRelay(t, one.Addr, nil, false)
-	behind.setBlocked(true)
-	for name, server := range map[string]redis.Server{"one server": {Network: "tcp", Address: behind.addr}, "a cluster": nodes(all)} {
+	one, cluster := storetest.Start(t), storetest.StartCluster(t, 3, false)
+	r := newRelay(t, one.Addr, nil, false)
+	r.setBlocked(true)
+	for name, server := range map[string]redis.Server{"one server": {Network: "tcp", Address: r.addr}, "a cluster": nodes(cluster)} {
 		o := &recorder{}
 		s := runStore(t, Options{Server: server, Fallback: Deny, Observer: o})
-		ended, end := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		if name == "one server" {
-			go end()
-			if s.Await(ended) {
+			go cancel()
+			if s.Await(ctx) {
 				t.Errorf("%s: Await returned true without a connection", name)
 			}
-			behind.setBlocked(false)
+			r.setBlocked(false)
 		}
-		end()
+		cancel()
 		if !s.Await(t.Context()) || !s.Up() {
 			t.Errorf("%s: Await returned false", name)
 		}

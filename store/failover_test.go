@@ -14,7 +14,7 @@ import (
 // them while Sentinels were agreeing on the new one. The test needs a quiet machine.
 func TestHitsLostByFailover(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("a measurement of a minute: set SLUICE_LONG=1 to run it")
+		t.Skip("a measurement that takes a minute: set SLUICE_LONG=1 to run it")
 	}
 	for range 5 {
 		t.Run("", func(t *testing.T) {

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A foreign key affects only the limit on its counter. Other hits of the request that the fallback
-// admits count in the store, whether or not the caller still waits.
-func TestForeignKeysLeaveOtherLimits(t *testing.T) {
+// If another program wrote the key of a counter, only the limit on that counter is affected. Other
+// hits of the request, if the fallback admits it, count in the store, whether or not the caller still
+// waits.
+func TestKeyOfAnotherProgramAffectsOneLimit(t *testing.T) {
 	t.Parallel()
 	const limit, requests = 5, 20
 	srv := storetest.Start(t)
@@ -64,9 +65,9 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 	}
 }
 
-// A request that fails because one of two stores or primaries is unavailable holds no lease in the
-// other, and hits that count only if the request is admitted are refunded.
-func TestPartsOfAFailedRequest(t *testing.T) {
+// If a request fails because one of two stores or primaries is unavailable, its charges on the other
+// one are undone: leases are released, and hits are refunded unless their limit counts denied hits.
+func TestFailedRequestIsUndone(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
 	seconds := serverAt(second)

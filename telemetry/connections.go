@@ -3,12 +3,12 @@ package telemetry
 import "github.com/prometheus/client_golang/prometheus"
 
 // ClosedConnections count the gRPC connections that the server closed because of their clients, by
-// reason. grpc-go does not report why it closes a connection, so it counts none. The fields may be
-// used concurrently.
+// reason. grpc-go does not report why it closes a connection, so with grpc-go all are 0. The fields
+// may be used concurrently.
 type ClosedConnections struct {
-	// Flood: thousands of frames without a request or of calls that were reset. TooManyPings: more
-	// than --keepalive-min-time allows. FlowControl: more bytes than allowed. Protocol: any other
-	// violation of HTTP/2.
+	// Flood: thousands of frames without a request, or thousands of calls that the client reset.
+	// TooManyPings: more than --keepalive-min-time allows. FlowControl: more bytes than allowed.
+	// Protocol: any other violation of HTTP/2.
 	Flood, TooManyPings, FlowControl, Protocol prometheus.Counter
 	// Memory: the unfinished requests of all connections exceed their bound, and this connection
 	// has the most.
@@ -22,7 +22,7 @@ type ClosedConnections struct {
 
 func newClosedConnections(r *registry) ClosedConnections {
 	v := r.counters("sluice_grpc_connections_closed_total",
-		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or of calls that were reset), too_many_pings (--keepalive-min-time), flow_control and protocol (violations of HTTP/2), memory (unfinished requests of all connections reached their bound, and this one had the most), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
+		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or thousands of calls that the client reset), too_many_pings (--keepalive-min-time), flow_control and protocol (violations of HTTP/2), memory (unfinished requests of all connections reached their bound, and this one had the most), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
 		"reason")
 	return ClosedConnections{
 		Flood: v.WithLabelValues("flood"), TooManyPings: v.WithLabelValues("too_many_pings"),

@@ -47,23 +47,23 @@ each: 80,000. The first 1,000 limits have them from the start, at 0. The others 
 first hit, so ` + "`rate()`" + ` misses the hits before the next scrape. A limit without series has had no
 hit. Up to 1,000 names that contain request values (` + "`detailed_metric`, `value_to_metric`" + `, limits
 in requests) have six series each while their domain is configured. Further names count under
-` + "`rule=\"other\"`" + ` of their domain. The first 100 domains in requests that have no rules have one
-series each, in whose name ` + "`_`" + ` replaces all characters except letters and digits; further ones
-count as the domain ` + "`other`" + `.
+` + "`rule=\"other\"`" + ` of their domain. Domains without rules have one series each, for the first 100
+that requests contain; further ones count as the domain ` + "`other`" + `. The series has the domain in its
+name, with ` + "`_`" + ` in place of all characters except letters and digits.
 
 **Leases.** Limits that grant leases have two more metrics: ` + "`sluice_leases_active`" + ` and
 ` + "`sluice_leases_expired_total`" + `, which counts leases that were not released in time. Both cover the
-leases that this process has granted since its start, at most the last 65,536; after a restart
-with ` + "`--state-file-leases`" + ` older ones free their permits without being counted. With a store both
-are omitted, because another replica may receive the end call.
+leases that this process has granted since its start, at most the last 65,536. After a restart
+with ` + "`--state-file-leases`" + ` the restored leases still release their permits, but are not counted.
+With a store both are omitted, because another replica may receive the end call.
 
 **Penalties.** Limits with ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `, which counts each penalty once.
 The requests that a penalty denies count in over_limit, like other denials.
 
-**Limits that Envoys divide.** Limits with ` + "`quota`" + ` have ` + "`sluice_quota_assigned_ratio`" + `, unless
-their metrics contain request values or they are in shadow mode: the sum of the rates assigned to
-all Envoys, over all buckets, divided by the sum of their limits. It is up to a second old, with
-100,000 buckets six seconds. With more buckets it covers 100,000 of them.
+**Limits divided among Envoys.** Limits with ` + "`quota`" + ` have ` + "`sluice_quota_assigned_ratio`" + `: the sum
+of the rates that are assigned to Envoys in all buckets, divided by the sum of the buckets' limits.
+Limits in shadow mode, and those whose metrics contain request values, do not have it. The value is
+up to one second old, or six seconds with 100,000 buckets. With more buckets it covers 100,000.
 
 **StatsD.** Counters are sent as differences, including the last hits of removed rules.
 A line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent; the log names

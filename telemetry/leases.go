@@ -23,7 +23,7 @@ func newLeases(r *registry) Leases {
 	ignored := r.counters("sluice_leases_ignored_total",
 		"Releases without an effect, by reason: the lease had been released or had expired (stale), or the number is not a lease (foreign).", "reason")
 	hits := r.counters("sluice_reservation_hits_total",
-		"Hits that requests reserved (reserved), those of them whose requests have ended (settled), and hits that were charged instead (cost).", "kind")
+		"Hits of reservations, by kind: reserved by all requests (reserved), reserved by the requests that have ended (settled), and charged at their ends instead (cost).", "kind")
 	return Leases{
 		Reserved: hits.WithLabelValues("reserved"), Settled: hits.WithLabelValues("settled"), Cost: hits.WithLabelValues("cost"),
 		Done: released.WithLabelValues("done"), Reset: released.WithLabelValues("reset"),

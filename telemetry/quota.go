@@ -35,7 +35,7 @@ func newQuota(r *registry) Quota {
 	return Quota{
 		Streams:     r.gauge("sluice_quota_streams", "Open streams to the rate limit quota service: one for each Envoy and domain."),
 		Buckets:     r.gauge("sluice_quota_buckets", "Buckets that Envoys have reported and not abandoned."),
-		Shares:      r.gauge("sluice_quota_shares", "Shares of all buckets: for each bucket one for each stream that reports it."),
+		Shares:      r.gauge("sluice_quota_shares", "Shares: one for each bucket and each stream that reports the bucket."),
 		Reports:     r.counter("sluice_quota_reports_total", "Reports received by the rate limit quota service."),
 		Usages:      r.counter("sluice_quota_usages_total", "Bucket usages in reports."),
 		Unmatched:   r.counters("sluice_quota_unmatched_usages_total", "Bucket usages in reports that no rule with quota matches.", "domain"),
@@ -51,7 +51,7 @@ func newQuota(r *registry) Quota {
 // SetAssignedRatio sets the part of a divided limit that is assigned to Envoys.
 func (c *RuleCounters) SetAssignedRatio(ratio float64) { c.assignedRatio.Store(int64(ratio * 1e6)) }
 
-var assignedDesc = ruleDesc("sluice_quota_assigned_ratio", "Ratio of the rate that is assigned to Envoys to the limit, over all buckets of the rule; 0 without buckets. It exceeds 1 after a limit was lowered, until the Envoys have confirmed that.")
+var assignedDesc = ruleDesc("sluice_quota_assigned_ratio", "Rate that is assigned to Envoys, divided by the limit, over all buckets of the rule; 0 without buckets. It exceeds 1 after a limit was lowered, until the Envoys have confirmed lower rates.")
 
 // collectQuota emits the assigned ratio of a divided limit.
 func (s *ruleSeries) collectQuota(ch chan<- prometheus.Metric, labels []string) {

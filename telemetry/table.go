@@ -34,7 +34,7 @@ type tableCollector struct{ read func() TableStats }
 var classLabels = []string{"domain", "counter_bytes"}
 
 var (
-	capacityDesc = prometheus.NewDesc("sluice_counters_capacity", "Capacity for counters of a size, if those of other sizes do not change; for a domain with max_counters, that bound.", classLabels, nil)
+	capacityDesc = prometheus.NewDesc("sluice_counters_capacity", "Counters of a size that fit into the memory if those of other sizes do not change; for a domain with max_counters, that bound.", classLabels, nil)
 	liveDesc     = prometheus.NewDesc("sluice_counters_live", "Counters of a size that can still affect a decision. Above 250,000 counters, or 128 MiB of a size, it is an estimate to about 1 %.", classLabels, nil)
 	evictedDesc  = prometheus.NewDesc("sluice_counters_evicted_total", "Live counters of a size that were evicted because the memory was full.", classLabels, nil)
 

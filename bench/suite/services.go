@@ -39,11 +39,11 @@ type service struct {
 	name string
 	// limits is false for a service that always returns OK.
 	limits bool
-	// bootstrap is the configuration of its Envoy, or nil for an Envoy that calls it for each
-	// request.
+	// bootstrap is the configuration of its Envoy. If it is nil, Envoy has the configuration of
+	// envoy.yaml, and calls the service for each request.
 	bootstrap []byte
-	// warmup is the duration of the load before the first round, until the service works as
-	// intended.
+	// warmup is the duration of the load before the first round, in which the service reaches its
+	// steady state.
 	warmup time.Duration
 	// store is true if its replicas share their counters in a store.
 	store bool

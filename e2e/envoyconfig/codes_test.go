@@ -66,12 +66,12 @@ func TestCodes(t *testing.T) {
 			}
 			recorded := calls(t, config, bootstrap, strings.TrimSpace(string(section["requests"].Data)), fails)
 			if *update {
-				section["findings"].Data, section["asked"].Data = []byte(findings.String()), []byte(recorded)
+				section["findings"].Data, section["calls"].Data = []byte(findings.String()), []byte(recorded)
 				if err := os.WriteFile(path, txtar.Format(archive), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(string(section["asked"].Data), recorded); diff != "" {
+			if diff := cmp.Diff(string(section["calls"].Data), recorded); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 		})
@@ -109,8 +109,8 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 	return ""
 }
 
-// recordCalls is calls with an Envoy and a recorder of its own. complete is false if a call
-// exceeded Envoy's timeout, which is 20 ms in one configuration, before it reached the recorder.
+// recordCalls makes one attempt of calls, with a new Envoy and a new recorder. complete is false if a
+// call exceeded Envoy's timeout, which is 20 ms in one configuration, before it reached the recorder.
 func recordCalls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests string, fails bool) (text string, complete bool) {
 	t.Helper()
 	r := startRecorder(t)
@@ -140,9 +140,9 @@ func recordCalls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, req
 		}
 		complete = true
 		suite.Eventually(t, "all calls have arrived", func() bool {
-			isThere := len(r.callsOf("")) >= before+len(want)
-			complete = isThere || timeouts(t, e) == abandoned
-			return isThere || !complete
+			arrived := len(r.callsOf("")) >= before+len(want)
+			complete = arrived || timeouts(t, e) == abandoned
+			return arrived || !complete
 		})
 		if !complete {
 			return "", false

@@ -51,10 +51,6 @@ var defects = []defect{
 		"\t\tif x.delayTimer.Stop() { // otherwise the call is in the mailbox\n\t\t\tx.transfer(ownerTimer, ownerBatch)\n\t\t\tx.release()\n\t\t}\n", "\t\tx.transfer(ownerTimer, ownerBatch)\n\t\tx.release()\n",
 	},
 	{
-		"delayed hit lost", "the hit of a delayed response is not returned when its client disconnects", "server/transport/builtin/call.go",
-		"\tx.conn.Handler.Cancel(&x.Exchange)\n", "",
-	},
-	{
 		"lease returned twice", "a second return of a lease releases the permit that has its cell now", "limiter/concurrency.go",
 		" || ps.cell(i).Load()&nonceMask != lease&nonceMask", "",
 	},

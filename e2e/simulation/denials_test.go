@@ -53,7 +53,7 @@ func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
 			hits *= 2
 		}
 		used += hits
-		drained = latest(drained, earliest(at, e.received)).Add(time.Duration(hits * float64(l.window) / float64(l.n)))
+		drained = later(drained, earliest(at, e.received)).Add(time.Duration(hits * float64(l.window) / float64(l.n)))
 	}
 	if l.burst > 0 {
 		return max(0, float64(drained.Sub(e.sent))/float64(l.window)*float64(l.n)) + 1e-3
@@ -68,19 +68,12 @@ func (w *world) countsUntil(l *limit, e *entry) time.Time {
 	until := e.received
 	for i, f := range w.faults {
 		begins := w.traffic.Add(f.at)
-		ends := latest(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery)
+		ends := later(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery)
 		if (e.outcome == unknown || w.shared && !strings.Contains(l.algorithm, "window")) && begins.Before(e.received) && ends.After(e.sent) {
-			until = latest(until, ends)
+			until = later(until, ends)
 		}
 	}
 	return until
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func earliest(a, b time.Time) time.Time {
@@ -90,19 +83,16 @@ func earliest(a, b time.Time) time.Time {
 	return b
 }
 
-// mayCountTwice reports whether a request may have been in flight to the store when that became
-// unavailable.
+// mayCountTwice reports whether the connection to the store may have ended before the store answered
+// a request. Slow links delay answers, but end no connection.
 func (w *world) mayCountTwice(e *entry) bool {
-	if !w.shared || len(w.faults) == 0 {
-		return false
-	}
-	if e.received.Sub(e.sent) > 10*time.Millisecond {
-		return true
-	}
-	for _, f := range w.faults {
-		if at := w.traffic.Add(f.at); f.kind == "reset" && !at.Before(e.sent) && !at.After(e.received.Add(10*time.Millisecond)) {
-			return true
+	const soon = 10 * time.Millisecond
+	return w.shared && slices.ContainsFunc(w.faults, func(f fault) bool {
+		begins := w.traffic.Add(f.at)
+		ends := begins.Add(soon)
+		if e.received.Sub(e.sent) > soon {
+			ends = begins.Add(f.lasts() + recovery)
 		}
-	}
-	return false
+		return f.kind != "slow" && begins.Before(e.received.Add(soon)) && ends.After(e.sent)
+	})
 }

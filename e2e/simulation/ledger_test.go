@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -152,12 +153,29 @@ func checkRate(w *world, l *limit, tenant string, entries []*entry) {
 				continue
 			}
 			extra, unlimited := w.allowance(l, first.sent, last.received)
+			if w.knowsAll(l, first.sent, last) {
+				extra, unlimited = 0, false
+			}
 			if most := l.bound(first.sent, last.received) + extra; sum > most && !unlimited {
 				w.fail("%s of %s admitted %d hits within %v, at most %d allowed (from %v)", l.key, tenant, sum, length, most, first.sent.Sub(w.began))
 				return
 			}
 		}
 	}
+}
+
+// knowsAll reports whether e was decided by a store that knew all hits since the given time in the same
+// window, including those that the fallback admitted before.
+func (w *world) knowsAll(l *limit, from time.Time, e *entry) bool {
+	sameWindow := e.received.Sub(from) <= l.window
+	if l.algorithm == "fixed_window" {
+		sameWindow = from.Truncate(l.window).Equal(e.received.Truncate(l.window))
+	}
+	available := w.during(e.sent, e.received, func(f fault) bool { return f.kind != "reload" }) == 0
+	forgotten := w.during(from.Add(-l.window), e.received, func(f fault) bool {
+		return strings.HasSuffix(f.kind, "failover") || slices.Contains([]string{"flush", "kill", "restart"}, f.kind)
+	}) > 0
+	return w.shared && l.burst == 0 && sameWindow && available && !forgotten
 }
 
 // bound returns the number of hits that an interval may admit.

@@ -49,9 +49,10 @@ type process struct {
 	cancel context.CancelFunc
 	killed atomic.Bool
 	orders *orders
+	ended  chan struct{} // closed when Run has returned
 
-	changed *orderKind    // whose rule is changed or removed; nil for none
-	ended   chan struct{} // closed when Run has returned
+	started time.Time
+	changed *orderKind // whose rule is changed or removed; nil for none
 }
 
 const grpcPort, debugPort, metricsPort = ":8081", ":6070", ":9090"
@@ -81,7 +82,7 @@ func (r *replica) start() {
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
-	p := &process{ended: make(chan struct{}), orders: w.orders}
+	p := &process{started: time.Now(), ended: make(chan struct{}), orders: w.orders}
 	if w.store != nil {
 		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
 			if p.killed.Load() {

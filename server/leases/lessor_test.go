@@ -22,7 +22,7 @@ const (
 	grace      = time.Second
 )
 
-// tableDecider decides synchronously by a table.
+// tableDecider decides synchronously, with the counters of a table.
 type tableDecider struct{ *limiter.Table }
 
 func (d tableDecider) Decide(now limiter.Time, b *limiter.Batch, _ [][]byte, _ limiter.Waiter) (bool, error) {
@@ -177,7 +177,7 @@ func (c *clients) gathered(name string) (sum float64) {
 	return sum
 }
 
-// TestEventsEndLeases checks the transitions of a granted lease that the package page draws.
+// TestEventsEndLeases checks the transitions of a granted lease in the diagram of doc.go.
 func TestEventsEndLeases(t *testing.T) {
 	type outcome struct {
 		tracked  int     // number of tracked leases
@@ -265,7 +265,7 @@ func TestGrantEndsExpiredLeases(t *testing.T) {
 		time.Sleep(time.Hour)
 		c.call(nil, 0)
 		if n := c.Len(); n != 1 {
-			t.Errorf("%d leases are granted, want 1", n)
+			t.Errorf("%d leases are tracked, want 1", n)
 		}
 	})
 }
@@ -287,10 +287,10 @@ func TestReturnReportsWhetherALeaseWasGranted(t *testing.T) {
 	c := newClients(t, tenPermits, nil)
 	c.call(nil, 0)
 	if !c.Return(nil, c.last) {
-		t.Error("the lease was not granted")
+		t.Error("Return reports that the lease was not granted")
 	}
 	if c.Return(nil, c.last) || c.Return(c.Connect("a"), Key{Number: 7}) {
-		t.Error("Return reports that a lease was granted that was returned before, or never granted")
+		t.Error("Return reports that a lease was granted, but it was returned before, or never granted")
 	}
 }
 
@@ -305,8 +305,8 @@ func TestStaleLeaseEnds(t *testing.T) {
 	c.wantLeases(0)
 }
 
-// TestLessorIsBounded grants more leases than are tracked, to calls that share streams, to clients
-// that connect and disconnect, and each of them twice.
+// TestLessorIsBounded grants more leases than a lessor tracks, each of them twice, while clients
+// connect and disconnect. Several leases belong to calls on one stream.
 func TestLessorIsBounded(t *testing.T) {
 	c := newClients(t, tenPermits, nil)
 	var last *Connection

@@ -14,7 +14,7 @@ const (
 	anyText valueClass = iota
 	// word has neither spaces nor quotes.
 	word
-	// integer is a number, or - for none, which HAProxy writes as -1.
+	// integer is a number, or "-" if there is none. HAProxy writes -1 instead of "-".
 	integer
 	jsonObject
 	// escaped has quotes only after a backslash.

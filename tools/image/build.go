@@ -17,7 +17,7 @@ import (
 func build(ctx context.Context, o *options, programs []*program, out io.Writer) error {
 	tag, err := name.NewTag("sluice:" + o.release.version)
 	if err != nil {
-		return fmt.Errorf("-version is %q: must be usable as an image's tag: %w", o.release.version, err)
+		return fmt.Errorf("-version is %q, which is not a valid tag of an image: %w", o.release.version, err)
 	}
 	if o.push != "" {
 		if _, err := repository(o.push); err != nil {
@@ -35,11 +35,11 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 			return err
 		}
 		path := filepath.Join(o.out, "sluice-"+dashed(p.platform))
-		image, refers, err := buildPlatform(o, p, tag, path)
+		image, artifact, err := buildPlatform(o, p, tag, path)
 		if err != nil {
 			return err
 		}
-		images, made.referrers = append(images, image), append(made.referrers, refers)
+		images, made.referrers = append(images, image), append(made.referrers, artifact)
 		digest, err := image.Digest()
 		if err != nil {
 			return err
@@ -62,13 +62,13 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 	}
 	version := o.release.version
 	next = append(next, fmt.Sprintf("skopeo copy --all oci:%s:%s docker://REGISTRY/sluice:%s", path, version, version), "make image PUSH=REGISTRY/sluice")
-	fmt.Fprintf(out, "image: next, one of\n\n    %s\n", strings.Join(next, "\n    "))
+	fmt.Fprintf(out, "image: next, run one of\n\n    %s\n", strings.Join(next, "\n    "))
 	return nil
 }
 
 // buildPlatform writes the image of one platform and its SBOM to files with the prefix path. It
 // returns the image and the SBOM's artifact.
-func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, refers v1.Image, err error) {
+func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, artifact v1.Image, err error) {
 	layers, err := contents(o.release, p, o.source)
 	if err != nil {
 		return nil, nil, err
@@ -77,11 +77,11 @@ func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, re
 		return nil, nil, err
 	}
 	bill := layers[len(layers)-1][sbomPath].content
-	if refers, err = referrer(o.release, image, bill); err != nil {
+	if artifact, err = referrer(o.release, image, bill); err != nil {
 		return nil, nil, err
 	}
 	if err := writeAtomically(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
 		return nil, nil, err
 	}
-	return image, refers, writeAtomically(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
+	return image, artifact, writeAtomically(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// maxCloseDelay is the longest time between the last reply and the close, for a client that makes a
-// fixed number of calls on each connection and then closes it.
+// maxCloseDelay is the longest time between the last reply and the close of a connection that its
+// client closes after a fixed number of calls.
 const maxCloseDelay = 250 * time.Millisecond
 
 // clientName returns a name of the client: all connections from one IP address are taken for those
@@ -20,7 +20,8 @@ func clientName(addr net.Addr) string {
 	return addr.Network()
 }
 
-// endingLocked returns how the connection has ended, once it is closed. Envoy never sends a GOAWAY.
+// endingLocked returns why the connection, which is closed, has ended. A client that sent a GOAWAY is
+// another program than Envoy, and ended the connection gracefully.
 func (c *connection) endingLocked() leases.CloseReason {
 	switch {
 	case c.pingTimedOut.Load():

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestHuffmanSymbols decodes every pair of symbols, so that each follows each, and codes end at
-// each bit.
+// TestHuffmanSymbols decodes every pair of symbols, so that every symbol follows every other one, and
+// codes end at every bit of a byte.
 func TestHuffmanSymbols(t *testing.T) {
 	for a := range 256 {
 		for b := range 256 {
@@ -24,19 +24,19 @@ func TestHuffmanSymbols(t *testing.T) {
 
 func TestHuffmanRejects(t *testing.T) {
 	for name, coded := range map[string][]byte{
-		"EOS":                       {0xff, 0xff, 0xff, 0xff},
-		"EOS after a symbol":        {0b00000_111, 0xff, 0xff, 0xff, 0xff, 0xff},
-		"padding that is not ones":  {0b00000_110},
-		"padding of zeros":          {0b101001_00},
-		"padding of a byte":         {0b00000_111, 0xff},
-		"padding of a byte and all": {0xff},
+		"EOS":                      {0xff, 0xff, 0xff, 0xff},
+		"EOS after a symbol":       {0b00000_111, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"padding that is not ones": {0b00000_110},
+		"padding of zeros":         {0b101001_00},
+		"too much padding":         {0b00000_111, 0xff},
+		"only padding, of a byte":  {0xff},
 	} {
 		if got, ok := huffman.append(nil, coded); ok {
 			t.Errorf("%s: %x decodes to %q, want an error", name, coded, got)
 		}
 	}
 	if got, ok := huffman.append(nil, nil); !ok || len(got) != 0 {
-		t.Errorf("nothing decodes to %q, %v", got, ok)
+		t.Errorf("an empty string decodes to %q, %v", got, ok)
 	}
 }
 
@@ -50,7 +50,7 @@ func FuzzHuffman(f *testing.F) {
 		var want bytes.Buffer
 		_, err := hpack.HuffmanDecode(&want, coded)
 		if ok != (err == nil) || ok && string(got) != "before"+want.String() {
-			t.Errorf("%x decodes to %q, %v; by x/net to %q, %v", coded, got, ok, want.String(), err)
+			t.Errorf("%x decodes to %q, %v, want %q, %v as in x/net", coded, got, ok, want.String(), err)
 		}
 	})
 }
