@@ -57,11 +57,11 @@ func dialGRPC(ctx context.Context, n *network, from, to string) (*grpcConn, erro
 	if err != nil {
 		return nil, err
 	}
-	return newGRPC(conn, 0)
+	return newGRPC(conn, 0, 1<<20)
 }
 
-// newGRPC sends the preface on a new connection.
-func newGRPC(conn net.Conn, pongDelay time.Duration) (*grpcConn, error) {
+// newGRPC sends the preface on a new connection. Each stream has a window of the given size.
+func newGRPC(conn net.Conn, pongDelay time.Duration, window uint32) (*grpcConn, error) {
 	c := &grpcConn{
 		conn: conn, pongDelay: pongDelay, pongs: make(chan struct{}, 1), writing: newTurn(), next: 1, window: 65535, streams: map[uint32]*grpcStream{}, finished: map[uint32]bool{}, done: make(chan struct{}),
 	}
@@ -69,7 +69,7 @@ func newGRPC(conn net.Conn, pongDelay time.Duration) (*grpcConn, error) {
 	c.encoder = hpack.NewEncoder(&c.fields)
 	if err := c.write(func() {
 		c.out.WriteString(http2.ClientPreface)
-		_ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+		_ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
 		_ = c.framer.WriteWindowUpdate(0, 1<<24)
 	}); err != nil {
 		return nil, err

@@ -36,10 +36,10 @@ func (a attack) String() string {
 // ownAttacks are the attacks in addition to those of package hostile. They return when ctx ends.
 var ownAttacks = map[string]func(ctx context.Context, a *attacker){
 	"quota streams never read": func(ctx context.Context, a *attacker) {
-		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(neverRead{c, ctx}, 0) })
+		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(neverRead{c, ctx}, 0, 0) })
 	},
 	"quota streams without pongs": func(ctx context.Context, a *attacker) {
-		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(c, time.Hour) })
+		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(c, time.Hour, 1<<20) })
 	},
 	"half-open connections": func(ctx context.Context, a *attacker) { a.trickle(ctx, a.replica+grpcPort, nil) },
 	"half a preface": func(ctx context.Context, a *attacker) {
@@ -97,6 +97,9 @@ func (c *scenario) chooseAttacks() {
 		a := attack{
 			name: attackNames[r.IntN(len(attackNames))], replica: fmt.Sprint("sluice-", r.IntN(c.replicas)),
 			at: time.Duration(r.Int64N(int64(c.duration - 10*time.Second))), conns: 1 + r.IntN(4),
+		}
+		if c.quota != nil && r.IntN(2) == 0 {
+			a.name = []string{"quota streams never read", "quota streams without pongs"}[r.IntN(2)]
 		}
 		if a.isOfQuotas() || r.IntN(2) == 0 {
 			a.d = min(time.Duration(1+r.IntN(20))*time.Second, c.duration-a.at)

@@ -239,6 +239,8 @@ func (n *network) pipe(name, from, to string) (client, server *conn) {
 	back := newHalf(n, name+" replies", hostOf(to), from)
 	if strings.HasSuffix(to, grpcPort) {
 		back.limit = maxInFlightOfServer
+	} else if strings.HasPrefix(from, "hostile-") {
+		back.limit = 2 << 10
 	}
 	client = &conn{network: n, name: name, local: from + ":0", remote: to, in: back, out: there}
 	server = &conn{network: n, name: name, local: to, remote: from + ":0", in: there, out: back}

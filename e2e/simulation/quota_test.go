@@ -458,7 +458,7 @@ func (e *quotaEnvoy) dial(replica string, pongDelay time.Duration) (*grpcConn, e
 	if err != nil {
 		return nil, err
 	}
-	return newGRPC(suspendable{conn, e}, pongDelay)
+	return newGRPC(suspendable{conn, e}, pongDelay, 1<<20)
 }
 
 // keepAlive closes a connection whose PING is not acknowledged within 2 s, as configured in
