@@ -9,6 +9,7 @@
 //	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
 //	replica_test.go     sluices, which start, drain, are killed and reload rules
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
+//	orders_test.go      tables, lists, groups, refunds, delayed responses, penalties, resets
 //	scenario_test.go    what a seed chooses: rules, load, settings, faults
 //	quota_test.go       proxies that count locally and report (docs/rlqs.md)
 //	hostile_test.go     hostile clients, and what they must not disturb

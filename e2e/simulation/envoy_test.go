@@ -89,6 +89,10 @@ const rateLimitPath = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLi
 // call makes a rate limit call with the timeout of the filter. It ends earlier if the client of the
 // request disconnects after the given time.
 func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcommon.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
+	return e.callRequest(replica, disconnects, &rls.RateLimitRequest{Domain: domain, Descriptors: descs})
+}
+
+func (e *envoy) callRequest(replica string, disconnects time.Duration, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	timeout := e.world.callTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, disconnects))
 	defer cancel()
@@ -96,7 +100,7 @@ func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcomm
 	if err != nil {
 		return nil, err
 	}
-	message, err := proto.Marshal(&rls.RateLimitRequest{Domain: domain, Descriptors: descs})
+	message, err := proto.Marshal(request)
 	if err != nil {
 		panic(err)
 	}
@@ -111,8 +115,8 @@ func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcomm
 		e.world.fail("%s: %s sent a reply that cannot be decoded: %v", e.host, replica, err)
 		return nil, err
 	}
-	if len(reply.GetStatuses()) != len(descs) {
-		e.world.fail("%s: %s sent %d statuses for %d descriptors", e.host, replica, len(reply.GetStatuses()), len(descs))
+	if len(reply.GetStatuses()) != len(request.GetDescriptors()) {
+		e.world.fail("%s: %s sent %d statuses for %d descriptors", e.host, replica, len(reply.GetStatuses()), len(request.GetDescriptors()))
 	}
 	return reply, nil
 }
@@ -163,8 +167,12 @@ func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request 
 
 // descriptor returns a descriptor with the entries of a request.
 func (q *request) descriptor(hits uint64, negative bool) *rlcommon.RateLimitDescriptor {
+	return newDescriptor(q.limit.key, q.tenant, hits, negative)
+}
+
+func newDescriptor(key, value string, hits uint64, negative bool) *rlcommon.RateLimitDescriptor {
 	d := &rlcommon.RateLimitDescriptor{
-		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: q.limit.key, Value: q.tenant}},
+		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: key, Value: value}},
 		IsNegativeHits: negative,
 	}
 	if hits != 1 {

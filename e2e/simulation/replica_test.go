@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/daemon"
+	"github.com/sluice-ratelimit/sluice/server/ruleset"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -47,9 +48,11 @@ type process struct {
 	daemon *daemon.Daemon
 	cancel context.CancelFunc
 	killed atomic.Bool
+	orders *orders
 	ended  chan struct{} // closed when Run has returned
 
 	started time.Time
+	changed *orderKind // whose rule is changed or removed; nil for none
 }
 
 const grpcPort, debugPort, metricsPort = ":8081", ":6070", ":9090"
@@ -66,7 +69,8 @@ func (r *replica) start() {
 	w.quotas.started(r.host, metrics)
 	o := daemon.Options{
 		Metrics: metrics, Logger: metrics.Events.Watch(zap.New(&eventCore{LevelEnabler: zap.WarnLevel, world: w, host: r.host})),
-		Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry), ShutdownTimeout: time.Minute,
+		Counters: limiter.Options{Bytes: 1 << 20}, Tables: newTables(), ShutdownTimeout: time.Minute,
+		Rules: ruleset.Options{DrainTimeout: 5 * time.Second},
 		Settings: answer.Settings{
 			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: "hashed", Bounds: servertest.Bounds(answer.Bounds{}),
 		},
@@ -78,7 +82,7 @@ func (r *replica) start() {
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
-	p := &process{started: time.Now(), ended: make(chan struct{})}
+	p := &process{started: time.Now(), ended: make(chan struct{}), orders: w.orders}
 	if w.store != nil {
 		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
 			if p.killed.Load() {
@@ -94,6 +98,7 @@ func (r *replica) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	r.process, r.running = p, true
+	w.orders.putRow(p)
 	w.processes = append(w.processes, p)
 	go func() {
 		defer close(p.ended)
@@ -106,6 +111,14 @@ func (r *replica) start() {
 	}()
 }
 
+func newTables() *tables.Registry {
+	all := new(tables.Registry)
+	if _, err := all.Add(table, ""); err != nil {
+		panic(err)
+	}
+	return all
+}
+
 // stateFile returns the path of the state file of the next process.
 func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.host, "-", r.restarts) }
 
@@ -115,6 +128,11 @@ func (p *process) load(text string) error {
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
+	more, ds := rulefile.Parse("orders.yaml", []byte(p.orders.rules(p.changed)))
+	if err := ds.Err(); err != nil {
+		panic(err)
+	}
+	configs = append(configs, more...)
 	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: p.daemon.Table.Key(), Tables: p.daemon.Tables, TablesLater: true})
 	if err := ds.Err(); err != nil {
 		panic(err)
@@ -126,7 +144,8 @@ func (r *replica) configure() server.Options {
 	return server.Options{
 		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, MetricsAddr: r.host + metricsPort, MetricsPath: "/metrics", Name: r.host,
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
-			return r.world.network.listen(addr)
+			l, err := r.world.network.listen(addr)
+			return localListener{l}, err
 		},
 		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}

@@ -26,6 +26,7 @@ type world struct {
 	processes []*process // of all replicas, with killed ones
 	envoys    []*envoy
 	quotas    *quotas // nil for none
+	orders    *orders
 	ledger    ledger
 	began     time.Time
 	traffic   time.Time   // when the traffic starts
@@ -70,7 +71,7 @@ func newWorld(tb testing.TB, c *scenario) *world {
 	if c.shared {
 		w.store = newSharedStore(w.network, c.topology)
 	}
-	w.quotas = newQuotas(w)
+	w.quotas, w.orders = newQuotas(w), newOrders(w)
 	for i := range c.replicas {
 		r := &replica{world: w, host: fmt.Sprint("sluice-", i), operations: newTurn()}
 		w.replicas = append(w.replicas, r)
@@ -97,12 +98,15 @@ func (w *world) run() {
 	parties.Go(func() { w.playFaults(ctx) })
 	parties.Go(func() { w.watchMetrics(ctx) })
 	parties.Go(w.quotas.run)
+	parties.Go(func() { w.orders.run(ctx) })
 	defer w.startAttacks()()
 	parties.Wait()
 	time.Sleep(w.grace)
 	w.checkAtRest()
+	w.orders.checkAtRest()
 	w.stop()
 	w.ledger.check(w)
+	w.orders.check()
 	w.checkAnswered()
 }
 

@@ -39,10 +39,11 @@ type Conn struct {
 	net.Conn
 
 	manners ConnOptions
-	// writeMu protects out. The reader answers a PING only if it can lock writeMu immediately,
-	// otherwise it leaves the answer in pongs for the writer. Waiting could cause a deadlock: the
-	// writer waits for the server to read, and the server for our reader.
-	writeMu sync.Mutex
+	// writeMu protects out. It is a channel, so that waiting for it does not stop the time of a
+	// bubble of testing/synctest. The reader answers a PING only if it can lock writeMu
+	// immediately, otherwise it leaves the answer in pongs for the writer. Waiting could cause a
+	// deadlock: the writer waits for the server to read, and the server for our reader.
+	writeMu mutex
 	out     *bufio.Writer
 	pongs   atomic.Pointer[[8]byte]
 	sent    atomic.Int64
@@ -57,6 +58,22 @@ type Conn struct {
 
 	mu      sync.Mutex
 	replies Replies
+}
+
+// mutex is a mutual exclusion lock; create one with make(mutex, 1).
+type mutex chan struct{}
+
+func (m mutex) Lock()   { m <- struct{}{} }
+func (m mutex) Unlock() { <-m }
+
+// TryLock reports whether it has locked m.
+func (m mutex) TryLock() bool {
+	select {
+	case m <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // Replies summarises the frames received from a server.
@@ -96,7 +113,7 @@ func newConn(ctx context.Context, raw net.Conn, m ConnOptions) (*Conn, error) {
 		}
 		raw = secured
 	}
-	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
+	c := &Conn{Conn: raw, manners: m, writeMu: make(mutex, 1), out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
 	var err error
