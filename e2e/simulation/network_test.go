@@ -233,9 +233,6 @@ func (n *network) latencyOf(name string) time.Duration {
 	return d
 }
 
-// maxLatency is a bound on the latency of a direction without faults.
-const maxLatency = 6 * time.Millisecond
-
 // pipe returns the two ends of a new connection.
 func (n *network) pipe(name, from, to string) (client, server *conn) {
 	there := newHalf(n, name+" requests", from, hostOf(to))
