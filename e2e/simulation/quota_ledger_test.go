@@ -15,7 +15,7 @@ import (
 // its fields.
 type quotaLedger struct {
 	quotas  *quotas
-	limits  []limitChange
+	limits  []*limitChange
 	excused map[string]time.Time          // by bucket: until then up to twice the limit is permitted
 	learnt  time.Time                     // when what the last new divider has learnt has expired
 	metrics map[string]*telemetry.Metrics // of the running processes, by replica
@@ -24,10 +24,12 @@ type quotaLedger struct {
 }
 
 type (
-	// limitChange is the time until which the limit was rate.
+	// limitChange is the time until which the limit was rate at a sluice. pending is the number of
+	// sluices where it may still be.
 	limitChange struct {
-		until time.Time
-		rate  uint64
+		until   time.Time
+		rate    uint64
+		pending int
 	}
 	// quotaSums are sums over all Envoys in a step. gained are the tokens that buckets gained by an
 	// action.
@@ -123,7 +125,7 @@ func (l *quotaLedger) sum(name string) (sum int64) {
 func (l *quotaLedger) bound(name string) int64 {
 	rate, now := l.quotas.rate, time.Now()
 	for _, c := range l.limits {
-		if now.Before(c.until.Add(l.lowering(c.until))) {
+		if c.pending > 0 || now.Before(c.until.Add(l.lowering(c.until))) {
 			rate = max(rate, c.rate)
 		}
 	}

@@ -199,10 +199,11 @@ func (q *quotas) suffer(f fault) {
 	}
 }
 
-// change changes R.
+// change changes R. Other operations may delay the reloads.
 func (q *quotas) change(rate uint64) {
 	q.mu.Lock()
-	q.ledger.limits = append(q.ledger.limits, limitChange{time.Now(), q.rate})
+	c := &limitChange{rate: q.rate, pending: len(q.world.replicas)}
+	q.ledger.limits = append(q.ledger.limits, c)
 	q.rate = rate
 	q.mu.Unlock()
 	q.world.record("operator", "changes the divided limit to %d", rate)
@@ -212,6 +213,9 @@ func (q *quotas) change(rate uint64) {
 			if r.running {
 				r.reload(q.world.rules)
 			}
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			c.pending, c.until = c.pending-1, time.Now()
 		}()
 	}
 }
