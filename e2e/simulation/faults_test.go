@@ -39,7 +39,7 @@ const (
 // Kinds of faults, by host.
 var (
 	linkFaults  = []string{"silence", "slow", "reset"}
-	storeFaults = []string{"silence", "silence", "slow", "reset", "stall", "stop", "flush", "failover", "loading", "oom"}
+	storeFaults = []string{"silence", "silence", "slow", "reset", "stall", "stall", "stall", "stop", "flush", "failover", "loading", "oom"}
 	// operations are what operators and the platform do to a sluice.
 	operations = []string{"kill", "restart", "reload"}
 )

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 
+	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -40,6 +43,44 @@ func (h *handmade) addRunning(at, ends float64) {
 	e := h.add(at, admitted)
 	e.ending = h.began.Add(time.Duration(ends * float64(time.Second)))
 	e.ended = e.ending
+}
+
+// addManyRunning adds one request more than the limit, all running from a second on.
+func (h *handmade) addManyRunning(at float64) {
+	for range h.limit.n + 1 {
+		h.addRunning(at, at+2)
+	}
+}
+
+// addOutage lets the store be silent for a second. It is found to be available again within 4 s.
+func (h *handmade) addOutage(at float64) {
+	h.shared, h.fallback, h.processes = true, store.Local, []*process{nil}
+	f := fault{at: time.Duration(at * float64(time.Second)), kind: "silence", host: "store-0", d: time.Second}
+	h.faults, h.faultEnds = []fault{f}, []time.Time{h.began.Add(f.at)}
+}
+
+// addUnanswered adds a call whose deadline has passed.
+func (h *handmade) addUnanswered(at float64) {
+	e := h.add(at, unknown)
+	e.replica, e.unanswered = "sluice-0", context.DeadlineExceeded
+	h.callTimeout = time.Second
+	h.checkAnswered()
+}
+
+// assignRates assigns rates per hour of a limit of 100 per second to Envoys.
+func assignRates(rates ...quota.Rate) func(*handmade) {
+	return func(h *handmade) {
+		h.began = time.Now()
+		h.quota = &quotaPlan{envoys: len(rates), rates: []uint64{100}, demands: map[string][]demand{"steady": nil}}
+		h.quotas = newQuotas(h.world)
+		for i, rate := range rates {
+			e, b := h.quotas.envoys[i], new(quotaBucket)
+			b.Start(e.now())
+			b.Apply(e.now(), &quota.Action{Kind: quota.Assign, TTL: time.Minute, Rate: rate, MaxTokens: 1})
+			e.buckets["steady"] = b
+			h.quotas.ledger.applied(e, "steady", b, 0)
+		}
+	}
 }
 
 func (h *handmade) addAll(o outcome, at ...float64) {
@@ -100,6 +141,10 @@ func TestInvariantsCanFail(t *testing.T) {
 			},
 		},
 		{
+			"one request too many at the same time, after an outage", "concurrency", "concurrency of ann has 4 requests at the same time",
+			func(h *handmade) { h.addOutage(6); h.addManyRunning(8) }, func(h *handmade) { h.addOutage(0); h.addManyRunning(8) },
+		},
+		{
 			"one reservation too many", "token_bucket", "token_bucket of ann has 2 requests at the same time", // of two hits each
 			func(h *handmade) { h.limit.reserve = 2; h.addRunning(1, 3); h.addRunning(2, 2.05); h.addRunning(3, 4) },
 			func(h *handmade) { h.limit.reserve = 2; h.addRunning(1, 3); h.addRunning(2.5, 4) },
@@ -123,6 +168,14 @@ func TestInvariantsCanFail(t *testing.T) {
 			"an answer after its deadline", "fixed_window", "a call to sluice-0 ended",
 			func(h *handmade) { h.checkDeadline("sluice-0", time.Now().Add(time.Hour)) },
 			func(h *handmade) { h.checkDeadline("sluice-0", time.Now().Add(-time.Second)) },
+		},
+		{
+			"a call without an answer", "fixed_window", "a call to sluice-0 at 8s was not answered although there was no fault",
+			func(h *handmade) { h.addOutage(6); h.addUnanswered(8) }, func(h *handmade) { h.addOutage(0); h.addUnanswered(8) },
+		},
+		{
+			"a rate too high", "fixed_window", "quota-1 gets 180001/h of steady, the sum is 360001, at most 360000 allowed",
+			assignRates(180_000, 180_000), assignRates(180_000, 180_001),
 		},
 		{
 			"a second answer on a stream", "fixed_window", "the stream does not exist or has been answered",

@@ -198,13 +198,18 @@ func checkRunning(w *world, l *limit, tenant string, entries []*entry, n uint64)
 		if at.outcome != admitted {
 			continue
 		}
-		running := uint64(0)
+		running, first := uint64(0), at.sent
 		for _, e := range entries {
 			if e.outcome == admitted && !e.received.After(at.received) && e.ending.After(at.received) {
 				running++
+				first = earliest(first, e.sent)
 			}
 		}
-		extra, unlimited := w.allowance(l, at.received, at.received)
+		if running <= n {
+			continue
+		}
+		// Only faults after the start of a running request can have admitted another one.
+		extra, unlimited := w.allowance(l, first.Add(l.window), at.received)
 		if most := n + extra*n/l.n; running > most && !unlimited {
 			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), most)
 			return

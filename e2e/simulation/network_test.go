@@ -411,7 +411,7 @@ func (h *half) queueLocked(p []byte) {
 	}
 	h.size += len(p)
 	p = append([]byte(nil), p...)
-	if late := hashText(h.name + at.String()); late%16 == 0 { // in two parts
+	if late := rand.NewPCG(hashText(h.name), uint64(at.UnixNano())).Uint64(); late%16 == 0 { // in two parts
 		h.segments = append(h.segments, segment{at, p[:len(p)/2]})
 		at, p = at.Add(time.Duration(late>>4%100_000)), p[len(p)/2:]
 	}

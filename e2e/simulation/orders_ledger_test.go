@@ -64,8 +64,9 @@ func (o *orders) checkRule(k *orderKind, rule *orderRule) {
 			case e.outcome != admitted || rule.changedAt(e) != nil:
 			case k.waits == 0:
 				certain = append(certain, e)
-			case o.world.during(e.sent, e.received, anyFault) == 0: // responses are sent at even intervals
-				certain = append(certain, &entry{outcome: admitted, hits: e.hits, sent: later(e.sent, e.received.Add(-maxLatency)), received: e.received})
+			case o.world.during(e.sent, e.received, anyFault) == 0:
+				// It was decided, or its delay ended, before the replies of the store and of sluice.
+				certain = append(certain, &entry{outcome: admitted, hits: e.hits, sent: later(e.sent, e.received.Add(-2*maxLatency)), received: e.received})
 			}
 		}
 		checkRate(o.world, l, ordersTenant, certain)

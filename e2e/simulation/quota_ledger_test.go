@@ -15,18 +15,21 @@ import (
 // its fields.
 type quotaLedger struct {
 	quotas  *quotas
-	limits  []limitChange
+	limits  []*limitChange
 	excused map[string]time.Time          // by bucket: until then up to twice the limit is permitted
+	learnt  time.Time                     // when what the last new divider has learnt has expired
 	metrics map[string]*telemetry.Metrics // of the running processes, by replica
 	steps   map[string][]quotaSums        // by bucket, one per quotaStep
 	failed  bool                          // one violation is enough
 }
 
 type (
-	// limitChange is the time until which the limit was rate.
+	// limitChange is the time until which the limit was rate at a sluice. pending is the number of
+	// sluices where it may still be.
 	limitChange struct {
-		until time.Time
-		rate  uint64
+		until   time.Time
+		rate    uint64
+		pending int
 	}
 	// quotaSums are sums over all Envoys in a step. gained are the tokens that buckets gained by an
 	// action.
@@ -58,14 +61,24 @@ func (q *quotas) started(host string, m *telemetry.Metrics) {
 }
 
 // excuseLocked permits twice the limit of the buckets whose rates another divider has changed in the
-// last seconds.
+// last seconds, or were not those of the requests.
 func (l *quotaLedger) excuseLocked(learning time.Duration) {
+	l.learnt = later(l.learnt, time.Now().Add(learning+quotaTTL))
 	for name := range l.quotas.demands {
 		for _, e := range l.quotas.envoys {
-			if b := e.buckets[name]; b.known() && time.Since(b.changedAt) < quotaTTL {
+			if b := e.buckets[name]; b.known() && time.Since(later(b.changedAt, b.misledAt)) < quotaTTL {
 				l.excused[name] = time.Now().Add(learning + quotaTTL)
 			}
 		}
+	}
+}
+
+// misled records that the rate of an Envoy is not that of its requests, for which a new divider takes
+// it. It permits twice the limit while a new divider learns.
+func (l *quotaLedger) misled(name string, b *quotaBucket) {
+	b.misledAt = time.Now()
+	if time.Now().Before(l.learnt) {
+		l.excused[name] = l.learnt
 	}
 }
 
@@ -112,7 +125,7 @@ func (l *quotaLedger) sum(name string) (sum int64) {
 func (l *quotaLedger) bound(name string) int64 {
 	rate, now := l.quotas.rate, time.Now()
 	for _, c := range l.limits {
-		if now.Before(c.until.Add(l.lowering(c.until))) {
+		if c.pending > 0 || now.Before(c.until.Add(l.lowering(c.until))) {
 			rate = max(rate, c.rate)
 		}
 	}

@@ -54,7 +54,7 @@ func (d demand) at(t time.Duration) float64 {
 
 // chooseQuota adds a divided limit to a third of the scenarios, and faults of its Envoys.
 func (c *scenario) chooseQuota() {
-	r := rand.New(rand.NewPCG(c.seed, 2))
+	r := rand.New(rand.NewPCG(c.seed, 4))
 	if r.IntN(3) > 0 {
 		return
 	}
@@ -199,10 +199,11 @@ func (q *quotas) suffer(f fault) {
 	}
 }
 
-// change changes R.
+// change changes R. Other operations may delay the reloads.
 func (q *quotas) change(rate uint64) {
 	q.mu.Lock()
-	q.ledger.limits = append(q.ledger.limits, limitChange{time.Now(), q.rate})
+	c := &limitChange{rate: q.rate, pending: len(q.world.replicas)}
+	q.ledger.limits = append(q.ledger.limits, c)
 	q.rate = rate
 	q.mu.Unlock()
 	q.world.record("operator", "changes the divided limit to %d", rate)
@@ -212,6 +213,9 @@ func (q *quotas) change(rate uint64) {
 			if r.running {
 				r.reload(q.world.rules)
 			}
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			c.pending, c.until = c.pending-1, time.Now()
 		}()
 	}
 }
@@ -222,6 +226,9 @@ type quotaBucket struct {
 
 	stale     bool // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
 	changedAt time.Time
+	// misledAt is when the Envoy last had another rate than that of its requests: it had no valid
+	// assignment, or did not use all of it.
+	misledAt time.Time
 }
 
 // quotaEnvoy is an Envoy with the filter rate_limit_quota.
@@ -325,8 +332,11 @@ func (e *quotaEnvoy) admit(name string) (first bool) {
 		b.Start(now)
 	}
 	active := b.Active(now)
-	if allowed := b.Admit(now, n, q.allow); active && !b.stale {
+	switch allowed := b.Admit(now, n, q.allow); {
+	case active && !b.stale:
 		q.ledger.admitted(name, allowed)
+	case !active && !first && allowed > 0:
+		q.ledger.misled(name, b)
 	}
 	return first
 }
@@ -343,6 +353,9 @@ func (e *quotaEnvoy) report(names ...string) {
 	for _, name := range names {
 		if b := e.buckets[name]; b.known() {
 			r := b.TakeReport(e.now())
+			if b.Active(e.now()) && float64(r.Allowed) < 0.98*float64(b.Rate)*float64(r.Elapsed)/float64(quota.Fill) {
+				e.quotas.ledger.misled(name, b)
+			}
 			m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{
 				BucketId:    &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: name}},
 				TimeElapsed: durationpb.New(r.Elapsed), NumRequestsAllowed: r.Allowed, NumRequestsDenied: r.Denied,

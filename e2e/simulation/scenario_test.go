@@ -20,6 +20,7 @@ type limit struct {
 	fields    string        // further fields
 	burst     uint64        // of token_bucket; of leaky_bucket, slack + 1 + waiting
 	waiting   uint64        // hits whose response is delayed
+	maxWait   time.Duration // for how long
 	reserve   uint64        // amount
 	demand    float64       // requests per second and tenant
 	lasts     float64       // mean duration of a request in seconds
@@ -93,7 +94,8 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 			l.burst = 1 + r.Uint64N(5)
 			l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
 			if wait := uint64(r.IntN(3)); wait > 0 { // at most the hits of as many tenths of a window
-				l.fields += fmt.Sprintf(", max_wait: %v", time.Duration(wait)*l.window/10)
+				l.maxWait = time.Duration(wait) * l.window / 10
+				l.fields += fmt.Sprintf(", max_wait: %v", l.maxWait)
 				l.waiting = l.n * wait / 10
 				l.burst += l.waiting
 			}

@@ -186,7 +186,7 @@ func (c *scenario) chooseTopology() {
 		f.host = "store-0"
 		switch c.topology {
 		case sentinels:
-			switch r.IntN(4) {
+			switch r.IntN(6) {
 			case 0:
 				f.host = fmt.Sprint("sentinel-", r.IntN(3))
 				f.kind = []string{"silence", "slow", "reset", "stop", "lie"}[r.IntN(5)]
@@ -195,7 +195,7 @@ func (c *scenario) chooseTopology() {
 			}
 		case cluster:
 			f.host = fmt.Sprint("store-", r.IntN(3))
-			switch r.IntN(4) {
+			switch r.IntN(6) {
 			case 0, 1:
 				f.kind = "move slots"
 			case 2:
