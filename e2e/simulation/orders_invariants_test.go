@@ -56,8 +56,8 @@ func TestOrderInvariantsCanFail(t *testing.T) {
 		},
 		{
 			"group", "token_bucket", "denied 1 hits at 2s without a reason", // the first were returned, because the other limit denied them
-			func(h *handmadeOrders) { h.add(admitted, 1); h.add(refunded, 1.99); h.add(denied, 2) },
 			func(h *handmadeOrders) { h.add(admitted, 1); h.add(refunded, 1.5); h.add(denied, 2) },
+			func(h *handmadeOrders) { h.add(admitted, 1); h.add(refunded, 0.5); h.add(denied, 2) },
 		},
 		{
 			"refunded", "fixed_window", "admitted 4 hits within",

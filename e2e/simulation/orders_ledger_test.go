@@ -152,10 +152,8 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, i int) bool {
 			switch {
 			case rule.penalty > 0 && x.outcome != admitted && x.received.Add(6*time.Second).After(e.sent) && j != i:
 				return true
-			case x.outcome == refunded && x.received.Add(20*time.Millisecond).After(e.sent):
-				return true // "for about a millisecond" (docs/store.md, "Sentinel and clusters")
-			case x.outcome == denied && k.name == "group" && x.received.Add(20*time.Millisecond).After(e.sent):
-				return true
+			case (x.outcome == refunded || x.outcome == denied && k.name == "group") && x.received.Add(afterReset).After(e.sent):
+				return true // a replica may repeat a denial of that moment (docs/store.md, "Sentinel and clusters")
 			case x.outcome == refunded && !returnedInTime(l, x):
 				counted = append(counted, x)
 			case x.outcome != denied && x.outcome != refunded && !o.resetBetween(rule, x, e):
