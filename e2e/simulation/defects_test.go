@@ -112,7 +112,7 @@ var defects = []defect{
 	},
 	{
 		"not saved at exit", "counters are not saved when the process ends", "server/daemon/state_file.go",
-		"\t\ts.save(s.logger.Info)\n\t\ts.unlock()\n", "\t\ts.unlock()\n",
+		"\t\t<-ended\n\t\ts.save(s.logger.Info)\n", "\t\t<-ended\n",
 	},
 	{
 		"leases restored", "leases in the state file are restored as held, although that was not asked for", "server/daemon/state_file.go",

@@ -33,7 +33,8 @@ type Options struct {
 	// StoreStartTimeout is how long the start waits for the first reply of the store. 0 means
 	// [DefaultStoreStartTimeout].
 	StoreStartTimeout time.Duration
-	// ShutdownTimeout is the maximum time from the end of the context of Run until Run returns.
+	// ShutdownTimeout is the maximum time from the end of the context of Run until Run returns. 0
+	// means no bound.
 	ShutdownTimeout time.Duration
 	// Settings are those of the service. New sets Tables, TableMetrics and Decider. Namer is
 	// required with a Store.
@@ -62,12 +63,16 @@ type Daemon struct {
 
 // New returns a daemon, with the counters of the state file if there is one. The caller must call
 // Run.
-func New(o Options) (*Daemon, error) {
+func New(o Options) (_ *Daemon, err error) {
 	d := &Daemon{Metrics: o.Metrics, Logger: o.Logger, Tables: o.Tables, startTimeout: o.StoreStartTimeout, shutdownTimeout: o.ShutdownTimeout}
 	if d.startTimeout == 0 {
 		d.startTimeout = DefaultStoreStartTimeout
 	}
-	var err error
+	defer func() {
+		if err != nil {
+			d.state.release()
+		}
+	}()
 	if d.Table, d.state, err = o.State.openTable(o.Counters, d.Metrics, d.Logger); err != nil {
 		return nil, err
 	}
@@ -115,10 +120,14 @@ func (d *Daemon) Run(ctx context.Context, steps Steps) error {
 	if d.Store != nil {
 		group.Go(Task(storeCtx, d.Store.Run))
 	}
+	if d.shutdownTimeout == 0 {
+		return group.Wait()
+	}
 	return waitForShutdown(ctx, d.shutdownTimeout, group.Wait)
 }
 
 func (d *Daemon) serve(ctx context.Context, group *errgroup.Group, steps Steps) error {
+	defer d.state.release()
 	if steps.OpenTables != nil {
 		closeTables, err := steps.OpenTables()
 		defer closeTables()

@@ -151,7 +151,7 @@ func (s *stateFile) load(opt limiter.Options) error {
 }
 
 // start saves the counters at each interval until stop is called, which saves them a last time.
-// Call stop after the last change of the counters. A nil stateFile does nothing.
+// Call stop after the last change of the counters, and then release. A nil stateFile does nothing.
 func (s *stateFile) start(ctx context.Context) (stop func()) {
 	if s == nil {
 		return func() {}
@@ -175,6 +175,12 @@ func (s *stateFile) start(ctx context.Context) (stop func()) {
 		cancel()
 		<-ended
 		s.save(s.logger.Info)
+	}
+}
+
+// release lets another process use the file. A nil stateFile does nothing.
+func (s *stateFile) release() {
+	if s != nil {
 		s.unlock()
 	}
 }

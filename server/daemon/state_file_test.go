@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +16,14 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -215,6 +219,26 @@ func TestSaveFailsTemporarily(t *testing.T) {
 	for _, f := range found {
 		if f.GetName() == "sluice_state_errors_total" && f.GetMetric()[0].GetCounter().GetValue() != 3 {
 			t.Errorf("%v, want 3", f)
+		}
+	}
+}
+
+// TestFailedStartReleasesTheStateFile verifies that another daemon can use the file after a step of
+// Run has failed.
+func TestFailedStartReleasesTheStateFile(t *testing.T) {
+	failed, file := errors.New("no rules"), filepath.Join(t.TempDir(), "state")
+	for range 2 {
+		metrics := servertest.Metrics(t)
+		d, err := New(Options{
+			Metrics: metrics, Logger: zap.NewNop(), Tables: new(tables.Registry), Counters: limiter.Options{Bytes: 1 << 20},
+			State: StateOptions{File: file, Interval: time.Minute}, Settings: answer.Settings{Bounds: servertest.Bounds(answer.Bounds{})},
+		})
+		must.OK(t, err)
+		if d.state == nil {
+			t.Fatal("the file is locked")
+		}
+		if err := d.Run(t.Context(), Steps{FollowRules: func(context.Context, *errgroup.Group) error { return failed }}); !errors.Is(err, failed) {
+			t.Errorf("Run() = %v, want %v", err, failed)
 		}
 	}
 }
