@@ -6,18 +6,19 @@
 //
 //	network_test.go     connections with latency, silence and resets
 //	grpc_test.go        the client's side of HTTP/2 and gRPC
-//	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
 //	replica_test.go     sluices, which start, drain, are killed and reload rules
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
+//	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
 //	orders_test.go      tables, lists, groups, refunds, delayed responses, penalties, resets
-//	scenario_test.go    what a seed chooses: rules, load, settings, faults
 //	quota_test.go       proxies that count locally and report (docs/rlqs.md)
 //	hostile_test.go     hostile clients, and what they must not disturb
-//	quota_ledger_test.go  the bounds of a limit that they divide
-//	ledger_test.go      the requests, and the bounds that they must satisfy
+//	scenario_test.go    what a seed chooses: rules, load, settings
+//	faults_test.go      what goes wrong, and what operators do
+//	ledger_test.go      the requests, and the bounds that they must satisfy; also orders_ledger_test.go
+//	                    and quota_ledger_test.go
 //	denials_test.go     the check that denied requests had used up the limit
 //	rest_test.go        what must be true when everything is over
-//	invariants_test.go  a ledger for each invariant that violates it
+//	invariants_test.go  a ledger for each invariant that violates it; also orders_invariants_test.go
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
 //	defects_test.go     mistakes in the service that a run must find
