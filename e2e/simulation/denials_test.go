@@ -22,7 +22,11 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 	}
 	slices.SortFunc(counted, func(a, b *entry) int { return w.countsUntil(l, a).Compare(w.countsUntil(l, b)) })
 	for _, e := range entries {
-		if e.outcome != denied || w.during(e.sent.Add(-2*l.window), e.received, changesLimits) > 0 {
+		since := e.sent.Add(-2 * l.window)
+		if l.burst > 0 { // a bucket may stay nearly empty ever since
+			since = w.began
+		}
+		if e.outcome != denied || w.during(since, e.received, changesLimits) > 0 {
 			continue
 		}
 		used, most := w.mostUsed(l, counted, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
