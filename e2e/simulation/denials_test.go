@@ -60,7 +60,11 @@ func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
 		drained = later(drained, earliest(at, e.received)).Add(time.Duration(hits * float64(l.window) / float64(l.n)))
 	}
 	if l.burst > 0 {
-		return max(0, float64(drained.Sub(e.sent))/float64(l.window)*float64(l.n)) + 1e-3
+		decided := e.sent
+		if w.shared { // by the clock of a replica, if that has seen the bucket exhausted a moment ago
+			decided = decided.Add(-maxLatency)
+		}
+		return max(0, float64(drained.Sub(decided))/float64(l.window)*float64(l.n)) + 1e-3
 	}
 	return used
 }
