@@ -16,7 +16,8 @@ import (
 type quotaLedger struct {
 	quotas  *quotas
 	limits  []*limitChange
-	excused map[string]time.Time          // by bucket: until then up to twice the limit is permitted
+	excused map[string]time.Time          // by bucket: until then more than the limit is permitted
+	learns  []time.Time                   // until when what each new divider has learnt is active
 	learnt  time.Time                     // when what the last new divider has learnt has expired
 	metrics map[string]*telemetry.Metrics // of the running processes, by replica
 	steps   map[string][]quotaSums        // by bucket, one per quotaStep
@@ -57,10 +58,11 @@ func (q *quotas) started(host string, m *telemetry.Metrics) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ledger.metrics[host] = m
+	q.ledger.learns = append(q.ledger.learns, time.Now().Add(quotaLearning+quotaTTL))
 	q.ledger.excuseLocked(quotaLearning)
 }
 
-// excuseLocked permits twice the limit of the buckets whose rates another divider has changed in the
+// excuseLocked permits more than the limit of the buckets whose rates another divider has changed in the
 // last seconds, or were not those of the requests.
 func (l *quotaLedger) excuseLocked(learning time.Duration) {
 	l.learnt = later(l.learnt, time.Now().Add(learning+quotaTTL))
@@ -74,7 +76,7 @@ func (l *quotaLedger) excuseLocked(learning time.Duration) {
 }
 
 // misled records that the rate of an Envoy is not that of its requests, for which a new divider takes
-// it. It permits twice the limit while a new divider learns.
+// it. It permits more than the limit while a new divider learns.
 func (l *quotaLedger) misled(name string, b *quotaBucket) {
 	b.misledAt = time.Now()
 	if time.Now().Before(l.learnt) {
@@ -91,6 +93,9 @@ func (l *quotaLedger) watch(ctx context.Context) {
 			m := l.metrics[host]
 			now := [2]float64{value(m.Quota.LeaderDomains), value(m.Quota.MisdirectedStreams)}
 			if b, known := before[host]; known && l.quotas.world.shared && (now[0] != b[0] || now[1] != b[1]) {
+				if now[0] > b[0] {
+					l.learns = append(l.learns, time.Now().Add(quotaLeaderLearning+quotaTTL))
+				}
 				l.excuseLocked(quotaLeaderLearning)
 			}
 			before[host] = now
@@ -130,7 +135,13 @@ func (l *quotaLedger) bound(name string) int64 {
 		}
 	}
 	if now.Before(l.excused[name]) {
-		rate *= 2
+		dividers := uint64(0) // each may take as much as the limit for former rates
+		for _, until := range l.learns {
+			if now.Before(until) {
+				dividers++
+			}
+		}
+		rate *= 1 + max(1, dividers)
 	}
 	return int64(rate) * int64(quota.Fill/time.Second)
 }
