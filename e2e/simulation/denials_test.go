@@ -74,6 +74,9 @@ func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
 // hits at the time at which the store recovers.
 func (w *world) countsUntil(l *limit, e *entry) time.Time {
 	until := e.received
+	if e.outcome == unknown { // it may have been on its way
+		until = until.Add(2 * maxLatency)
+	}
 	for i, f := range w.faults {
 		begins := w.traffic.Add(f.at)
 		ends := later(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery)

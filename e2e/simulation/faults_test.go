@@ -23,8 +23,8 @@ func (f fault) lasts() time.Duration {
 	switch f.kind {
 	case "slow":
 		return slowFor
-	case "clock":
-		return clockFor
+	case "clock": // what was counted ahead of time stays until then
+		return clockFor + f.d
 	}
 	return f.d
 }
