@@ -77,7 +77,12 @@ func (w *world) playFaults(ctx context.Context) {
 	w.faultEnds = make([]time.Time, len(w.faults))
 	for i, f := range w.faults {
 		faults.Go(func() {
-			defer func() { w.faultEnds[i] = time.Now() }()
+			defer func() {
+				w.faultEnds[i] = time.Now()
+				if f.kind == "slow" || f.kind == "silence" { // they last
+					w.faultEnds[i] = w.faultEnds[i].Add(f.lasts())
+				}
+			}()
 			time.Sleep(time.Until(w.traffic.Add(f.at)))
 			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
 			switch {
