@@ -134,16 +134,20 @@ func (l *quotaLedger) bound(name string) int64 {
 			rate = max(rate, c.rate)
 		}
 	}
-	if now.Before(l.excused[name]) {
-		dividers := uint64(0) // each may take as much as the limit for former rates
-		for _, until := range l.learns {
-			if now.Before(until) {
-				dividers++
-			}
+	dividers := uint64(0) // each takes rates of requests for former rates
+	for _, until := range l.learns {
+		if now.Before(until) {
+			dividers++
 		}
-		rate *= 1 + max(1, dividers)
 	}
-	return int64(rate) * int64(quota.Fill/time.Second)
+	most := int64(rate) * int64(quota.Fill/time.Second)
+	switch {
+	case now.Before(l.excused[name]):
+		return most * int64(1+max(1, dividers))
+	case dividers > 0: // they were measured
+		return most + most/50
+	}
+	return most
 }
 
 // lowering returns how long rates of a former limit may remain active.
