@@ -110,8 +110,11 @@ func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
 		if f.ofQuotaEnvoy() {
 			continue // its calls do not need the store
 		}
-		begins := w.traffic.Add(f.at)
-		if kind(f) && begins.Before(to) && later(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery).After(from) {
+		begins, ends := w.traffic.Add(f.at), w.faultEnds[i]
+		if ends.IsZero() { // it has not ended
+			ends = time.Now()
+		}
+		if kind(f) && begins.Before(to) && later(begins.Add(f.lasts()), ends).Add(recovery).After(from) {
 			n++
 		}
 	}
