@@ -101,7 +101,7 @@ func (w *world) mayCountTwice(e *entry) bool {
 	return w.shared && slices.ContainsFunc(w.faults, func(f fault) bool {
 		begins := w.traffic.Add(f.at)
 		ends := begins.Add(soon)
-		if e.received.Sub(e.sent) > soon {
+		if e.outcome == unknown || e.received.Sub(e.sent) > soon {
 			ends = begins.Add(f.lasts() + recovery)
 		}
 		return f.kind != "slow" && begins.Before(e.received.Add(soon)) && ends.After(e.sent)
