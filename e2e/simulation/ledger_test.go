@@ -96,6 +96,9 @@ func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited 
 			return !w.shared
 		case "reload": // a bucket keeps times, not hits (docs/algorithms.md, "Editing rules")
 			return l.burst > 0
+		case "reset": // an Envoy that cannot reconnect within --lease-grace loses its permits
+			began := w.traffic.Add(f.at)
+			return l.grantsLeases() && w.during(began, began.Add(2*time.Second), func(g fault) bool { return g.kind == "silence" || g.kind == "slow" }) > 0
 		case "restart": // permits are free after a restart
 			return !w.shared && (!w.stateFiles || l.grantsLeases())
 		}
