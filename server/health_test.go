@@ -110,7 +110,7 @@ func TestUnhealthyWithoutStore(t *testing.T) {
 		store.down.Store(1)
 		r := serve(t, serviceWithStore(t, store, oneRule), Options{UnhealthyWithoutStore: required})
 		r.checkHealth(t, "before the store is available", !required)
-		next := r.watchHealth(t, "")
+		next := r.watchHealth(t, answer.ServiceName) // the last that is updated
 		next(!required)
 		if !required {
 			continue
