@@ -51,6 +51,7 @@ func (a *API) Tick(now time.Time) {
 			a.eachCounters(r, func(_ int, c *telemetry.RuleCounters) { record(c, counts(c)) })
 		}
 	})
+	a.calls.advance(now, a.metrics.Calls)
 	a.unknown.Advance(now, func(record func(string, live.Counts)) {
 		for domain, n := range a.metrics.UnknownDomains.Counts() {
 			record(domain, live.Counts{Hits: n})
@@ -103,6 +104,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	if settings.Decider != nil {
 		state.Counters = "store"
 	}
+	state.Status = a.statusLocked(now)
 	state.Quota = a.quotaState(now)
 	r, err := a.service.Active()
 	if err != nil {

@@ -30,6 +30,8 @@ type State struct {
 	HashKey string `json:"hash_key"`
 	// Config describes the active rules.
 	Config Config `json:"config"`
+	// Status shows whether Envoys call the service, and how it answers.
+	Status Status `json:"status"`
 	// Conditions contains the active conditions, the newest first.
 	Conditions []telemetry.Condition `json:"conditions"`
 	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits

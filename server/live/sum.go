@@ -27,6 +27,9 @@ func Sum(addrs []string, states []*State) *State {
 	hashes := map[string]bool{}
 	for i, s := range states {
 		hashes[s.Config.Hash] = true
+		if i > 0 {
+			sum.Status.add(&s.Status)
+		}
 		sum.Config.Omitted = max(sum.Config.Omitted, s.Config.Omitted)
 		if s.Started.Before(sum.Started) {
 			sum.Started = s.Started
