@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/live"
@@ -96,14 +95,13 @@ func quantile(q, n float64, buckets, bounds []float64) *float64 {
 		return nil
 	}
 	rank := q * n
-	i := slices.IndexFunc(buckets, func(count float64) bool { return count >= rank })
-	if i < 0 {
-		return &bounds[len(bounds)-1]
-	}
 	below, lower := 0.0, 0.0
-	if i > 0 {
-		below, lower = buckets[i-1], bounds[i-1]
+	for i, count := range buckets {
+		if count >= rank {
+			value := lower + (bounds[i]-lower)*(rank-below)/(count-below)
+			return &value
+		}
+		below, lower = count, bounds[i]
 	}
-	value := lower + (bounds[i]-lower)*(rank-below)/(buckets[i]-below)
-	return &value
+	return &lower
 }
