@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,32 @@ func TestDeniedDescriptorsOfAList(t *testing.T) {
 		d := r.State(now, admin.AllRules).Domains[0]
 		if len(d.DeniedKeys) != 2 || d.DeniedKeys[0].Share != 1 || d.DeniedKeys[1].Share != 1 || d.DeniedRequests != d.DeniedKeys[0].PerSecond {
 			t.Errorf("%v denied a second, by the keys %+v, want two keys with all of them", d.DeniedRequests, d.DeniedKeys)
+		}
+	}
+}
+
+// TestRatesAgree has a client that makes 100 requests a second, all denied, and reads the state at
+// any time, also between two seconds. From the first denial on the rates of the key, the domain and
+// the limit are equal. Once they cover a complete period, they are within 3 % of the rate of the
+// metrics.
+func TestRatesAgree(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 0, unit: minute}}]}")
+	random, sent := rand.New(rand.NewPCG(1, 2)), 0
+	for start := r.now; r.now < start+limiter.Time(time.Minute); {
+		r.now += limiter.Time(10 * time.Millisecond)
+		r.requestHits()
+		if sent++; sent%100 == 37 {
+			r.Tick(r.time()) // by Watch
+		}
+		if random.IntN(30) > 0 {
+			continue
+		}
+		d := &r.State(r.time(), admin.AllRules).Domains[0]
+		if key := &d.DeniedKeys[0]; key.PerSecond != d.Rules[0].Denied || d.DeniedRequests != key.PerSecond || d.Denied != key.PerSecond {
+			t.Fatalf("after %d requests %v a second of the key are denied, %v of the domain, %v of the limit", sent, key.PerSecond, d.DeniedRequests, d.Rules[0].Denied)
+		}
+		if rate := d.Rules[0].Denied; sent > 1000 && (rate < 97 || rate > 103) || d.Rules[0].TotalDenied != uint64(sent) {
+			t.Fatalf("after %d requests %v a second are denied, %d in total, want 100 a second", sent, rate, d.Rules[0].TotalDenied)
 		}
 	}
 }
