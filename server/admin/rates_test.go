@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -219,5 +220,31 @@ func TestStatusRates(t *testing.T) {
 	}
 	if status = a.State(now, admin.AllRules).Status; status.Calls != 0 || status.P99 != nil {
 		t.Errorf("without calls the status is %+v, want neither a rate nor a percentile", status)
+	}
+}
+
+// TestRatesAgree has a client that makes 100 requests a second, all denied, and reads the state at
+// any time, also between two seconds. From the first denial on the rates of the key, the domain and
+// the limit are equal. Once they cover a complete period, they are within 3 % of the rate of the
+// metrics.
+func TestRatesAgree(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 0, unit: minute}}]}")
+	random, sent := rand.New(rand.NewPCG(1, 2)), 0
+	for start := r.now; r.now < start+limiter.Time(time.Minute); {
+		r.now += limiter.Time(10 * time.Millisecond)
+		r.requestHits()
+		if sent++; sent%100 == 37 {
+			r.Tick(r.time()) // by Watch
+		}
+		if random.IntN(30) > 0 {
+			continue
+		}
+		d := &r.State(r.time(), admin.AllRules).Domains[0]
+		if key := &d.DeniedKeys[0]; key.PerSecond != d.Rules[0].Denied || d.DeniedRequests != key.PerSecond || d.Denied != key.PerSecond {
+			t.Fatalf("after %d requests %v a second of the key are denied, %v of the domain, %v of the limit", sent, key.PerSecond, d.DeniedRequests, d.Rules[0].Denied)
+		}
+		if rate := d.Rules[0].Denied; sent > 1000 && (rate < 97 || rate > 103) || d.Rules[0].TotalDenied != uint64(sent) {
+			t.Fatalf("after %d requests %v a second are denied, %d in total, want 100 a second", sent, rate, d.Rules[0].TotalDenied)
+		}
 	}
 }
