@@ -64,6 +64,15 @@ func class(domain string, counterBytes, live, capacity int) string {
 	return fmt.Sprintf("sluice_counters_live%s %d+0x200\n  sluice_counters_capacity%s %d+0x200", labels, live, labels, capacity)
 }
 
+// certificateExpiry returns the series of a certificate that expires the given time after the
+// evaluation of the alerts, which is two hours after the epoch.
+func certificateExpiry(instance, use string, after time.Duration) string {
+	labels := fmt.Sprintf("{instance=%q,use=%q} ", instance, use)
+	expires := int((2*time.Hour + after).Seconds())
+	return fmt.Sprintf("sluice_tls_certificate_expiry_timestamp_seconds%s%d+0x200\n  sluice_tls_certificate_warning_timestamp_seconds%s%d+0x200",
+		labels, expires, labels, expires-7*24*3600)
+}
+
 // TestAlertsFire evaluates alerts with Prometheus' engine. The series have a sample each minute,
 // and the alerts are evaluated two hours after the first one.
 func TestAlertsFire(t *testing.T) {
@@ -84,6 +93,12 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceCountersFillUp", "no size is full", []string{
 			class("", 16, 2_000_000, 4_190_000), class("shop", 72, 600, 1000),
 		}, nil},
+		{"SluiceCertificateExpires", "in a month, in six days, an hour ago", []string{
+			certificateExpiry("a", "grpc", 30*24*time.Hour), certificateExpiry("b", "grpc", 6*24*time.Hour), certificateExpiry("c", "grpc", -time.Hour),
+		}, []string{`{instance="b", use="grpc"}`}},
+		{"SluiceCertificateExpired", "on one listener of two", []string{
+			certificateExpiry("a", "grpc", 6*24*time.Hour), certificateExpiry("a", "debug", -time.Hour),
+		}, []string{`{__name__="sluice_tls_certificate_expiry_timestamp_seconds", instance="a", use="debug"}`}},
 		{"SluiceCountersEvicted", "in one size", []string{
 			`sluice_counters_evicted_total{instance="a",counter_bytes="16"} 0+0x200`,
 			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,

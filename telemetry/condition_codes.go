@@ -21,6 +21,7 @@ const (
 	StoreNotReached             Code = "store_not_reached"
 	ManagementServerUnavailable Code = "management_server_unavailable"
 	TLSFilesRejected            Code = "tls_files_rejected"
+	CertificateExpiresSoon      Code = "certificate_expires_soon"
 	CertificateExpired          Code = "certificate_expired"
 	TokenFileRejected           Code = "token_file_rejected" //nolint:gosec // it is the name of a condition
 	StateNotSaved               Code = "state_not_saved"
@@ -106,8 +107,13 @@ var Definitions = []Definition{
 		Remedy:   "check that the files contain a certificate, its key and the CA certificates; they are reloaded every second",
 	},
 	{
-		Code: CertificateExpired, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md",
-		Sentence: "the certificate has expired; peers that verify it cannot connect",
+		Code: CertificateExpiresSoon, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md#a-certificate-expires",
+		Sentence: "the certificate expires soon",
+		Remedy:   "replace the files; they are reloaded every second",
+	},
+	{
+		Code: CertificateExpired, Level: zapcore.ErrorLevel, Docs: "docs/failure-modes.md#a-certificate-expires",
+		Sentence: "the certificate has expired; clients that verify it cannot connect, and Envoy lets their requests pass without a limit",
 		Remedy:   "replace the files; they are reloaded every second",
 	},
 	{

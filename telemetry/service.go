@@ -61,6 +61,8 @@ type Metrics struct {
 	ClientErrors                                               ClientErrors
 	Build                                                      Build
 	Started                                                    time.Time
+
+	readTable func() TableStats // nil before WatchTable
 }
 
 // New returns the metrics, including those of Go and the process. It returns an error if the tags

@@ -36,7 +36,13 @@ func TestSum(t *testing.T) {
 	if Sum([]string{"a"}, []*State{a}) != a {
 		t.Error("the sum of a single state is not that state")
 	}
+	fast, slow := 1e-5, 2e-5
+	a.Status = Status{Calls: 10, Denied: 1, Errors: 2, Connections: 3, P99: &fast, Counters: 5, MaxCounters: 50, Store: StoreUnavailable}
+	b.Status = Status{Calls: 20, Denied: 4, Errors: 1, Connections: 1, P99: &slow, Counters: 7, MaxCounters: 50, Store: StoreAvailable}
 	sum := Sum([]string{"a:1", "b:1"}, []*State{a, b})
+	if want := (Status{Calls: 30, Denied: 5, Errors: 3, Connections: 4, P99: &slow, Counters: 12, MaxCounters: 100, Store: StoreUnavailable}); sum.Status != want {
+		t.Errorf("the status is %+v, want %+v", sum.Status, want)
+	}
 	d := sum.Domains[0]
 	if d.Domain != "shop" || sum.Domains[1].Domain != "new" || d.Rate != (Rate{Hits: 30, Denied: 20}) || d.DeniedRequests != 20 {
 		t.Errorf("domains are %+v, want shop first, with the sums", sum.Domains)
