@@ -47,6 +47,11 @@ func info(job, pod, hash string) string {
 	return fmt.Sprintf("sluice_config_info{job=%q,namespace=%q,pod=%q,hash=%q} 1+0x200", job, "shop", pod, hash)
 }
 
+// countsAlone returns a series of sluice_counts_alone for a pod.
+func countsAlone(pod string, value int) string {
+	return fmt.Sprintf("sluice_counts_alone{job=%q,namespace=%q,pod=%q} %dx200", "j", "shop", pod, value)
+}
+
 // hits returns the series of a domain: its hits per minute, and those over the limit.
 func hits(total, over string) string {
 	const of = `{job="sluice",domain="shop",instance="a"} `
@@ -160,6 +165,15 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceReplicasDisagree", "sidecars of two workloads have rules of their own", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "shop-5c6d7f8g9h-bbbbb", "b"), info("j", "db-0", "c"), info("j", "alone", "d"),
 		}, nil},
+		{"SluiceReplicasCountSeparately", "of a Deployment", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("web-7d4f9c8b6d-bbbbb", 1)}, []string{`{job="j", namespace="shop", workload="web"}`}},
+		{"SluiceReplicasCountSeparately", "one of two", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("web-7d4f9c8b6d-bbbbb", 0)}, nil},
+		{"SluiceReplicasCountSeparately", "sidecars of two workloads", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("shop-5c6d7f8g9h-bbbbb", 1)}, nil},
+		{"SluiceRequestsRejected", "for one reason", []string{
+			`sluice_rejected_requests_total{instance="a",reason="no_domain"} 0+1x200`, `sluice_rejected_requests_total{instance="a",reason="entries"} 7x200`,
+			`sluice_rejected_requests_total{instance="a",reason="grpc_on_http_port"} 0+1x200`,
+		}, []string{`{instance="a", reason="no_domain"}`}},
+		{"SluiceGRPCOnHTTPPort", "a client", []string{`sluice_rejected_requests_total{instance="a",reason="grpc_on_http_port"} 0+1x200`}, []string{`{instance="a"}`}},
+		{"SluiceGRPCOnHTTPPort", "another error", []string{`sluice_rejected_requests_total{instance="a",reason="no_domain"} 0+1x200`}, nil},
 		{"SluiceReplicasDisagree", "instances of a job outside Kubernetes", []string{info("j", "", "a"), info("j", "", "b")}, []string{`{job="j"}`}},
 		{"SluiceReplicasDisagree", "two jobs outside Kubernetes", []string{info("j", "", "a"), info("k", "", "b")}, nil},
 

@@ -91,6 +91,18 @@ func TestConditionsOfRejectedRequests(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no rules", func(t *testing.T) {
+		s := service(t, answer.Settings{}, "")
+		r := serve(t, s, Options{})
+		conn := r.dial(t)
+		for range times {
+			if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); err == nil {
+				t.Fatal("the request has a reply, want an error")
+			}
+		}
+		c := expectCondition(t, s, telemetry.RequestsWithoutRules, times)
+		expectOneLine(t, r.logs, &c)
+	})
 	t.Run("json", func(t *testing.T) {
 		s := service(t, answer.Settings{}, oneRule)
 		r := serve(t, s, Options{})

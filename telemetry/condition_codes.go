@@ -14,6 +14,7 @@ const (
 	RulesRejected               Code = "rules_rejected"
 	RulesMissing                Code = "rules_missing"
 	RulesDiffer                 Code = "rules_differ"
+	ReplicasCountSeparately     Code = "replicas_count_separately"
 	TableRejected               Code = "table_rejected"
 	TableNotSaved               Code = "table_not_saved"
 	StoreUnavailable            Code = "store_unavailable"
@@ -31,6 +32,7 @@ const (
 	ConnectionsRejected         Code = "connections_rejected"
 	RequestsWithoutDomain       Code = "requests_without_domain"
 	RequestsWithoutDescriptors  Code = "requests_without_descriptors"
+	RequestsWithoutRules        Code = "requests_without_rules"
 	RequestsMalformed           Code = "requests_malformed"
 	RequestsBeyondBounds        Code = "requests_beyond_bounds"
 	RequestsNotAllowed          Code = "requests_not_allowed"
@@ -68,6 +70,11 @@ var Definitions = []Definition{
 		Code: RulesDiffer, Level: zapcore.ErrorLevel, Docs: "docs/state.md#several-replicas",
 		Sentence: "replicas have different rules; some may not have loaded the last change",
 		Remedy:   "compare the conditions and events of the replicas that have the older hash",
+	},
+	{
+		Code: ReplicasCountSeparately, Level: zapcore.WarnLevel, Docs: "docs/state.md#several-replicas",
+		Sentence: "replicas count separately: each grants the whole limit",
+		Remedy:   "share the counters with --store, or send each key to one replica and set --sharded; see examples/sharded",
 	},
 	{
 		Code: TableRejected, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#files",
@@ -153,6 +160,11 @@ var Definitions = []Definition{
 		Code: RequestsWithoutDescriptors, Level: zapcore.WarnLevel, Docs: "docs/state.md#requests-that-get-an-error",
 		Sentence: "request rejected: no descriptors",
 		Remedy:   "send at least one descriptor; Envoy always does, so look for another client",
+	},
+	{
+		Code: RequestsWithoutRules, Level: zapcore.ErrorLevel, Docs: "docs/state.md#requests-that-get-an-error",
+		Sentence: "request rejected: no rules are loaded",
+		Remedy:   "see why the rules failed to load, in the other conditions and in the log",
 	},
 	{
 		Code: RequestsMalformed, Level: zapcore.WarnLevel, Docs: "docs/state.md#requests-that-get-an-error",

@@ -102,7 +102,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	recorder, settings := a.service.Recorder(), a.service.Settings()
 	state := &live.State{
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
-		ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
+		CountsAlone: settings.CountsAlone(), ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
 		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
 	}

@@ -72,6 +72,19 @@ func TestSum(t *testing.T) {
 	}
 }
 
+// TestSumOfReplicasThatCountSeparately checks that two replicas that share no counters are a
+// condition, and that one of them with others that do is not.
+func TestSumOfReplicasThatCountSeparately(t *testing.T) {
+	alone, shared := &State{CountsAlone: true}, &State{}
+	if sum := Sum([]string{"a", "b"}, []*State{shared, alone}); len(sum.Conditions) > 0 || !sum.CountsAlone {
+		t.Errorf("one replica of two counts alone: %t, %+v; want true and no condition", sum.CountsAlone, sum.Conditions)
+	}
+	c := Sum([]string{"a", "b", "c"}, []*State{alone, alone, alone}).Conditions
+	if len(c) != 1 || c[0].Code != telemetry.ReplicasCountSeparately || c[0].Text != "3 replicas count separately: each grants the whole limit" || len(c[0].Lines) != 3 {
+		t.Errorf("the conditions of three replicas that count alone are %+v", c)
+	}
+}
+
 // TestSumOfTruncatedKeys checks that clients whose descriptors are equal up to the cut stay
 // separate.
 func TestSumOfTruncatedKeys(t *testing.T) {
