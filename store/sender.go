@@ -266,6 +266,9 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 
 // finish decides the requests of a run that are still open.
 func (sh *shard) finish(f *batch, r *batchRun) {
+	for _, req := range r.requests {
+		req.repliedAt = sh.counterTime(r.Reply.Now, req.slotByStart)
+	}
 	sh.mu.Lock()
 	for _, req := range r.requests {
 		r.wasOpen = append(r.wasOpen, req.open)
@@ -296,7 +299,7 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 // the number of admitted charges. If that panics, the fallback decides req, so that the rest of the
 // batch is not lost.
 func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
-	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
+	w, at := req.waiter, req.repliedAt
 	owner, owned := w.(requestOwner)
 	if decided = sh.options.guard(func() {
 		req.batch.Stored().Decide(at, req.call.Found)
