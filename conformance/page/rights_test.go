@@ -44,13 +44,11 @@ func TestPageAsksForAToken(t *testing.T) {
 	await(ctx, t, "no key is denied")
 	hit(t, s, "user", "alice", 5)
 	await(ctx, t, "user 3/year")
-	do(ctx, t, chromedp.WaitVisible("#keys button"), chromedp.Click("#keys button"))
+	do(ctx, t, chromedp.WaitVisible("#keys .reset"), chromedp.Click("#keys .reset"))
 	await(ctx, t, "1 counter(s), ")
 	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
 	await(ctx, t, "by=token bob from 127.0.0.1:")
-	if found := browserErrors(); len(found) > 0 {
-		t.Errorf("the browser reported:\n%s", strings.Join(found, "\n"))
-	}
+	reportErrors(t, browserErrors)
 	if strings.Contains(s.Log(), token) {
 		t.Error("the token is in the log")
 	}
