@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
@@ -92,17 +93,24 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	if err != nil {
 		return fmt.Errorf("query %s: %w", e.Addr, err)
 	}
-	fmt.Fprint(c.out, report.Explanation)
-	if e.Limit != "" {
-		fmt.Fprintf(c.out, "--limit %s: %s\n", e.Limit, report.Reason)
+	fmt.Fprint(c.out, reportText(report, e.CounterQuery))
+	return nil
+}
+
+// reportText returns the explanation and the counters of a descriptor.
+func reportText(report *admin.CounterReport, q client.CounterQuery) string {
+	var b strings.Builder
+	b.WriteString(report.Explanation)
+	if q.Limit != "" {
+		fmt.Fprintf(&b, "--limit %s: %s\n", q.Limit, report.Reason)
 	}
 	for i := range report.Counters {
-		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
+		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i], q.Reset))
 	}
-	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(b.Assigned), format.Rate(b.LimitRate), format.Rate(b.DemandRate), format.Shares(b, live.MaxQuotaShares))
+	if d := report.Divided; d != nil {
+		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d, live.MaxQuotaShares))
 	}
-	return nil
+	return b.String()
 }
 
 func counterText(s *admin.CounterState, reset bool) string {

@@ -37,7 +37,7 @@ func (t *topCmd) Validate() error {
 
 // Run prints the state once, or shows it until the user quits.
 func (t *topCmd) Run(ctx context.Context, c console) error {
-	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP}
+	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText}
 	terminal := c.terminal()
 	if t.Output == "text" && !t.Once && top.IsInteractive(terminal, os.Getenv("TERM")) {
 		ctx, stop := signalContext(ctx)
