@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 )
 
@@ -18,6 +20,30 @@ func (c console) writeJSON(v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// outputFlag selects the output of commands that print a report.
+type outputFlag struct {
+	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text, or json with the fields in docs/reference.md."`
+}
+
+// jsonVersion is the version of the JSON of all reports. It stays the same when fields are added.
+const jsonVersion = 1
+
+// print writes a report as JSON after its version, or calls text.
+func (f outputFlag) print(c console, report any, text func() error) error {
+	if f.Output != "json" {
+		return text()
+	}
+	var fields, indented bytes.Buffer
+	enc := json.NewEncoder(&fields)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(report); err != nil {
+		return err
+	}
+	_ = json.Indent(&indented, fmt.Appendf(nil, `{"version": %d, %s`, jsonVersion, fields.Bytes()[1:]), "", "  ") // it is valid
+	_, err := indented.WriteTo(c.out)
+	return err
 }
 
 // output is the standard output of a command. The first error of a write cancels the command, and
