@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // console has the standard streams of a command.
@@ -44,6 +48,16 @@ func (f outputFlag) print(c console, report any, text func() error) error {
 	_ = json.Indent(&indented, fmt.Appendf(nil, `{"version": %d, %s`, jsonVersion, fields.Bytes()[1:]), "", "  ") // it is valid
 	_, err := indented.WriteTo(c.out)
 	return err
+}
+
+// colourSeverity colours the severity in the text of a finding, if the command prints to a terminal
+// with colours.
+func (c console) colourSeverity(severity rules.Severity, text string) string {
+	colour := map[rules.Severity]string{rules.Error: "31", rules.Warning: "33"}[severity]
+	if colour == "" || openScreen(c) == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return strings.Replace(text, severity.String()+":", "\x1b["+colour+"m"+severity.String()+":\x1b[0m", 1)
 }
 
 // output is the standard output of a command. The first error of a write cancels the command, and
