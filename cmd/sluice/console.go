@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/charmbracelet/x/term"
+
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
@@ -54,10 +56,22 @@ func (f outputFlag) print(c console, report any, text func() error) error {
 // with colours.
 func (c console) colourSeverity(severity rules.Severity, text string) string {
 	colour := map[rules.Severity]string{rules.Error: "31", rules.Warning: "33"}[severity]
-	if colour == "" || openScreen(c) == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if colour == "" || c.terminal() == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
 	}
 	return strings.Replace(text, severity.String()+":", "\x1b["+colour+"m"+severity.String()+":\x1b[0m", 1)
+}
+
+// terminal returns the terminal to which the command prints, or nil if it does not print to one.
+func (c console) terminal() *os.File {
+	to := c.out
+	if o, ok := to.(*output); ok {
+		to = o.to
+	}
+	if f, ok := to.(*os.File); ok && term.IsTerminal(f.Fd()) {
+		return f
+	}
+	return nil
 }
 
 // output is the standard output of a command. The first error of a write cancels the command, and

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/client"
@@ -122,12 +123,12 @@ func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 
 // writeRecords writes records as CSV, without control characters if it is for a terminal.
 func writeRecords(c console, records [][]string) error {
-	if openScreen(c) == nil {
+	if c.terminal() == nil {
 		return csv.NewWriter(c.out).WriteAll(records)
 	}
 	for _, record := range records {
 		for i := range record { // keys may be chosen by clients
-			record[i] = printable(record[i])
+			record[i] = format.Printable(record[i])
 		}
 	}
 	return csv.NewWriter(c.out).WriteAll(records)

@@ -56,6 +56,7 @@ func (a *API) advanceLocked(now time.Time) {
 			a.eachCounters(r, func(_ int, c *telemetry.RuleCounters) { record(c, counts(c)) })
 		}
 	})
+	a.calls.advance(now, a.metrics.Calls)
 	a.unknown.Advance(now, func(record func(string, live.Counts)) {
 		for domain, n := range a.metrics.UnknownDomains.Counts() {
 			record(domain, live.Counts{Hits: n})
@@ -101,7 +102,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	recorder, settings := a.service.Recorder(), a.service.Settings()
 	state := &live.State{
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
-		ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
+		CountsAlone: settings.CountsAlone(), ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
 		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
 	}
@@ -109,6 +110,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	if settings.Decider != nil {
 		state.Counters = "store"
 	}
+	state.Status = a.statusLocked(now)
 	state.Quota = a.quotaState(now)
 	r, err := a.service.Active()
 	if err != nil {

@@ -61,6 +61,9 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	if settings.Decider != nil {
 		s.decider, s.decidesAsync = settings.Decider, true
 	}
+	if settings.CountsAlone() {
+		metrics.CountsAlone.Set(1)
+	}
 	metrics.Conditions.WhileGrows(telemetry.MemoryFull, func() uint64 { return table.Stats().Evicted })
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {

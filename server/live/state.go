@@ -25,6 +25,9 @@ type State struct {
 	// Counters is memory or store. With a store, rates and keys are those that this replica has
 	// seen.
 	Counters string `json:"counters"`
+	// CountsAlone is true if other replicas, should there be any, do not share the counters: they
+	// are in memory, and serve --sharded is not set. Each such replica grants the complete limit.
+	CountsAlone bool `json:"counts_alone"`
 	// ShadowMode is true if no request is denied (serve --shadow-mode).
 	ShadowMode bool `json:"shadow_mode"`
 	// TopKeys is the mode in which denied keys are recorded: off, hashed or clear. Hashes of
@@ -33,6 +36,8 @@ type State struct {
 	HashKey string `json:"hash_key"`
 	// Config describes the active rules.
 	Config Config `json:"config"`
+	// Status shows whether Envoys call the service, and how it answers.
+	Status Status `json:"status"`
 	// Conditions contains the active conditions, the newest first.
 	Conditions []telemetry.Condition `json:"conditions"`
 	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits

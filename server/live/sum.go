@@ -27,6 +27,9 @@ func Sum(addrs []string, states []*State) *State {
 	hashes := map[string]bool{}
 	for i, s := range states {
 		hashes[s.Config.Hash] = true
+		if i > 0 {
+			sum.Status.add(&s.Status)
+		}
 		sum.Config.Omitted = max(sum.Config.Omitted, s.Config.Omitted)
 		if s.Started.Before(sum.Started) {
 			sum.Started = s.Started
@@ -66,8 +69,28 @@ func Sum(addrs []string, states []*State) *State {
 		}
 		sum.Conditions = append(sum.Conditions, condition)
 	}
+	alone := countingAlone(states)
+	sum.CountsAlone = len(alone) > 0
+	if len(alone) > 1 {
+		condition := telemetry.NewCondition(telemetry.ReplicasCountSeparately, sum.Started)
+		condition.Text = fmt.Sprintf("%d %s", len(alone), condition.Text)
+		for _, i := range alone {
+			condition.Lines = append(condition.Lines, addrs[i]+": counts in memory")
+		}
+		sum.Conditions = append(sum.Conditions, condition)
+	}
 	sum.sort()
 	return &sum
+}
+
+// countingAlone returns the indexes of the states of replicas that count alone.
+func countingAlone(states []*State) (alone []int) {
+	for i, s := range states {
+		if s.CountsAlone {
+			alone = append(alone, i)
+		}
+	}
+	return alone
 }
 
 // mergeByName adds each element of more to the element of all with the same name, or appends it if
