@@ -45,6 +45,7 @@ type API struct {
 	hits    live.Rates[*telemetry.RuleCounters]
 	unknown live.Rates[string] // rates of domains that no rule has
 	calls   callRates
+	ends    streamEnds
 }
 
 // New returns the API of a service. The caller must call [API.Watch].

@@ -48,7 +48,8 @@ func (a *API) Tick(now time.Time) {
 	a.advanceLocked(now)
 }
 
-// advanceLocked advances all rates, so that they cover the same time.
+// advanceLocked advances all rates, so that they cover the same time, and the conditions that depend
+// on counters of rules.
 func (a *API) advanceLocked(now time.Time) {
 	a.service.Recorder().Tick(now)
 	a.hits.Advance(now, func(record func(*telemetry.RuleCounters, live.Counts)) {
@@ -62,6 +63,10 @@ func (a *API) advanceLocked(now time.Time) {
 			record(domain, live.Counts{Hits: n})
 		}
 	})
+	a.service.ExpireLeases()
+	if r, err := a.service.Active(); err == nil {
+		a.ends.advance(now, a.metrics.Conditions, r, func(yield func(int, *telemetry.RuleCounters)) { a.eachCounters(r, yield) })
+	}
 }
 
 // eachCounters yields the counters of each limit with hits, and the index of the limit. A limit has
