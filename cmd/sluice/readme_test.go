@@ -163,6 +163,37 @@ func TestReference(t *testing.T) {
 	must.OK(t, os.WriteFile(path, []byte(head+flagsBegin+tables+flagsEnd+tail), 0o600))
 }
 
+// TestReferenceListsCommands compares the table of commands in docs/reference.md with the commands.
+func TestReferenceListsCommands(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference.md")
+	must.OK(t, err)
+	_, table, _ := strings.Cut(string(page), "## Commands\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	listed := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)(?: ([a-z|\\\\]+))?[ `]").FindAllStringSubmatch(table, -1) {
+		listed[row[1]] = true
+		for below := range strings.SplitSeq(strings.ReplaceAll(row[2], `\`, ""), "|") {
+			listed[strings.TrimSpace(row[1]+" "+below)] = true
+		}
+	}
+	parser, err := newParser(new(cli), "sluice", console{})
+	must.OK(t, err)
+	for _, command := range parser.Model.Leaves(false) {
+		if !listed[command.Path()] {
+			t.Errorf("the table lacks %s", command.Path())
+		}
+		delete(listed, command.Path())
+		if command.Parent != nil {
+			delete(listed, command.Parent.Path())
+		}
+	}
+	for name := range listed {
+		if !strings.Contains(name, " ") && name != "help" { // others are arguments
+			t.Errorf("there is no command %s", name)
+		}
+	}
+}
+
 // helpVariables matches the variables at the end of the help of a flag.
 var helpVariables = regexp.MustCompile(` \((\$[A-Z][^)]*)\)\.$`)
 
