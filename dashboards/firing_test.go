@@ -139,6 +139,8 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStoreUnavailable", "one shard of two", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_up{instance="a",shard="r2"} 1x200`,
 		}, []string{`{__name__="sluice_store_up", instance="a", shard="r1"}`}},
+		{"SluiceStoreUnavailable", "never reached", []string{`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_reached{instance="a"} 0x200`, `sluice_store_up{instance="b",shard="r1"} 0x200`, `sluice_store_reached{instance="b"} 1x200`}, []string{`{__name__="sluice_store_up", instance="b", shard="r1"}`}},
+		{"SluiceStoreNotReached", "one of two", []string{`sluice_store_reached{instance="a"} 0x200`, `sluice_store_reached{instance="b"} 0x60 1x140`}, []string{`{__name__="sluice_store_reached", instance="a"}`}},
 		{"SluiceStoreUnavailable", "it was unavailable", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x110 1x90`,
 		}, nil},

@@ -93,8 +93,8 @@ var Definitions = []Definition{
 	},
 	{
 		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
-		Sentence: "the store was not reachable at startup; --store-fallback decides until it is",
-		Remedy:   "check that the store is running at the address of --store and reachable from this host",
+		Sentence: "the store has not been reached since startup; --store-fallback decides",
+		Remedy:   "check address, port and TLS (rediss://) of --store, that the store is running there, and that this host can reach it",
 	},
 	{
 		Code: ManagementServerUnavailable, Level: zapcore.WarnLevel, Docs: "docs/xds.md",

@@ -119,7 +119,12 @@ func browser() string {
 
 func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
 	t.Helper()
-	dir := t.TempDir()
+	return startIn(t, t.TempDir(), rules, args...)
+}
+
+// startIn starts sluice with rules in the file rules.yaml of a directory.
+func startIn(t *testing.T, dir, rules string, args ...string) *sluice.Sluice {
+	t.Helper()
 	binary, err := sluice.Build(t.Context(), root, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +236,7 @@ func TestPage(t *testing.T) {
 	do(ctx, t, chromedp.Click("#keys .name button"))
 	awaitVisible(ctx, t, "#details svg")
 	await(ctx, t, "rules.yaml:4:29")
-	await(ctx, t, "of the domain's denials")
+	await(ctx, t, "40 of 3 used, resets at ")
 	do(ctx, t, chromedp.Click("#details .close"), chromedp.WaitNotVisible("#details"))
 
 	do(ctx, t, chromedp.Click("#keys .reset"))

@@ -325,7 +325,7 @@ type half struct {
 	err                         error // of reads and writes, at once
 	writeErr                    error
 	readDeadline, writeDeadline time.Time
-	changed                     chan struct{} // closed at each change
+	changed                     chan struct{} // closed at the next change; nil if nothing waits for it
 }
 
 // segment is bytes that arrive together.
@@ -335,12 +335,33 @@ type segment struct {
 }
 
 func newHalf(n *network, name, from, to string) *half {
-	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight, changed: make(chan struct{})}
+	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight}
 }
 
 func (h *half) notifyLocked() {
-	close(h.changed)
-	h.changed = make(chan struct{})
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// unlockAndWait waits for a change, or until a time, unless that is zero.
+func (h *half) unlockAndWait(until time.Time) {
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	changed := h.changed
+	h.mu.Unlock()
+	if until.IsZero() {
+		<-changed
+		return
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	}
 }
 
 func (h *half) update(do func()) {
@@ -397,9 +418,7 @@ func (h *half) write(p []byte) (written int, err error) {
 			h.mu.Unlock()
 			continue
 		}
-		changed, deadline := h.changed, h.writeDeadline
-		h.mu.Unlock()
-		wait(changed, deadline)
+		h.unlockAndWait(h.writeDeadline)
 	}
 	return written, nil
 }
@@ -446,9 +465,7 @@ func (h *half) read(p []byte) (n int, err error) {
 			h.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		}
-		changed := h.changed
-		h.mu.Unlock()
-		wait(changed, next)
+		h.unlockAndWait(next)
 	}
 }
 
@@ -475,18 +492,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// wait waits for changed or until a time, unless that is zero.
-func wait(changed <-chan struct{}, until time.Time) {
-	if until.IsZero() {
-		<-changed
-		return
-	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	}
 }

@@ -28,6 +28,13 @@ func Manual(w io.Writer, app *kong.Application, version string) error {
 	for _, command := range app.Leaves(true) {
 		p.macro("SS", manualName+" "+command.Summary())
 		p.text(command.Help)
+		p.macro("PP")
+		for line := range strings.Lines(command.Detail) {
+			if line = strings.TrimSpace(line); line != "" {
+				p.text(line)
+				p.macro("br")
+			}
+		}
 		for _, arg := range command.Positional {
 			p.macro("TP")
 			p.macro("I", arg.Summary())
