@@ -4,6 +4,7 @@
 ENVOY_VERSION := 1.40.0
 VALKEY_VERSION := 9.1.2.post2
 CHROMIUM_VERSION := 153.0.0
+AXE_VERSION := 4.14.1
 PRE_COMMIT_VERSION := 4.7.0
 FUZZTIME      ?= 10s
 # Flags of make bench; -h lists them.
@@ -26,6 +27,7 @@ PUSH          ?=
 
 BUILD   := $(CURDIR)/.build
 PRE_COMMIT := $(BUILD)/pre-commit-$(PRE_COMMIT_VERSION)
+AXE := $(BUILD)/axe-core-$(AXE_VERSION)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 # The commit and its date in UTC; empty outside a clone.
@@ -155,7 +157,7 @@ STAGES := test-in-. test-torture test-cached test-hooked test-in-dashboards $(ON
 IN_STAGES = $(MAKE) -s -j3 $(STAGES)
 
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -309,6 +311,14 @@ valkey: $(VALKEY) ## install Valkey into .build/ (done by test)
 chromium: $(CHROMIUM) ## install Chromium into .build/ (done by test)
 	@echo '$(or $(CHROMIUM_BIN),$(CHROMIUM)/chromium)'
 
+.PHONY: axe
+axe: $(AXE) ## install axe-core, which checks the accessibility of the page, into .build/ (done by test)
+	@echo '$(AXE)'
+
+.PHONY: page
+page: $(CHROMIUM) $(AXE) | need-go ## test the page of the debug listener in Chromium, and draw docs/page.png
+	@cd conformance && go test -count=1 ./page -args -update
+
 .PHONY: envoy
 envoy: $(ENVOY) ## install Envoy into .build/ (done by test and demo)
 	@echo '$(ENVOY)'
@@ -368,6 +378,10 @@ $(BUILD)/valkey-$(VALKEY_VERSION):
 # Without it, the tests of the page are skipped and reported; with CI set they fail.
 $(BUILD)/chromium-$(CHROMIUM_VERSION):
 	@tools/chromium.sh $(CHROMIUM_VERSION) $@ || echo 'make: without a Chromium from there; an installed one will do' >&2
+
+# Without it, the test of the page's layout fails if there is a Chromium.
+$(AXE):
+	@tools/axe.sh $(AXE_VERSION) $@ || echo 'make: without axe-core, the test of the page fails' >&2
 
 $(PRE_COMMIT):
 	@tools/pre-commit.sh $(PRE_COMMIT_VERSION) $@ || echo 'make: without pre-commit, the hooks are not tested' >&2

@@ -47,6 +47,11 @@ func info(job, pod, hash string) string {
 	return fmt.Sprintf("sluice_config_info{job=%q,namespace=%q,pod=%q,hash=%q} 1+0x200", job, "shop", pod, hash)
 }
 
+// countsAlone returns a series of sluice_counts_alone for a pod.
+func countsAlone(pod string, value int) string {
+	return fmt.Sprintf("sluice_counts_alone{job=%q,namespace=%q,pod=%q} %dx200", "j", "shop", pod, value)
+}
+
 // hits returns the series of a domain: its hits per minute, and those over the limit.
 func hits(total, over string) string {
 	const of = `{job="sluice",domain="shop",instance="a"} `
@@ -57,6 +62,15 @@ func hits(total, over string) string {
 func class(domain string, counterBytes, live, capacity int) string {
 	labels := fmt.Sprintf(`{instance="a",domain=%q,counter_bytes="%d"}`, domain, counterBytes)
 	return fmt.Sprintf("sluice_counters_live%s %d+0x200\n  sluice_counters_capacity%s %d+0x200", labels, live, labels, capacity)
+}
+
+// certificateExpiry returns the series of a certificate that expires the given time after the
+// evaluation of the alerts, which is two hours after the epoch.
+func certificateExpiry(instance, use string, after time.Duration) string {
+	labels := fmt.Sprintf("{instance=%q,use=%q} ", instance, use)
+	expires := int((2*time.Hour + after).Seconds())
+	return fmt.Sprintf("sluice_tls_certificate_expiry_timestamp_seconds%s%d+0x200\n  sluice_tls_certificate_warning_timestamp_seconds%s%d+0x200",
+		labels, expires, labels, expires-7*24*3600)
 }
 
 // TestAlertsFire evaluates alerts with Prometheus' engine. The series have a sample each minute,
@@ -79,6 +93,12 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceCountersFillUp", "no size is full", []string{
 			class("", 16, 2_000_000, 4_190_000), class("shop", 72, 600, 1000),
 		}, nil},
+		{"SluiceCertificateExpires", "in a month, in six days, an hour ago", []string{
+			certificateExpiry("a", "grpc", 30*24*time.Hour), certificateExpiry("b", "grpc", 6*24*time.Hour), certificateExpiry("c", "grpc", -time.Hour),
+		}, []string{`{instance="b", use="grpc"}`}},
+		{"SluiceCertificateExpired", "on one listener of two", []string{
+			certificateExpiry("a", "grpc", 6*24*time.Hour), certificateExpiry("a", "debug", -time.Hour),
+		}, []string{`{__name__="sluice_tls_certificate_expiry_timestamp_seconds", instance="a", use="debug"}`}},
 		{"SluiceCountersEvicted", "in one size", []string{
 			`sluice_counters_evicted_total{instance="a",counter_bytes="16"} 0+0x200`,
 			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,
@@ -119,6 +139,8 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStoreUnavailable", "one shard of two", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_up{instance="a",shard="r2"} 1x200`,
 		}, []string{`{__name__="sluice_store_up", instance="a", shard="r1"}`}},
+		{"SluiceStoreUnavailable", "never reached", []string{`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_reached{instance="a"} 0x200`, `sluice_store_up{instance="b",shard="r1"} 0x200`, `sluice_store_reached{instance="b"} 1x200`}, []string{`{__name__="sluice_store_up", instance="b", shard="r1"}`}},
+		{"SluiceStoreNotReached", "one of two", []string{`sluice_store_reached{instance="a"} 0x200`, `sluice_store_reached{instance="b"} 0x60 1x140`}, []string{`{__name__="sluice_store_reached", instance="a"}`}},
 		{"SluiceStoreUnavailable", "it was unavailable", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x110 1x90`,
 		}, nil},
@@ -145,6 +167,15 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceReplicasDisagree", "sidecars of two workloads have rules of their own", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "shop-5c6d7f8g9h-bbbbb", "b"), info("j", "db-0", "c"), info("j", "alone", "d"),
 		}, nil},
+		{"SluiceReplicasCountSeparately", "of a Deployment", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("web-7d4f9c8b6d-bbbbb", 1)}, []string{`{job="j", namespace="shop", workload="web"}`}},
+		{"SluiceReplicasCountSeparately", "one of two", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("web-7d4f9c8b6d-bbbbb", 0)}, nil},
+		{"SluiceReplicasCountSeparately", "sidecars of two workloads", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("shop-5c6d7f8g9h-bbbbb", 1)}, nil},
+		{"SluiceRequestsRejected", "for one reason", []string{
+			`sluice_rejected_requests_total{instance="a",reason="no_domain"} 0+1x200`, `sluice_rejected_requests_total{instance="a",reason="entries"} 7x200`,
+			`sluice_rejected_requests_total{instance="a",reason="grpc_on_http_port"} 0+1x200`,
+		}, []string{`{instance="a", reason="no_domain"}`}},
+		{"SluiceGRPCOnHTTPPort", "a client", []string{`sluice_rejected_requests_total{instance="a",reason="grpc_on_http_port"} 0+1x200`}, []string{`{instance="a"}`}},
+		{"SluiceGRPCOnHTTPPort", "another error", []string{`sluice_rejected_requests_total{instance="a",reason="no_domain"} 0+1x200`}, nil},
 		{"SluiceReplicasDisagree", "instances of a job outside Kubernetes", []string{info("j", "", "a"), info("j", "", "b")}, []string{`{job="j"}`}},
 		{"SluiceReplicasDisagree", "two jobs outside Kubernetes", []string{info("j", "", "a"), info("k", "", "b")}, nil},
 

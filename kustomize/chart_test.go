@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -298,7 +299,11 @@ func TestChartValues(t *testing.T) {
 		return asYAML(objects["Deployment sluice/sluice"]) + asYAML(objects["StatefulSet sluice/sluice"])
 	}
 	for replicas, values := range map[string]map[string]any{
-		"replicas: 0\n": {"replicas": 0}, "replicas: 5\n": {"replicas": 5, "mode": "sharded"},
+		"replicas: 0\n": {"replicas": 0}, "replicas: 5\n": {"replicas": 5, "mode": "sharded"}, "replicas: 6\n": {"replicas": 6, "mode": "store"},
+		"replicas: 1\n": {"replicas": 1},
+		"replicas: 2\n": {"replicas": 2, "limitsPerReplica": true},
+		// The last flag wins, so the store is that of args.
+		"replicas: 7\n": {"replicas": 7, "mode": "istio", "args": list("--store=redis://valkey:6379/0")},
 	} {
 		if text := rules(values); !strings.Contains(text, replicas) {
 			t.Errorf("%v: no %s in %s", values, replicas, text)
@@ -327,10 +332,62 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{map[string]any{"mode": "sharded", "tls": true}, "tls: the Envoys of mode sharded do not use TLS for sluice"},
 		{map[string]any{"mode": "sidecar-unix", "networkPolicy": true}, "networkPolicy: a sidecar has no separate pod"},
 		{map[string]any{"mode": "sidecar-unix", "replicas": 2}, "replicas: each Envoy has its own sidecar"},
+		{map[string]any{"limitsPerReplica": true}, "limitsPerReplica is true: in mode standalone"},
+		{map[string]any{"mode": "sharded", "replicas": 4, "limitsPerReplica": true}, "limitsPerReplica is true: in mode sharded"},
+		{map[string]any{"mode": "store", "replicas": 4, "limitsPerReplica": true}, "limitsPerReplica is true: in mode store"},
 		{map[string]any{"mode": "standalone", "envoyConfig": "admin: {}"}, "envoyConfig: mode standalone does not contain an Envoy"},
 	} {
 		if _, err := render("sluice", c.values); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.values, err, c.want)
+		}
+	}
+}
+
+// TestChartRejectsReplicasThatCountSeparately expects the value, the reason and the values to set in the error.
+func TestChartRejectsReplicasThatCountSeparately(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"standalone", "istio", "contour", "envoy-ai-gateway"} {
+		for _, c := range []struct {
+			values map[string]any
+			want   []string
+		}{
+			{map[string]any{"replicas": 3}, []string{"replicas is 3", "mode " + mode + " count separately", "3 times each limit", "replicas: 1", "mode: store", "args: [--store=redis://", "limitsPerReplica: true"}},
+			{map[string]any{"replicas": 2, "args": []any{"--store-fallback=deny"}}, []string{"replicas is 2", "2 times each limit"}},
+			{map[string]any{"autoscaling": true}, []string{"autoscaling is true", "mode " + mode + " would count separately", "up to 10 times each limit", "mode: store", "autoscaling: false"}},
+			{map[string]any{"autoscaling": true, "limitsPerReplica": true}, []string{"autoscaling is true"}},
+		} {
+			c.values["mode"] = mode
+			_, err := render("sluice", c.values)
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v: %v, want %q", c.values, err, want)
+				}
+			}
+		}
+	}
+}
+
+// TestCheckAcceptsLimitsPerReplica checks the rendered chart with `sluice check --strict`.
+func TestCheckAcceptsLimitsPerReplica(t *testing.T) {
+	t.Parallel()
+	documents, err := render("sluice", map[string]any{"replicas": 2, "limitsPerReplica": true, "rules": map[string]any{
+		"a.yaml": "domain: a\ndescriptors: [{ key: k, rate_limit: { unit: minute, requests_per_unit: 1 } }]\n",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Join(documents, []byte("\n---\n"))
+	file := filepath.Join(t.TempDir(), "rendered.yaml")
+	for text, want := range map[string]string{
+		string(text): "0 warnings",
+		strings.Replace(string(text), "# sluice:allow", "#", 1): "replicas: Deployment sluice has up to 2 replicas",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := command(binary, "check", "--strict", file)
+		if !strings.Contains(out+fmt.Sprint(err), want) {
+			t.Errorf("sluice check: %v, want %q:\n%s", err, want, out)
 		}
 	}
 }

@@ -58,6 +58,8 @@ var mistakes = []mistake{
 	{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", `unknown field "spec.template.spec.enableServiceLink"`},
 	{"standalone", "base/deployment.yaml", "maxSurge: 1", "maxSurge: 1\n      maxSurge: 2", "already defined"},
 	{"standalone", "base/deployment.yaml", "replicas: 1", "replicas: one", "decode: "},
+	{"standalone", "base/deployment.yaml", "replicas: 1", "replicas: 2", "replicas: Deployment sluice has up to 2 replicas that count separately"},
+	{"envoy-ai-gateway", "base/deployment.yaml", "replicas: 1", "replicas: 2", "has up to 2 replicas that count separately"},
 	{"standalone", "base/service.yaml", "targetPort: grpc", "targetport: grpc", "unknown field"},
 	{"standalone", "base/serviceaccount.yaml", "kind: ServiceAccount", "kind: ServiceAcount", "no kind"},
 	{"standalone+pdb", "components/pdb/poddisruptionbudget.yaml", "maxUnavailable: 1", "maxUnavailble: 1", "unknown field"},

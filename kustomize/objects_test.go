@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
 // object is a Kubernetes object of any type.
@@ -51,6 +53,12 @@ var decoder = func() runtime.Decoder {
 
 func decode(documents [][]byte) *objects {
 	o := &objects{}
+	_, found := rulefile.Parse("manifests", bytes.Join(documents, []byte("\n---\n")))
+	for _, d := range found {
+		if d.Code != "" {
+			o.addProblem("sluice check: %s", d)
+		}
+	}
 	for _, document := range documents {
 		if bytes.Contains(document, []byte("kind: EnvoyFilter\n")) {
 			f, err := decodeFilter(document)

@@ -25,6 +25,23 @@ type Waiter interface {
 	Exceeded(charge int) func(hits uint64)
 }
 
+// Clone returns a batch with the same charges that does not refer to memory of the caller, except
+// the partition. It has no decisions.
+func (s Stored) Clone() *Batch {
+	b := s.b
+	c := &Batch{Charges: slices.Clone(b.Charges), QuotaPass: b.QuotaPass, Budget: b.Budget, Clock: b.Clock, Partition: b.Partition}
+	for i := range c.Charges {
+		p := *c.Charges[i].Policy
+		if p.Reserve != nil {
+			reserve := *p.Reserve
+			p.Reserve = &reserve
+		}
+		c.Charges[i].Policy = &p
+	}
+	c.Stored().OffsetRefunds()
+	return c
+}
+
 // OffsetRefunds offsets refunds against charges on the same counters. Afterwards [Stored.Hits]
 // returns the remaining hits.
 func (s Stored) OffsetRefunds() {

@@ -17,7 +17,9 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -89,6 +91,18 @@ func TestConditionsOfRejectedRequests(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no rules", func(t *testing.T) {
+		s := service(t, answer.Settings{}, "")
+		r := serve(t, s, Options{})
+		conn := r.dial(t)
+		for range times {
+			if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); err == nil {
+				t.Fatal("the request has a reply, want an error")
+			}
+		}
+		c := expectCondition(t, s, telemetry.RequestsWithoutRules, times)
+		expectOneLine(t, r.logs, &c)
+	})
 	t.Run("json", func(t *testing.T) {
 		s := service(t, answer.Settings{}, oneRule)
 		r := serve(t, s, Options{})
@@ -222,5 +236,34 @@ func TestPeersAreBoundedAndSanitised(t *testing.T) {
 	text := fmt.Sprint(c.Fields["peer"])
 	if len(text) > 64 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) || !strings.HasPrefix(text, "@?[2J?") {
 		t.Errorf("the peer is %q", text)
+	}
+}
+
+// TestStatusCounts sends calls that are admitted, denied and answered with an error.
+func TestStatusCounts(t *testing.T) {
+	for _, transport := range []string{transportBuiltin, "grpc-go"} {
+		t.Run(transport, func(t *testing.T) {
+			s := service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 3}}]}")
+			r := serve(t, s, Options{Transport: transport})
+			client := rls.NewRateLimitServiceClient(r.dial(t))
+			for range 5 {
+				if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if _, err := client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{}); err == nil {
+					t.Error("a request without a domain is answered without an error")
+				}
+			}
+			await(t, "the count of all calls", func() bool { return s.Metrics().Calls.Totals().Calls == 7 })
+			if got := s.Metrics().Calls.Totals(); got.Denied != 2 || got.Errors != 2 {
+				t.Errorf("%d calls are denied and %d have errors, want 2 each", got.Denied, got.Errors)
+			}
+			status := r.admin.State(time.Now(), admin.AllRules).Status
+			if status.Connections != 1 || status.Store != live.StoreNone {
+				t.Errorf("the status is %+v, want one connection and no store", status)
+			}
+		})
 	}
 }

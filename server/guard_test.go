@@ -235,7 +235,8 @@ func TestResetsAreAttributed(t *testing.T) {
 	}
 }
 
-// TestPageWithoutRightToWrite checks that a caller that may only read sees no reset button.
+// TestPageWithoutRightToWrite checks that the page knows the right of its reader, because it has reset
+// buttons only for those that may write.
 func TestPageWithoutRightToWrite(t *testing.T) {
 	g := serveRights(t)
 	for range 5 {
@@ -243,7 +244,7 @@ func TestPageWithoutRightToWrite(t *testing.T) {
 	}
 	for token, want := range map[string]bool{readToken: false, writeToken: true} {
 		code, _, body, err := g.request(t, "GET", "/", "", "Bearer "+token, "Accept", "text/html")
-		if got := strings.Contains(body, "data-reset="); code != 200 || err != nil || got != want || !strings.Contains(body, "<!doctype html>") {
+		if got := strings.Contains(body, ` data-right="write"`); code != 200 || err != nil || got != want || !strings.Contains(body, "<!doctype html>") {
 			t.Errorf("with %s the page = %d, %v, buttons: %t, want %t", token, code, err, got, want)
 		}
 	}

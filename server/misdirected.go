@@ -35,6 +35,7 @@ func rejectGRPC(listener string, h *answer.Handler, next http.Handler) http.Hand
 			next.ServeHTTP(w, r)
 			return
 		}
+		h.Metrics.Rejected.GRPCOnHTTP.Inc()
 		h.Metrics.ClientErrors.GRPCOnHTTP.Report(h.Rare, httpPeer(r.RemoteAddr), zap.String("listener", listener))
 		code := http.StatusUnsupportedMediaType
 		if r.ProtoMajor == 2 {

@@ -26,6 +26,7 @@ type backend struct {
 	refresh     chan struct{} // signals that the primaries are to be queried at once; holds one element
 	slots       atomic.Pointer[slotMap]
 	watch       *sentinel.Watch // nil without Sentinels
+	reached     atomic.Bool     // a primary has answered since the start
 	ledger      ledger
 	outcomeMu   sync.Mutex // see request
 
@@ -80,6 +81,15 @@ func (f *backend) dialer(server *redis.Server) dialer {
 // probeTimeout bounds a probe and a leadership request. It is not less than the timeout of
 // requests, so that a pause which requests outlast does not end the connection.
 func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options.Timeout) }
+
+// logUnavailable logs that a shard, or the primaries of a cluster, cannot be reached.
+func (f *backend) logUnavailable(shard string, why *redis.Error) {
+	if log := &f.options.Log; log.NotReached != nil && !f.reached.Load() {
+		log.NotReached(shard, why.Kind, why.Err, why.Kind.Remedy())
+	} else if log.Unavailable != nil {
+		log.Unavailable(shard, why.Kind, why.Err, why.Kind.Remedy())
+	}
+}
 
 // requestRefresh wakes pollTopology.
 func (f *backend) requestRefresh() {

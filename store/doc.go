@@ -66,8 +66,8 @@
 // [Options.Timeout] while a request waits. The [Fallback] then decides all waiting requests, and
 // all new ones until the shard recovers. The prober reconnects and charges a counter of its own;
 // the shard recovers when the server answers in time. If a caller's own deadline comes first, the
-// fallback decides that request alone. A reply that arrives afterwards is dropped: its hits stay in
-// the store, its leases do not (see below).
+// fallback decides that request alone. A reply that arrives afterwards changes nothing for the
+// caller: its hits stay in the store, its leases do not (see below).
 //
 // [Local] decides in a table that mirrors the store: each reply updates the counters in it, except
 // that a log has only the hits of this process. So an outage admits at most what was left at the
@@ -85,8 +85,8 @@
 // request that was sent has an outcome, which determines the hits and leases to record:
 //
 //	pending    no reply yet: unsynced hits and stray leases are kept with the request
-//	counted    the reply has come, so the hits are in the store. The store's leases are
-//	           released; those of the fallback are synced
+//	counted    the reply has come. Hits that the store admitted are in the store; those that it
+//	           denied are synced. The store's leases are released; those of the fallback are synced
 //	uncounted  the connection ended without a reply: hits are synced and may count twice.
 //	           The lease that the request proposed is released, in case the store holds it
 //

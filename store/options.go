@@ -69,6 +69,9 @@ type Log struct {
 	// Unavailable is called when a shard becomes unavailable, and again when the reason changes.
 	// remedy is empty if the operator can only wait.
 	Unavailable func(shard string, kind redis.Kind, err error, remedy string)
+	// NotReached is called instead of Unavailable until a primary has answered for the first time.
+	// Nil means Unavailable.
+	NotReached func(shard string, kind redis.Kind, err error, remedy string)
 	// Recovered is called when a shard is available again and was charged with the hits that the
 	// fallback had admitted.
 	Recovered func(shard string, after time.Duration, charged Synced)
@@ -85,12 +88,6 @@ type Synced struct {
 	Counters int
 	// Hits is the number of all hits, and Exceeded of those that were admitted beyond their limits.
 	Hits, Exceeded uint64
-}
-
-func (l *Log) unavailable(shard string, why *redis.Error) {
-	if l.Unavailable != nil {
-		l.Unavailable(shard, why.Kind, why.Err, why.Kind.Remedy())
-	}
 }
 
 func (l *Log) recovered(shard string, after time.Duration, charged Synced) {

@@ -122,6 +122,7 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 		if closed {
 			return c
 		}
+		sh.backend.reached.Store(true)
 		sh.backend.store.notifyReached()
 		lost, ok := sh.monitor(ctx, c)
 		if !ok {
@@ -140,7 +141,7 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 }
 
 func (sh *shard) logUnavailable(why *redis.Error) {
-	sh.options.Log.unavailable(sh.name, why)
+	sh.backend.logUnavailable(sh.name, why)
 	sh.loggedUnavailable = true
 }
 

@@ -21,11 +21,13 @@ type request struct {
 	queuedAt    time.Time
 	deadline    time.Time // when the fallback decides at the latest
 
-	sent       bool               // a sender has taken it
-	outcome    outcome            // protected by backend.outcomeMu, as are unsynced, strays and foreignKey
-	unsynced   []*script.Unsynced // hits and leases of the fallback, until the outcome is known
-	strays     []strayLease       // leases that the store may have granted, until the outcome is known
-	foreignKey string             // key of another program, because of which the store has not decided the request
+	sent       bool             // a sender has taken it
+	outcome    outcome          // protected by backend.outcomeMu, as are the fields up to foreignKey
+	unsynced   []unsyncedCharge // hits and leases of the fallback, until the outcome is known
+	copied     *limiter.Batch   // a copy of batch if there are unsynced hits, to see which hits the store counted
+	strays     []strayLease     // leases that the store may have granted, until the outcome is known
+	foreignKey string           // key of another program, because of which the store has not decided the request
+	repliedAt  limiter.Time     // time of the reply by the counter's clock; written before outcomeCounted
 
 	slot     uint16 // slot of its keys on a cluster
 	isolated bool   // runs alone
@@ -35,6 +37,13 @@ type request struct {
 
 	open       bool
 	prev, next *request
+}
+
+// An unsyncedCharge is what the fallback admitted for a charge.
+type unsyncedCharge struct {
+	*script.Unsynced
+
+	charge int
 }
 
 // A strayLease is a lease that the store may have granted to a charge whose caller got the
@@ -49,7 +58,7 @@ type outcome uint8
 
 const (
 	outcomePending   outcome = iota // not known yet
-	outcomeCounted                  // the store has decided it
+	outcomeCounted                  // the store has decided it, at repliedAt
 	outcomeUncounted                // the store has not decided it, or the connection ended without a reply
 )
 
@@ -68,6 +77,7 @@ func newRequest() *request {
 	req, _ := requestPool.Get().(*request)
 	req.noFallback, req.slotByStart, req.call.ClockAhead = false, false, 0
 	req.sent, req.outcome, req.unsynced, req.strays, req.foreignKey = false, outcomePending, nil, nil, ""
+	req.copied, req.repliedAt = nil, 0
 	req.slot, req.isolated, req.asking, req.hops, req.bulk = 0, false, false, 0, false
 	return req
 }

@@ -86,6 +86,12 @@ func (s *Store) Shards() map[string]bool {
 // Up reports whether all primaries are available.
 func (s *Store) Up() bool { return s.main.isUp() && (s.perSecond == nil || s.perSecond.isUp()) }
 
+// Reached reports whether the store has answered since the start; with a separate store for limits
+// of one second, whether both have.
+func (s *Store) Reached() bool {
+	return s.main.reached.Load() && (s.perSecond == nil || s.perSecond.reached.Load())
+}
+
 // Await waits until every primary is available, or ctx ends, and reports whether all are. Run must
 // run, and only one caller may wait at a time.
 func (s *Store) Await(ctx context.Context) bool {

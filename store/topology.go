@@ -112,7 +112,7 @@ func (c *cluster) refresh(ctx context.Context) {
 		c.since = clock()
 	}
 	if c.failure != why.Kind {
-		c.backend.options.Log.unavailable(c.name(), why)
+		c.backend.logUnavailable(c.name(), why)
 	}
 	c.failure = why.Kind
 }

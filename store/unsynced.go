@@ -12,7 +12,7 @@ import (
 // before it gets requests again (sync.go). Otherwise each outage would grant a new allowance.
 //
 // If a request was sent, and the fallback decided it because no reply came in time, a late reply
-// means that the store has counted it. If the connection ends without a reply, that is not known,
+// tells which of its hits the store has counted. The others, which it denied, are recorded. If the connection ends without a reply, that is not known,
 // and its hits are recorded. So hits that were in flight when the store became unavailable may
 // count twice.
 
@@ -127,7 +127,10 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 			d.Exceeded = req.waiter.Exceeded(i)
 		}
 		d.Name, d.Slot = strings.Clone(req.unsyncedName(i)), req.slot
-		req.unsynced = append(req.unsynced, d)
+		req.unsynced = append(req.unsynced, unsyncedCharge{d, i})
+	}
+	if len(req.unsynced) > 0 {
+		req.copied = req.batch.Stored().Clone()
 	}
 }
 
@@ -179,7 +182,7 @@ func (f *backend) resolveForeign(req *request, key string) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
 	req.sent, req.foreignKey, req.strays = false, key, nil
-	req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Unsynced) bool {
+	req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool {
 		if d.Name == key {
 			f.countDropped(d.Hits)
 		}
@@ -188,14 +191,15 @@ func (f *backend) resolveForeign(req *request, key string) {
 	f.resolveLocked(outcomeUncounted, req)
 }
 
-// resolveLocked sets the outcome of req. Hits that the store has counted are not recorded. Leases
-// of the fallback are recorded, and leases that the store has granted, or may have granted, are
-// released.
+// resolveLocked sets the outcome of req. Hits that the store has counted are not recorded; those
+// that it has denied are, since the fallback has admitted them. Leases of the fallback are recorded,
+// and leases that the store has granted, or may have granted, are released.
 func (f *backend) resolveLocked(result outcome, req *request) {
 	req.outcome = result
 	switch {
 	case result == outcomeCounted:
-		req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Unsynced) bool { return !d.HasAcquired() })
+		counted := f.countedCharges(req)
+		req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool { return !d.HasAcquired() && counted(d.charge) })
 	case req.foreignKey == "": // else its hits are refunded
 		for _, d := range req.unsynced {
 			if req.call.Counted(d.Name) {
@@ -205,14 +209,29 @@ func (f *backend) resolveLocked(result outcome, req *request) {
 	}
 	for _, s := range req.strays {
 		if s.release.SetRelease(&req.call, s.charge, result == outcomeCounted) {
-			req.unsynced = append(req.unsynced, s.release)
+			req.unsynced = append(req.unsynced, unsyncedCharge{s.release, s.charge})
 		}
 	}
 	if len(req.unsynced) > 0 {
-		f.countDropped(f.ledger.restore(req.unsynced))
+		all := make([]*script.Unsynced, len(req.unsynced))
+		for i, d := range req.unsynced {
+			all[i] = d.Unsynced
+		}
+		f.countDropped(f.ledger.restore(all))
 		f.requestSync(req.slot)
 	}
-	req.unsynced, req.strays = nil, nil
+	req.unsynced, req.strays, req.copied = nil, nil, nil
+}
+
+// countedCharges returns a function that reports whether the store, by its reply, has counted the
+// hits of a charge of req, or given them back. It has not counted hits that it denied, unless denied
+// hits count.
+func (f *backend) countedCharges(req *request) func(charge int) bool {
+	b := req.copied
+	if b == nil || !f.options.guard(func() { b.Stored().Decide(req.repliedAt, req.call.Found) }) {
+		return func(int) bool { return true }
+	}
+	return func(i int) bool { return b.Charges[i].Refund || b.Decisions[i].Charged > 0 }
 }
 
 // countDropped counts hits for which the ledger has no room.

@@ -1,10 +1,12 @@
 package telemetry
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // codeNames are the names of the gRPC status codes, by number.
@@ -27,6 +29,8 @@ const responseTime = "ratelimit_service_response_time_seconds"
 type Calls struct {
 	// ShouldRateLimit is the method that decides requests.
 	ShouldRateLimit *Method
+	// Denied counts calls of ShouldRateLimit that were answered OVER_LIMIT.
+	Denied prometheus.Counter
 
 	methods map[string]*Method
 	// unit is the unit of response times.
@@ -67,6 +71,7 @@ func newCalls(r *registry, milliseconds bool) *Calls {
 	}, []string{"grpc_method", "code"})
 	r.Register(times)
 	c := &Calls{methods: map[string]*Method{}, unit: unit}
+	c.Denied = r.counter("sluice_denied_requests_total", "Calls of ShouldRateLimit that were answered OVER_LIMIT. /json counts too.")
 	for _, name := range methodNames {
 		c.methods[name] = &Method{
 			Requests: requests.WithLabelValues(name),
@@ -99,4 +104,41 @@ func (m *Method) observer(code uint32) *prometheus.Observer {
 	o := m.times.WithLabelValues(codeNames[code])
 	m.byCode[code].Store(&o)
 	return &o
+}
+
+// CallTotals describe the calls of ShouldRateLimit since the start of the process.
+type CallTotals struct {
+	// Calls counts answered calls, Denied those answered OVER_LIMIT, and Errors those answered with
+	// an error. Calls that the client canceled are not errors.
+	Calls, Denied, Errors uint64
+	// Buckets counts calls by response time, cumulatively, with the upper bounds [ResponseTimeBounds].
+	Buckets []uint64
+}
+
+// ResponseTimeBounds returns the upper bounds of the buckets of response times, in seconds.
+func ResponseTimeBounds() []float64 { return slices.Clone(responseTimeBuckets) }
+
+// Totals returns the totals of ShouldRateLimit.
+func (c *Calls) Totals() CallTotals {
+	t := CallTotals{Denied: Value(c.Denied), Buckets: make([]uint64, len(responseTimeBuckets))}
+	for code := range codeNames {
+		observer := c.ShouldRateLimit.byCode[code].Load()
+		if observer == nil {
+			continue
+		}
+		var m dto.Metric
+		histogram, ok := (*observer).(prometheus.Metric)
+		if !ok || histogram.Write(&m) != nil {
+			continue // not a histogram
+		}
+		n := m.GetHistogram().GetSampleCount()
+		t.Calls += n
+		if name := codeNames[code]; name != "OK" && name != "CANCELLED" {
+			t.Errors += n
+		}
+		for i, b := range m.GetHistogram().GetBucket() {
+			t.Buckets[i] += b.GetCumulativeCount()
+		}
+	}
+	return t
 }

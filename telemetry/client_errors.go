@@ -12,7 +12,7 @@ import (
 // ClientErrors are the kinds of client errors. Each kind is a condition while its errors continue.
 // The memory is bounded: a count and the last peer of each kind.
 type ClientErrors struct {
-	WithoutDomain, WithoutDescriptors, Malformed, BeyondBounds, NotAllowed, GRPCOnHTTP *ClientError
+	WithoutDomain, WithoutDescriptors, WithoutRules, Malformed, BeyondBounds, NotAllowed, GRPCOnHTTP *ClientError
 }
 
 func newClientErrors(c *Conditions) ClientErrors {
@@ -23,7 +23,8 @@ func newClientErrors(c *Conditions) ClientErrors {
 		return e
 	}
 	return ClientErrors{
-		WithoutDomain: newKind(RequestsWithoutDomain), WithoutDescriptors: newKind(RequestsWithoutDescriptors), Malformed: newKind(RequestsMalformed),
+		WithoutDomain: newKind(RequestsWithoutDomain), WithoutDescriptors: newKind(RequestsWithoutDescriptors),
+		WithoutRules: newKind(RequestsWithoutRules), Malformed: newKind(RequestsMalformed),
 		BeyondBounds: newKind(RequestsBeyondBounds), NotAllowed: newKind(RequestsNotAllowed), GRPCOnHTTP: newKind(GRPCOnHTTPPort),
 	}
 }
@@ -33,9 +34,10 @@ type ClientError struct {
 	definition *Definition
 	message    string
 
-	mu   sync.Mutex
-	n    uint64
-	peer fmt.Stringer // peer of the last error, nil if unknown
+	mu     sync.Mutex
+	n      uint64
+	peer   fmt.Stringer // peer of the last error, nil if unknown
+	fields []zap.Field  // fields of the last error
 }
 
 // Report counts and logs an error, and stores the client's address unless it is nil. The logger
@@ -46,6 +48,7 @@ func (e *ClientError) Report(rare *zap.Logger, peer fmt.Stringer, fields ...zap.
 	if peer != nil {
 		e.peer = peer
 	}
+	e.fields = fields
 	e.mu.Unlock()
 	d := e.definition
 	if line := rare.Check(d.Level, e.message); line != nil {
@@ -60,10 +63,18 @@ func (e *ClientError) count() uint64 {
 	return e.n
 }
 
-func (e *ClientError) lastPeer() string {
+// describe adds the fields of the last error, and its peer.
+func (e *ClientError) describe(fields map[string]any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return peerText(e.peer)
+	last := zapcore.NewMapObjectEncoder()
+	for _, f := range e.fields {
+		if f.Key != "remedy" {
+			f.AddTo(last)
+			fields[f.Key] = bounded(last.Fields[f.Key])
+		}
+	}
+	fields["peer"] = peerText(e.peer)
 }
 
 // maxPeerBytes bounds a peer's address in texts. A client can choose the name of its unix socket.

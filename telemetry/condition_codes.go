@@ -14,12 +14,14 @@ const (
 	RulesRejected               Code = "rules_rejected"
 	RulesMissing                Code = "rules_missing"
 	RulesDiffer                 Code = "rules_differ"
+	ReplicasCountSeparately     Code = "replicas_count_separately"
 	TableRejected               Code = "table_rejected"
 	TableNotSaved               Code = "table_not_saved"
 	StoreUnavailable            Code = "store_unavailable"
 	StoreNotReached             Code = "store_not_reached"
 	ManagementServerUnavailable Code = "management_server_unavailable"
 	TLSFilesRejected            Code = "tls_files_rejected"
+	CertificateExpiresSoon      Code = "certificate_expires_soon"
 	CertificateExpired          Code = "certificate_expired"
 	TokenFileRejected           Code = "token_file_rejected" //nolint:gosec // it is the name of a condition
 	StateNotSaved               Code = "state_not_saved"
@@ -30,6 +32,7 @@ const (
 	ConnectionsRejected         Code = "connections_rejected"
 	RequestsWithoutDomain       Code = "requests_without_domain"
 	RequestsWithoutDescriptors  Code = "requests_without_descriptors"
+	RequestsWithoutRules        Code = "requests_without_rules"
 	RequestsMalformed           Code = "requests_malformed"
 	RequestsBeyondBounds        Code = "requests_beyond_bounds"
 	RequestsNotAllowed          Code = "requests_not_allowed"
@@ -69,6 +72,11 @@ var Definitions = []Definition{
 		Remedy:   "compare the conditions and events of the replicas that have the older hash",
 	},
 	{
+		Code: ReplicasCountSeparately, Level: zapcore.WarnLevel, Docs: "docs/state.md#several-replicas",
+		Sentence: "replicas count separately: each grants the whole limit",
+		Remedy:   "share the counters with --store, or send each key to one replica and set --sharded; see examples/sharded",
+	},
+	{
 		Code: TableRejected, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#files",
 		Sentence: "failed to load a table; keeping its previous rows",
 		Remedy:   "fix the lines of the file listed in the condition",
@@ -85,8 +93,8 @@ var Definitions = []Definition{
 	},
 	{
 		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
-		Sentence: "the store was not reachable at startup; --store-fallback decides until it is",
-		Remedy:   "check that the store is running at the address of --store and reachable from this host",
+		Sentence: "the store has not been reached since startup; --store-fallback decides",
+		Remedy:   "check address, port and TLS (rediss://) of --store, that the store is running there, and that this host can reach it",
 	},
 	{
 		Code: ManagementServerUnavailable, Level: zapcore.WarnLevel, Docs: "docs/xds.md",
@@ -99,8 +107,13 @@ var Definitions = []Definition{
 		Remedy:   "check that the files contain a certificate, its key and the CA certificates; they are reloaded every second",
 	},
 	{
-		Code: CertificateExpired, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md",
-		Sentence: "the certificate has expired; peers that verify it cannot connect",
+		Code: CertificateExpiresSoon, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md#a-certificate-expires",
+		Sentence: "the certificate expires soon",
+		Remedy:   "replace the files; they are reloaded every second",
+	},
+	{
+		Code: CertificateExpired, Level: zapcore.ErrorLevel, Docs: "docs/failure-modes.md#a-certificate-expires",
+		Sentence: "the certificate has expired; clients that verify it cannot connect, and Envoy lets their requests pass without a limit",
 		Remedy:   "replace the files; they are reloaded every second",
 	},
 	{
@@ -147,6 +160,11 @@ var Definitions = []Definition{
 		Code: RequestsWithoutDescriptors, Level: zapcore.WarnLevel, Docs: "docs/state.md#requests-that-get-an-error",
 		Sentence: "request rejected: no descriptors",
 		Remedy:   "send at least one descriptor; Envoy always does, so look for another client",
+	},
+	{
+		Code: RequestsWithoutRules, Level: zapcore.ErrorLevel, Docs: "docs/state.md#requests-that-get-an-error",
+		Sentence: "request rejected: no rules are loaded",
+		Remedy:   "see why the rules failed to load, in the other conditions and in the log",
 	},
 	{
 		Code: RequestsMalformed, Level: zapcore.WarnLevel, Docs: "docs/state.md#requests-that-get-an-error",

@@ -19,7 +19,18 @@ type growth struct {
 	sum    uint64 // growth of the count since the condition started
 	since  time.Time
 	last   time.Time // time of the last growth; zero, like since, without a condition
+	// marks are counts at two earlier times, at least markInterval apart, the older one first.
+	marks [2]mark
 }
+
+// mark is a count at a time.
+type mark struct {
+	count uint64
+	at    time.Time
+}
+
+// markInterval is the time between marks. So rates cover the last five to ten seconds.
+const markInterval = 5 * time.Second
 
 // WhileGrows raises a condition while the count that read returns grows, and for a minute after
 // that. The log gets a line at its start and at its end. [Conditions.Tick] must be called
@@ -67,18 +78,32 @@ func (g *growth) tick(now time.Time) {
 	} else if now.Sub(g.last) > growthEnds {
 		g.since = time.Time{}
 	}
+	before := g.was
 	g.was = n
+	switch age := now.Sub(g.marks[1].at); {
+	case age < 0 || age > 2*markInterval: // the first call, or the clock was set
+		g.marks = [2]mark{{before, now}, {before, now}}
+	case age >= markInterval:
+		g.marks = [2]mark{g.marks[1], {n, now}}
+	}
+}
+
+// perSecond returns the growth per second at the time now, rounded to a tenth.
+func (g *growth) perSecond(now time.Time) float64 {
+	passed := max(time.Second, now.Sub(g.marks[0].at)).Seconds()
+	return math.Round(10*float64(g.was-min(g.was, g.marks[0].count))/passed) / 10
 }
 
 func (g *growth) active(now time.Time) bool {
 	return !g.since.IsZero() && now.Sub(g.last) <= growthEnds
 }
 
-func (g *growth) condition() Condition {
+// condition returns the condition at the time now.
+func (g *growth) condition(now time.Time) Condition {
 	c := NewCondition(g.code, g.since)
-	c.Fields = map[string]any{"count": g.sum}
+	c.Fields = map[string]any{"count": g.sum, "per_second": g.perSecond(now)}
 	if g.client != nil {
-		c.Fields["peer"] = g.client.lastPeer()
+		g.client.describe(c.Fields)
 	}
 	return c
 }

@@ -209,7 +209,7 @@ func (c *Conditions) Active(now time.Time) []Condition {
 	c.growing.Lock()
 	for _, g := range c.growths {
 		if g.active(now) {
-			all = append(all, g.condition())
+			all = append(all, g.condition(now))
 		}
 	}
 	c.growing.Unlock()

@@ -177,6 +177,34 @@ func TestGrowthConditionsAreLogged(t *testing.T) {
 	}
 }
 
+// TestGrowthRate checks the rate of a count that grows by 100 per second, then stops, and grows
+// again after the clock was set back.
+func TestGrowthRate(t *testing.T) {
+	m, _, _ := watchedMetrics(t)
+	now := time.Unix(1_700_000_000, 0)
+	rates := func(grows float64, seconds int) (all []any) {
+		for range seconds {
+			now = now.Add(time.Second)
+			m.RejectedConnections.Add(grows)
+			if active := m.Conditions.Active(now); len(active) > 0 {
+				all = append(all, active[0].Fields["per_second"])
+			}
+		}
+		return all
+	}
+	rates(0, 30)
+	if got := rates(100, 30); got[0] == 0.0 || got[15] != 100.0 || got[29] != 100.0 {
+		t.Errorf("the rates are %v, want 100", got)
+	}
+	if got := rates(0, 20); got[0] == 0.0 || got[15] != 0.0 {
+		t.Errorf("after the last growth the rates are %v, want 0 after ten seconds", got)
+	}
+	now = now.Add(-time.Hour)
+	if got := rates(100, 30); got[0] != 100.0 || got[29] != 100.0 {
+		t.Errorf("after the clock was set back the rates are %v, want 100", got)
+	}
+}
+
 // TestConditionsAreNewestFirst raises a condition of each kind.
 func TestConditionsAreNewestFirst(t *testing.T) {
 	m, logger, _ := watchedMetrics(t)

@@ -33,7 +33,10 @@ func newClosedConnections(r *registry) ClosedConnections {
 }
 
 // transportMetrics are the metrics of the gRPC server.
-type transportMetrics struct{ info, connections *prometheus.GaugeVec }
+type transportMetrics struct {
+	info, connections *prometheus.GaugeVec
+	open              prometheus.Gauge // of connections; nil before SetTransport
+}
 
 func newTransportMetrics(r *registry) transportMetrics {
 	return transportMetrics{
@@ -42,8 +45,18 @@ func newTransportMetrics(r *registry) transportMetrics {
 	}
 }
 
-// SetTransport sets the name of the gRPC server, and returns the gauge of its open connections.
+// SetTransport sets the name of the gRPC server, and returns the gauge of its open connections. It
+// must be called before the server starts, and only once.
 func (m *transportMetrics) SetTransport(transport string) prometheus.Gauge {
 	m.info.WithLabelValues(transport).Set(1)
-	return m.connections.WithLabelValues(transport)
+	m.open = m.connections.WithLabelValues(transport)
+	return m.open
+}
+
+// OpenConnections returns the number of open gRPC connections.
+func (m *transportMetrics) OpenConnections() int {
+	if m.open == nil {
+		return 0
+	}
+	return int(gaugeValue(m.open))
 }

@@ -47,7 +47,7 @@ type Metrics struct {
 	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides prometheus.Counter
 	RefundedHits, CounterResets                                prometheus.Counter
 	DelayedResponses, CancelledDelays                          prometheus.Counter
-	PendingDelays                                              prometheus.Gauge
+	PendingDelays, CountsAlone                                 prometheus.Gauge
 	Panics, RejectedConnections                                prometheus.Counter
 	ClosedConnections                                          ClosedConnections
 	Rejected                                                   Rejected
@@ -61,6 +61,8 @@ type Metrics struct {
 	ClientErrors                                               ClientErrors
 	Build                                                      Build
 	Started                                                    time.Time
+
+	readTable func() TableStats // nil before WatchTable
 }
 
 // New returns the metrics, including those of Go and the process. It returns an error if the tags
@@ -89,6 +91,7 @@ func New(o Options) (*Metrics, error) {
 	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that refunds subtracted from counters. A refund subtracts at most the used hits.")
 	m.DelayedResponses = m.counter("sluice_delayed_responses_total", "Responses that were delayed by a leaky bucket.")
 	m.PendingDelays = m.gauge("sluice_delayed_responses_pending", "Responses that are currently delayed by a leaky bucket.")
+	m.CountsAlone = m.gauge("sluice_counts_alone", "1 if other replicas do not share the counters: they are in memory, and --sharded is not set. Each such replica grants the complete limit.")
 	m.CancelledDelays = m.counter("sluice_delayed_responses_cancelled_total", "Delayed responses whose client cancelled the call or disconnected.")
 	m.Panics = m.counter("sluice_panics_total", "Panics, each a bug in sluice. The request was answered with INTERNAL, or decided by the fallback of the store.")
 	m.Rejected = newRejected(r)

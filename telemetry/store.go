@@ -15,10 +15,10 @@ type Store struct {
 }
 
 // Store registers and returns the metrics of a store. It may be called only once. deciders are all
-// possible values of Decided, and kinds those of Failed. At each scrape, shards returns the shards
-// of the store and whether each is available, and offset by how much the store's clock is ahead of
-// the local one.
-func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool, offset func() time.Duration) *Store {
+// possible values of Decided, and kinds those of Failed. At each scrape, reached reports whether the
+// store has ever answered, shards returns the shards of the store and whether each is available, and
+// offset by how much the store's clock is ahead of the local one.
+func (m *Metrics) Store(deciders, kinds []string, reached func() bool, shards func() map[string]bool, offset func() time.Duration) *Store {
 	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",
 		"Charges, by where they were decided: store; memory, for a denial that the store would repeat; fallback, while the store was unavailable; too_large, in memory because the request would occupy the store for too long.", "by")
@@ -47,6 +47,13 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 		s.errors[k] = failed.WithLabelValues(k)
 	}
 	m.Register(shardCollector(shards), s.took, s.charges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_store_reached", Help: "1 once the store has answered since the start of the process, 0 before.",
+	}, func() float64 {
+		if reached() {
+			return 1
+		}
+		return 0
+	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_store_clock_offset_seconds", Help: "How far the store's clock is ahead of the local clock.",
 	}, func() float64 { return offset().Seconds() }))
 	return s

@@ -24,8 +24,20 @@ type ClassStats struct {
 	Evicted        uint64
 }
 
-// WatchTable registers the metrics of a table. read is called at each scrape.
-func (m *Metrics) WatchTable(read func() TableStats) { m.Register(tableCollector{read}) }
+// WatchTable registers the metrics of a table. read is called at each scrape, and by
+// [Metrics.Table]. WatchTable must be called before the metrics are read, and only once.
+func (m *Metrics) WatchTable(read func() TableStats) {
+	m.readTable = read
+	m.Register(tableCollector{read})
+}
+
+// Table returns the statistics of the table of [Metrics.WatchTable]. A call takes milliseconds.
+func (m *Metrics) Table() TableStats {
+	if m.readTable == nil {
+		return TableStats{}
+	}
+	return m.readTable()
+}
 
 type tableCollector struct{ read func() TableStats }
 

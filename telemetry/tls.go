@@ -12,6 +12,8 @@ type TLS struct {
 	// Expiry is the earliest expiry in the active certificate chain, in Unix seconds; 0 without a
 	// certificate.
 	Expiry prometheus.Gauge
+	// ExpiryWarning is the start of the condition certificate_expires_soon, in Unix seconds.
+	ExpiryWarning prometheus.Gauge
 	// HandshakeErrors counts connections that ended before their first call.
 	HandshakeErrors prometheus.Counter
 }
@@ -24,10 +26,11 @@ func newTLSMetrics(r *registry) func(use string) *TLS {
 	handshakeErrors := r.counters("sluice_tls_handshake_errors_total", "Connections that ended in the TLS handshake.", "use")
 	lastOK := r.gauges("sluice_tls_last_reload_successful", "1 if the certificate, key and CA files on disk are in use, 0 if they were rejected.", "use")
 	expiry := r.gauges("sluice_tls_certificate_expiry_timestamp_seconds", "Earliest expiry in the active certificate chain, in Unix seconds.", "use")
+	warning := r.gauges("sluice_tls_certificate_warning_timestamp_seconds", "When the condition certificate_expires_soon starts, in Unix seconds: 7 days before the expiry, or after nine tenths of the validity if that is later.", "use")
 	return func(use string) *TLS {
 		return &TLS{
 			Reloads: reloads.WithLabelValues(use), ReloadErrors: reloadErrors.WithLabelValues(use), HandshakeErrors: handshakeErrors.WithLabelValues(use),
-			LastOK: lastOK.WithLabelValues(use), Expiry: expiry.WithLabelValues(use),
+			LastOK: lastOK.WithLabelValues(use), Expiry: expiry.WithLabelValues(use), ExpiryWarning: warning.WithLabelValues(use),
 		}
 	}
 }

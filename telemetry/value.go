@@ -13,3 +13,12 @@ func Value(c prometheus.Counter) uint64 {
 	}
 	return toUint(m.GetCounter().GetValue())
 }
+
+// gaugeValue returns the value of a gauge.
+func gaugeValue(g prometheus.Gauge) float64 {
+	var m dto.Metric
+	if err := g.Write(&m); err != nil {
+		return 0 // not a gauge
+	}
+	return m.GetGauge().GetValue()
+}

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+
+	"github.com/charmbracelet/x/term"
 )
 
 // console has the standard streams of a command.
@@ -18,6 +21,18 @@ func (c console) writeJSON(v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// terminal returns the terminal to which the command prints, or nil if it does not print to one.
+func (c console) terminal() *os.File {
+	to := c.out
+	if o, ok := to.(*output); ok {
+		to = o.to
+	}
+	if f, ok := to.(*os.File); ok && term.IsTerminal(f.Fd()) {
+		return f
+	}
+	return nil
 }
 
 // output is the standard output of a command. The first error of a write cancels the command, and

@@ -54,7 +54,7 @@ func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o 
 	var err error
 	o.DebugTLS, err = access.ServerTLS(access.TLSOptions{
 		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerOptional: true,
-		Metrics: m.TLS("debug"), Logger: logger.With(zap.String("use", "debug")),
+		Use: "debug", Metrics: m.TLS("debug"), Logger: logger,
 	})
 	if err != nil {
 		return flagError(err, "--debug-tls-cert", f.Cert, "--debug-tls-key", f.Key, "--debug-client-ca", f.ClientCA)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
@@ -99,7 +100,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MaxQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(b.Assigned), format.Rate(b.LimitRate), format.Rate(b.DemandRate), format.Shares(b, live.MaxQuotaShares))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/client"
@@ -87,12 +88,12 @@ func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 		return err
 	}
 	slices.SortFunc(records[1:], slices.Compare)
-	if openScreen(c) == nil {
+	if c.terminal() == nil {
 		return csv.NewWriter(c.out).WriteAll(records)
 	}
 	for _, record := range records {
 		for i := range record { // keys may be chosen by clients
-			record[i] = printable(record[i])
+			record[i] = format.Printable(record[i])
 		}
 	}
 	return csv.NewWriter(c.out).WriteAll(records)

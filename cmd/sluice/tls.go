@@ -52,7 +52,7 @@ func (f *tlsFlags) serverTLS(m *telemetry.Metrics, logger *zap.Logger) (*access.
 	}
 	secure, err := access.ServerTLS(access.TLSOptions{
 		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerName: f.ClientSAN, MinVersion: tlsVersions[f.MinVersion],
-		Metrics: m.TLS("grpc"), Logger: logger.With(zap.String("use", "grpc")),
+		Use: "grpc", Metrics: m.TLS("grpc"), Logger: logger,
 	})
 	if err != nil {
 		return nil, flagError(err, "--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.ClientCA)

@@ -97,7 +97,7 @@ func (f *xdsFlags) newClient(d *daemon.Daemon, opt descriptors.Options) (_ *xdsC
 	if f.TLS {
 		x.tls, err = access.ClientTLS(access.TLSOptions{
 			Cert: f.Cert, Key: f.Key, CA: f.CA, PeerName: f.SAN,
-			Metrics: d.Metrics.TLS("xds"), Logger: d.Logger.With(zap.String("use", "xds")),
+			Use: "xds", Metrics: d.Metrics.TLS("xds"), Logger: d.Logger,
 		})
 		if err != nil {
 			return nil, flagError(err, "--xds-cert", f.Cert, "--xds-key", f.Key, "--xds-ca", f.CA)

@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestPageWaits verifies that the page, which is rebuilt each second, preserves the selection, a
-// pressed button, and the scroll position of a table.
+// TestPageWaits verifies that the page, which changes each second, preserves the selection, a pressed
+// button, and the focus.
 func TestPageWaits(t *testing.T) {
 	long := strings.Repeat("shop", 20)
 	s := start(t, strings.Replace(rules, "domain: shop", "domain: "+long, 1), "--top-keys", "clear")
@@ -21,7 +21,7 @@ func TestPageWaits(t *testing.T) {
 	ask("alice")
 	await(ctx, t, "user=alice")
 
-	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().selectAllChildren(document.querySelector('#keys td.key'))"))
+	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().selectAllChildren(document.querySelector('#keys td.name button'))"))
 	ask("bob")
 	await(ctx, t, "paused while text is selected")
 	if selected := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); selected != "user=alice" {
@@ -30,14 +30,14 @@ func TestPageWaits(t *testing.T) {
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().removeAllRanges()"))
 	await(ctx, t, "user=bob")
 
-	scrolled := get(ctx, t, chromedp.Evaluate[int]("const wide = document.querySelector('#keys').parentElement; wide.scrollTo(9999, 0); wide.scrollLeft"))
-	ask("carol")
-	await(ctx, t, "user=carol")
-	if is := get(ctx, t, chromedp.Evaluate[int]("document.querySelector('#keys').parentElement.scrollLeft")); is != scrolled || scrolled == 0 {
-		t.Errorf("the table is scrolled to %d, want %d, and more than 0", is, scrolled)
+	do(ctx, t, chromedp.Evaluate[chromedp.Void]("Array.from(document.querySelectorAll('#keys .name button')).find((b) => b.innerText === 'user=bob').focus()"))
+	sendRequests(t, s, long, "user", "carol", 40)
+	awaitTrue(ctx, t, "document.querySelector('#keys .name button').innerText === 'user=carol'")
+	if focused := get(ctx, t, chromedp.Evaluate[string]("document.activeElement.innerText")); focused != "user=bob" {
+		t.Errorf("after other rows have moved the focus is on %q, want user=bob", focused)
 	}
 
-	at := get(ctx, t, chromedp.Evaluate[[]float64]("var button = document.querySelector('#keys button'), box = button.getBoundingClientRect(); [box.x + 5, box.y + 5]"))
+	at := get(ctx, t, chromedp.Evaluate[[]float64]("var button = document.querySelector('#keys .reset'); button.scrollIntoView(); var box = button.getBoundingClientRect(); [box.x + 5, box.y + 5]"))
 	mouse := func(kind input.DispatchMouseEventType) chromedp.Action[chromedp.Void] {
 		return command(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at[0], Y: at[1], Button: input.MouseButtonLeft, ClickCount: 1})
 	}
@@ -47,7 +47,22 @@ func TestPageWaits(t *testing.T) {
 	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+requests+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMouseReleased))
 	await(ctx, t, "1 counter(s), ")
-	if found := browserErrors(); len(found) > 0 {
-		t.Errorf("the browser reported:\n%s", strings.Join(found, "\n"))
+	reportErrors(t, browserErrors)
+}
+
+// TestPageReportsStaleFigures verifies that the page says since when there is no answer.
+func TestPageReportsStaleFigures(t *testing.T) {
+	s := start(t, rules)
+	addr := s.Addr("debug")
+	ctx, _ := chromium(t, "http://"+addr, "")
+	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	await(ctx, t, "calls/s")
+	if get(ctx, t, chromedp.Evaluate[bool]("document.querySelector('#stale').checkVisibility()")) {
+		t.Error("the page reports stale figures while sluice answers")
 	}
+	s.Kill()
+	awaitVisible(ctx, t, "#stale")
+	await(ctx, t, "No answer from sluice (")
+	await(ctx, t, "the figures are from ")
+	awaitTrue(ctx, t, `/The last answer was \d+ seconds ago\./.test(document.body.innerText)`)
 }

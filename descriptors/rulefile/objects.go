@@ -24,6 +24,9 @@ type objects struct {
 	unread []unreadObject
 	// gateway is true if there are objects of Envoy Gateway.
 	gateway bool
+	// deployments are those whose replicas of sluice count separately, and autoscalers may scale
+	// them.
+	deployments, autoscalers []*yaml.Node
 }
 
 // unreadObject is an object without rules.
@@ -70,6 +73,12 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, o
 		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace"
 		return nil, true
 	default:
+		switch {
+		case kind.Value == "Deployment" && countsSeparately(n):
+			p.objects.deployments = append(p.objects.deployments, n)
+		case kind.Value == "HorizontalPodAutoscaler":
+			p.objects.autoscalers = append(p.objects.autoscalers, n)
+		}
 		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that contains the rules, or their file")
 		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil, true

@@ -45,6 +45,7 @@ func parse(file string, content []byte, list *longList, gateway *envoygateway.Ob
 	p.gateway = gateway
 	configs := p.read(content, list)
 	p.reportUnreadObjects()
+	p.warnSeparateReplicas()
 	return p, configs
 }
 

@@ -188,6 +188,25 @@ func WindowText(u Unit, multiplier uint32) string {
 	return "1 " + u.String()
 }
 
+// RateText returns the number of p and its window in the largest unit, such as `60/minute` or
+// `60/10minute`, or `3 concurrent requests`.
+func RateText(p *limiter.Policy) string {
+	if p.Algorithm == limiter.Concurrency {
+		return Count(int(p.Limit), "concurrent request")
+	}
+	window := int64(p.Window / time.Second)
+	for _, u := range []Unit{Year, Month, Week, Day, Hour, Minute, Second} {
+		switch n := window / u.Seconds(); {
+		case window%u.Seconds() != 0 || n == 0:
+		case n == 1:
+			return fmt.Sprintf("%d/%s", p.Limit, u)
+		default:
+			return fmt.Sprintf("%d/%d%s", p.Limit, n, u)
+		}
+	}
+	return fmt.Sprint(p.Limit)
+}
+
 // CounterKind returns the part of a counter's identity that depends on the limit. Candidates have
 // counters of their own, so that a candidate can have the window of another limit.
 func CounterKind(p *limiter.Policy, candidate bool) uint64 {

@@ -20,7 +20,7 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 	if l.algorithm != "fixed_window" { // which counts denied hits
 		counted = slices.DeleteFunc(counted, func(e *entry) bool { return e.outcome == denied })
 	}
-	slices.SortFunc(counted, func(a, b *entry) int { return w.countsUntil(l, a).Compare(w.countsUntil(l, b)) })
+	charges := w.chargesOf(l, counted)
 	for _, e := range entries {
 		since := e.sent.Add(-2 * l.window)
 		if l.burst > 0 { // a bucket may stay nearly empty ever since
@@ -29,7 +29,7 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 		if e.outcome != denied || w.during(since, e.received, changesLimits) > 0 {
 			continue
 		}
-		used, most := w.mostUsed(l, counted, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
+		used, most := w.mostUsed(l, charges, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
 		if used+float64(e.hits) <= float64(most) {
 			w.fail("%s of %s denied %d hits at %v, although at most %.1f of %d may be used", l.key, tenant, e.hits, e.sent.Sub(w.began), used, most)
 			return
@@ -40,24 +40,41 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 // changesLimits reports whether a fault changes the limits, or the windows to which hits belong.
 func changesLimits(f fault) bool { return f.kind == "reload" || f.kind == "clock" }
 
+// charge is the latest and largest effect that a request may have on a counter.
+type charge struct {
+	*entry
+
+	until time.Time // the latest time at which its hits may be counted
+	hits  float64
+}
+
+// chargesOf returns the charges of entries, in the order of their latest times.
+func (w *world) chargesOf(l *limit, entries []*entry) []charge {
+	charges := make([]charge, 0, len(entries))
+	for _, e := range entries {
+		c := charge{e, w.countsUntil(l, e), float64(e.hits)}
+		if w.mayCountTwice(e) {
+			c.hits *= 2
+		}
+		charges = append(charges, c)
+	}
+	slices.SortFunc(charges, func(a, b charge) int { return a.until.Compare(b.until) })
+	return charges
+}
+
 // mostUsed returns how much of the limit may be used when e is decided.
-func (w *world) mostUsed(l *limit, counted []*entry, e *entry) (used float64) {
+func (w *world) mostUsed(l *limit, charges []charge, e *entry) (used float64) {
 	oldest := e.sent.Add(-l.window - l.window/10) // with a sub-window
 	if l.algorithm == "fixed_window" {
 		oldest = e.sent.Truncate(l.window)
 	}
 	var drained time.Time // the TAT
-	for _, x := range counted {
-		at := w.countsUntil(l, x)
-		if x == e || x.sent.After(e.received) || l.burst == 0 && at.Before(oldest) {
+	for _, x := range charges {
+		if x.entry == e || x.sent.After(e.received) || l.burst == 0 && x.until.Before(oldest) {
 			continue
 		}
-		hits := float64(x.hits)
-		if w.mayCountTwice(x) {
-			hits *= 2
-		}
-		used += hits
-		drained = later(drained, earliest(at, e.received)).Add(time.Duration(hits * float64(l.window) / float64(l.n)))
+		used += x.hits
+		drained = later(drained, earliest(x.until, e.received)).Add(time.Duration(x.hits * float64(l.window) / float64(l.n)))
 	}
 	if l.burst > 0 {
 		decided := e.sent

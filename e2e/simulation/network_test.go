@@ -347,7 +347,7 @@ type half struct {
 	err                         error // of reads and writes, at once
 	writeErr                    error
 	readDeadline, writeDeadline time.Time
-	changed                     chan struct{} // closed at each change
+	changed                     chan struct{} // closed at the next change; nil if nothing waits for it
 }
 
 // segment is bytes that arrive together.
@@ -357,12 +357,33 @@ type segment struct {
 }
 
 func newHalf(n *network, name, from, to string) *half {
-	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight, changed: make(chan struct{})}
+	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight}
 }
 
 func (h *half) notifyLocked() {
-	close(h.changed)
-	h.changed = make(chan struct{})
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// unlockAndWait waits for a change, or until a time, unless that is zero.
+func (h *half) unlockAndWait(until time.Time) {
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	changed := h.changed
+	h.mu.Unlock()
+	if until.IsZero() {
+		<-changed
+		return
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	}
 }
 
 func (h *half) update(do func()) {
@@ -419,9 +440,7 @@ func (h *half) write(p []byte) (written int, err error) {
 			h.mu.Unlock()
 			continue
 		}
-		changed, deadline := h.changed, h.writeDeadline
-		h.mu.Unlock()
-		wait(changed, deadline)
+		h.unlockAndWait(h.writeDeadline)
 	}
 	return written, nil
 }
@@ -468,9 +487,7 @@ func (h *half) read(p []byte) (n int, err error) {
 			h.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		}
-		changed := h.changed
-		h.mu.Unlock()
-		wait(changed, next)
+		h.unlockAndWait(next)
 	}
 }
 
@@ -497,18 +514,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// wait waits for changed or until a time, unless that is zero.
-func wait(changed <-chan struct{}, until time.Time) {
-	if until.IsZero() {
-		<-changed
-		return
-	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	}
 }

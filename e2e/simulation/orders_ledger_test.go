@@ -83,6 +83,10 @@ func (o *orders) checkDenied(k *orderKind, rule *orderRule) {
 	if rule.penalty > 0 {
 		starters = slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return !o.startsPenalty(e) })
 	}
+	var charges [][]charge // by limit
+	for _, l := range rule.limits {
+		charges = append(charges, o.world.chargesOf(l, o.entries[l]))
+	}
 	for i, e := range entries {
 		during := rule.changedAt(e)
 		switch {
@@ -95,7 +99,7 @@ func (o *orders) checkDenied(k *orderKind, rule *orderRule) {
 		case during != nil && k.name == "removed" && e.sent.After(during.active) && e.received.Before(during.until):
 			o.world.fail("orders: %s denied a request at %v, although it has no rule for %s", e.replica, e.sent.Sub(o.world.began), rule.key)
 			return
-		case during == nil && !o.hasReason(k, rule, i):
+		case during == nil && !o.hasReason(k, rule, charges, i):
 			o.world.fail("orders: %s denied %d hits at %v without a reason", rule.key, e.hits, e.sent.Sub(o.world.began))
 			return
 		}
@@ -135,32 +139,30 @@ func (o *orders) startsPenalty(x *entry) bool {
 // costs": a refund, a reset or a raised limit elsewhere takes effect within 1.1 s).
 const afterReset = 1100 * time.Millisecond
 
-// hasReason reports whether the hits before entry i may have used up a limit of the rule. With
+// hasReason reports whether the charges before entry i may have used up a limit of the rule. With
 // all_or_nothing or a list, hits that another limit denied do not count (docs/rules.md).
-func (o *orders) hasReason(k *orderKind, rule *orderRule, i int) bool {
+func (o *orders) hasReason(k *orderKind, rule *orderRule, charges [][]charge, i int) bool {
 	for n, l := range rule.limits {
-		entries := o.entries[l]
-		e, longest := entries[i], rule.limits[len(rule.limits)-1].window
+		e, longest := o.entries[l][i], rule.limits[len(rule.limits)-1].window
 		if n == 0 && o.world.during(e.sent.Add(-2*longest-10*time.Second), e.received, anyFault) > 0 {
 			return true
 		}
-		var counted []*entry
-		for j, x := range entries {
-			if x == e || x.sent.After(e.received) {
+		var counted []charge
+		for _, x := range charges[n] {
+			if x.entry == e || x.sent.After(e.received) {
 				continue
 			}
 			switch {
-			case rule.penalty > 0 && x.outcome != admitted && x.received.Add(6*time.Second).After(e.sent) && j != i:
+			case rule.penalty > 0 && x.outcome != admitted && x.received.Add(6*time.Second).After(e.sent):
 				return true
 			case (x.outcome == refunded || x.outcome == denied && k.name == "group") && x.received.Add(afterReset).After(e.sent):
 				return true // a replica may repeat a denial of that moment (docs/store.md, "Sentinel and clusters")
-			case x.outcome == refunded && !returnedInTime(l, x):
+			case x.outcome == refunded && !returnedInTime(l, x.entry):
 				counted = append(counted, x)
-			case x.outcome != denied && x.outcome != refunded && !o.resetBetween(rule, x, e):
+			case x.outcome != denied && x.outcome != refunded && !o.resetBetween(rule, x.entry, e):
 				counted = append(counted, x)
 			}
 		}
-		slices.SortFunc(counted, func(a, b *entry) int { return o.world.countsUntil(l, a).Compare(o.world.countsUntil(l, b)) })
 		most := l.n
 		for _, c := range rule.changes {
 			if c.kind == "row" && c.from.Before(e.received) && c.to.Add(afterReset).After(e.sent) {

@@ -94,7 +94,8 @@ func newOrderLimit(r *rand.Rand, key string, algorithms []string) *limit {
 		l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
 	}
 	l.fields += ", count_refused: false"
-	l.demand = (0.7 + 1.5*r.Float64()) * float64(l.n) / l.window.Seconds()
+	rate := float64(l.n) / l.window.Seconds()
+	l.demand = min((0.7+1.5*r.Float64())*rate, max(4, 1.3*rate))
 	return l
 }
 
@@ -121,7 +122,7 @@ func newOrderKind(r *rand.Rand, name string) *orderKind {
 	case "delayed":
 		o := rule(name, []string{"leaky_bucket"})
 		k.waits = 300 * time.Millisecond
-		o.limits[0].window, o.limits[0].n = time.Second, 5+r.Uint64N(20)
+		o.limits[0].window, o.limits[0].n = time.Second, 5+r.Uint64N(10)
 		o.limits[0].demand = 1.5 * float64(o.limits[0].n)
 		o.limits[0].fields += fmt.Sprintf(", max_wait: %v", k.waits)
 	case "penalty":

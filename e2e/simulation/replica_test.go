@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
@@ -66,6 +68,9 @@ func (r *replica) start() {
 	metrics, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		panic(err)
+	}
+	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		metrics.Registry.(*prometheus.Registry).Unregister(c) // they read the real process, which takes long
 	}
 	w.quotas.started(r.host, metrics)
 	o := daemon.Options{

@@ -85,7 +85,8 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 	r.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
 	for _, a := range algorithms[:2+r.IntN(2)] {
 		l := &limit{key: a, algorithm: a, n: 3 + r.Uint64N(12), window: time.Duration([]int{1, 2, 5, 10}[r.IntN(4)]) * time.Second}
-		l.demand = (0.5 + 2*r.Float64()) * float64(l.n) / l.window.Seconds()
+		rate := float64(l.n) / l.window.Seconds()
+		l.demand = min((0.5+2*r.Float64())*rate, max(5, 1.3*rate)) // more hits only take CPU time
 		switch a {
 		case "token_bucket":
 			l.burst = 1 + r.Uint64N(2*l.n)

@@ -48,31 +48,39 @@ func TestConditionsOfTLSFiles(t *testing.T) {
 				t.Errorf("%s: the conditions are %v, want %v", when, got, want)
 			}
 		}
-		first := issue(time.Hour)
+		first := issue(100 * time.Hour)
 		files := mount(first)
 		secure, err := ServerTLS(TLSOptions{
-			Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: m.TLS("grpc"), Logger: m.Events.Watch(zap.NewNop()),
+			Cert: files.Cert, Key: files.Key, CA: files.CA, Use: "grpc", Metrics: m.TLS("grpc"), Logger: m.Events.Watch(zap.NewNop()),
 		})
 		must.OK(t, err)
 		var group sync.WaitGroup
 		group.Go(func() { secure.Run(t.Context()) })
 		t.Cleanup(group.Wait)
 		expect("at first")
-		mixed := issue(24 * time.Hour)
+		mixed := issue(200 * time.Hour)
 		mount(testcert.Pair{Cert: mixed.Cert, Key: first.Key})
 		expect("a key of another certificate", telemetry.TLSFilesRejected)
 		mount(first)
 		expect("the files are as before")
 		mount(testcert.Pair{Cert: mixed.Cert, Key: first.Key})
 		expect("a key of another certificate again", telemetry.TLSFilesRejected)
-		mount(issue(time.Hour))
+		mount(issue(12 * time.Hour)) // begins two days ago: a tenth of its validity is six hours
 		expect("new files")
-		time.Sleep(2 * time.Hour)
+		time.Sleep(7 * time.Hour)
+		expect("the certificate expires in five hours", telemetry.CertificateExpiresSoon)
+		if c := m.Conditions.Active(time.Now())[0]; c.Fields["use"] != "grpc" || c.Fields["file"] != files.Cert || c.Severity != "warning" {
+			t.Errorf("the condition is %+v, want it to name the listener and the file", c)
+		}
+		time.Sleep(5 * time.Hour)
 		expect("the certificate has expired", telemetry.CertificateExpired)
+		if c := m.Conditions.Active(time.Now())[0]; c.Severity != "error" {
+			t.Errorf("the condition is %+v, want an error", c)
+		}
 		mount(issue(-time.Hour))
 		expect("another one that has expired", telemetry.CertificateExpired)
-		mount(issue(time.Hour))
-		expect("one that is valid")
+		mount(issue(12 * time.Hour))
+		expect("one that is valid for twelve hours")
 	})
 }
 

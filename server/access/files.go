@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // maxPEMBytes bounds the size of a PEM file. The bundle of a system's authorities has 250 KB.
@@ -32,12 +34,26 @@ type keyring struct {
 	cert        *tls.Certificate // nil if none is configured
 	authorities *x509.CertPool   // nil if none are configured
 	expires     time.Time        // earliest expiry of cert and its chain; zero without cert
+	warnFrom    time.Time        // when the condition of that expiry starts
 	creds       credentials.TransportCredentials
-	reported    bool // whether the expiry was reported; used by newTLS and then only by Run
+	reported    telemetry.Code // condition of the expiry; used by newTLS and then only by Run
 }
 
-func (k *keyring) expired() bool {
-	return !k.expires.IsZero() && time.Now().After(k.expires) //nolint:forbidigo // crypto/tls reads it too
+// maxExpiryWarning is how long before the expiry of a certificate its condition starts. It starts
+// after nine tenths of the validity if that is later: certificates that are valid for a day, such
+// as those of a service mesh, are replaced every day.
+const maxExpiryWarning = 7 * 24 * time.Hour
+
+// expiry returns the condition of the certificate, or an empty code.
+func (k *keyring) expiry() telemetry.Code {
+	now := time.Now() //nolint:forbidigo // crypto/tls reads the clock too
+	switch {
+	case k.expires.IsZero() || now.Before(k.warnFrom):
+		return ""
+	case now.Before(k.expires):
+		return telemetry.CertificateExpiresSoon
+	}
+	return telemetry.CertificateExpired
 }
 
 func (t *TLS) read() files {
@@ -92,7 +108,7 @@ func (t *TLS) load(f files) (*keyring, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificate %s with key %s: %w", t.options.Cert, t.options.Key, err)
 		}
-		if k.expires, err = earliestExpiry(cert.Certificate); err != nil {
+		if k.expires, k.warnFrom, err = earliestExpiry(cert.Certificate); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.options.Cert, err)
 		}
 		k.cert = &cert
@@ -133,17 +149,18 @@ func checkPEM(path string, text []byte) error {
 	return nil
 }
 
-// earliestExpiry returns the earliest expiry of the certificates in a chain.
-func earliestExpiry(chain [][]byte) (time.Time, error) {
-	var earliest time.Time
+// earliestExpiry returns the earliest expiry of the certificates in a chain, and when its condition
+// starts.
+func earliestExpiry(chain [][]byte) (expires, warnFrom time.Time, err error) {
 	for _, der := range chain {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
-			return time.Time{}, err
+			return time.Time{}, time.Time{}, err
 		}
-		if earliest.IsZero() || c.NotAfter.Before(earliest) {
-			earliest = c.NotAfter
+		if expires.IsZero() || c.NotAfter.Before(expires) {
+			expires = c.NotAfter
+			warnFrom = expires.Add(-min(maxExpiryWarning, c.NotAfter.Sub(c.NotBefore)/10))
 		}
 	}
-	return earliest, nil
+	return expires, warnFrom, nil
 }

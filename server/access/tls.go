@@ -42,6 +42,8 @@ type TLSOptions struct {
 	MinVersion uint16
 	// Poll is the interval at which [TLS.Run] reads the files. 0 means one second.
 	Poll time.Duration
+	// Use names the listener or client in conditions and the log, such as grpc. Optional.
+	Use string
 	// Metrics and Logger report reloads and failed handshakes. Optional.
 	Metrics *telemetry.TLS
 	Logger  *zap.Logger
@@ -90,6 +92,9 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
+	if o.Use != "" {
+		o.Logger = o.Logger.With(zap.String("use", o.Use))
+	}
 	t := &TLS{options: o, rare: telemetry.Rare(o.Logger), server: server}
 	k, err := t.load(t.read())
 	if err != nil {
@@ -129,7 +134,7 @@ func (t *TLS) reload(f files) {
 		return
 	}
 	k, err := t.load(f)
-	if err == nil && k.expired() && !t.current.Load().expired() {
+	if err == nil && k.expiry() == telemetry.CertificateExpired && t.current.Load().expiry() != telemetry.CertificateExpired {
 		err = fmt.Errorf("%s: the certificate expired at %s", t.options.Cert, k.expires.Format(time.RFC3339))
 	}
 	if err != nil {
@@ -152,24 +157,34 @@ func (t *TLS) activate(k *keyring) {
 		m.LastOK.Set(1)
 		if !k.expires.IsZero() {
 			m.Expiry.Set(float64(k.expires.Unix()))
+			m.ExpiryWarning.Set(float64(k.warnFrom.Unix()))
 		}
 	}
 	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires),
-		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpired))
+		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpiresSoon, telemetry.CertificateExpired))
 	t.reportExpiry(k)
 }
 
-// subject distinguishes the conditions of these files from those of other files.
+// subject distinguishes the conditions of these files from those of other files and uses.
 func (t *TLS) subject() string {
-	return strings.Join([]string{t.options.Cert, t.options.Key, t.options.CA}, "\n")
+	return strings.Join([]string{t.options.Use, t.options.Cert, t.options.Key, t.options.CA}, "\n")
 }
 
-// reportExpiry raises a condition once a certificate has expired. The certificate stays in use:
-// some clients do not check the date.
+// reportExpiry raises a condition when a certificate will soon expire, and another one when it has
+// expired. The certificate stays in use: some clients do not check the date.
 func (t *TLS) reportExpiry(k *keyring) {
-	if k.expired() && !k.reported {
-		k.reported = true
-		telemetry.Raise(t.options.Logger, telemetry.CertificateExpired, t.subject(), zap.String("file", t.options.Cert), zap.Time("expired", k.expires))
+	code := k.expiry()
+	if code == k.reported {
+		return
+	}
+	was := k.reported
+	k.reported = code
+	fields := []zap.Field{zap.String("file", t.options.Cert), zap.Time("expires", k.expires)}
+	if code != "" {
+		telemetry.Raise(t.options.Logger, code, t.subject(), fields...)
+	}
+	if was != "" {
+		t.options.Logger.Info("was: "+was.Define().Sentence, append(fields, telemetry.Clear(t.subject(), was))...)
 	}
 }
 

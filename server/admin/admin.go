@@ -2,6 +2,7 @@
 // of the [answer.Service] and the [rlqs.Service], and changes counters and table rows:
 //
 //	state.go     /api/v1/state: rates, denied keys, conditions (package live)
+//	status.go    the status in that state: calls, connections, memory
 //	page.go      /: the state as a web page
 //	quota.go     limits that are divided among Envoys (package rlqs)
 //	counters.go  /counters: look up or reset the counters of a descriptor
@@ -43,6 +44,7 @@ type API struct {
 	mu      sync.Mutex // protects the rates
 	hits    live.Rates[*telemetry.RuleCounters]
 	unknown live.Rates[string] // rates of domains that no rule has
+	calls   callRates
 }
 
 // New returns the API of a service. The caller must call [API.Watch].

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,64 @@ func TestDeniedDescriptorsOfAList(t *testing.T) {
 		d := r.State(now, admin.AllRules).Domains[0]
 		if len(d.DeniedKeys) != 2 || d.DeniedKeys[0].Share != 1 || d.DeniedKeys[1].Share != 1 || d.DeniedRequests != d.DeniedKeys[0].PerSecond {
 			t.Errorf("%v denied a second, by the keys %+v, want two keys with all of them", d.DeniedRequests, d.DeniedKeys)
+		}
+	}
+}
+
+// TestStatusRates answers calls for ten seconds and then none.
+func TestStatusRates(t *testing.T) {
+	s := servertest.Service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 3}}]}")
+	a := newAPI(t, s, zap.NewNop())
+	calls := s.Metrics().Calls
+	now := time.Unix(0, int64(noon))
+	for range 20 {
+		a.Tick(now)
+		for i := range 50 {
+			calls.ShouldRateLimit.Done([]uint32{0, 0, 0, 0, 3}[i%5], 20*time.Microsecond)
+			if i%5 < 2 {
+				calls.Denied.Inc()
+			}
+		}
+		now = now.Add(500 * time.Millisecond)
+	}
+	status := a.State(now, admin.AllRules).Status
+	if status.Calls != 100 || status.Denied != 40 || status.Errors != 20 {
+		t.Errorf("%v calls, %v denied and %v errors per second, want 100, 40 and 20", status.Calls, status.Denied, status.Errors)
+	}
+	if status.P99 == nil || *status.P99 <= 10e-6 || *status.P99 > 25e-6 {
+		t.Errorf("the 99th percentile is %v, want one in the bucket of 10 to 25 us", status.P99)
+	}
+	for range 30 {
+		now = now.Add(500 * time.Millisecond)
+		a.Tick(now)
+	}
+	if status = a.State(now, admin.AllRules).Status; status.Calls != 0 || status.P99 != nil {
+		t.Errorf("without calls the status is %+v, want neither a rate nor a percentile", status)
+	}
+}
+
+// TestRatesAgree has a client that makes 100 requests a second, all denied, and reads the state at
+// any time, also between two seconds. From the first denial on the rates of the key, the domain and
+// the limit are equal. Once they cover a complete period, they are within 3 % of the rate of the
+// metrics.
+func TestRatesAgree(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 0, unit: minute}}]}")
+	random, sent := rand.New(rand.NewPCG(1, 2)), 0
+	for start := r.now; r.now < start+limiter.Time(time.Minute); {
+		r.now += limiter.Time(10 * time.Millisecond)
+		r.requestHits()
+		if sent++; sent%100 == 37 {
+			r.Tick(r.time()) // by Watch
+		}
+		if random.IntN(30) > 0 {
+			continue
+		}
+		d := &r.State(r.time(), admin.AllRules).Domains[0]
+		if key := &d.DeniedKeys[0]; key.PerSecond != d.Rules[0].Denied || d.DeniedRequests != key.PerSecond || d.Denied != key.PerSecond {
+			t.Fatalf("after %d requests %v a second of the key are denied, %v of the domain, %v of the limit", sent, key.PerSecond, d.DeniedRequests, d.Rules[0].Denied)
+		}
+		if rate := d.Rules[0].Denied; sent > 1000 && (rate < 97 || rate > 103) || d.Rules[0].TotalDenied != uint64(sent) {
+			t.Fatalf("after %d requests %v a second are denied, %d in total, want 100 a second", sent, rate, d.Rules[0].TotalDenied)
 		}
 	}
 }

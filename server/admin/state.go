@@ -42,15 +42,21 @@ func (a *API) Tick(now time.Time) {
 			a.panics.Report(p)
 		}
 	}()
-	a.service.Recorder().Tick(now)
 	a.metrics.Conditions.Tick(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.advanceLocked(now)
+}
+
+// advanceLocked advances all rates, so that they cover the same time.
+func (a *API) advanceLocked(now time.Time) {
+	a.service.Recorder().Tick(now)
 	a.hits.Advance(now, func(record func(*telemetry.RuleCounters, live.Counts)) {
 		if r, err := a.service.Active(); err == nil {
 			a.eachCounters(r, func(_ int, c *telemetry.RuleCounters) { record(c, counts(c)) })
 		}
 	})
+	a.calls.advance(now, a.metrics.Calls)
 	a.unknown.Advance(now, func(record func(string, live.Counts)) {
 		for domain, n := range a.metrics.UnknownDomains.Counts() {
 			record(domain, live.Counts{Hits: n})
@@ -89,13 +95,14 @@ var AllRules = StateRules{Max: maxStateRules, Idle: true}
 
 // State returns the state at the time now.
 func (a *API) State(now time.Time, which StateRules) *live.State {
-	a.Tick(now)
+	a.metrics.Conditions.Tick(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.advanceLocked(now)
 	recorder, settings := a.service.Recorder(), a.service.Settings()
 	state := &live.State{
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
-		ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
+		CountsAlone: settings.CountsAlone(), ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
 		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
 	}
@@ -103,6 +110,7 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	if settings.Decider != nil {
 		state.Counters = "store"
 	}
+	state.Status = a.statusLocked(now)
 	state.Quota = a.quotaState(now)
 	r, err := a.service.Active()
 	if err != nil {
@@ -145,6 +153,15 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		}
 		if d := denials[name]; d != nil {
 			domains[i].DeniedKeys, domains[i].DeniedRequests = d.Keys, d.PerSecond
+			for j := range d.Keys {
+				if k := &d.Keys[j]; k.Counter() != nil {
+					c := k.Counter()
+					lookup := r.LookupCharge(i, limiter.Charge{ID: c.ID, Policy: c.Policy}, nil)
+					if held := lookup.Held(limiter.Time(now.UnixNano()), 0); held != nil {
+						k.InFlight = &held.Hits
+					}
+				}
+			}
 		}
 	}
 	rows := make([]ruleRow, len(r.Set.Limits))
@@ -180,9 +197,12 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		l := row.limit
 		d := &domains[l.Rule.DomainIndex()]
 		d.Rules = append(d.Rules, live.RuleState{
-			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
+			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, Unit: live.UnitOf(l), At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
 			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: a.hits.Line(row.counters...),
 		})
+	}
+	for i := range domains {
+		slices.SortStableFunc(domains[i].Rules, live.CompareRules)
 	}
 	slices.SortStableFunc(domains, func(x, y live.DomainState) int { return live.CompareRates(x.Rate, y.Rate) })
 	state.Domains = domains[:min(len(domains), maxStateDomains)]

@@ -97,6 +97,9 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	}
 	if countingEnabled {
 		s.countRequest(rules, x)
+		if x.overLimit {
+			s.metrics.Calls.Denied.Inc()
+		}
 	}
 
 	overall := byte(codeOK)

@@ -179,6 +179,9 @@ func (h *Handler) countRejected(err error, peer fmt.Stringer) {
 	case errors.Is(err, errNoDescriptors):
 		rejected.NoDescriptors.Inc()
 		clients.WithoutDescriptors.Report(h.Rare, peer)
+	case errors.Is(err, errNoRules):
+		rejected.NoRules.Inc()
+		clients.WithoutRules.Report(h.Rare, peer)
 	case errors.Is(err, errMalformed):
 		h.ReportMalformed(peer)
 	}

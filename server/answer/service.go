@@ -61,6 +61,9 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	if settings.Decider != nil {
 		s.decider, s.decidesAsync = settings.Decider, true
 	}
+	if settings.CountsAlone() {
+		metrics.CountsAlone.Set(1)
+	}
 	metrics.Conditions.WhileGrows(telemetry.MemoryFull, func() uint64 { return table.Stats().Evicted })
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
@@ -130,7 +133,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 			}
 		}
 	}
-	s.live.Tick(time.Unix(0, int64(now)))
+	s.live.SetTime(time.Unix(0, int64(now)))
 	s.replaceRows(rows)
 	s.rules.Store(&activeRules{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata})
 	s.leases.Review(true)

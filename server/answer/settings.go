@@ -30,6 +30,8 @@ type Settings struct {
 	// LeaseGrace of 0 means that leases are never revoked because of closed connections.
 	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Release the leases of an Envoy that lost its last connection, seems dead, and does not reconnect within this time. 0 disables it."`
 
+	Sharded bool `group:"decisions" help:"Envoy sends all requests with a key to the same replica, as in examples/sharded. Without it, and without a store, sluice top and an alert report that several replicas count separately."`
+
 	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"Replace the dots in keys and values of descriptors by underscores in metrics, so that dots only separate levels."`
 
 	TopKeys string `group:"process" enum:"off,hashed,clear" default:"hashed" placeholder:"off|hashed|clear" help:"What to record of the most denied keys, for sluice top: off (nothing), hashed (a keyed hash of each) or clear (also their values)."`
@@ -52,6 +54,10 @@ type Settings struct {
 	// Bounds limit the size of a request.
 	Bounds Bounds `embed:"" group:"bounds"`
 }
+
+// CountsAlone reports whether other replicas neither share the counters nor get requests with other
+// keys only, so that each replica grants the complete limit.
+func (s *Settings) CountsAlone() bool { return s.Decider == nil && !s.Sharded }
 
 func (s *Settings) metricKeys() descriptors.MetricKeys {
 	return descriptors.MetricKeys{NoDots: s.NoMetricDots}

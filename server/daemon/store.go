@@ -25,7 +25,7 @@ func openStore(options store.Options, table *limiter.Table, metrics *telemetry.M
 	for i, k := range redis.Kinds {
 		kinds[i] = string(k)
 	}
-	options.Observer = metrics.Store(store.Deciders, kinds, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
+	options.Observer = metrics.Store(store.Deciders, kinds, func() bool { return shared.Reached() }, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
 	var err error
 	shared, err = store.New(options)
 	return shared, err
@@ -41,11 +41,11 @@ func (d *Daemon) awaitStore(ctx context.Context, group *errgroup.Group, reached 
 		return
 	}
 	began := time.Now()
-	telemetry.Raise(d.Logger, telemetry.StoreNotReached, "",
-		zap.Duration("within", d.startTimeout), zap.String("fallback", string(d.fallback)))
+	// The store's log raises the condition with the reason.
+	d.Logger.Warn("starting without the store", zap.Duration("within", d.startTimeout), zap.String("fallback", string(d.fallback)), telemetry.Mark(telemetry.StoreNotReached))
 	group.Go(func() error {
 		if reached(ctx) {
-			d.Logger.Info("store reached", zap.Duration("after", d.startTimeout+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
+			d.Logger.Info("store reached", zap.Duration("after", d.startTimeout+time.Since(began)))
 		}
 		return nil
 	})
@@ -54,23 +54,27 @@ func (d *Daemon) awaitStore(ctx context.Context, group *errgroup.Group, reached 
 // storeLog returns callbacks that log events of the store.
 func storeLog(decider store.Fallback, logger *zap.Logger) store.Log {
 	fallback := zap.String("fallback", string(decider))
-	return store.Log{
-		Unavailable: func(shard string, kind redis.Kind, err error, remedy string) {
+	raise := func(code telemetry.Code) func(string, redis.Kind, error, string) {
+		return func(shard string, kind redis.Kind, err error, remedy string) {
 			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
 			if remedy != "" {
 				fields = append(fields, zap.String("remedy", remedy))
 			}
-			telemetry.Raise(logger, telemetry.StoreUnavailable, shard, fields...)
-		},
+			telemetry.Raise(logger, code, shard, fields...)
+		}
+	}
+	return store.Log{
+		Unavailable: raise(telemetry.StoreUnavailable),
+		NotReached:  raise(telemetry.StoreNotReached),
 		Recovered: func(shard string, after time.Duration, charged store.Synced) {
 			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
 			if charged.Counters > 0 {
 				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
 			}
-			logger.Info("store recovered", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...)
+			logger.Info("store recovered", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable, telemetry.StoreNotReached))...)
 		},
 		Replaced: func(shard string) {
-			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable))
+			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable, telemetry.StoreNotReached))
 		},
 		Foreign: func(shard, key string, err error) {
 			logger.Error("another program overwrote the key of a counter; the fallback decides its requests", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)

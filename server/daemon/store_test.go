@@ -27,8 +27,8 @@ func TestStartWaitsForTheStore(t *testing.T) {
 	}{
 		"a healthy store":  {answers: 10 * time.Millisecond, signal: never, waits: 10 * time.Millisecond},
 		"a slow store":     {answers: DefaultStoreStartTimeout - time.Millisecond, signal: never, waits: DefaultStoreStartTimeout - time.Millisecond},
-		"a late store":     {answers: 3 * time.Second, signal: never, waits: DefaultStoreStartTimeout, logs: []string{"error", "info"}},
-		"no store":         {answers: never, signal: time.Minute, waits: DefaultStoreStartTimeout, logs: []string{"error"}},
+		"a late store":     {answers: 3 * time.Second, signal: never, waits: DefaultStoreStartTimeout, logs: []string{"warn", "info"}},
+		"no store":         {answers: never, signal: time.Minute, waits: DefaultStoreStartTimeout, logs: []string{"warn"}},
 		"an early SIGTERM": {answers: never, signal: 300 * time.Millisecond, waits: 300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -83,4 +83,8 @@ func TestConditionsOfTheStore(t *testing.T) {
 	}
 	log.Replaced("b:1")
 	servertest.ExpectConditions(t, metrics, "replaced", "")
+	log.NotReached("a:1", redis.Kinds[0], errors.New("refused"), "")
+	servertest.ExpectConditions(t, metrics, "never reached", "store_not_reached")
+	log.Recovered("a:1", time.Second, store.Synced{})
+	servertest.ExpectConditions(t, metrics, "reached", "")
 }

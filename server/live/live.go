@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -39,13 +40,12 @@ type Recorder struct {
 	mode  string
 	key   identity.Key
 	namer *descriptors.Namer // nil unless the counters are in a store
-	now   atomic.Uint32      // Unix seconds of the last Tick
+	now   atomic.Uint32      // Unix seconds of the last SetTime or Tick
 
-	mu            sync.Mutex
-	intervalStart uint32             // start of the interval, in Unix seconds
-	lastLength    uint32             // length of the last interval, in seconds
-	domains       map[string]*Domain // by name
-	overflow      *Domain            // shared by the domains beyond MaxDomains
+	mu       sync.Mutex
+	period   period
+	domains  map[string]*Domain // by name
+	overflow *Domain            // shared by the domains beyond MaxDomains
 }
 
 // Domain records the denied and unmatched requests of a domain.
@@ -153,34 +153,30 @@ func (d *Domain) RecordPenalty(id identity.ID, left time.Duration) {
 	}
 }
 
+// SetTime sets the time, in seconds, of the denials that follow.
+func (l *Recorder) SetTime(now time.Time) (changed bool) {
+	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
+	return l.now.Swap(seconds) != seconds
+}
+
 // Tick sets the time. It must be called each second, and before a state is read. Concurrent callers
 // may pass times slightly out of order. A time before the start of the interval by an interval or
 // more means that the clock was set back, and also ends the interval.
 func (l *Recorder) Tick(now time.Time) {
-	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	previous := l.now.Swap(seconds)
-	if previous == seconds {
-		return
-	}
-	passed := time.Duration(int32(seconds-l.intervalStart)) * time.Second //nolint:gosec // negative if intervalStart is later
-	intervalEnds := passed >= interval || passed <= -interval
-	if intervalEnds {
-		if passed < 0 || passed > 2*interval { // the clock was set, or the process was suspended
-			passed = time.Duration(int32(previous-l.intervalStart)) * time.Second //nolint:gosec // as above
-		}
-		l.intervalStart, l.lastLength = seconds, uint32(max(time.Second, passed)/time.Second) //nolint:gosec // positive
-	}
+	newSecond, intervalEnds := l.SetTime(now), l.period.advance(now)
 	for d := range l.domainsLocked {
 		u, s := d.unmatched.Load(), d.sketch.Load()
-		u.budget.Store(unmatchedBudget)
+		if newSecond {
+			u.budget.Store(unmatchedBudget)
+		}
 		if !intervalEnds {
 			continue
 		}
-		u.rotate(seconds)
+		u.rotate(l.now.Load())
 		if s != nil {
-			s.rotate(seconds)
+			s.rotate(l.now.Load())
 		}
 	}
 }
@@ -244,32 +240,25 @@ func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Dom
 	if s == nil {
 		return
 	}
-	now := l.now.Load()
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
-	period := l.lastLength // seconds that the counts cover: the last interval and this one
-	if now > l.intervalStart {
-		period += now - l.intervalStart
-	}
-	// secondsSince returns the part of the period after a first denial.
-	secondsSince := func(first uint32, age uint8) uint32 {
-		if age >= oldAge || first > now {
-			return period
-		}
-		return max(1, min(period, now-first))
-	}
-	longest := secondsSince(cmp.Or(s.since.Load(), now), s.age)
-	for _, d := range found {
-		longest = max(longest, secondsSince(d.first, d.age))
-	}
+	period := l.period.seconds(l.period.calledAt)
 	for _, d := range found {
 		domain := cmp.Or(d.own.domain, name)
 		k := Key{Hash: l.Hash(d.id), Descriptor: d.text, Denied: d.total, Since: seconds(d.first), Last: seconds(d.last)}
 		if d.limit != nil {
 			domain = d.limit.Rule.Domain()
-			k.Rule, k.Limit, k.Name = d.limit.Rule.Path(), d.limit.String(), d.limit.Name
+			k.Rule, k.Limit, k.Name, k.Unit = d.limit.Rule.Path(), d.limit.String(), d.limit.Name, UnitOf(d.limit)
 		}
-		k.PerSecond = float64(d.recent) / float64(secondsSince(d.first, d.age))
+		if d.own.domain != "" {
+			if k.OwnLimit = rules.RateText(&d.own.policy); d.limit != nil && d.limit.Table != nil {
+				k.Table = d.limit.Table.Name()
+			}
+		}
+		if p := d.policy(); p.Algorithm == limiter.Concurrency {
+			k.Permits, k.counter = uint64(p.Limit), new(s.counter(&d, l))
+		}
+		k.PerSecond = float64(d.recent) / period
 		if d.end > 0 {
 			k.PenaltyUntil = new(seconds(d.end))
 		}
@@ -277,7 +266,7 @@ func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Dom
 			k.Share = float64(d.recent) / float64(sum)
 		}
 		if all[domain] == nil {
-			all[domain] = &Denials{PerSecond: float64(sum) / float64(longest)}
+			all[domain] = &Denials{PerSecond: float64(sum) / period}
 		}
 		all[domain].Keys = append(all[domain].Keys, k)
 	}

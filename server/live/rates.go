@@ -35,12 +35,10 @@ func (c Counts) minus(o Counts) Counts {
 // name of a counter. Counters start at 0 and never decrease. Rates must be used by one goroutine at
 // a time.
 type Rates[K comparable] struct {
+	period
+
 	series map[K]*series
 	steps  uint64 // number of completed intervals
-	// endedAt is the end of the last interval, and length its length. calledAt is the time of the
-	// last call of Advance.
-	endedAt, calledAt time.Time
-	length            time.Duration
 }
 
 type series struct {
@@ -62,22 +60,13 @@ type points struct {
 // Advance ends the interval at the time now if it has lasted for five seconds. read must call its
 // argument with the current counts of each name. A name without counts is forgotten.
 func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
-	passed, called := now.Sub(r.endedAt), r.calledAt
-	r.calledAt = now
-	switch {
-	case passed < interval && passed > -interval:
+	if !r.advance(now) {
 		return
-	case r.endedAt.IsZero():
-		passed = interval
-	case passed < 0 || passed > 2*interval: // the clock was set, or the process was suspended
-		passed = max(time.Second, called.Sub(r.endedAt))
 	}
-	r.length = passed
 	if r.series == nil {
 		r.series = map[K]*series{}
 	}
 	r.steps++
-	r.endedAt = now
 	read(r.record)
 	for k, s := range r.series {
 		if s.seen != r.steps {
@@ -127,7 +116,7 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	if c == base {
 		return Rate{}, known
 	}
-	length := (max(0, now.Sub(r.endedAt)) + r.length).Seconds()
+	length := r.seconds(now)
 	d := c.minus(base)
 	return Rate{Hits: float64(d.Hits) / length, Denied: float64(d.Denied) / length, Near: float64(d.Near) / length, Shadow: float64(d.Shadow) / length}, known
 }

@@ -58,7 +58,7 @@ func TestRatesOfNewCounts(t *testing.T) {
 	var r Rates[string]
 	r.Advance(begin, func(func(string, Counts)) {})
 	now := begin.Add(3 * time.Second)
-	if got, want := r.rate("a", Counts{Hits: 100}, now), (Rate{Hits: 12.5}); got != want {
+	if got, want := r.rate("a", Counts{Hits: 100}, now), (Rate{Hits: 25}); got != want {
 		t.Errorf("3 s after the first Advance the rate is %+v, want %+v", got, want)
 	}
 	r.Advance(begin.Add(interval), func(record func(string, Counts)) { record("a", Counts{Hits: 100}) })

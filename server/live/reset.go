@@ -71,18 +71,28 @@ func (l *Recorder) Select(which Selection) (all []DeniedCounter) {
 			case which.Rule != "" && (d.limit == nil || d.limit.Rule.Path() != which.Rule):
 			case which.Key != "" && l.Hash(d.id) != which.Key:
 			default:
-				c := DeniedCounter{ID: d.id, Domain: which.Domain, Limit: d.limit, Policy: &d.own.policy, sketch: s}
-				if d.own.domain == "" {
-					c.Policy = &d.limit.Policy
-				}
-				if d.name != (descriptors.NameSum{}) {
-					c.Name = l.namer.Named(d.name, c.Policy)
-				}
-				all = append(all, c)
+				all = append(all, s.counter(&d, l))
 			}
 		})
 	}
 	return all
+}
+
+// counter returns the counter of a key.
+func (s *sketch) counter(d *denied, l *Recorder) DeniedCounter {
+	c := DeniedCounter{ID: d.id, Domain: d.domain(), Limit: d.limit, Policy: d.policy(), sketch: s}
+	if d.name != (descriptors.NameSum{}) {
+		c.Name = l.namer.Named(d.name, c.Policy)
+	}
+	return c
+}
+
+// policy returns the policy of the key's counter.
+func (d *denied) policy() *limiter.Policy {
+	if d.own.domain == "" && d.limit != nil {
+		return &d.limit.Policy
+	}
+	return &d.own.policy
 }
 
 // domain returns the key's domain, or "" if it is unknown.

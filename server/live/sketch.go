@@ -26,9 +26,6 @@ const (
 	// idleBound is the number of intervals without a denial after which a key is removed. Intervals
 	// are counted because the clock may be set.
 	idleBound = uint8(forgetAfter/interval) + 1
-	// oldAge is the number of intervals after which a key has existed for the complete period that
-	// rates cover, even if the clock was set.
-	oldAge = 2
 )
 
 // A sketch finds the most frequently denied keys of a domain. A key is a counter: a rule's limit
@@ -52,12 +49,6 @@ type sketch struct {
 	// is nil without a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
-	// since is the time of the first denial in the current sequence of intervals with denials, in
-	// Unix seconds; 0 for none.
-	since atomic.Uint32
-	// age is the number of completed intervals of this sequence, at most oldAge. It is protected by
-	// [Recorder].mu.
-	age uint8
 	// duplicates is the number of denials in this interval with [Denial].Duplicate. pastDuplicates
 	// is the number in the last interval, protected by [Recorder].mu.
 	duplicates     atomic.Uint64
@@ -102,9 +93,8 @@ type entry struct {
 	inherited uint32
 	// first and last are the times of the first and last denial, in Unix seconds.
 	first, last uint32
-	// idle is the number of intervals since the last denial. age is the number of intervals since
-	// the first denial, at most oldAge.
-	idle, age uint8
+	// idle is the number of intervals since the last denial.
+	idle uint8
 }
 
 // certainHits returns the denials of key i in this interval without inherited ones.
@@ -132,7 +122,13 @@ func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 func (s *sketch) add(denial *Denial) {
 	switch set, i, ok := s.find(denial.ID); {
 	case ok:
-		set.hits[i].Add(1)
+		// The number of a row may have changed, so the policy is stored again in each interval.
+		if set.hits[i].Add(1) == 1 && s.ownPolicies.Load() != nil && set.mu.TryLock() {
+			if set.tags[i].Load() == tagOf(denial.ID) {
+				s.storeOwnPolicy(denial.ID, i, denial)
+			}
+			set.mu.Unlock()
+		}
 	case set.mu.TryLock():
 		s.addLocked(set, denial)
 		set.mu.Unlock()
@@ -176,9 +172,6 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 	}
 	set.addLostLocked(at)
 	now := s.now.Load()
-	if s.since.Load() == 0 {
-		s.since.CompareAndSwap(0, now)
-	}
 	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: smallest, first: now, last: now}
 	set.past[at] = 0
 	set.hits[at].Store(smallest + 1)
@@ -252,23 +245,19 @@ func (s *sketch) forget(id identity.ID) {
 // rotate ends the interval.
 func (s *sketch) rotate(now uint32) {
 	s.pastDuplicates = s.duplicates.Swap(0)
-	denials := uint32(0)
 	for i := range s.sets {
 		set := &s.sets[i]
 		set.mu.Lock()
 		set.pastLost, set.lost = set.lost, 0
-		denials |= set.pastLost
 		for j := range set.entries {
 			e := &set.entries[j]
 			if set.tags[j].Load() == 0 {
 				continue
 			}
 			hits := set.certainPart(j, set.hits[j].Swap(0))
-			denials |= hits
 			set.past[j] = hits
 			e.inherited = 0
 			e.total += uint64(hits)
-			e.age = min(e.age+1, oldAge)
 			if e.idle++; hits > 0 {
 				e.last, e.idle = now, 0
 			}
@@ -278,11 +267,6 @@ func (s *sketch) rotate(now uint32) {
 			}
 		}
 		set.mu.Unlock()
-	}
-	s.age = min(s.age+1, oldAge)
-	if denials == 0 {
-		s.since.Store(0)
-		s.age = 0
 	}
 }
 
@@ -312,7 +296,6 @@ type denied struct {
 	recent      uint64 // denials in this and the last interval
 	total       uint64
 	first, last uint32
-	age         uint8
 	end         uint32 // end of the key's penalty, 0 for none
 	text        string
 	name        descriptors.NameSum // zero for none
@@ -335,7 +318,7 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			hits := uint64(set.certainHits(j))
 			d := denied{
 				id: identity.ID{Hi: e.high, Lo: tag}, limit: e.limit,
-				recent: hits + uint64(set.past[j]), total: e.total + hits, first: min(e.first, now), last: min(e.last, now), age: e.age,
+				recent: hits + uint64(set.past[j]), total: e.total + hits, first: min(e.first, now), last: min(e.last, now),
 			}
 			all += d.recent
 			if hits > 0 {

@@ -19,7 +19,7 @@ var begin = time.Unix(1_700_000_000, 0)
 // testLive returns a Recorder with one domain that has a sketch.
 func testLive(mode string) (*Recorder, *Domain) {
 	l := New(mode, identity.Key{1}, nil)
-	l.Tick(begin)
+	l.SetTime(begin)
 	set, found := descriptors.Compile([]rules.Config{{Domain: "shop"}}, descriptors.Options{})
 	if err := found.Err(); err != nil {
 		panic(err)

@@ -1,8 +1,11 @@
 package live
 
 import (
+	"strings"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -22,6 +25,9 @@ type State struct {
 	// Counters is memory or store. With a store, rates and keys are those that this replica has
 	// seen.
 	Counters string `json:"counters"`
+	// CountsAlone is true if other replicas, should there be any, do not share the counters: they
+	// are in memory, and serve --sharded is not set. Each such replica grants the complete limit.
+	CountsAlone bool `json:"counts_alone"`
 	// ShadowMode is true if no request is denied (serve --shadow-mode).
 	ShadowMode bool `json:"shadow_mode"`
 	// TopKeys is the mode in which denied keys are recorded: off, hashed or clear. Hashes of
@@ -30,6 +36,8 @@ type State struct {
 	HashKey string `json:"hash_key"`
 	// Config describes the active rules.
 	Config Config `json:"config"`
+	// Status shows whether Envoys call the service, and how it answers.
+	Status Status `json:"status"`
 	// Conditions contains the active conditions, the newest first.
 	Conditions []telemetry.Condition `json:"conditions"`
 	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits
@@ -74,8 +82,7 @@ type DomainState struct {
 	// Unmatched describes descriptors that match no rule, the most frequent first, at most
 	// [MaxUnmatched].
 	Unmatched []Unmatched `json:"unmatched"`
-	// Rules contains the limits, sorted by denials, then by hits in descending order, then by their
-	// order in the rules.
+	// Rules contains the limits, sorted as by [CompareRules], then by their order in the rules.
 	Rules []RuleState `json:"rules"`
 }
 
@@ -106,6 +113,8 @@ type RuleState struct {
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
 	At    string `json:"at"`
+	// Unit is the unit of the limit's hits; see [UnitOf].
+	Unit string `json:"unit"`
 	// Shadow is true if the limit does not deny, because it is in shadow mode or a candidate.
 	Shadow bool `json:"shadow,omitempty"`
 	Rate
@@ -137,8 +146,18 @@ type Key struct {
 	// Rule and Limit identify the limit that denies. Both are empty if requests contain the limit.
 	Rule  string `json:"rule,omitempty"`
 	Limit string `json:"limit,omitempty"`
-	// Name is the limit's name.
+	// Name is the limit's name, and Unit the unit of its hits; see [UnitOf].
 	Name string `json:"name,omitempty"`
+	Unit string `json:"unit,omitempty"`
+	// OwnLimit is the number of this counter, such as `0/minute`, if it comes from a row of a table
+	// or from the request, and Table the name of the table. Limit is then the limit of the rule.
+	OwnLimit string `json:"own_limit,omitempty"`
+	Table    string `json:"table,omitempty"`
+	// Permits is the number of permits of a concurrency limit, 0 for other limits. InFlight is the
+	// number of permits that requests hold now. It is nil for other limits, and if the counters are
+	// in a store.
+	Permits  uint64  `json:"permits,omitempty"`
+	InFlight *uint64 `json:"in_flight,omitempty"`
 	// PerSecond is the rate of denied descriptors over the last five to ten seconds.
 	PerSecond float64 `json:"denied_per_second"`
 	// Share is the key's share of the domain's denials in that time.
@@ -151,6 +170,27 @@ type Key struct {
 	// PenaltyUntil is the end of the key's penalty, rounded to a second. It is nil without a
 	// penalty.
 	PenaltyUntil *time.Time `json:"penalty_until,omitempty"`
+
+	counter *DeniedCounter // of a concurrency limit, otherwise nil
+}
+
+// Counter returns the counter of a key of a concurrency limit, or nil for other keys.
+func (k *Key) Counter() *DeniedCounter { return k.counter }
+
+// UnitOf returns the unit of the hits of a limit: `permits` of a concurrency limit, `tokens` if the
+// limit's name contains the word token, `hits` of other limits with reserve, whose costs are known
+// at the end of requests, and otherwise `requests`.
+func UnitOf(l *descriptors.Limit) string {
+	switch {
+	case l.Policy.Algorithm == limiter.Concurrency:
+		return "permits"
+	case strings.Contains(strings.ToLower(l.Name), "token"):
+		return "tokens"
+	case l.Policy.Reserve != nil:
+		return "hits"
+	default:
+		return "requests"
+	}
 }
 
 // Unmatched describes descriptors that stop matching the rules at the same entry.

@@ -27,6 +27,9 @@ func Sum(addrs []string, states []*State) *State {
 	hashes := map[string]bool{}
 	for i, s := range states {
 		hashes[s.Config.Hash] = true
+		if i > 0 {
+			sum.Status.add(&s.Status)
+		}
 		sum.Config.Omitted = max(sum.Config.Omitted, s.Config.Omitted)
 		if s.Started.Before(sum.Started) {
 			sum.Started = s.Started
@@ -66,8 +69,28 @@ func Sum(addrs []string, states []*State) *State {
 		}
 		sum.Conditions = append(sum.Conditions, condition)
 	}
+	alone := countingAlone(states)
+	sum.CountsAlone = len(alone) > 0
+	if len(alone) > 1 {
+		condition := telemetry.NewCondition(telemetry.ReplicasCountSeparately, sum.Started)
+		condition.Text = fmt.Sprintf("%d %s", len(alone), condition.Text)
+		for _, i := range alone {
+			condition.Lines = append(condition.Lines, addrs[i]+": counts in memory")
+		}
+		sum.Conditions = append(sum.Conditions, condition)
+	}
 	sum.sort()
 	return &sum
+}
+
+// countingAlone returns the indexes of the states of replicas that count alone.
+func countingAlone(states []*State) (alone []int) {
+	for i, s := range states {
+		if s.CountsAlone {
+			alone = append(alone, i)
+		}
+	}
+	return alone
 }
 
 // mergeByName adds each element of more to the element of all with the same name, or appends it if
@@ -94,6 +117,7 @@ func (d *DomainState) addDomain(o *DomainState) {
 		a.PerSecond += b.PerSecond
 		a.Denied = limiter.SaturatingAdd(a.Denied, b.Denied)
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+		a.Permits, a.InFlight = a.Permits+b.Permits, addCounts(a.InFlight, b.InFlight)
 		if b.PenaltyUntil != nil && (a.PenaltyUntil == nil || a.PenaltyUntil.Before(*b.PenaltyUntil)) {
 			a.PenaltyUntil = b.PenaltyUntil
 		}
@@ -155,7 +179,7 @@ func (s *State) sort() {
 		}
 		d.DeniedKeys = d.DeniedKeys[:min(len(d.DeniedKeys), MaxKeys)]
 		slices.SortFunc(d.Unmatched, compareUnmatched)
-		slices.SortStableFunc(d.Rules, func(a, b RuleState) int { return CompareRates(a.Rate, b.Rate) })
+		slices.SortStableFunc(d.Rules, CompareRules)
 	}
 }
 
@@ -164,6 +188,13 @@ func (s *State) sort() {
 // CompareRates compares by denials, then by hits.
 func CompareRates(a, b Rate) int {
 	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Hits, a.Hits))
+}
+
+// CompareRules compares limits of requests before those of another unit, because their rates are
+// not comparable, and then as [CompareRates].
+func CompareRules(a, b RuleState) int {
+	rank := func(r RuleState) int { return strings.Index("requests permits tokens hits", r.Unit) }
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), CompareRates(a.Rate, b.Rate))
 }
 
 // CompareKeys compares by rate of denials, then by total denials.
@@ -180,6 +211,14 @@ func SortUnknown(all []UnknownDomain) {
 	slices.SortFunc(all, func(a, b UnknownDomain) int {
 		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain))
 	})
+}
+
+// addCounts returns the sum of two counts, each of which may be unknown.
+func addCounts(a, b *uint64) *uint64 {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	return new(limiter.SaturatingAdd(*a, *b))
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -36,7 +36,13 @@ func TestSum(t *testing.T) {
 	if Sum([]string{"a"}, []*State{a}) != a {
 		t.Error("the sum of a single state is not that state")
 	}
+	fast, slow := 1e-5, 2e-5
+	a.Status = Status{Calls: 10, Denied: 1, Errors: 2, Connections: 3, P99: &fast, Counters: 5, MaxCounters: 50, Store: StoreUnavailable}
+	b.Status = Status{Calls: 20, Denied: 4, Errors: 1, Connections: 1, P99: &slow, Counters: 7, MaxCounters: 50, Store: StoreAvailable}
 	sum := Sum([]string{"a:1", "b:1"}, []*State{a, b})
+	if want := (Status{Calls: 30, Denied: 5, Errors: 3, Connections: 4, P99: &slow, Counters: 12, MaxCounters: 100, Store: StoreUnavailable}); sum.Status != want {
+		t.Errorf("the status is %+v, want %+v", sum.Status, want)
+	}
 	d := sum.Domains[0]
 	if d.Domain != "shop" || sum.Domains[1].Domain != "new" || d.Rate != (Rate{Hits: 30, Denied: 20}) || d.DeniedRequests != 20 {
 		t.Errorf("domains are %+v, want shop first, with the sums", sum.Domains)
@@ -63,6 +69,19 @@ func TestSum(t *testing.T) {
 	}
 	if !sum.Started.Equal(at(1)) || sum.HashKey != "k" || a.Domains[0].Rules[0].TotalHits != 100 || a.Events[0].Replica != "" {
 		t.Errorf("the sum is %+v; the first state is now %+v", sum, a)
+	}
+}
+
+// TestSumOfReplicasThatCountSeparately checks that two replicas that share no counters are a
+// condition, and that one of them with others that do is not.
+func TestSumOfReplicasThatCountSeparately(t *testing.T) {
+	alone, shared := &State{CountsAlone: true}, &State{}
+	if sum := Sum([]string{"a", "b"}, []*State{shared, alone}); len(sum.Conditions) > 0 || !sum.CountsAlone {
+		t.Errorf("one replica of two counts alone: %t, %+v; want true and no condition", sum.CountsAlone, sum.Conditions)
+	}
+	c := Sum([]string{"a", "b", "c"}, []*State{alone, alone, alone}).Conditions
+	if len(c) != 1 || c[0].Code != telemetry.ReplicasCountSeparately || c[0].Text != "3 replicas count separately: each grants the whole limit" || len(c[0].Lines) != 3 {
+		t.Errorf("the conditions of three replicas that count alone are %+v", c)
 	}
 }
 

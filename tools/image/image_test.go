@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,11 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 		if x, y := sum(t, filepath.Join(one, file)), sum(t, filepath.Join(two, file)); x != y {
 			t.Errorf("the %s of two builds has the digests %s and %s", file, x, y)
 		}
+	}
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(filepath.Join(one, name)) })
+	check(t, err)
+	if len(manifest) != 1 || !slices.Equal(manifest[0].RepoTags, []string{"sluice:v1.2.3"}) { // docker.io/library/sluice in kind
+		t.Errorf("%s contains %+v, want sluice:v1.2.3", name, manifest)
 	}
 	loadable, err := tarball.ImageFromPath(filepath.Join(one, name), nil)
 	check(t, err)

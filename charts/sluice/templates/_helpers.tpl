@@ -13,6 +13,13 @@
 {{- if ne .Values.mode "envoy-ai-gateway" }}yes{{ end -}}
 {{- end }}
 
+{{/* Non-empty if several replicas would each grant the limits: without a store, and without sharding. */}}
+{{- define "sluice.separate" -}}
+{{- $separate := not (or (eq .Values.mode "store") (include "sluice.envoy" .)) }}
+{{- range .Values.args }}{{ if hasPrefix "--store=" . }}{{ $separate = false }}{{ end }}{{ end }}
+{{- if $separate }}yes{{ end -}}
+{{- end }}
+
 {{- define "sluice.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
 {{- with .Values.image.pullPolicy }}

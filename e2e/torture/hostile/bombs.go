@@ -18,10 +18,11 @@ const inflated = 7 << 19
 
 // bombs returns attacks with compressed requests, and with requests that are not gRPC.
 func bombs(t Target) []Attack {
-	entry := append(field(1, t.Key), longField(2, inflated)...)
-	request := append(field(1, t.Domain), message(2, message(1, entry))...)
 	return []Attack{
-		{Name: "gzip bomb", begin: func(c *Conn) (func() error, error) { return c.compressedCalls(shouldRateLimit, request) }},
+		{Name: "gzip bomb", begin: func(c *Conn) (func() error, error) {
+			entry := append(field(1, t.Key), longField(2, inflated)...)
+			return c.compressedCalls(shouldRateLimit, append(field(1, t.Domain), message(2, message(1, entry))...))
+		}},
 		{Name: "gzip bomb to health", begin: func(c *Conn) (func() error, error) { return c.compressedCalls(healthCheck, longField(1, inflated)) }},
 		{Name: "requests that are not gRPC", options: zeroWindow, begin: otherContentType},
 	}

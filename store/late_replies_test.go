@@ -1,0 +1,60 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestLateDenialsAreSynced has another replica use 8 of 9 hits of a counter. A request then asks for
+// 4 more, and for 4 of an unused counter. Its deadline passes, and the fallback, which does not know
+// the other replica's hits, admits it. The reply that comes later denies it, so the hits are not in
+// the store yet.
+func TestLateDenialsAreSynced(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []Fallback{Local, Allow} {
+		for _, p := range refundable {
+			for _, countRefused := range []bool{false, true} {
+				p := *p
+				p.CountRefused = countRefused
+				t.Run(fmt.Sprintf("%s, algorithm %d, count_refused %t", fallback, p.Algorithm, countRefused), func(t *testing.T) {
+					t.Parallel()
+					srv := storetest.Start(t)
+					r := newRelay(t, srv.Addr, nil, false)
+					s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: fallback, Timeout: time.Minute, DialTimeout: time.Minute})
+					other := runStore(t, Options{Server: serverAt(srv), Fallback: Deny})
+					storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+					var c, o caller
+					full, unused := oneHit(1, &p), oneHit(2, &p)
+					full.Hits = 8
+					if err := o.decide(other, full); err != nil || o.b.Denied {
+						t.Fatal(err, o.b.Denied)
+					}
+					full.Hits, unused.Hits = 4, 4
+					want := map[uint64]int{1: 12, 2: 4}
+					switch p.Algorithm {
+					case limiter.SlidingLog: // a log has at most its limit
+						want[1] = 9
+					case limiter.TokenBucket: // its debt is at most the hits of a window
+						want[1] = 10
+					default:
+					}
+					c.startLate(t, s, r, replied, func() bool { return true }, full, unused)
+					if c.b.Denied {
+						t.Fatal("the fallback denies the request")
+					}
+					r.finishLate(t, s, replied)
+					got := map[uint64]int{}
+					storetest.Eventually(t, fmt.Sprintf("the store has %v hits", want), func() bool {
+						got = map[uint64]int{1: o.usedHits(t, other, full), 2: o.usedHits(t, other, unused)}
+						return fmt.Sprint(got) == fmt.Sprint(want) && s.unsyncedCounters() == 0
+					})
+				})
+			}
+		}
+	}
+}
