@@ -25,7 +25,18 @@ func TestSnippet(t *testing.T) {
 			continue // the snippet is for one domain
 		}
 		for _, istio := range []bool{false, true} {
-			snippet := Snippet(set, set.Domains()[0], istio)
+			for _, llm := range []string{"openai", "anthropic"} {
+				c, err := Read([]File{{"snippet.yaml", []byte(Snippet(set, set.Domains()[0], llm, istio))}})
+				if err != nil {
+					t.Fatalf("%s, %s: %v", path, llm, err)
+				}
+				for _, f := range c.Check(set) {
+					if f.Code != ChangeMe && f.Severity == rules.Error {
+						t.Errorf("%s, %s, istio %v: %v", path, llm, istio, f)
+					}
+				}
+			}
+			snippet := Snippet(set, set.Domains()[0], "", istio)
 			for _, filled := range []bool{false, true} {
 				if filled {
 					snippet = strings.ReplaceAll(snippet, placeholder, "x-own")
@@ -66,7 +77,7 @@ descriptors:
     descriptors: [{ key: user, value: x, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 2s } }]
   - { key: user, value: vip, rate_limit: *l }
 `)
-	got := Snippet(set, "a: b", false)
+	got := Snippet(set, "a: b", "", false)
 	for _, want := range []string{
 		`domain: "a: b"`, "timeout: 2.25s",
 		"- masked_remote_address: {}\n",
@@ -93,7 +104,7 @@ descriptors:
 func TestSnippetOfLeases(t *testing.T) {
 	set := ruleSet(t, leaseRules)
 	for _, istio := range []bool{false, true} {
-		snippet := Snippet(set, "shop", istio)
+		snippet := Snippet(set, "shop", "", istio)
 		for _, want := range []string{
 			"# Envoy does not send hits_addend from other places",
 			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`,

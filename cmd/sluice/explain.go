@@ -31,7 +31,9 @@ type explainCmd struct {
 	Listener string            `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
 
 	debugClientFlags `embed:""`
+	outputFlag       `embed:""`
 
+	entries []descriptors.Entry // of Descriptor
 	request envoyconfig.Request
 }
 
@@ -39,7 +41,11 @@ func (e *explainCmd) Validate() error {
 	if len(e.Envoy) > 0 {
 		return e.validateEnvoy()
 	}
+	var err error
+	e.entries, err = descriptors.ParseEntries(e.Descriptor)
 	switch {
+	case err != nil:
+		return fmt.Errorf("--descriptor: %w", err)
 	case e.Request != "" || len(e.Header) > 0 || e.Remote.IsValid() || len(e.Metadata) > 0 || e.Listener != "":
 		return errors.New("a request, --header, --remote, --metadata and --listener require --envoy")
 	case e.Domain == "" || e.Descriptor == "":
@@ -65,10 +71,6 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(e.Envoy) > 0 {
 		return e.explainEnvoy(c)
 	}
-	entries, err := descriptors.ParseEntries(e.Descriptor)
-	if err != nil {
-		return err
-	}
 	if e.Addr != "" {
 		return e.explainRunning(ctx, c)
 	}
@@ -76,8 +78,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(c.out, set.Explain(e.Domain, entries))
-	return nil
+	return e.printReport(c, admin.NewCounterReport(set, e.Domain, e.Descriptor, e.entries))
 }
 
 // explainRunning explains a descriptor with the rules and counters of a running service.
@@ -92,6 +93,17 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	if err != nil {
 		return fmt.Errorf("query %s: %w", e.Addr, err)
 	}
+	return e.printReport(c, report)
+}
+
+func (e *explainCmd) printReport(c console, report *admin.CounterReport) error {
+	return e.print(c, report, func() error {
+		e.writeReport(c, report)
+		return nil
+	})
+}
+
+func (e *explainCmd) writeReport(c console, report *admin.CounterReport) {
 	fmt.Fprint(c.out, report.Explanation)
 	if e.Limit != "" {
 		fmt.Fprintf(c.out, "--limit %s: %s\n", e.Limit, report.Reason)
@@ -102,7 +114,6 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	if b := report.Divided; b != nil {
 		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(b.Assigned), format.Rate(b.LimitRate), format.Rate(b.DemandRate), format.Shares(b, live.MaxQuotaShares))
 	}
-	return nil
 }
 
 func counterText(s *admin.CounterState, reset bool) string {
@@ -117,7 +128,7 @@ func counterText(s *admin.CounterState, reset bool) string {
 	if s.Reserves > 0 {
 		text += fmt.Sprintf(", the next request reserves %d", s.Reserves)
 		if s.Estimated {
-			text += " (90th percentile)"
+			text += fmt.Sprintf(" (90th percentile; %d of %d costs known)", s.Samples, s.SamplesNeeded)
 		}
 	}
 	if s.Penalty > 0 {
@@ -132,7 +143,7 @@ func counterText(s *admin.CounterState, reset bool) string {
 		text += fmt.Sprintf(", resets in %v", until)
 	}
 	if s.ResetsAt != nil && s.Timezone != "" {
-		text += fmt.Sprintf(", at %s %s", s.ResetsAt.Format("2006-01-02T15:04:05"), s.Timezone)
+		text += ", at " + s.ResetsAt.Local().Format("2006-01-02T15:04:05 MST")
 	}
 	if (s.Over || s.Denied) && s.Key != "" {
 		text += ", key #" + s.Key
