@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/admin"
@@ -55,6 +56,16 @@ func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token str
 	}
 	var report live.Reset
 	if err := c.request(ctx, http.MethodPost, admin.ResetPath, values, &report); err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
+// Unmask shows the values of the keys that are denied from now on, for the given time; see
+// [live.Recorder.Unmask].
+func (c *Debug) Unmask(ctx context.Context, d time.Duration) (*live.Unmasked, error) {
+	var report live.Unmasked
+	if err := c.request(ctx, http.MethodPost, admin.UnmaskPath, url.Values{"for": {d.String()}}, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

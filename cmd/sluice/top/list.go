@@ -88,7 +88,7 @@ func (v *view) header(s *live.State) []line {
 	if s.Counters == "store" {
 		all = append(all, v.line(faint, "counters are shared: rates and keys are those seen by the replicas shown here"))
 	}
-	if s.HashKey == "" && s.TopKeys == live.Hashed { // of several replicas
+	if s.HashKey == "" && (s.TopKeys == live.Hashed || s.TopKeys == live.HashedOnly) { // of several replicas
 		text := "hashes of clients differ between replicas, because each has its own hash key"
 		if s.Counters == "store" {
 			text = "hashes of clients differ between replicas without a common --hash-key-file"
