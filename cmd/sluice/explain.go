@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
@@ -98,22 +99,25 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 
 func (e *explainCmd) printReport(c console, report *admin.CounterReport) error {
 	return e.print(c, report, func() error {
-		e.writeReport(c, report)
+		fmt.Fprint(c.out, reportText(report, e.CounterQuery))
 		return nil
 	})
 }
 
-func (e *explainCmd) writeReport(c console, report *admin.CounterReport) {
-	fmt.Fprint(c.out, report.Explanation)
-	if e.Limit != "" {
-		fmt.Fprintf(c.out, "--limit %s: %s\n", e.Limit, report.Reason)
+// reportText returns the explanation and the counters of a descriptor.
+func reportText(report *admin.CounterReport, q client.CounterQuery) string {
+	var b strings.Builder
+	b.WriteString(report.Explanation)
+	if q.Limit != "" {
+		fmt.Fprintf(&b, "--limit %s: %s\n", q.Limit, report.Reason)
 	}
 	for i := range report.Counters {
-		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
+		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i], q.Reset))
 	}
-	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(b.Assigned), format.Rate(b.LimitRate), format.Rate(b.DemandRate), format.Shares(b, live.MaxQuotaShares))
+	if d := report.Divided; d != nil {
+		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d, live.MaxQuotaShares))
 	}
+	return b.String()
 }
 
 func counterText(s *admin.CounterState, reset bool) string {
