@@ -13,10 +13,11 @@ import (
 )
 
 type topCmd struct {
-	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listeners of running services, separated by commas. A DNS name with several addresses stands for all of them. Their figures are added up."`
-	Once     bool          `help:"Print the state once and exit. Default if standard output is not a terminal, or TERM is dumb."`
-	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
-	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
+	Addr     []string       `default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listeners of running services, separated by commas. A DNS name with several addresses stands for all of them. Their figures are added up."`
+	Once     bool           `help:"Print the state once and exit. Default if standard output is not a terminal, or TERM is dumb."`
+	Output   string         `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
+	Unmask   *time.Duration `range:"0s..1h" placeholder:"TIME" help:"First show the values of the keys that are denied from now on, such as user=alice, for this time, at most 1h; 0s ends that. Requires the right to write. For services with --top-keys=hashed."`
+	Interval time.Duration  `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
 
 	debugClientFlags `embed:""`
 }
@@ -37,7 +38,16 @@ func (t *topCmd) Validate() error {
 
 // Run prints the state once, or shows it until the user quits.
 func (t *topCmd) Run(ctx context.Context, c console) error {
-	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP}
+	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText}
+	if t.Unmask != nil {
+		replicas, err := service.Unmask(ctx, *t.Unmask)
+		for _, r := range replicas {
+			fmt.Fprintln(c.err, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	terminal := c.terminal()
 	if t.Output == "text" && !t.Once && top.IsInteractive(terminal, os.Getenv("TERM")) {
 		ctx, stop := signalContext(ctx)

@@ -266,7 +266,7 @@ func TestPageOfManyRules(t *testing.T) {
 	ctx, browserErrors := chromium(t, "http://"+s.Addr("debug"), "")
 	began := time.Now()
 	do(ctx, t, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
-	await(ctx, t, "the first 200 of 10,000: use the filter to see others")
+	await(ctx, t, "the first 100 of 10,000: use the filter to see others")
 	t.Logf("the limits are on the page after %v", time.Since(began))
 	do(ctx, t, chromedp.SendKeys("#filter", "shop customer-09999"))
 	await(ctx, t, "1 of 10,000 match the filter")

@@ -96,7 +96,7 @@ func TestPageShowsEveryPart(t *testing.T) {
 		"2026-01-02 09:00:00 (times: Asia/Tokyo)", "rates and keys are those seen by this replica", "shadow mode: every request is allowed",
 		"calls/s 1,234", "denied/s 56.7", "errors/s 8.9", "Envoy connections 4", "p99 time 0.21 ms", "counters used 5,000 of 2,000,000", "store unavailable",
 		"a condition rules_rejected since 2026-01-02 09:00:00 peer=10.0.0.1", "Remedy: a remedy (docs/a.md)", "a line",
-		"an event ends a_code (2 times) another line", "event 4 2026-01-02 09:00:00 rules loaded hash=cafe shop: user 5/hour -> 0/hour and 2 more", "3 earlier events",
+		"an event ends a_code (2 times) another line", "event 4 2026-01-02 09:00:00 rules loaded hash=cafe shop: user 5/hour -> 0/hour and 2 more", "earlier events: 3",
 		"9.0 75% 0 2026-01-02 09:00:00 #cafe shop: user 5/hour, penalty until 2026-01-02 09:00:00",
 		"customer=acme shop: customer 0/minute, from table customers", "upload=1 shop: upload 3 concurrent requests, each for at most 1 minute, 3 of 3 in flight", "user=own shop: limit override of the request",
 		"shop: a reason seen 3", "1.0 descriptors per second for the domain shpo, which has no rules; did you mean shop?", "none now, 7 before, for the domain past",
@@ -107,9 +107,11 @@ func TestPageShowsEveryPart(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", want, got)
 		}
 	}
-	if !(strings.Index(got, "shop: shy") < strings.Index(got, "shop: llm")) {
+	if strings.Index(got, "shop: shy") > strings.Index(got, "shop: llm") {
 		t.Errorf("limits of tokens are sorted among those of requests:\n%s", got)
 	}
+	do(ctx, t, chromedp.Evaluate[chromedp.Void]("byId('stale').hidden = false; byId('stale').firstElementChild.append('stale')"), chromedp.Evaluate[chromedp.Void](axe(t)))
+	eachDisplay(ctx, t, func(display string) { checkLayout(ctx, t, display) })
 	s.Quota, s.Config = &live.Quota{}, live.Config{Hash: "cafe"}
 	showState(ctx, t, s)
 	if got := bodyText(ctx, t); !strings.Contains(got, "no Envoy is connected") || !strings.Contains(got, "the rules have no limits: every request is allowed") {

@@ -1,7 +1,7 @@
 "use strict";
 // The page shows /api/v1/state, which docs/state.md describes, once a second.
 
-const maxRows = 200; // of a table
+const maxRows = 100; // of a table
 const maxEvents = 5; // others are in a list that can be opened
 const staleAfter = 3; // seconds without an answer
 
@@ -69,7 +69,10 @@ function limitOfKey(k) {
 function drawLine(svg, { hits, denied } = { hits: [], denied: [] }) {
   const most = Math.max(1, ...hits);
   const bar = (n, i) => (n ? `M${4 * i} 16v-${Math.max(0.5, (16 * n) / most).toFixed(1)}h3V16z` : "");
-  [hits, denied].forEach((all, i) => svg.children[i].setAttribute("d", all.map(bar).join("")));
+  [hits, denied].forEach((all, i) => {
+    const path = svg.children[i], d = all.map(bar).join("");
+    if (path.getAttribute("d") !== d) path.setAttribute("d", d);
+  });
   return most;
 }
 
@@ -330,7 +333,7 @@ function showEvents() {
   };
   rebuild(list, first, item);
   earlier.hidden = !others.length;
-  setText(earlier.firstElementChild, `${others.length} earlier events`);
+  setText(earlier.firstElementChild, `earlier events: ${others.length}`);
   rebuild(earlier.lastElementChild, others, item);
 }
 
@@ -385,7 +388,7 @@ function showDetails() {
 function chart(line) {
   if (!line) return [element("p", {}, "The chart begins ten seconds after the first hit of five minutes.")];
   const sum = (all) => count(all.reduce((a, b) => a + b, 0)), svg = newLine("");
-  const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied`;
+  const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied (red)`;
   const most = drawLine(svg, line), end = new Date(state.time);
   const start = end - 1000 * line.seconds * line.hits.length;
   svg.setAttribute("aria-label", text);
