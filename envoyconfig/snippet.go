@@ -34,14 +34,13 @@ func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
 	hasLimit := func(is func(l *descriptors.Limit) bool) bool {
 		return slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
 	}
+	lists := snippetLists(set, domain, llms[llm])
 	return renderSnippet(istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
-		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain, llms[llm]),
+		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": lists,
 		"PerRoute": llm != "" || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
 		"LLM":      llms[llm], "Reserves": hasLimit(func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil }),
-		"Model": slices.ContainsFunc(snippetRules(set, domain), func(r *descriptors.Rule) bool {
-			return slices.ContainsFunc(r.Levels(), func(l rules.Level) bool { return l.Key == modelKey })
-		}),
+		"Model": strings.Contains(lists, modelAction),
 	})
 }
 
@@ -96,9 +95,9 @@ func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 
 // snippetList is a list of actions and what the rules that need it require.
 type snippetList struct {
-	actions, comments string
-	leases            []string // names of the leases that the rules grant
-	settles, plain    bool     // whether a rule reserves hits, and whether a rule grants no leases
+	actions          string
+	comments, leases []string // leases are the names of those that the rules grant
+	settles, plain   bool     // whether a rule reserves hits, and whether a rule grants no leases
 }
 
 // snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
@@ -106,7 +105,7 @@ type snippetList struct {
 func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) string {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
-	var order []*snippetList
+	byActions, order := map[string]*snippetList{}, []*snippetList(nil)
 	var b, divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
@@ -117,12 +116,12 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) string {
 		for depth, l := range r.Levels() {
 			text.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}], llm) + "\n")
 		}
-		actions := text.String()
-		i := slices.IndexFunc(order, func(l *snippetList) bool { return l.actions == actions })
-		if i < 0 {
-			i, order = len(order), append(order, &snippetList{actions: actions})
+		list := byActions[text.String()]
+		if list == nil {
+			list = &snippetList{actions: text.String()}
+			byActions[list.actions], order = list, append(order, list)
 		}
-		order[i].add(r)
+		list.add(r, llm)
 	}
 	for _, l := range order {
 		l.write(&b, llm)
@@ -131,21 +130,23 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) string {
 }
 
 // add adds a rule that needs the list.
-func (s *snippetList) add(r *descriptors.Rule) {
-	s.comments += fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos())
+func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
+	s.comments = append(s.comments, fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
 	names := leaseNames(r)
-	s.leases = append(s.leases, names...)
-	s.plain = s.plain || len(names) == 0
-	s.settles = s.settles || !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil })
+	settles := !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil })
+	if llm != nil && len(names) > 0 && !settles && hasSettlement(r) {
+		s.comments = append(s.comments, "# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
+	}
+	s.leases, s.plain, s.settles = append(s.leases, names...), s.plain || len(names) == 0, s.settles || settles
 }
 
 // write writes the policies of the list: one for the start of a request, and those at the end of a stream, which
 // release leases and report the cost.
 func (s *snippetList) write(b *strings.Builder, llm *llmAPI) {
-	costs, comment := []string{placeholder + ":" + placeholder}, "# Reports the cost of the request, which an earlier filter writes to the metadata:\n"
-	fmt.Fprintf(b, "%s- actions:\n%s", s.comments, s.actions)
+	namespace, costs, comment := placeholder, []string{placeholder}, "# Reports the cost of the request, which an earlier filter writes to the metadata:\n"
+	fmt.Fprintf(b, "%s- actions:\n%s", strings.Join(s.comments, ""), s.actions)
 	if llm != nil {
-		costs, comment = llm.keys(), "# Charges the tokens of the response:\n"
+		namespace, costs, comment = "llm", llm.Costs, "# Charges the tokens of the response:\n"
 		if s.plain && len(s.leases) == 0 {
 			b.WriteString("  hits_addend: { number: 0 } # only checks the limit\n")
 		}
@@ -159,8 +160,8 @@ func (s *snippetList) write(b *strings.Builder, llm *llmAPI) {
 	if !s.settles && (llm == nil || !s.plain) {
 		return
 	}
-	for _, key := range costs {
-		atEnd(comment, key, "")
+	for _, cost := range costs {
+		atEnd(comment, namespace+":"+cost, "")
 		comment = ""
 	}
 }
@@ -168,8 +169,8 @@ func (s *snippetList) write(b *strings.Builder, llm *llmAPI) {
 // snippetAction returns an action whose entry a level of the rules matches. open is true if its value comes from the
 // request.
 func snippetAction(l rules.Level, open bool, llm *llmAPI) string {
-	if llm != nil && l.Key == modelKey {
-		return "metadata: { descriptor_key: model, metadata_key: { key: " + llmNamespace + ", path: [{ key: model }] }, default_value: unknown }"
+	if llm != nil && l.Key == "model" {
+		return modelAction
 	}
 	value := strconv.Quote(l.Value)
 	if open {

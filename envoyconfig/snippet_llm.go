@@ -1,8 +1,7 @@
 package envoyconfig
 
-// llmNamespace is the metadata namespace of what the filters of the snippet read, and modelKey the key of a rule for
-// the model of a request.
-const llmNamespace, modelKey = "llm", "model"
+// modelAction is the action for the model of a request, which json_to_metadata reads.
+const modelAction = "metadata: { descriptor_key: model, metadata_key: { key: llm, path: [{ key: model }] }, default_value: unknown }"
 
 // llmAPI describes where the responses of an LLM's API report the used tokens. In complete responses and in the Paths
 // of events there is an object, usage.
@@ -21,12 +20,4 @@ var llms = map[string]*llmAPI{
 	"openai": {Costs: []string{"total_tokens"}, Paths: [][]string{{}, {"response"}}, Estimate: 1000},
 	// Messages: message_start has the first values, message_delta totals. Tokens read from the cache are not charged.
 	"anthropic": {Costs: []string{"input_tokens", "cache_creation_input_tokens", "output_tokens"}, Paths: [][]string{{"message"}, {}}},
-}
-
-// keys returns the paths of the costs in the metadata.
-func (a *llmAPI) keys() (keys []string) {
-	for _, cost := range a.Costs {
-		keys = append(keys, llmNamespace+":"+cost)
-	}
-	return keys
 }

@@ -83,9 +83,9 @@ func (l *llm) charged(rule string) func(t *testing.T) int {
 	}
 }
 
-// settled returns a function that returns the number of tokens charged to alice's counter, or -1
-// while hits are reserved.
-func (l *llm) settled(domain string) func(t *testing.T) int {
+// settled returns a function that returns the number of tokens charged to a counter, or -1 while
+// hits are reserved.
+func (l *llm) settled(domain, descriptor string) func(t *testing.T) int {
 	return func(t *testing.T) int {
 		t.Helper()
 		var page struct {
@@ -94,11 +94,25 @@ func (l *llm) settled(domain string) func(t *testing.T) int {
 				Held struct{ Hits int }
 			}
 		}
-		must.OK(t, json.Unmarshal(suite.Get(t, "http://"+l.sluice.Addr("debug")+"/counters?domain="+domain+"&descriptor=user=alice"), &page))
+		must.OK(t, json.Unmarshal(suite.Get(t, "http://"+l.sluice.Addr("debug")+"/counters?domain="+domain+"&descriptor="+descriptor), &page))
 		if len(page.Counters) != 1 || page.Counters[0].Held.Hits != 0 {
 			return -1
 		}
 		return page.Counters[0].Used
+	}
+}
+
+// awaitCharge waits until the charged tokens reach the given number, and checks that they do not
+// exceed it.
+func awaitCharge(t *testing.T, name string, want int, charged func(t *testing.T) int) {
+	t.Helper()
+	got := 0
+	suite.Eventually(t, fmt.Sprintf("%s: %d tokens are charged", name, want), func() bool {
+		got = charged(t)
+		return got >= want
+	})
+	if got != want {
+		t.Errorf("%s: %d tokens are charged, want %d", name, got, want)
 	}
 }
 
@@ -114,14 +128,7 @@ func (l *llm) test(t *testing.T, answers []answer, unreported int, charged ...fu
 			want += unreported
 		}
 		for _, charged := range charged {
-			got := 0
-			suite.Eventually(t, fmt.Sprintf("%s: %d tokens are charged", a.name, want), func() bool {
-				got = charged(t)
-				return got >= want
-			})
-			if got != want {
-				t.Errorf("%s: %d tokens are charged, want %d", a.name, got, want)
-			}
+			awaitCharge(t, a.name, want, charged)
 		}
 	}
 	return want
@@ -145,7 +152,7 @@ func TestLLMReservationsAreSettled(t *testing.T) {
 	t.Parallel()
 	window.AwaitHour(t)
 	l := startLLM(t, "examples/llm-reservation/rules.yaml", example(t, "llm-reservation", "envoy.yaml"), openAI)
-	l.test(t, openAI, 5000, l.settled("llm-reservation"))
+	l.test(t, openAI, 5000, l.settled("llm-reservation", "user=alice"))
 }
 
 // TestLLMSnippets does the same with the configuration that `sluice envoy snippet` prints, for its
@@ -171,7 +178,7 @@ func TestLLMSnippets(t *testing.T) {
 			_, config := snippet(t, "--llm", tt.api, "-c", rules)
 			window.AwaitHour(t)
 			l := startLLM(t, rules, config, tt.answers)
-			l.test(t, tt.answers, 5000, l.settled("llm-reservation"))
+			l.test(t, tt.answers, 5000, l.settled("llm-reservation", "user=alice"))
 		})
 	}
 }
@@ -190,11 +197,16 @@ func TestLLMPageRules(t *testing.T) {
 	}
 	path := suite.WriteRules(t, rules)
 	_, config := snippet(t, "--llm", "openai", "-c", path)
+	window.AwaitHour(t)
 	endless := answer{contentType: "text/event-stream", events: []string{`{}`}, disconnect: true}
 	l := startLLM(t, path, config, []answer{openAI[0], endless})
 	l.test(t, openAI[:1], 0, l.charged("model"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	if status, _ := get(ctx, t, "http://"+l.envoy.Addr("ingress")+"/0"); status != http.StatusOK { // without a model
+		t.Errorf("a request without a model has the status %d", status)
+	}
+	awaitCharge(t, "a request without a model", openAI[0].tokens, l.settled("llm", "model=unknown"))
 	for range 3 {
 		resp := l.start(ctx, t, 1, 0)
 		defer resp.Body.Close()
@@ -202,8 +214,10 @@ func TestLLMPageRules(t *testing.T) {
 			t.Errorf("a concurrent response has the status %d", resp.StatusCode)
 		}
 	}
-	if status := l.ask(t, 0, 0, openAI[0]); status != http.StatusTooManyRequests {
-		t.Errorf("a fourth concurrent response has the status %d, want 429", status)
+	denied := l.start(ctx, t, 0, 0)
+	defer denied.Body.Close()
+	if after := denied.Header.Get("Retry-After"); denied.StatusCode != http.StatusTooManyRequests || after != "1" {
+		t.Errorf("a fourth concurrent response has the status %d and retry-after %q, want 429 and 1", denied.StatusCode, after)
 	}
 	if n := suite.Metrics(t, l.sluice).Sum("ratelimit_service_rate_limit_over_limit", `rule="streams"`); n != 1 {
 		t.Errorf("the limit on streams denied %v responses, want 1", n)
@@ -241,7 +255,7 @@ func TestLLMDisconnects(t *testing.T) {
 			_, config := snippet(t, "--llm", tt.api, "-c", tt.rules)
 			window.AwaitHour(t)
 			l := startLLM(t, tt.rules, config, tt.answers)
-			l.test(t, tt.answers, 5000, l.settled("llm-reservation"))
+			l.test(t, tt.answers, 5000, l.settled("llm-reservation", "user=alice"))
 		})
 	}
 }
