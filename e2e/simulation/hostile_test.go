@@ -15,7 +15,6 @@ import (
 	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -158,9 +157,7 @@ func (w *world) startAttacks() (stop func()) {
 }
 
 func (a *attacker) play(ctx context.Context) {
-	select {
-	case <-time.After(a.at):
-	case <-ctx.Done():
+	if !sleep(ctx, a.at) {
 		return
 	}
 	a.world.record(a.host, "attacks %s: %s", a.replica, a.name)
@@ -234,12 +231,9 @@ func (c neverRead) Read([]byte) (int, error) {
 // reportQuotas opens streams of the quota service and reports requests on all of them, again and
 // again.
 func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcConn, error)) {
-	report, err := proto.Marshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
 	}}})
-	if err != nil {
-		panic(err)
-	}
 	for ctx.Err() == nil {
 		conn, err := a.dial(ctx, a.replica+grpcPort)
 		if err != nil {
@@ -314,17 +308,12 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 			return w.network.dial(ctx, "prometheus", to)
 		},
 	}}
-	for {
-		select {
-		case <-time.After(13*time.Second + w.network.latencyOf(replica+" scrapes")):
-		case <-ctx.Done():
-			return
-		}
+	for sleep(ctx, 13*time.Second+w.network.latencyOf(replica+" scrapes")) {
 		began := time.Now()
 		status, err := scrape(ctx, client, "http://"+replica+metricsPort+"/metrics")
 		took := time.Since(began)
 		w.record("prometheus", "scrapes %s: %d %v", replica, status, errText(err))
-		disturbed := w.during(began, time.Now(), func(fault) bool { return true }) > 0 || ctx.Err() != nil || w.stopping.Load()
+		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
 		if !disturbed && (err != nil || status != http.StatusOK || took > maxScrape) {
 			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
 		}
@@ -352,7 +341,7 @@ func (w *world) checkAnswered() {
 		if e.limit.maxWait > w.callTimeout-4*maxLatency {
 			continue
 		}
-		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return f.kind != "reload" }) == 0 {
+		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return w.affects(f, e.replica) && !effectsOf[f.kind].changes }) == 0 {
 			w.fail("a call to %s at %v was not answered although there was no fault: %v", e.replica, e.sent.Sub(w.began), e.unanswered)
 		}
 	}

@@ -33,7 +33,7 @@ func newHandmade(algorithm string) *handmade {
 // add adds a request of one hit that is decided between the given second and 0.1 s later.
 func (h *handmade) add(at float64, o outcome) *entry {
 	sent := h.began.Add(time.Duration(at * float64(time.Second)))
-	e := &entry{limit: h.limit, tenant: "ann", hits: 1, outcome: o, sent: sent, received: sent.Add(100 * time.Millisecond)}
+	e := &entry{limit: h.limit, tenant: "ann", replica: "sluice-0", hits: 1, outcome: o, sent: sent, received: sent.Add(100 * time.Millisecond)}
 	h.ledger.add(e)
 	return e
 }
@@ -54,7 +54,7 @@ func (h *handmade) addManyRunning(at float64) {
 
 // addOutage lets the store be silent for a second. It is found to be available again within 4 s.
 func (h *handmade) addOutage(at float64) {
-	h.shared, h.fallback, h.processes = true, store.Local, []*process{nil}
+	h.shared, h.fallback, h.processes = true, store.Local, []*process{{host: "sluice-0"}}
 	f := fault{at: time.Duration(at * float64(time.Second)), kind: "silence", host: "store-0", d: time.Second}
 	h.faults, h.faultEnds = []fault{f}, []time.Time{h.began.Add(f.at)}
 }

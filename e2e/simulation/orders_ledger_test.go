@@ -66,7 +66,7 @@ func (o *orders) checkRule(k *orderKind, rule *orderRule) {
 				certain = append(certain, e)
 			case o.world.during(e.sent, e.received, anyFault) == 0:
 				// It was decided, or its delay ended, before the replies of the store and of sluice.
-				certain = append(certain, &entry{outcome: admitted, hits: e.hits, sent: later(e.sent, e.received.Add(-2*maxLatency)), received: e.received})
+				certain = append(certain, &entry{outcome: admitted, replica: e.replica, hits: e.hits, sent: later(e.sent, e.received.Add(-2*maxLatency)), received: e.received})
 			}
 		}
 		checkRate(o.world, l, ordersTenant, certain)

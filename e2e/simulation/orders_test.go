@@ -79,23 +79,10 @@ func newOrders(w *world) *orders {
 
 var windowAlgorithms = []string{"fixed_window", "sliding_window", "sliding_log"}
 
-// newOrderLimit returns a random limit.
+// newOrderLimit returns a limit with one of the algorithms, which does not count denied hits.
 func newOrderLimit(r *rand.Rand, key string, algorithms []string) *limit {
-	l := &limit{
-		key: key, algorithm: algorithms[r.IntN(len(algorithms))], n: 2 + r.Uint64N(6),
-		window: time.Duration([]int{1, 2, 5}[r.IntN(3)]) * time.Second,
-	}
-	switch l.algorithm {
-	case "token_bucket":
-		l.burst = 1 + r.Uint64N(2*l.n)
-		l.fields = fmt.Sprintf(", burst: %d", l.burst)
-	case "leaky_bucket":
-		l.burst = 1 + r.Uint64N(3)
-		l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
-	}
+	l := newLimit(r, key, algorithms[r.IntN(len(algorithms))], 7, 1, 2, 5)
 	l.fields += ", count_refused: false"
-	rate := float64(l.n) / l.window.Seconds()
-	l.demand = min((0.7+1.5*r.Float64())*rate, max(4, 1.3*rate))
 	return l
 }
 
@@ -226,16 +213,6 @@ func (o *orders) generate(ctx context.Context, k *orderKind) {
 				o.note(k.rules[0], change{kind: "refund", from: from, to: time.Now(), n: hits})
 			}
 		})
-	}
-}
-
-// sleep returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -37,7 +37,7 @@ type replica struct {
 	world *world
 	host  string
 
-	operations turn         // of who changes what follows
+	operations turn         // guards the fields below
 	clockError atomic.Int64 // nanoseconds that its clock is ahead
 	*process                // the current one, or the last
 	running    bool
@@ -45,9 +45,11 @@ type replica struct {
 }
 
 // process is a process of a sluice. A killed one goes on running, but without the network and
-// without its state file, so nobody notices.
+// without its state file, so it has no effect.
 type process struct {
 	daemon *daemon.Daemon
+	host   string
+	until  time.Time // when it was stopped or killed; zero while it runs
 	cancel context.CancelFunc
 	killed atomic.Bool
 	orders *orders
@@ -87,7 +89,7 @@ func (r *replica) start() {
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
-	p := &process{started: time.Now(), ended: make(chan struct{}), orders: w.orders}
+	p := &process{host: r.host, started: time.Now(), ended: make(chan struct{}), orders: w.orders}
 	if w.store != nil {
 		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
 			if p.killed.Load() {
@@ -172,7 +174,7 @@ func (r *replica) stop() {
 	began := time.Now()
 	r.cancel()
 	<-r.ended
-	r.running = false
+	r.running, r.until = false, time.Now()
 	if took := time.Since(began); took > maxDrain {
 		r.world.fail("the shutdown of %s took %v", r.host, took)
 	}
@@ -192,7 +194,7 @@ func (r *replica) kill() {
 	r.killed.Store(true)
 	r.world.network.close(r.host)
 	r.cancel()
-	r.running = false
+	r.running, r.until = false, time.Now()
 }
 
 // eventCore adds the log of a replica to the trace.
