@@ -119,8 +119,9 @@ type attacker struct {
 
 	world  *world
 	host   string
-	random *rand.Rand
-	left   atomic.Int64 // bytes that it still sends
+	link   string        // name of a connection of ownAttacks
+	random *rand.Rand    // of the connection
+	left   *atomic.Int64 // bytes that all connections still send
 }
 
 // maxHostileBytes is how much an attacker sends, since processing it takes time.
@@ -135,8 +136,7 @@ func (w *world) startAttacks() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i, plan := range w.attacks {
-		a := &attacker{attack: plan, world: w, host: fmt.Sprint("hostile-", i)}
-		a.random = rand.New(rand.NewPCG(w.seed, hashText(a.host)))
+		a := &attacker{attack: plan, world: w, host: fmt.Sprint("hostile-", i), left: new(atomic.Int64)}
 		a.left.Store(maxHostileBytes)
 		all.Go(func() { a.play(ctx) })
 	}
@@ -168,8 +168,11 @@ func (a *attacker) play(ctx context.Context) {
 	}
 	if own := ownAttacks[a.name]; own != nil {
 		var conns sync.WaitGroup
-		for range a.conns {
-			conns.Go(func() { own(ctx, a) })
+		for i := range a.conns {
+			c := *a
+			c.link = fmt.Sprint(a.host, " ", i)
+			c.random = rand.New(rand.NewPCG(a.world.seed, hashText(c.link)))
+			conns.Go(func() { own(ctx, &c) })
 		}
 		conns.Wait()
 		return
@@ -187,7 +190,7 @@ func (a *attacker) play(ctx context.Context) {
 
 // dial connects, at most a few times per second.
 func (a *attacker) dial(ctx context.Context, to string) (net.Conn, error) {
-	time.Sleep(300*time.Millisecond + a.world.network.latencyOf(a.host))
+	time.Sleep(300*time.Millisecond + a.world.network.latencyOf(a.host+a.link))
 	c, err := a.world.network.dial(ctx, a.host, to)
 	if err != nil {
 		return nil, err
@@ -204,7 +207,7 @@ type pacedConn struct {
 
 func (c pacedConn) Write(p []byte) (written int, err error) {
 	for len(p) > 0 && err == nil {
-		time.Sleep(30*time.Millisecond + c.attacker.world.network.latencyOf(c.attacker.host))
+		time.Sleep(30*time.Millisecond + c.attacker.world.network.latencyOf(c.attacker.host+c.attacker.link))
 		n := min(len(p), 16<<10)
 		if c.attacker.left.Add(-int64(n)) < 0 {
 			time.Sleep(time.Minute)

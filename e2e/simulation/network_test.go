@@ -449,6 +449,9 @@ func (h *half) read(p []byte) (n int, err error) {
 		}
 		next := h.readDeadline
 		blocked := h.network.blockedUntil(h.from, h.to)
+		if !blocked.IsZero() { // not all connections go on at the same time
+			blocked = blocked.Add(time.Duration(hashText(h.name) % uint64(100*time.Microsecond)))
+		}
 		if !isPast(blocked) && !blocked.IsZero() {
 			next = earlier(next, blocked)
 		} else if n = h.takeLocked(p); n > 0 {

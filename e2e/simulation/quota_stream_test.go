@@ -84,7 +84,7 @@ func (e *quotaEnvoy) open(first []byte) {
 	}
 	e.world.record(e.host, "opens stream %d to %s", id, e.replica)
 	<-s.finished
-	e.world.record(e.host, "stream %d has ended: %s %s %v", id, s.status, s.message, s.err)
+	e.world.record(e.host, "stream %d has ended: %s %v", id, s.status, s.err) // the message has random names
 	e.quotas.mu.Lock()
 	defer e.quotas.mu.Unlock()
 	if e.stream == s {

@@ -61,25 +61,24 @@ func (w *world) fail(format string, args ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, args...))
 }
 
-// newWorld starts the parties of a scenario.
-func newWorld(tb testing.TB, c *scenario) *world {
+// start starts the parties of a scenario.
+func (w *world) start(tb testing.TB) {
 	tb.Helper()
-	w := &world{scenario: c, dir: tb.TempDir(), network: newNetwork(c.seed)}
-	time.Sleep(c.offset) // so that windows do not start with the run
+	w.dir, w.network = tb.TempDir(), newNetwork(w.seed)
+	time.Sleep(w.offset) // so that windows do not start with the run
 	w.began = time.Now()
-	if c.shared {
-		w.store = newSharedStore(w.network, c.topology)
+	if w.shared {
+		w.store = newSharedStore(w.network, w.topology)
 	}
 	w.quotas, w.orders = newQuotas(w), newOrders(w)
-	for i := range c.replicas {
+	for i := range w.scenario.replicas {
 		r := &replica{world: w, host: fmt.Sprint("sluice-", i), operations: newTurn()}
 		w.replicas = append(w.replicas, r)
 		r.start()
 	}
-	for i := range c.envoys {
+	for i := range w.scenario.envoys {
 		w.envoys = append(w.envoys, newEnvoy(w, fmt.Sprint("envoy-", i)))
 	}
-	return w
 }
 
 // run plays the scenario, waits until everything is at rest, and checks the invariants.
