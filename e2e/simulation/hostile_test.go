@@ -237,17 +237,12 @@ func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcC
 	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
 	}}})
-	for ctx.Err() == nil {
-		conn, err := a.dial(ctx, a.replica+grpcPort)
-		if err != nil {
-			continue
-		}
+	a.connect(ctx, a.replica+grpcPort, func(conn net.Conn) {
 		c, err := open(conn)
 		if err != nil {
-			_ = conn.Close()
-			continue
+			return
 		}
-		end := context.AfterFunc(ctx, c.close)
+		defer c.close()
 		var streams []uint32
 		for range 5 {
 			if id, _, err := c.open(quotaPath, 0, report, func([]byte) {}); err == nil {
@@ -260,37 +255,42 @@ func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcC
 				err = c.send(id, report)
 			}
 		}
-		end()
-		c.close()
-	}
+	})
 }
 
-// trickle sends bytes one by one and reads one byte per second.
-func (a *attacker) trickle(ctx context.Context, to string, b []byte) {
+// connect passes connections to use, one after the other, until ctx ends.
+func (a *attacker) connect(ctx context.Context, to string, use func(net.Conn)) {
 	for ctx.Err() == nil {
 		c, err := a.dial(ctx, to)
 		if err != nil {
 			continue
 		}
 		end := context.AfterFunc(ctx, func() { _ = c.Close() })
-		one := make([]byte, 1)
-		for i := 0; err == nil; i++ {
-			if i < len(b) {
-				size := 1
-				if len(b) > 500 || to != a.replica+grpcPort {
-					size = len(b)
-				}
-				_, err = c.Write(b[i:min(i+size, len(b))])
-				i += size - 1
-			}
-			if err == nil && i >= len(b)-1 {
-				_, err = c.Read(one)
-			}
-			time.Sleep(time.Second)
-		}
+		use(c)
 		end()
 		_ = c.Close()
 	}
+}
+
+// trickle sends bytes one by one and reads one byte per second. It sends many bytes at once.
+func (a *attacker) trickle(ctx context.Context, to string, b []byte) {
+	size := 1
+	if len(b) > 500 || to != a.replica+grpcPort {
+		size = len(b)
+	}
+	a.connect(ctx, to, func(c net.Conn) {
+		one := make([]byte, 1)
+		var err error
+		for sent := 0; err == nil; time.Sleep(time.Second) {
+			if sent < len(b) {
+				_, err = c.Write(b[sent : sent+size])
+				sent += size
+			}
+			if err == nil && sent >= len(b)-1 {
+				_, err = c.Read(one)
+			}
+		}
+	})
 }
 
 // Bounds on what honest clients notice (DESIGN.md, docs/operations.md).
@@ -305,15 +305,9 @@ const (
 
 // scrapeOften scrapes a replica until ctx ends.
 func (w *world) scrapeOften(ctx context.Context, replica string) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true,
-		DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
-			return w.network.dial(ctx, "prometheus", to)
-		},
-	}}
 	for sleep(ctx, 13*time.Second+w.network.latencyOf(replica+" scrapes")) {
 		began := time.Now()
-		status, err := scrape(ctx, client, "http://"+replica+metricsPort+"/metrics")
+		status, err := w.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
 		took := time.Since(began)
 		w.record("prometheus", "scrapes %s: %d %v", replica, status, errText(err))
 		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
@@ -323,12 +317,18 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 	}
 }
 
-func scrape(ctx context.Context, client *http.Client, url string) (status int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// requestHTTP makes a request from a host on a new connection.
+func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
 	if err != nil {
-		return 0, err
+		panic(err)
 	}
-	reply, err := client.Do(r)
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return w.network.dial(ctx, from, to)
+	}}
+	reply, err := transport.RoundTrip(request)
 	if err != nil {
 		return 0, err
 	}

@@ -309,25 +309,12 @@ func (r *replica) changeOrders(k *orderKind, d time.Duration) (active, until tim
 
 // reset resets the counters of a rule, on the machine of a replica.
 func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	url := fmt.Sprintf("http://localhost%s/counters?domain=%s&descriptor=%s=%s", debugPort, ordersDomain, rule.key, ordersTenant)
-	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, url, http.NoBody)
-	if err != nil {
-		panic(err)
+	status, err := o.world.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodDelete,
+		fmt.Sprintf("/counters?domain=%s&descriptor=%s=%s", ordersDomain, rule.key, ordersTenant))
+	if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
+		o.world.fail("%s answers the reset of a counter with status %d", r.host, status)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return o.world.network.dial(ctx, operatorHost, r.host+debugPort)
-	}}}
-	reply, err := client.Do(request)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = reply.Body.Close() }()
-	if reply.StatusCode != http.StatusOK && reply.StatusCode != http.StatusServiceUnavailable {
-		o.world.fail("%s answers the reset of a counter with %s", r.host, reply.Status)
-	}
-	return reply.StatusCode == http.StatusOK
+	return err == nil && status == http.StatusOK
 }
 
 const operatorHost = "operator"

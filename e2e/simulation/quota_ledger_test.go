@@ -87,7 +87,7 @@ func (l *quotaLedger) misled(name string, b *quotaBucket) {
 // watch looks for changes of leaders until ctx ends.
 func (l *quotaLedger) watch(ctx context.Context) {
 	before := map[string][2]float64{}
-	for ctx.Err() == nil {
+	for sleep(ctx, quotaStep/2) {
 		l.quotas.mu.Lock()
 		for _, host := range sortedKeys(l.metrics) {
 			m := l.metrics[host]
@@ -101,7 +101,6 @@ func (l *quotaLedger) watch(ctx context.Context) {
 			before[host] = now
 		}
 		l.quotas.mu.Unlock()
-		time.Sleep(quotaStep / 2)
 	}
 }
 
