@@ -85,6 +85,11 @@ func (w *world) affects(f fault, replica string) bool {
 	return f.host == replica || !w.isReplica(f.host) && !f.ofQuotaEnvoy()
 }
 
+// breaks reports whether connections end, because of the fault or because the store answers too late.
+func (w *world) breaks(f fault) bool {
+	return effectsOf[f.kind].breaks || f.kind == "slow" && 2*(f.d/10+maxLatency) > w.storeTimeout
+}
+
 // recovery is how long a replica may need to find that the store is available again.
 const recovery = 4 * time.Second
 

@@ -98,7 +98,7 @@ func (w *world) countsUntil(l *limit, e *entry) time.Time {
 }
 
 // mayCountTwice reports whether the connection to the store may have ended before the store answered
-// a request. Slow links delay answers, but end no connection.
+// a request.
 func (w *world) mayCountTwice(e *entry) bool {
 	const soon = 10 * time.Millisecond
 	for i, f := range w.faults {
@@ -106,7 +106,7 @@ func (w *world) mayCountTwice(e *entry) bool {
 		if e.outcome != unknown && e.received.Sub(e.sent) <= soon {
 			ends = begins.Add(soon)
 		}
-		if w.shared && w.affects(f, e.replica) && effectsOf[f.kind].breaks && begins.Before(e.received.Add(soon)) && ends.After(e.sent) {
+		if w.shared && w.affects(f, e.replica) && w.breaks(f) && begins.Before(e.received.Add(soon)) && ends.After(e.sent) {
 			return true
 		}
 	}
