@@ -112,7 +112,7 @@ image-root: programs
 
 # Images are for Linux only, archives for all RELEASE_PLATFORMS.
 .PHONY: release
-release: image ## build a release into dist/: archives, chart, image, bills of materials, checksums (FIPS=1: FIPS 140-3)
+release: image ## build a release into dist/, signed with the key in SLUICE_RELEASE_KEY (FIPS=1: FIPS 140-3)
 	@$(MAKE) -s programs PLATFORMS='$(filter-out $(PLATFORMS),$(RELEASE_PLATFORMS))'
 	@$(IMAGE) -out '$(abspath $(DIST))' -release \
 		$(foreach platform,$(RELEASE_PLATFORMS),'$(abspath $(DIST))/sluice-$(subst /,-,$(platform))')
@@ -146,9 +146,10 @@ CACHED := descriptors docs envoyconfig internal limiter quota server/transport/h
 
 # Long tests with few inputs besides sluice itself. They run if one of their INPUTS has changed since they passed.
 ONCE := kustomize bench e2e/ci e2e/dropin $(patsubst %/,%,$(sort $(dir $(wildcard conformance/*/*_test.go tools/*/*_test.go))))
-once-kustomize: INPUTS := charts dashboards docs/kubernetes.md examples tools/image
+once-kustomize: INPUTS := charts dashboards docs/image.md docs/kubernetes.md examples tools/image
 once-e2e/ci: INPUTS := .pre-commit-hooks.yaml action.yml docs/ci.md envoy.yaml examples/quickstart
 once-e2e/dropin: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
+once-tools/vulnerabilities: INPUTS := tools/vulnerabilities/check.sh
 once-tools/image: INPUTS := LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
 
 # Three stages run at a time, because many tests wait for other processes. The largest starts first.
@@ -256,7 +257,7 @@ reproducible: | need-go ## build a release in two directories and compare the by
 	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint
-lint: $(BUILD)/golangci-lint | need-go ## run linters, go vet, formatting, tidiness and commit subjects for all modules
+lint: $(BUILD)/golangci-lint | need-go ## run linters, go vet, formatting, tidiness, commit subjects and govulncheck
 	@tools/subjects.sh
 	@$(AS_BUILT); \
 	for module in $(MODULES); do \
@@ -266,6 +267,7 @@ lint: $(BUILD)/golangci-lint | need-go ## run linters, go vet, formatting, tidin
 		(cd $$module && $(BUILD)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
 	done
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml --diff
+	@tools/vulnerabilities/check.sh ./cmd/sluice
 
 .PHONY: format
 format: $(BUILD)/golangci-lint ## format every Go file

@@ -117,7 +117,7 @@ func (e exposition) add(ctx context.Context, binary string, args []string) error
 	}
 	defer s.Kill()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr("http")+"/json",
-		strings.NewReader(`{"domain": "d", "descriptors": [{"entries": [{"key": "free"}]}]}`))
+		strings.NewReader(`{"domain": "d", "descriptors": [{"entries": [{"key": "free"}]}, {"entries": [{"key": "k", "value": "v"}, {"key": "l"}], "hitsAddend": "0"}]}`))
 	if err != nil {
 		return err
 	}

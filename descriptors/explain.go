@@ -49,8 +49,10 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 				len(entries), pathText(n.lineage()), n.pos)
 		}
 		fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, entries[i].Key, entries[i].Value)
+		at := n
 		if n = n.below.explain(b, &entries[i]); n == nil {
-			return nil, fmt.Sprintf("no descriptor matches entry %d; matching does not backtrack", i+1)
+			return nil, fmt.Sprintf("no descriptor matches entry %d; matching does not backtrack", i+1) +
+				rules.DidYouMean(similar(string(entries[i].Key), []*node{at}))
 		}
 	}
 	if n.rule == nil {

@@ -70,3 +70,13 @@ func (d *domain) identityAsSent(entries []Entry) identity.Hasher {
 	}
 	return h
 }
+
+// DescriptorID returns the part of the identities of the counters of descriptor i of a planned
+// request that does not depend on the limits. Entries are those of the descriptor.
+func (s *Set) DescriptorID(p *Plan, i int, entries []Entry) identity.ID {
+	h := s.domains[p.DomainName].identityAsSent(entries)
+	if r := p.Matches[i].Rule; r != nil {
+		h = r.identity.hashEntries(entries)
+	}
+	return h.Sum()
+}

@@ -30,6 +30,7 @@ type estimate struct {
 	mu    sync.Mutex
 	costs [costSamples]uint64 // a ring
 	next  int                 // index of the oldest cost
+	seen  int                 // number of recorded costs, at most costSamples
 }
 
 // newReservation returns the Reservation for a limit's field reserve, or nil.
@@ -60,8 +61,17 @@ func (v *Reservation) Hits(p *limiter.Policy) uint64 {
 	return min(max(lowest, v.estimate.p90.Load()), highest)
 }
 
-// Estimated reports whether Hits depends on recent costs.
-func (v *Reservation) Estimated() bool { return v.estimate != nil }
+// Samples returns the number of recorded costs on which Hits depends, and the number from which on
+// it no longer depends on the initial estimate. Both are 0 if Hits is fixed.
+func (v *Reservation) Samples() (recorded, needed int) {
+	e := v.estimate
+	if e == nil {
+		return 0, 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen, costSamples
+}
 
 // RecordCost records the cost of a request, for callers that settle without a [Plan].
 func (v *Reservation) RecordCost(cost uint64) { v.recordCost(cost) }
@@ -75,7 +85,7 @@ func (v *Reservation) recordCost(cost uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.costs[e.next] = cost
-	e.next = (e.next + 1) % costSamples
+	e.next, e.seen = (e.next+1)%costSamples, min(e.seen+1, costSamples)
 	sorted := e.costs
 	slices.Sort(sorted[:])
 	e.p90.Store(sorted[p90Index])

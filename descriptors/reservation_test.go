@@ -85,3 +85,20 @@ descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 10
 		}
 	}
 }
+
+// TestSamplesOfAnEstimate records costs until the estimate no longer depends on the initial one.
+func TestSamplesOfAnEstimate(t *testing.T) {
+	set := load(t, Options{}, `{domain: d, descriptors: [{key: k, rate_limits: [
+		{unit: hour, requests_per_unit: 100000, name: a, reserve: {p90: true, first: 4000}}, {unit: day, requests_per_unit: 100000, name: b, reserve: {amount: 500}}]}]}`)
+	estimated, fixed := set.Limits[0].Reservation, set.Limits[1].Reservation
+	for i := range 100 {
+		if n, needed := estimated.Samples(); n != min(i, 64) || needed != 64 {
+			t.Errorf("after %d costs there are %d samples of %d, want %d of 64", i, n, needed, min(i, 64))
+		}
+		estimated.RecordCost(1000)
+		fixed.RecordCost(1000)
+	}
+	if n, needed := fixed.Samples(); n != 0 || needed != 0 {
+		t.Errorf("a fixed amount has %d samples of %d, want none", n, needed)
+	}
+}

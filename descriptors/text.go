@@ -8,21 +8,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ParseEntries parses a descriptor written as k=v,k2=v2. A backslash escapes the next character; a
-// key without = has the value "".
+// ParseEntries parses a descriptor written as k=v,k2=v2. A backslash escapes the next character.
 func ParseEntries(text string) ([]Entry, error) {
 	var entries []Entry
 	var key, part []byte
 	inValue := false
 	endEntry := func() error {
-		if inValue {
-			entries = append(entries, Entry{Key: key, Value: part})
-		} else {
-			entries = append(entries, Entry{Key: part, Value: []byte{}})
-		}
-		if len(entries[len(entries)-1].Key) == 0 {
+		switch {
+		case !inValue && len(part) > 0:
+			return fmt.Errorf("descriptor %q: the entry %q has no =: write k=v,k2=v2, or k= for an empty value", text, part)
+		case len(key) == 0:
 			return fmt.Errorf("descriptor %q has an entry without a key: write k=v,k2=v2", text)
 		}
+		entries = append(entries, Entry{Key: key, Value: part})
 		key, part, inValue = nil, nil, false
 		return nil
 	}

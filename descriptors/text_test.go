@@ -16,9 +16,8 @@ func TestParseEntries(t *testing.T) {
 	}{
 		{`k=v`, pairs{{"k", "v"}}},
 		{`k=v,k2=v2`, pairs{{"k", "v"}, {"k2", "v2"}}},
-		{`k`, pairs{{"k", ""}}},
 		{`k=`, pairs{{"k", ""}}},
-		{`k,k2=v`, pairs{{"k", ""}, {"k2", "v"}}},
+		{`k=,k2=v`, pairs{{"k", ""}, {"k2", "v"}}},
 		{`k=a=b`, pairs{{"k", "a=b"}}},
 		{`path=/a?b=c&d`, pairs{{"path", "/a?b=c&d"}}},
 		{`k=a\,b`, pairs{{"k", "a,b"}}},
@@ -40,7 +39,7 @@ func TestParseEntries(t *testing.T) {
 			t.Errorf("ParseEntries(%q) = %v, %v (-want +got):\n%s", tt.text, got, err, diff)
 		}
 	}
-	for _, text := range []string{`=v`, `,`, `k=v,`, `,k=v`, `k=v,,k2=v2`, `k=v,=v2`} {
+	for _, text := range []string{`k`, `k,k2=v`, `k2=v,k`, `k\=v`, `=v`, `,`, `k=v,`, `,k=v`, `k=v,,k2=v2`, `k=v,=v2`} {
 		if got, err := ParseEntries(text); err == nil {
 			t.Errorf("ParseEntries(%q) = %v, want an error", text, got)
 		}

@@ -66,7 +66,7 @@ var importRules = []struct {
 		others: []string{"go.uber.org/zap", "golang.org/x/sync"},
 	},
 	{folder: "server/web", own: nil, others: []string{}},
-	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
+	{folder: "server/live", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "internal/heap", "quota", "telemetry", "server/access"}, wire: true},
 	{folder: "server/transport", own: []string{"telemetry", "server/answer", "server/rlqs"}, wire: true},
 	{folder: "server/transport/builtin", own: []string{"server/transport/h2", "telemetry", "server/access", "server/answer", "server/leases", "server/rlqs", "server/transport"}, wire: true},

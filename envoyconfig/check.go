@@ -139,6 +139,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 			case why == "":
 				k.checkSent(m, f, domain, p)
 				k.checkChangedHeaders(p, m.table, h, r)
+				k.checkStreamedCost(m, h, r, p)
 				sent = append(sent, p)
 			}
 			i := slices.IndexFunc(results, func(o result) bool { return o.at == p.node })

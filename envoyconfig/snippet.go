@@ -22,7 +22,8 @@ var snippetText string
 
 // Snippet returns Envoy configuration that calls the service for the rules of a domain: a filter, a cluster, and a list
 // of actions for each rule. With istio the configuration is wrapped in EnvoyFilters. The domain must be configured.
-func Snippet(set *descriptors.Set, domain string, istio bool) string {
+// If llm is openai or anthropic, the rules count the tokens of this API's responses, which two more filters read.
+func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
 	// The filter must wait longer than any rule delays responses.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
@@ -30,10 +31,16 @@ func Snippet(set *descriptors.Set, domain string, istio bool) string {
 			timeout = max(timeout, l.Policy.MaxWait+250*time.Millisecond)
 		}
 	}
+	hasLimit := func(is func(l *descriptors.Limit) bool) bool {
+		return slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
+	}
+	lists := snippetLists(set, domain, llms[llm])
 	return renderSnippet(istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
-		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
-		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.UsesLeases() }),
+		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": lists,
+		"PerRoute": llm != "" || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
+		"LLM":      llms[llm], "Reserves": hasLimit(func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil }),
+		"Model": strings.Contains(lists, modelAction),
 	})
 }
 
@@ -46,7 +53,10 @@ func renderSnippet(istio bool, data map[string]any) string {
 		return b.String()
 	}
 	template.Must(t.Funcs(template.FuncMap{"text": text, "indent": indentText, "item": listItem}).Parse(snippetText))
-	data["Placeholder"] = placeholder
+	data["Placeholder"], data["Filters"] = placeholder, []string{"filter"}
+	if llm, _ := data["LLM"].(*llmAPI); llm != nil {
+		data["Filters"] = []string{"json", "sse", "filter"}
+	}
 	if istio {
 		return text("istio", data)
 	}
@@ -83,62 +93,85 @@ func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 	return open
 }
 
+// snippetList is a list of actions and what the rules that need it require.
+type snippetList struct {
+	actions          string
+	comments, leases []string // leases are the names of those that the rules grant
+	settles, plain   bool     // whether a rule reserves hits, and whether a rule grants no leases
+}
+
 // snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
 // counter of a call and the quota of the Envoys together would allow twice the limit.
-func snippetLists(set *descriptors.Set, domain string) string {
+func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) string {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
-	var order []string
-	comments, releases := map[string][]string{}, map[string]string{}
-	var divided strings.Builder
+	byActions, order := map[string]*snippetList{}, []*snippetList(nil)
+	var b, divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
 			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs prints the filter for it\n", rules.Shorten(r.Path()), r.Pos())
 			continue
 		}
-		var b strings.Builder
+		var text strings.Builder
 		for depth, l := range r.Levels() {
-			b.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}]) + "\n")
+			text.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}], llm) + "\n")
 		}
-		if comments[b.String()] == nil {
-			order = append(order, b.String())
+		list := byActions[text.String()]
+		if list == nil {
+			list = &snippetList{actions: text.String()}
+			byActions[list.actions], order = list, append(order, list)
 		}
-		comments[b.String()] = append(comments[b.String()], fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
-		releases[b.String()] += snippetReleases(r, b.String())
+		list.add(r, llm)
 	}
-	var b strings.Builder
-	for _, actions := range order {
-		b.WriteString(strings.Join(comments[actions], "") + "- actions:\n" + actions + releases[actions])
+	for _, l := range order {
+		l.write(&b, llm)
 	}
 	return b.String() + divided.String()
 }
 
-// snippetReleases returns the policies that release the leases of a rule at the end of a stream, and that report the
-// cost of the request.
-func snippetReleases(r *descriptors.Rule, actions string) string {
-	var b strings.Builder
-	write := func(comment, format, more string) {
-		fmt.Fprintf(&b, "# %s\n- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, actions, format, more)
+// add adds a rule that needs the list.
+func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
+	s.comments = append(s.comments, fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
+	names := leaseNames(r)
+	settles := !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil })
+	if llm != nil && len(names) > 0 && !settles && hasSettlement(r) {
+		s.comments = append(s.comments, "# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
 	}
-	cost := ""
-	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-		if r.Unlimited || !l.Policy.UsesLeases() {
-			continue
+	s.leases, s.plain, s.settles = append(s.leases, names...), s.plain || len(names) == 0, s.settles || settles
+}
+
+// write writes the policies of the list: one for the start of a request, and those at the end of a stream, which
+// release leases and report the cost.
+func (s *snippetList) write(b *strings.Builder, llm *llmAPI) {
+	namespace, costs, comment := placeholder, []string{placeholder}, "# Reports the cost of the request, which an earlier filter writes to the metadata:\n"
+	fmt.Fprintf(b, "%s- actions:\n%s", strings.Join(s.comments, ""), s.actions)
+	if llm != nil {
+		namespace, costs, comment = "llm", llm.Costs, "# Charges the tokens of the response:\n"
+		if s.plain && len(s.leases) == 0 {
+			b.WriteString("  hits_addend: { number: 0 } # only checks the limit\n")
 		}
-		write("Releases the lease at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")
-		if l.HasWindow() {
-			cost = "%DYNAMIC_METADATA(" + placeholder + ":" + placeholder + ")%"
-		}
 	}
-	if cost != "" {
-		write("Reports the cost of the request, which an earlier filter writes to the metadata:", cost, "")
+	atEnd := func(comment, key, more string) {
+		fmt.Fprintf(b, "%s- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, s.actions, "%DYNAMIC_METADATA("+key+")%", more)
 	}
-	return b.String()
+	for _, name := range s.leases {
+		atEnd("# Releases the lease at the end of the stream:\n", filterNamespace+":"+name, ", is_negative_hits: true")
+	}
+	if !s.settles && (llm == nil || !s.plain) {
+		return
+	}
+	for _, cost := range costs {
+		atEnd(comment, namespace+":"+cost, "")
+		comment = ""
+	}
 }
 
 // snippetAction returns an action whose entry a level of the rules matches. open is true if its value comes from the
 // request.
-func snippetAction(l rules.Level, open bool) string {
+func snippetAction(l rules.Level, open bool, llm *llmAPI) string {
+	if llm != nil && l.Key == "model" {
+		return modelAction
+	}
 	value := strconv.Quote(l.Value)
 	if open {
 		value = placeholder

@@ -85,7 +85,7 @@ func TestSnippetOmitsRulesWithQuota(t *testing.T) {
 descriptors:
   - { key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
   - { key: path, rate_limit: { unit: second, requests_per_unit: 100 } }
-`), "d", false)
+`), "d", "", false)
 	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
 		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs prints the filter for it") {
 		t.Errorf("the snippet for a rule with quota and one without is\n%s", got)

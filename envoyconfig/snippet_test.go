@@ -25,7 +25,18 @@ func TestSnippet(t *testing.T) {
 			continue // the snippet is for one domain
 		}
 		for _, istio := range []bool{false, true} {
-			snippet := Snippet(set, set.Domains()[0], istio)
+			for _, llm := range []string{"openai", "anthropic"} {
+				c, err := Read([]File{{"snippet.yaml", []byte(Snippet(set, set.Domains()[0], llm, istio))}})
+				if err != nil {
+					t.Fatalf("%s, %s: %v", path, llm, err)
+				}
+				for _, f := range c.Check(set) {
+					if f.Code != ChangeMe && f.Severity == rules.Error {
+						t.Errorf("%s, %s, istio %v: %v", path, llm, istio, f)
+					}
+				}
+			}
+			snippet := Snippet(set, set.Domains()[0], "", istio)
 			for _, filled := range []bool{false, true} {
 				if filled {
 					snippet = strings.ReplaceAll(snippet, placeholder, "x-own")
@@ -66,7 +77,7 @@ descriptors:
     descriptors: [{ key: user, value: x, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 2s } }]
   - { key: user, value: vip, rate_limit: *l }
 `)
-	got := Snippet(set, "a: b", false)
+	got := Snippet(set, "a: b", "", false)
 	for _, want := range []string{
 		`domain: "a: b"`, "timeout: 2.25s",
 		"- masked_remote_address: {}\n",
@@ -93,7 +104,7 @@ descriptors:
 func TestSnippetOfLeases(t *testing.T) {
 	set := ruleSet(t, leaseRules)
 	for _, istio := range []bool{false, true} {
-		snippet := Snippet(set, "shop", istio)
+		snippet := Snippet(set, "shop", "", istio)
 		for _, want := range []string{
 			"# Envoy does not send hits_addend from other places",
 			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`,
@@ -113,5 +124,57 @@ func TestSnippetOfLeases(t *testing.T) {
 				t.Errorf("istio %v: %v\n%s", istio, f, snippet)
 			}
 		}
+	}
+}
+
+// TestSnippetOfTokens covers the elements that count the tokens of an LLM.
+func TestSnippetOfTokens(t *testing.T) {
+	set := ruleSet(t, `domain: llm
+descriptors:
+  - { key: user, rate_limit: &l { unit: hour, requests_per_unit: 1, count_refused: true } }
+  - { key: user, value: vip, rate_limit: { unit: hour, requests_per_unit: 2, count_refused: true } }
+  - { key: model, value: small, rate_limit: *l }
+  - { key: streams, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: concurrency, name: streams } }
+  - { key: both, rate_limits: [*l, { unit: hour, requests_per_unit: 1, algorithm: concurrency, name: both }] }
+`)
+	got := Snippet(set, "llm", "openai", false)
+	for _, want := range []string{
+		`
+      # user at rules.yaml:3:5
+      # user=vip at rules.yaml:4:5
+      - actions:
+          - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" }
+        hits_addend: { number: 0 } # only checks the limit
+      # Charges the tokens of the response:
+      - actions:
+          - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" }
+        hits_addend: { format: "%DYNAMIC_METADATA(llm:total_tokens)%" }
+        apply_on_stream_done: true
+      # model=small at rules.yaml:5:5
+      - actions:
+          - ` + modelAction + `
+        hits_addend: { number: 0 }`,
+		`
+      # streams at rules.yaml:6:5
+      - actions:
+          - request_headers: { header_name: CHANGE-ME, descriptor_key: "streams" }
+      # Releases the lease at the end of the stream:
+      - actions:
+          - request_headers: { header_name: CHANGE-ME, descriptor_key: "streams" }
+        hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }
+        apply_on_stream_done: true
+      # both at rules.yaml:7:5
+      # Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own
+`, "request_rules:", "value: 1000, preserve_existing", "request_headers_to_remove: [accept-encoding]",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the snippet lacks %s:\n%s", want, got)
+		}
+	}
+	if n := strings.Count(got, "(llm:total_tokens)"); n != 2 {
+		t.Errorf("%d elements charge tokens, want those of user and model:\n%s", n, got)
+	}
+	if got := Snippet(ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n"), "llm", "openai", false); strings.Contains(got, "request_rules") {
+		t.Errorf("the snippet reads requests without need:\n%s", got)
 	}
 }

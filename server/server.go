@@ -179,7 +179,7 @@ func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler
 func (s *Server) newQuotas(h *answer.Handler) {
 	settings := s.service.Settings()
 	s.quotas = rlqs.New(rlqs.Options{
-		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: settings.ShadowMode, Allow: settings.Allow, Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
+		Elapsed: h.Clock.ReadElapsed, Rules: s.service.Rules, ShadowMode: settings.ShadowMode, Allow: settings.Allow, Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 		Elector: s.options.Elector, Name: s.options.Name, LeaderChanged: s.logLeader,
 	})
 	s.health.setQuotaDomains(s.quotas.DividedDomains)

@@ -45,7 +45,7 @@ func ExampleRun() {
 	}
 	_ = report.WriteText(os.Stdout) // or use report.Rules.Limits and other fields
 	// Output:
-	// 4 requests in 3s, 2 keys; descriptors from --descriptor (100 %)
+	// 4 requests in 3s from 2026-11-21 09:00 UTC, 2 keys; descriptors from --descriptor (100 %)
 	// these rules deny 25.0 %; the log records no denials
 	//
 	// limit          hits  over          keys  over  timeline  worst minute  used of limit: p50  p99  max

@@ -14,8 +14,9 @@ type key struct {
 	moreDenied uint32
 	window     uint32
 	limit      int32
-	// text is the index of its values in keys.texts, from 1, or 0.
-	text uint32
+	// name is the index of its values in keys.texts, from 1, or without --show-values a hash of
+	// them, which is the same for all limits of a client.
+	name uint32
 }
 
 // keys is a hash table of keys in order of their first use. Keys never move, so growth copies the

@@ -155,16 +155,16 @@ func (t *tally) reportKeys(r *ranking) []report.Key {
 	return all
 }
 
-// keyName returns the values of a key, or its rule and a hash that is unique within the report.
+// keyName returns the values of a key, or its rule and the hash of the values.
 func (t *tally) keyName(k *key) string {
-	if k.text > 0 {
-		return t.keys.texts[k.text-1]
+	if t.showValues {
+		return t.keys.texts[k.name-1]
 	}
 	rule := "request"
 	if l := t.limits[k.limit].limit; l != nil {
 		rule = metricKey(l.Rule)
 	}
-	return fmt.Sprintf("%s#%08x", rule, shortHash(k.id))
+	return fmt.Sprintf("%s#%08x", rule, k.name)
 }
 
 // metricKey returns the name of a rule without request values.

@@ -327,7 +327,7 @@ func (r *run) finish() error {
 	}
 }
 
-func formatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
+func formatTime(at int64) string { return time.Unix(0, at).Format(time.RFC3339) }
 
 // firstBadLines returns the first unreadable lines as an error.
 func (r *run) firstBadLines() error {

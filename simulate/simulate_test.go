@@ -290,3 +290,30 @@ func TestOrderWithinMilliseconds(t *testing.T) {
 		t.Errorf("the order is %s", got)
 	}
 }
+
+// TestOneHashPerClient has two limits of a client, a stricter alternative with another algorithm,
+// and two replicas. All of them show the client with the same hash, and another client with
+// another.
+func TestOneHashPerClient(t *testing.T) {
+	rules := func(limits string) *descriptors.Set {
+		return compile(t, strings.Replace(perUser, "rate_limit: { unit: minute, requests_per_unit: 3 }", limits, 1))
+	}
+	var log strings.Builder
+	for range 9 {
+		log.WriteString(usersLine(noon, 200, "al") + usersLine(noon, 200, "al") + usersLine(noon, 200, "bo"))
+	}
+	report := simulateUsers(t, func(o *Options) {
+		o.Replicas = 2
+		o.Rules = rules("rate_limits: [{ unit: minute, requests_per_unit: 2 }, { unit: hour, requests_per_unit: 3 }]")
+		o.Against = []Alternative{{Name: "stricter", Rules: rules("rate_limit: { unit: minute, requests_per_unit: 1, algorithm: token_bucket }")}}
+	}, logOf("log", log.String()))
+	names := map[string]int{}
+	for _, l := range append(report.Rules.Limits, report.Against[0].Limits...) {
+		for _, k := range l.Largest {
+			names[k.Name]++
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("two clients have the names %v", names)
+	}
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
@@ -130,11 +129,13 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 		if isNew {
 			k.limit, k.window = index, window
 			l.keys++
-			if t.showValues {
-				text := entriesText(req.Descriptors[match].Entries)
+			if entries := req.Descriptors[match].Entries; !t.showValues {
+				k.name = uint32(t.set.DescriptorID(plan, match, entries).Hi >> 32)
+			} else {
+				text := entriesText(entries)
 				t.keys.texts = append(t.keys.texts, text)
 				t.keys.textBytes += int64(len(text))
-				k.text = uint32(len(t.keys.texts))
+				k.name = uint32(len(t.keys.texts))
 			}
 		} else if window != k.window {
 			t.endWindow(k)
@@ -281,6 +282,3 @@ func entriesText(entries []descriptors.Entry) string {
 	}
 	return b.String()
 }
-
-// shortHash distinguishes keys in a report.
-func shortHash(id identity.ID) uint32 { return uint32(id.Hi >> 32) }

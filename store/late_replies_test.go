@@ -41,6 +41,7 @@ func TestLateDenialsAreSynced(t *testing.T) {
 						want[1] = 9
 					case limiter.TokenBucket: // its debt is at most the hits of a window
 						want[1] = 10
+					default:
 					}
 					c.startLate(t, s, r, replied, func() bool { return true }, full, unused)
 					if c.b.Denied {

@@ -287,7 +287,7 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 			complete = false // its decisions are not known here
 			continue
 		}
-		n, decided := sh.decideByReply(f, r, req)
+		n, decided := sh.decideByReply(f, req)
 		admitted, complete = admitted+n, complete && decided
 	}
 	if complete && !r.Native && admitted != r.Reply.Admitted {
@@ -298,7 +298,7 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 // decideByReply decides req by the states that its charges found, notifies its waiter and returns
 // the number of admitted charges. If that panics, the fallback decides req, so that the rest of the
 // batch is not lost.
-func (sh *shard) decideByReply(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
+func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, req.repliedAt
 	owner, owned := w.(requestOwner)
 	if decided = sh.options.guard(func() {

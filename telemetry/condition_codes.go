@@ -37,6 +37,8 @@ const (
 	RequestsBeyondBounds        Code = "requests_beyond_bounds"
 	RequestsNotAllowed          Code = "requests_not_allowed"
 	GRPCOnHTTPPort              Code = "grpc_on_http_port"
+	CostsMissing                Code = "costs_missing"
+	LeasesNotReturned           Code = "leases_not_returned"
 	Draining                    Code = "draining"
 	NoAnswer                    Code = "no_answer"
 )
@@ -185,6 +187,16 @@ var Definitions = []Definition{
 		Code: GRPCOnHTTPPort, Level: zapcore.WarnLevel, Docs: "docs/reference.md#ports",
 		Sentence: "request rejected: gRPC request on the HTTP/1 port",
 		Remedy:   "point Envoy's cluster at the port of --grpc-addr, 8081 by default",
+	},
+	{
+		Code: CostsMissing, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md#costs-never-arrive",
+		Sentence: "requests are not charged: their cost never arrives at the end of the stream",
+		Remedy:   "is the response streamed? Read its cost with envoy.filters.http.sse_to_metadata; `sluice envoy check` finds other causes",
+	},
+	{
+		Code: LeasesNotReturned, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md#the-configuration-makes-no-end-call",
+		Sentence: "leases expire and none is returned: the call at the end of the stream is missing",
+		Remedy:   "add the element with apply_on_stream_done, see `sluice envoy snippet`; if requests last longer than the window, raise it",
 	},
 	{
 		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#termination-of-a-pod",

@@ -76,6 +76,58 @@ func splitRemedy(d *Definition, fields []zap.Field) (remedy string, others []zap
 	return remedy, others
 }
 
+// Update raises a condition as [Raise] does if it is not active, and else only updates its fields,
+// without a line of the log.
+func (c *Conditions) Update(code Code, subject string, fields ...zap.Field) {
+	attributes := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(attributes)
+		attributes.Fields[f.Key] = bounded(attributes.Fields[f.Key])
+	}
+	id := conditionID{code, subject}
+	c.mu.Lock()
+	active, ok := c.raised[id]
+	if ok {
+		active.Fields = attributes.Fields
+		c.raised[id] = active
+	}
+	full := !ok && c.countLocked(code) >= maxPerCode
+	c.mu.Unlock()
+	if !ok && !full {
+		Raise(c.currentLogger(), code, subject, fields...)
+	}
+}
+
+// End ends a condition of [Conditions.Update], with a line of the log, if it is active.
+func (c *Conditions) End(code Code, subject string) {
+	c.mu.Lock()
+	active, ok := c.raised[conditionID{code, subject}]
+	c.mu.Unlock()
+	if ok {
+		c.currentLogger().Info("ended: "+active.Text, zap.String("subject", subject), Clear(subject, code))
+	}
+}
+
+func (c *Conditions) currentLogger() *zap.Logger {
+	c.growing.Lock()
+	defer c.growing.Unlock()
+	return c.logger
+}
+
+// maxPerCode bounds the conditions with the same code. Further ones are only logged, so that they
+// neither use memory nor hide others.
+const maxPerCode = 20
+
+// countLocked returns the number of raised conditions with a code.
+func (c *Conditions) countLocked(code Code) (n int) {
+	for id := range c.raised {
+		if id.code == code {
+			n++
+		}
+	}
+	return n
+}
+
 // Clear returns a field for a log line that ends conditions. If conditions with these codes and the
 // subject exist, it ends them, and the line gets the attribute condition=CODE, with several codes
 // separated by commas.
@@ -154,6 +206,8 @@ func (c *Conditions) raise(t *transition, event *Event) {
 	condition := NewCondition(id.code, event.Time)
 	if before, ok := c.raised[id]; ok {
 		condition.Since = before.Since
+	} else if c.countLocked(id.code) >= maxPerCode {
+		return
 	}
 	condition.Remedy, condition.Fields, condition.Lines = cut(t.remedy), event.Fields, event.Lines
 	c.raised[id] = condition

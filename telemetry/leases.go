@@ -38,6 +38,22 @@ func (c *RuleCounters) AddLeases(n int64) { c.activeLeases.Add(n) }
 // CountExpired counts a lease of a limit that expired.
 func (c *RuleCounters) CountExpired() { c.expired.Add(1) }
 
+// CountReturned counts a lease that was returned at the end of its stream.
+func (c *RuleCounters) CountReturned() { c.returned.Add(1) }
+
+// CountCostDue counts a request whose cost is to be charged at the end of its stream: an admitted
+// check with 0 hits, or the end of a reservation.
+func (c *RuleCounters) CountCostDue() { c.costsDue.Add(1) }
+
+// StreamEnds are counts of a limit that show whether Envoy reports the ends of streams. With a
+// store, Expired includes leases that another process may have released.
+type StreamEnds struct{ CostsDue, Returned, Expired uint64 }
+
+// StreamEnds returns the current counts.
+func (c *RuleCounters) StreamEnds() StreamEnds {
+	return StreamEnds{CostsDue: c.costsDue.Load(), Returned: c.returned.Load(), Expired: c.expired.Load()}
+}
+
 // BeforeCollect adds a function that is called before the counters of rules are read, to update
 // them.
 func (r *Rules) BeforeCollect(update func()) {
@@ -47,15 +63,19 @@ func (r *Rules) BeforeCollect(update func()) {
 }
 
 var (
-	leasesDesc  = ruleDesc("sluice_leases_active", "Active leases of this process, that is requests in flight or reservations: neither released nor expired. Only without a store.")
-	expiredDesc = ruleDesc("sluice_leases_expired_total", "Leases that expired because they were not released. Only without a store.")
+	leasesDesc   = ruleDesc("sluice_leases_active", "Active leases of this process, that is requests in flight or reservations: neither released nor expired. Only without a store.")
+	costsDueDesc = ruleDesc("sluice_costs_due_total", "Requests whose cost is to be charged at the end of their streams: admitted checks with 0 hits, and ended reservations. Absent before the first.")
+	expiredDesc  = ruleDesc("sluice_leases_expired_total", "Leases that expired because they were not released. Only without a store.")
 )
 
 // collectLeases emits the leases of a limit that grants leases. With a store they are not counted,
 // since another process may release them.
 func (s *ruleSeries) collectLeases(ch chan<- prometheus.Metric, labels []string, stored bool) {
+	if due := s.counters.costsDue.Load(); due > 0 {
+		ch <- prometheus.MustNewConstMetric(costsDueDesc, prometheus.CounterValue, float64(due), labels...)
+	}
 	active, expired := s.counters.activeLeases.Load(), s.counters.expired.Load()
-	if s.limit.Leases && !stored || active > 0 || expired > 0 {
+	if !stored && (s.limit.Leases || expired > 0) || active > 0 {
 		ch <- prometheus.MustNewConstMetric(leasesDesc, prometheus.GaugeValue, float64(active), labels...)
 		ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(expired), labels...)
 	}

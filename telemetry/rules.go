@@ -64,9 +64,12 @@ type RuleCounters struct {
 	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
 	// exceeded counts hits that turned out to exceed the limit after an outage of the store.
 	exceeded atomic.Uint64
-	// activeLeases is the number of active leases, and expired counts those that expired.
-	activeLeases atomic.Int64
-	expired      atomic.Uint64
+	// activeLeases is the number of active leases. expired counts those that expired, and returned
+	// those that were returned at the end of their streams.
+	activeLeases      atomic.Int64
+	expired, returned atomic.Uint64
+	// costsDue counts requests whose cost is to be charged at the end of their streams.
+	costsDue atomic.Uint64
 	// penalties counts penalties that have started.
 	penalties atomic.Uint64
 	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths.

@@ -30,9 +30,11 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.Tables([]string{"customers"}, func(string) int { return 3 })
 	m.Store([]string{"store", "memory", "fallback"}, []string{"timeout"}, func() bool { return true },
 		func() map[string]bool { return map[string]bool{"redis:6379": true} }, func() time.Duration { return 0 })
-	configureLimits(m.Rules, []string{"d"}, RuleLimit{
+	limit := configureLimits(m.Rules, []string{"d"}, RuleLimit{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute, Penalty: true, Divided: true,
-	})[0].AddLeases(1)
+	})[0]
+	limit.AddLeases(1)
+	limit.CountCostDue()
 	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

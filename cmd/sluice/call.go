@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -19,9 +20,9 @@ type callCmd struct {
 	Count      int           `type:"count" range:"1..2147483647" default:"1" short:"n" help:"Number of requests."`
 	Rate       float64       `placeholder:"R" help:"Requests per second. Default: no limit."`
 	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request."`
-	JSON       bool          `name:"json" help:"Print each response as JSON."`
 
-	dialFlags `embed:""`
+	dialFlags  `embed:""`
+	outputFlag `embed:""`
 }
 
 func (k *callCmd) Validate() error {
@@ -74,14 +75,16 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 		default:
 			ok++
 		}
-		if err == nil && (k.JSON || k.Count <= maxPrinted) {
-			k.print(c, answer, ds)
+		if err == nil && (k.Output == "json" || k.Count <= maxPrinted) {
+			if err := k.print(c, json.RawMessage(answer.JSON), func() error { return k.writeAnswer(c, answer, ds) }); err != nil {
+				return err
+			}
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if k.Count > 1 && !k.JSON {
+	if k.Count > 1 && k.Output == "text" {
 		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, rules.Count(failed, "error"), time.Since(start).Round(time.Millisecond))
 	}
 	if last != nil {
@@ -101,16 +104,12 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-func (k *callCmd) print(c console, a client.Answer, ds []descriptors.Descriptor) {
-	switch {
-	case k.JSON:
-		fmt.Fprintln(c.out, a.JSON)
-		return
-	case a.OverLimit:
-		fmt.Fprintln(c.out, "OVER_LIMIT")
-	default:
-		fmt.Fprintln(c.out, "OK")
+func (k *callCmd) writeAnswer(c console, a client.Answer, ds []descriptors.Descriptor) error {
+	code := "OK"
+	if a.OverLimit {
+		code = "OVER_LIMIT"
 	}
+	fmt.Fprintln(c.out, code)
 	for i, s := range a.Statuses {
 		name := "?"
 		if i < len(ds) {
@@ -118,6 +117,7 @@ func (k *callCmd) print(c console, a client.Answer, ds []descriptors.Descriptor)
 		}
 		fmt.Fprintf(c.out, "  %s: %s\n", name, s)
 	}
+	return nil
 }
 
 func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
@@ -133,7 +133,7 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 	for i, text := range k.Descriptor {
 		entries, err := descriptors.ParseEntries(text)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--descriptor: %w", err)
 		}
 		d := &ds[i]
 		d.Entries = entries

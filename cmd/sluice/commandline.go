@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"net/netip"
 	"reflect"
@@ -23,9 +24,12 @@ func rewriteHelpCommand(args []string) []string {
 	return args
 }
 
-// suggestion returns a hint for an unexpected argument of serve: a misspelt command, or rules that
-// need a flag. It returns "" for other errors.
+// suggestion returns a hint for an unexpected argument of serve, which is a misspelt command or
+// rules that need a flag, and for the output format html. It returns "" for other errors.
 func suggestion(err error) string {
+	if strings.HasSuffix(err.Error(), `but got "html"`) {
+		return "A page is written to a file: --report FILE.html\n"
+	}
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || !strings.HasPrefix(err.Error(), "unexpected argument ") {
 		return ""
@@ -66,8 +70,33 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.NamedMapper("filled", parsed(parseNonEmpty)),
 		kong.NamedMapper("ratio", parsed(parseRatio)),
 		kong.NamedMapper("tags", parsed(telemetry.ParseTags)),
-		kong.PostBuild(completeHelp),
+		kong.PostBuild(completeHelp), kong.PostBuild(addExamples),
 	)...)
+}
+
+// commandExamples has the page of each command and its examples, in the form
+//
+//	COMMAND: docs/PAGE.md
+//	    EXAMPLE
+//
+//go:embed examples.txt
+var commandExamples string
+
+// addExamples adds examples and the address of the page to the help of each command.
+func addExamples(k *kong.Kong) error {
+	for _, command := range k.Model.Leaves(false) {
+		_, after, _ := strings.Cut("\n"+commandExamples, "\n"+command.Path()+": ")
+		page, after, _ := strings.Cut(after, "\n")
+		command.Detail = "Examples:\n\n"
+		for line := range strings.Lines(after) {
+			if !strings.HasPrefix(line, " ") {
+				break
+			}
+			command.Detail += line
+		}
+		command.Detail += "\nSee https://github.com/sluice-ratelimit/sluice/blob/main/" + page
+	}
+	return nil
 }
 
 // completeHelp adds to the help of flags and arguments their defaults, unless the help has the word

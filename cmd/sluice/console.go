@@ -1,9 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"strings"
+
+	"github.com/charmbracelet/x/term"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // console has the standard streams of a command.
@@ -18,6 +26,52 @@ func (c console) writeJSON(v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// outputFlag selects the output of commands that print a report.
+type outputFlag struct {
+	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text, or json with the fields in docs/reference.md."`
+}
+
+// jsonVersion is the version of the JSON of all reports. It stays the same when fields are added.
+const jsonVersion = 1
+
+// print writes a report as JSON after its version, or calls text.
+func (f outputFlag) print(c console, report any, text func() error) error {
+	if f.Output != "json" {
+		return text()
+	}
+	var fields, indented bytes.Buffer
+	enc := json.NewEncoder(&fields)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(report); err != nil {
+		return err
+	}
+	_ = json.Indent(&indented, fmt.Appendf(nil, `{"version": %d, %s`, jsonVersion, fields.Bytes()[1:]), "", "  ") // it is valid
+	_, err := indented.WriteTo(c.out)
+	return err
+}
+
+// colourSeverity colours the severity in the text of a finding, if the command prints to a terminal
+// with colours.
+func (c console) colourSeverity(severity rules.Severity, text string) string {
+	colour := map[rules.Severity]string{rules.Error: "31", rules.Warning: "33"}[severity]
+	if colour == "" || c.terminal() == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return strings.Replace(text, severity.String()+":", "\x1b["+colour+"m"+severity.String()+":\x1b[0m", 1)
+}
+
+// terminal returns the terminal to which the command prints, or nil if it does not print to one.
+func (c console) terminal() *os.File {
+	to := c.out
+	if o, ok := to.(*output); ok {
+		to = o.to
+	}
+	if f, ok := to.(*os.File); ok && term.IsTerminal(f.Fd()) {
+		return f
+	}
+	return nil
 }
 
 // output is the standard output of a command. The first error of a write cancels the command, and

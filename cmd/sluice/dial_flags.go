@@ -26,9 +26,13 @@ func (f *dialFlags) check() error {
 	return nil
 }
 
+func (f *dialFlags) usesTLS() bool {
+	return f.TLS || f.CACert != "" || f.Cert != "" || f.ServerName != ""
+}
+
 // tls returns the TLS configuration of the connection, nil for plaintext.
 func (f *dialFlags) tls() (*access.TLS, error) {
-	if !f.TLS && f.CACert == "" && f.Cert == "" && f.ServerName == "" {
+	if !f.usesTLS() {
 		return nil, nil
 	}
 	secure, err := access.ClientTLS(access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CACert, PeerName: f.ServerName})

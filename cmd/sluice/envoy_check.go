@@ -67,7 +67,7 @@ func (k *envoyCheckCmd) writeText(c console, findings []envoyconfig.Finding, err
 		if k.Quiet && f.Severity == rules.Note {
 			continue
 		}
-		fmt.Fprintln(c.out, f)
+		fmt.Fprintln(c.out, c.colourSeverity(f.Severity, f.String()))
 	}
 	if !k.Quiet {
 		fmt.Fprintf(c.out, "%s, %s\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))

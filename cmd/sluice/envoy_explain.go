@@ -15,6 +15,8 @@ func (e *explainCmd) validateEnvoy() (err error) {
 	switch {
 	case e.Addr != "" || e.Domain != "" || e.Descriptor != "" || e.Limit != "" || e.Reset:
 		return errors.New("--envoy cannot be combined with --addr, --domain, --descriptor, --limit or --reset: domain and descriptors follow from the request")
+	case e.Output != "text":
+		return errors.New("--envoy cannot be combined with --output json, which describes a single descriptor: set --domain and --descriptor")
 	case e.Request == "":
 		return errors.New("--envoy requires a request, such as 'GET https://shop.example/search?q=1'")
 	}

@@ -1,9 +1,13 @@
 package main
 
 import (
+	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
@@ -12,11 +16,27 @@ type envoySnippetCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
 	Domain    string   `short:"d" placeholder:"DOMAIN" help:"Domain of the rules. Required if there are several."`
 	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Output: envoy (parts of an Envoy bootstrap or xDS resources) or istio (EnvoyFilters)."`
+	LLM       string   `name:"llm" enum:"openai,anthropic," default:"" placeholder:"openai|anthropic" help:"Charge the tokens of this API's responses, streamed or not. Without --config, rules are printed, too."`
 	RLQS      bool     `name:"rlqs" help:"Print the rate limit quota filter, for rules with quota, instead of the rate limit filter."`
 	ruleFlags `embed:""`
 }
 
+// llmRules are the rules for --llm without --config.
+//
+//go:embed llm.yaml
+var llmRules string
+
 func (k *envoySnippetCmd) Run(c console) error {
+	if k.LLM != "" && k.RLQS {
+		return errors.New("--llm and --rlqs cannot be combined: the rate limit quota filter does not charge tokens")
+	}
+	if k.LLM != "" && len(k.Config) == 0 {
+		parsed, _ := rulefile.Parse("llm.yaml", []byte(llmRules))
+		set, _ := descriptors.Compile(parsed, descriptors.Options{}) // valid, as tests check
+		comment := strings.ReplaceAll(strings.TrimSpace(llmRules), "\n", "\n#   ")
+		_, err := fmt.Fprintf(c.out, "# Rules, for a file llm.yaml:\n#   %s\n\n%s", comment, envoyconfig.Snippet(set, "llm", k.LLM, k.For == "istio"))
+		return err
+	}
 	set, err := k.loadValid(c, k.Config)
 	if err != nil {
 		return err
@@ -32,7 +52,7 @@ func (k *envoySnippetCmd) Run(c console) error {
 			return err
 		}
 	}
-	snippet := envoyconfig.Snippet(set, domain, k.For == "istio")
+	snippet := envoyconfig.Snippet(set, domain, k.LLM, k.For == "istio")
 	if k.RLQS {
 		if snippet, err = envoyconfig.QuotaSnippet(set, domain, k.For == "istio"); err != nil {
 			return err

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
@@ -30,7 +32,9 @@ type explainCmd struct {
 	Listener string            `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
 
 	debugClientFlags `embed:""`
+	outputFlag       `embed:""`
 
+	entries []descriptors.Entry // of Descriptor
 	request envoyconfig.Request
 }
 
@@ -38,7 +42,11 @@ func (e *explainCmd) Validate() error {
 	if len(e.Envoy) > 0 {
 		return e.validateEnvoy()
 	}
+	var err error
+	e.entries, err = descriptors.ParseEntries(e.Descriptor)
 	switch {
+	case err != nil:
+		return fmt.Errorf("--descriptor: %w", err)
 	case e.Request != "" || len(e.Header) > 0 || e.Remote.IsValid() || len(e.Metadata) > 0 || e.Listener != "":
 		return errors.New("a request, --header, --remote, --metadata and --listener require --envoy")
 	case e.Domain == "" || e.Descriptor == "":
@@ -64,10 +72,6 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(e.Envoy) > 0 {
 		return e.explainEnvoy(c)
 	}
-	entries, err := descriptors.ParseEntries(e.Descriptor)
-	if err != nil {
-		return err
-	}
 	if e.Addr != "" {
 		return e.explainRunning(ctx, c)
 	}
@@ -75,8 +79,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(c.out, set.Explain(e.Domain, entries))
-	return nil
+	return e.printReport(c, admin.NewCounterReport(set, e.Domain, e.Descriptor, e.entries))
 }
 
 // explainRunning explains a descriptor with the rules and counters of a running service.
@@ -91,17 +94,30 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	if err != nil {
 		return fmt.Errorf("query %s: %w", e.Addr, err)
 	}
-	fmt.Fprint(c.out, report.Explanation)
-	if e.Limit != "" {
-		fmt.Fprintf(c.out, "--limit %s: %s\n", e.Limit, report.Reason)
+	return e.printReport(c, report)
+}
+
+func (e *explainCmd) printReport(c console, report *admin.CounterReport) error {
+	return e.print(c, report, func() error {
+		fmt.Fprint(c.out, reportText(report, e.CounterQuery))
+		return nil
+	})
+}
+
+// reportText returns the explanation and the counters of a descriptor.
+func reportText(report *admin.CounterReport, q client.CounterQuery) string {
+	var b strings.Builder
+	b.WriteString(report.Explanation)
+	if q.Limit != "" {
+		fmt.Fprintf(&b, "--limit %s: %s\n", q.Limit, report.Reason)
 	}
 	for i := range report.Counters {
-		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
+		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i], q.Reset))
 	}
-	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MaxQuotaShares))
+	if d := report.Divided; d != nil {
+		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d, live.MaxQuotaShares))
 	}
-	return nil
+	return b.String()
 }
 
 func counterText(s *admin.CounterState, reset bool) string {
@@ -116,7 +132,7 @@ func counterText(s *admin.CounterState, reset bool) string {
 	if s.Reserves > 0 {
 		text += fmt.Sprintf(", the next request reserves %d", s.Reserves)
 		if s.Estimated {
-			text += " (90th percentile)"
+			text += fmt.Sprintf(" (90th percentile; %d of %d costs known)", s.Samples, s.SamplesNeeded)
 		}
 	}
 	if s.Penalty > 0 {
@@ -131,7 +147,7 @@ func counterText(s *admin.CounterState, reset bool) string {
 		text += fmt.Sprintf(", resets in %v", until)
 	}
 	if s.ResetsAt != nil && s.Timezone != "" {
-		text += fmt.Sprintf(", at %s %s", s.ResetsAt.Format("2006-01-02T15:04:05"), s.Timezone)
+		text += ", at " + s.ResetsAt.Local().Format("2006-01-02T15:04:05 MST")
 	}
 	if (s.Over || s.Denied) && s.Key != "" {
 		text += ", key #" + s.Key

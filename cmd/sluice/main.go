@@ -77,6 +77,9 @@ func run(ctx context.Context, args []string, c console) int {
 		return 1
 	case err != nil:
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
+		if _, missing := os.Stat("config"); len(args) == 1 && missing != nil {
+			fmt.Fprintf(c.err, "To begin, run %[1]s --help, or serve an example: %[1]s -c examples/quickstart\n", name)
+		}
 		return 1
 	default:
 		return 0

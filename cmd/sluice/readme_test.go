@@ -27,7 +27,7 @@ import (
 var rulesOn = map[string]int{"README.md": 2, "docs/rules.md": 14, "docs/defaults.md": 1}
 
 // otherPrograms matches lines with flags of other programs.
-var otherPrograms = regexp.MustCompile(`\b(?:kubectl|helm|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test|envoy -c)\b`)
+var otherPrograms = regexp.MustCompile(`\b(?:kubectl|helm|sha256sum|openssl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test|envoy -c)\b`)
 
 // TestPages verifies that the rules in all pages load, and that every flag in them exists.
 func TestPages(t *testing.T) {
@@ -161,6 +161,37 @@ func TestReference(t *testing.T) {
 		t.Fatalf("%s differs from the help of the flags: run go test ./cmd/sluice -run TestReference -update", path)
 	}
 	must.OK(t, os.WriteFile(path, []byte(head+flagsBegin+tables+flagsEnd+tail), 0o600))
+}
+
+// TestReferenceListsCommands compares the table of commands in docs/reference.md with the commands.
+func TestReferenceListsCommands(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference.md")
+	must.OK(t, err)
+	_, table, _ := strings.Cut(string(page), "## Commands\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	listed := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)(?: ([a-z|\\\\]+))?[ `]").FindAllStringSubmatch(table, -1) {
+		listed[row[1]] = true
+		for below := range strings.SplitSeq(strings.ReplaceAll(row[2], `\`, ""), "|") {
+			listed[strings.TrimSpace(row[1]+" "+below)] = true
+		}
+	}
+	parser, err := newParser(new(cli), "sluice", console{})
+	must.OK(t, err)
+	for _, command := range parser.Model.Leaves(false) {
+		if !listed[command.Path()] {
+			t.Errorf("the table lacks %s", command.Path())
+		}
+		delete(listed, command.Path())
+		if command.Parent != nil {
+			delete(listed, command.Parent.Path())
+		}
+	}
+	for name := range listed {
+		if !strings.Contains(name, " ") && name != "help" { // others are arguments
+			t.Errorf("there is no command %s", name)
+		}
+	}
 }
 
 // helpVariables matches the variables at the end of the help of a flag.

@@ -67,6 +67,7 @@ func withTimeout(args []string) []string {
 type leakChecker struct{ m *testing.M }
 
 func (l leakChecker) Run() int {
+	time.Local = time.UTC // as in the output that pages show
 	if signal.Ignored(os.Interrupt) {
 		// A shell that runs the tests in the background ignores SIGINT, and the commands of scripts
 		// would inherit that.

@@ -24,7 +24,7 @@ type simulateCmd struct {
 	Listener      string        `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
 	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Descriptor to make from fields of the log, such as 'user={x-user},path={:path|path}'. Filters: path, lower, ip, prefix:24:64, xff:1. May be repeated."`
 	Against       []string      `sep:"none" placeholder:"PATH" help:"Other rules to compare with, a file or directory. May be repeated; each is compared separately."`
-	From          string        `placeholder:"TIME" help:"Start time, such as 2026-11-22T09:00:00Z. Earlier requests are ignored."`
+	From          string        `placeholder:"TIME" help:"Start time, such as 2026-11-22T09:00:00Z, or without Z in the local time zone. Earlier requests are ignored."`
 	To            string        `placeholder:"TIME" help:"End time. Requests at this time and later are ignored."`
 	Recommend     *float64      `placeholder:"PERCENT" help:"For each limit, find the smallest number that allows this percentage of its hits, such as 99.9. Reads the logs several times."`
 	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"Maximum delay of a line that is out of order."`
@@ -91,13 +91,14 @@ func (k *simulateCmd) Validate() (err error) {
 	return nil
 }
 
-// parseMoment parses a time. Without an hour it is the start of the day; without a zone it is UTC.
+// parseMoment parses a time. Without an hour it is the start of the day; without a
+// zone it is local.
 func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err := time.Parse(layout, text); err == nil {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
 			return t, nil
 		}
 	}
@@ -141,7 +142,9 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	}
 	if k.Output == "json" {
 		err = c.writeJSON(report)
-	} else {
+	}
+	report.SetZone(time.Local)
+	if k.Output == "text" {
 		err = report.WriteText(c.out)
 	}
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/charmbracelet/x/term"
+
 	"github.com/sluice-ratelimit/sluice/simulate"
 )
 
@@ -33,7 +35,7 @@ const (
 
 // newMeter returns a meter that starts now, nil if out is not a terminal.
 func newMeter(out io.Writer, logs []string, now time.Time) *meter {
-	if f, ok := out.(*os.File); !ok || !isTerminal(f) {
+	if f, ok := out.(*os.File); !ok || !term.IsTerminal(f.Fd()) {
 		return nil
 	}
 	m := &meter{out: out, begun: now, next: now.Add(meterDelay)}

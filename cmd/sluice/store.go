@@ -92,9 +92,11 @@ func (f *storeFlags) check(stateFile string) error {
 // server parses and checks u. It returns nil if u has no URL.
 func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	if u.url == "" {
-		for flag, value := range map[string]string{u.name + "-auth-file": u.authFile, u.name + "-sentinel-auth-file": u.sentinelAuthFile} {
+		for flag, value := range map[string]string{
+			"-auth-file": u.authFile, "-sentinel-auth-file": u.sentinelAuthFile, "-auth": u.auth, "-sentinel-auth": u.sentinelAuth,
+		} {
 			if value != "" {
-				return nil, fmt.Errorf("%s requires %s", flag, u.name)
+				return nil, fmt.Errorf("%s%s requires %s", u.name, flag, u.name)
 			}
 		}
 		return nil, nil

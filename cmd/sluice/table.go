@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/client"
@@ -54,6 +56,7 @@ type rowArguments struct {
 
 type tableListCmd struct {
 	tableClientFlags `embed:""`
+	outputFlag       `embed:""`
 
 	Name string `arg:"" optional:"" help:"Name of the table."`
 }
@@ -67,32 +70,65 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 		if err != nil {
 			return err
 		}
-		for _, table := range report.Tables {
-			fmt.Fprintf(c.out, "%s: %s, key %s, from %s\n", table.Name, rules.Count(table.Rows, "row"),
-				cmp.Or(strings.Join(table.Columns, ","), "not yet known"), cmp.Or(table.Source, "--tables-dir"))
-		}
-		return nil
+		return t.print(c, report, func() error {
+			for _, table := range report.Tables {
+				fmt.Fprintf(c.out, "%s: %s, key %s, from %s\n", table.Name, rules.Count(table.Rows, "row"),
+					cmp.Or(strings.Join(table.Columns, ","), "not yet known"), cmp.Or(table.Source, "--tables-dir"))
+			}
+			return nil
+		})
 	})
 }
 
-// writeRows prints the rows of a table as CSV, sorted by their keys.
+// rowsReport is the output of table list NAME --output json. A row has a field for each of its cells that is not
+// empty, as in files of JSON Lines.
+type rowsReport struct {
+	Table string           `json:"table"`
+	Rows  []map[string]any `json:"rows"`
+}
+
+func (t *tableListCmd) rowsReport(records [][]string) rowsReport {
+	report := rowsReport{t.Name, []map[string]any{}}
+	for i := 1; i < len(records); i++ {
+		row := map[string]any{}
+		for j, cell := range records[i] {
+			column := records[0][j]
+			switch isField := slices.Contains(tables.RowFields, column); {
+			case isField && cell == "":
+			case isField && column != "name" && json.Valid([]byte(cell)): // a number or true
+				row[column] = json.RawMessage(cell)
+			default:
+				row[column] = cell
+			}
+		}
+		report.Rows = append(report.Rows, row)
+	}
+	return report
+}
+
+// writeRows prints the rows of a table, as CSV by default, sorted by their keys.
 func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 	var text bytes.Buffer
 	err := t.withClient(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
-	if err != nil || text.Len() == 0 {
+	if err != nil {
 		return err
 	}
 	records, err := csv.NewReader(&text).ReadAll()
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(records[1:], slices.Compare)
-	if openScreen(c) == nil {
+	slices.SortFunc(records[min(1, len(records)):], slices.Compare)
+	return t.print(c, t.rowsReport(records), func() error { return writeRecords(c, records) })
+}
+
+// writeRecords writes records as CSV, without control characters if it is for a terminal.
+func writeRecords(c console, records [][]string) error {
+	if c.terminal() == nil {
 		return csv.NewWriter(c.out).WriteAll(records)
 	}
 	for _, record := range records {
 		for i := range record { // keys may be chosen by clients
-			record[i] = printable(record[i])
+			record[i] = format.Printable(record[i])
 		}
 	}
 	return csv.NewWriter(c.out).WriteAll(records)

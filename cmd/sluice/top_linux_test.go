@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,185 +16,38 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/live"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// topState returns a state with one of everything but divided limits.
-func topState() *live.State {
+// serveState serves a state with a denied key, as a debug listener does.
+func serveState(t *testing.T) (addr string) {
+	t.Helper()
 	at := time.Unix(1_700_000_000, 0)
-	return &live.State{
+	state := &live.State{
 		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
-		Config:     live.Config{Hash: "cafe", Limits: 2, Domains: 1},
-		Conditions: []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "failed to load rules; keeping the previous rules", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
+		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
 		Domains: []live.DomainState{{
-			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
-			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Meant: "user", Seen: 3, Last: at}},
-			Rules:     []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}, Line: &live.Line{Seconds: 10, Hits: []uint32{0, 5, 9}, Denied: []uint32{0, 1, 2}}}, {Rule: "a\x1b[31m=b\nc"}},
+			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}},
+			Rules: []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}}},
 		}},
-		UnknownDomains: []live.UnknownDomain{{Domain: "shpo", PerSecond: 1, Meant: "shop"}},
-		Events:         []telemetry.Event{{Time: at, Level: "info", Text: "rules loaded", Code: "rules_rejected", Ends: true, Fields: map[string]any{"changed": []any{"shop: user 5/hour -> 0/hour"}, "changes": 3.0}, Count: 1}},
 	}
-}
-
-// TestTopIsPlainText verifies that lines fit the width and the height, and contain no control
-// characters.
-func TestTopIsPlainText(t *testing.T) {
-	for _, utf8 := range []bool{false, true} {
-		v := view{width: 80, utf8: utf8}
-		for height := range 40 {
-			lines := v.render(topState(), height)
-			if height > 0 && len(lines) > max(height, 1) {
-				t.Errorf("%d lines in %d", len(lines), height)
-			}
-			for _, line := range lines {
-				if n := len([]rune(line)); n > 80 {
-					t.Errorf("%d columns: %s", n, line)
-				}
-				if strings.ContainsAny(line, "\x1b\u202e\n\r") {
-					t.Errorf("a control character: %q", line)
-				}
-			}
-		}
-		text := strings.Join(v.render(topState(), 24), "\n")
-		for _, want := range []string{
-			"failed to load rules; keeping the previous rules [rules_rejected]", "remedy: correct them", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
-			`did you mean "user"?`, "the domain shpo, which has no rules; did you mean shop?", "rules loaded [ends rules_rejected]: shop: user 5/hour -> 0/hour; and",
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the screen lacks %q:\n%s", want, text)
-			}
-		}
-	}
-}
-
-// TestTopShowsTheLimitOfALongKey verifies that the name of a client is truncated in favour of the
-// limit and the end of the penalty.
-func TestTopShowsTheLimitOfALongKey(t *testing.T) {
-	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	v := view{width: 88, utf8: true}
-	got := v.keys(&live.State{Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
-		Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
-	}}}}})
-	if len(got) != 1 || !strings.Contains(got[0], "user=ééééééééééé… ") || !strings.HasSuffix(got[0], " until 03:04:05  shop: user 5/hour") {
-		t.Errorf("the line is %q", got)
-	}
-}
-
-// TestTopNamesAClientOnce verifies that a rule for one client is not preceded by the client.
-func TestTopNamesAClientOnce(t *testing.T) {
-	v := view{width: 80}
-	got := v.key("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}, 43)
-	if want := "shop: user=customer-00001 5/hour"; got != want {
-		t.Errorf("the key is %q, want %q", got, want)
-	}
-}
-
-// TestTopFitsWideCharacters uses names of characters that take two columns, or none. A line that is
-// too wide would wrap, and push the first line off the screen.
-func TestTopFitsWideCharacters(t *testing.T) {
-	wide := strings.Repeat("漢", 100)
-	s := topState()
-	s.Conditions[0].Text = wide + " " + wide
-	s.Domains[0].DeniedKeys[0].Descriptor = "user=" + wide
-	s.Domains[0].DeniedKeys[1] = live.Key{Descriptor: "user=" + strings.Repeat("e\u0301", 8), Rule: wide}
-	s.Domains[0].Rules[0].Rule = wide
-	s.UnknownDomains[0].Domain = wide
-	columns := func(line string) int {
-		return len([]rune(line)) + strings.Count(line, "漢") - strings.Count(line, "\u0301")
-	}
-	v := view{width: 80, utf8: true}
-	lines := v.render(s, 0)
-	for _, line := range lines {
-		if n := columns(line); n > 80 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
-	text := strings.Join(lines, "\n")
-	for _, want := range []string{"漢…  shop: user 5/hour", "user=" + strings.Repeat("e\u0301", 8) + "  shop: "} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the screen lacks %q:\n%s", want, text)
-		}
-	}
-	v.utf8 = false
-	for _, line := range v.render(s, 0) {
-		if strings.ContainsFunc(line, func(r rune) bool { return r > '~' }) || len(line) > 80 {
-			t.Errorf("on a terminal without UTF-8 a line is %q", line)
-		}
-	}
-}
-
-// TestTopShowsSuggestionsFirst verifies that a suggestion is not truncated after long positions of
-// rules, and that domains that are no longer requested come last.
-func TestTopShowsSuggestionsFirst(t *testing.T) {
-	s := topState()
-	s.Domains[0].Unmatched[0].Why = "nothing matches entry 1, usr: the rules begin with " + strings.Repeat("user (/etc/sluice/config/rules.yaml:3:5), ", 9) + `; did you mean "user"?`
-	s.UnknownDomains = append(s.UnknownDomains, live.UnknownDomain{Domain: "past", Descriptors: 7})
-	v := view{width: 80}
-	lines := v.unmatched(s)
-	if len(lines) != 5 || !strings.HasSuffix(lines[1], `: did you mean "user"? nothing matches entry 1,`) || lines[4] != "  none now, 7 before, for the domain past, which has no rules" {
-		t.Errorf("unmatched descriptors are shown as\n%s", strings.Join(lines, "\n"))
-	}
-}
-
-// TestTopWarnsAboutDifferentHashKeys verifies the hint that one client has different hashes at
-// several replicas.
-func TestTopWarnsAboutDifferentHashKeys(t *testing.T) {
-	s := topState()
-	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "its own hash key"} {
-		s.TopKeys, s.HashKey, s.Counters = live.Hashed, "", counters
-		if text := strings.Join((&view{width: 80}).header(s), "\n"); !strings.Contains(text, want) {
-			t.Errorf("with counters in %s the header lacks %q:\n%s", counters, want, text)
-		}
-	}
-}
-
-// TestTopShowsShares verifies the lines about divided limits.
-func TestTopShowsShares(t *testing.T) {
-	at := time.Unix(1_700_000_000, 0)
-	s := topState()
-	s.Quota = &live.Quota{}
-	v := view{width: 80}
-	if text := strings.Join(v.render(s, 0), "\n"); !strings.Contains(text, "no Envoy is connected") {
-		t.Errorf("without Envoys the screen is\n%s", text)
-	}
-	s.Quota = &live.Quota{Streams: 3, Buckets: 9, Largest: []live.QuotaBucket{
-		{
-			Domain: "shop", Rule: "user", Limit: "100/second", Hash: "cafe", Descriptor: "user=\x1b[31mevil", LimitRate: 100, Assigned: 98.5, DemandRate: 130, Unconfirmed: 3, Lost: 20, LostUntil: &at, LearningUntil: &at,
-			Holders: 6, Shares: []live.QuotaShare{{Address: "10.0.0.5", Stream: 1, Share: 60, Demand: 90, Confirmed: true}, {Stream: 2, Share: 18.5, Demand: 40}},
-		},
-		{Domain: "shop", Rule: "api", Hash: "beef", LimitRate: 10, Holders: 1, Replica: "b:1"},
-	}}
-	lines := v.render(s, 0)
-	for _, line := range lines {
-		if len([]rune(line)) > 80 || strings.ContainsAny(line, "\x1b\n\r") {
-			t.Errorf("a line is %q", line)
-		}
-	}
-	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
-	for _, want := range []string{
-		"130 98.5 100 shop: user user=?[31mevil", "6 Envoys, 10.0.0.5 has 60.0 of 90.0, stream 2 has 18.5 of 40.0 (unconfirmed), ..., 3.0 not confirmed, 20.0 lost until " + timeOfDay(at) + ", learning until " + timeOfDay(at),
-		"0.0 0.0 10.0 b:1: shop: api #beef 1 Envoy", "7 others",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
-		}
-	}
-}
-
-// TestTopOnATerminal runs top on a terminal. It must fit the size, use colours unless NO_COLOR is
-// set, and restore the terminal after q.
-func TestTopOnATerminal(t *testing.T) {
 	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(topState())
+		_ = json.NewEncoder(w).Encode(state)
 	}))
 	t.Cleanup(debug.Close)
-	addr := strings.TrimPrefix(debug.URL, "http://")
-	for _, colours := range []bool{true, false} {
-		t.Run(fmt.Sprint("colours ", colours), func(t *testing.T) {
-			t.Setenv("NO_COLOR", "")
-			if !colours {
-				t.Setenv("NO_COLOR", "1")
-			}
+	return strings.TrimPrefix(debug.URL, "http://")
+}
+
+// colours matches a control sequence that sets a colour of the text.
+var colours = regexp.MustCompile(`\x1b\[(\d+;)*(3[0-8]|9[0-7])[;m]`)
+
+// TestTopOnATerminal runs top on a terminal. It must use colours unless NO_COLOR is set, and
+// restore the terminal after q.
+func TestTopOnATerminal(t *testing.T) {
+	addr := serveState(t)
+	for _, noColour := range []string{"", "1", "yes"} {
+		t.Run("NO_COLOR="+noColour, func(t *testing.T) {
+			t.Setenv("NO_COLOR", noColour)
+			t.Setenv("TERM", "xterm-256color")
 			master, terminal := openTerminals(t)
 			must.OK(t, unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: 60}))
 			was, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
@@ -203,28 +56,16 @@ func TestTopOnATerminal(t *testing.T) {
 			go func() {
 				ended <- run(t.Context(), []string{"sluice", "top", "--addr", addr, "--interval", "100ms"}, console{terminal, terminal, terminal})
 			}()
-			shown := readUntil(t, master, "q quit")
-			if !strings.HasPrefix(shown, enterScreen) || !strings.Contains(shown, "user=?[31mevil?") {
-				t.Errorf("the screen is %q", shown)
+			shown := readUntil(t, master, "user=?[31mevil?")
+			if got := colours.MatchString(shown); got != (noColour == "") {
+				t.Errorf("colours are used: %t: %q", got, shown)
 			}
-			if n := strings.Count(shown, restOfLine); n == 0 || strings.Count(shown, home+restOfLine)+strings.Count(shown, "\r\n"+restOfLine) != n {
-				t.Errorf("a line is erased after it is written, which may erase its last column: %q", shown)
-			}
-			if got := strings.Contains(shown, "\x1b[33m"); got != colours {
-				t.Errorf("colours are used: %t, want %t: %q", got, colours, shown)
-			}
-			shown = readUntil(t, master, "q quit") // the next refresh
-			if n := strings.Count(shown[strings.LastIndex(shown, home):], "\r\n"); n > 20 {
-				t.Errorf("%d lines are drawn on a terminal of 20", n)
-			}
-			if _, err := master.WriteString(" "); err != nil {
-				t.Fatal(err)
-			}
+			_, err = master.WriteString(" ")
+			must.OK(t, err)
 			readUntil(t, master, "paused")
-			if _, err := master.WriteString("q"); err != nil {
-				t.Fatal(err)
-			}
-			readUntil(t, master, leaveScreen)
+			_, err = master.WriteString("q")
+			must.OK(t, err)
+			readUntil(t, master, "\x1b[?1049l") // leaves the alternate screen
 			if code := <-ended; code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
@@ -233,6 +74,17 @@ func TestTopOnATerminal(t *testing.T) {
 				t.Errorf("the terminal is %+v, %v, was %+v", is, err, was)
 			}
 		})
+	}
+}
+
+// TestTopOnADumbTerminal verifies that top prints the state once, without control sequences, on a
+// terminal that does not know any.
+func TestTopOnADumbTerminal(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	master, terminal := openTerminals(t)
+	code := run(t.Context(), []string{"sluice", "top", "--addr", serveState(t)}, console{terminal, terminal, terminal})
+	if shown := readUntil(t, master, "shop: user 5/hour\r\n\r\n"); code != 0 || strings.Contains(shown, "\x1b") {
+		t.Errorf("exit code %d: %q", code, shown)
 	}
 }
 
@@ -254,11 +106,7 @@ func readUntil(t *testing.T, from *os.File, text string) string {
 // TestTopSumsReplicas verifies that figures of replicas are added, and that a replica that does not
 // respond is reported.
 func TestTopSumsReplicas(t *testing.T) {
-	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(topState())
-	}))
-	t.Cleanup(debug.Close)
-	addr := strings.TrimPrefix(debug.URL, "http://")
+	addr := serveState(t)
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr + ",127.0.0.1:1"}, console{nil, &out, &errs})
 	if code != 1 || !strings.Contains(errs.String(), "query 127.0.0.1:1: ") {

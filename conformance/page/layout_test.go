@@ -14,7 +14,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var update = flag.Bool("update", false, "draw docs/page.png")
+var (
+	update      = flag.Bool("update", false, "draw docs/page.png")
+	screenshots = flag.String("screenshots", "", "draw a picture of each display into this directory")
+)
 
 // axe returns the script of axe-core, which finds barriers for people with disabilities.
 func axe(t *testing.T) string {
@@ -40,6 +43,47 @@ const findCut = `Array.from(document.querySelectorAll("body, body *"), (e) => {
 	return problems.length ? e.outerHTML.slice(0, 200) + ": " + problems.join(", ") : "";
 }).filter(Boolean)`
 
+// eachDisplay calls check for three widths, each in light and dark mode.
+func eachDisplay(ctx context.Context, t *testing.T, check func(display string)) {
+	t.Helper()
+	for _, width := range []int64{1280, 768, 375} {
+		for _, scheme := range []string{"light", "dark"} {
+			do(ctx, t,
+				chromedp.EmulateViewport(width, 1000),
+				command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
+			)
+			back := get(ctx, t, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
+			if dark := back != "rgb(255, 255, 255)"; dark != (scheme == "dark") {
+				t.Errorf("%s: the background is %s", scheme, back)
+			}
+			check(fmt.Sprintf("%d-%s", width, scheme))
+		}
+	}
+}
+
+// checkLayout verifies that axe-core, whose script the page must have, finds nothing, that nothing is
+// cut off, and that no text is smaller than 14 pixels.
+func checkLayout(ctx context.Context, t *testing.T, display string) {
+	t.Helper()
+	var violations []struct {
+		ID    string `json:"id"`
+		Help  string `json:"help"`
+		Nodes []struct {
+			HTML string `json:"html"`
+		} `json:"nodes"`
+	}
+	text := get(ctx, t, chromedp.Evaluate[string]("axe.run().then((r) => JSON.stringify(r.violations))", chromedp.EvalAwaitPromise))
+	if err := json.Unmarshal([]byte(text), &violations); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations {
+		t.Errorf("%s: axe-core reports %s: %s, %d times, such as %s", display, v.ID, v.Help, len(v.Nodes), v.Nodes[0].HTML)
+	}
+	for _, e := range get(ctx, t, chromedp.Evaluate[[]string](findCut)) {
+		t.Errorf("%s: %s", display, e)
+	}
+}
+
 // takeScreenshot writes an image of the window to a file.
 func takeScreenshot(ctx context.Context, t *testing.T, file string) {
 	t.Helper()
@@ -48,14 +92,21 @@ func takeScreenshot(ctx context.Context, t *testing.T, file string) {
 	}
 }
 
-// TestPageLayout verifies at three widths, in light and dark mode, that axe-core finds nothing, that
-// nothing is cut off, and that no text is smaller than 14 pixels; with and without open details.
+// TestPageLayout checks the layout with and without open details. With -update it draws
+// docs/page.png, and with -screenshots DIR a picture of each display.
 func TestPageLayout(t *testing.T) {
 	script := axe(t)
-	s := start(t, rules, "--top-keys", "clear")
+	dir := t.TempDir()
+	s := startIn(t, dir, strings.Replace(rules, "requests_per_unit: 20}", "requests_per_unit: 30}", 1), "--top-keys", "clear")
 	addr := s.Addr("debug")
 	ctx, browserErrors := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	await(ctx, t, "no key is denied")
+	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await(ctx, t, "shop: path=/search 30/year -> 20/year")
+	hit(t, s, "path", "/search", 30)
 	hit(t, s, "user", "alice", 40)
 	hit(t, s, "user", strings.Repeat("bob", 50), 6)
 	hit(t, s, "usr", "x", 3)
@@ -63,54 +114,24 @@ func TestPageLayout(t *testing.T) {
 	await(ctx, t, "user=bobbob")
 	await(ctx, t, `did you mean "user"?`)
 	do(ctx, t, chromedp.Evaluate[chromedp.Void](script))
-	check := func(display string) {
-		t.Helper()
-		var results struct {
-			Violations []struct {
-				ID    string `json:"id"`
-				Help  string `json:"help"`
-				Nodes []struct {
-					HTML string `json:"html"`
-				} `json:"nodes"`
-			} `json:"violations"`
-		}
-		text := get(ctx, t, chromedp.Evaluate[string]("axe.run().then((r) => JSON.stringify({violations: r.violations}))", chromedp.EvalAwaitPromise))
-		if err := json.Unmarshal([]byte(text), &results); err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range results.Violations {
-			t.Errorf("%s: axe-core reports %s: %s, %d times, such as %s", display, v.ID, v.Help, len(v.Nodes), v.Nodes[0].HTML)
-		}
-		for _, e := range get(ctx, t, chromedp.Evaluate[[]string](findCut)) {
-			t.Errorf("%s: %s", display, e)
-		}
-	}
-	for _, width := range []int64{1280, 768, 375} {
-		for _, scheme := range []string{"light", "dark"} {
-			display := fmt.Sprintf("%d pixels, %s", width, scheme)
-			do(ctx, t,
-				chromedp.EmulateViewport(width, 1000),
-				command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
-			)
-			back := get(ctx, t, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
-			if dark := back != "rgb(255, 255, 255)"; dark != (scheme == "dark") {
-				t.Errorf("%s: the background is %s", display, back)
+	eachDisplay(ctx, t, func(display string) {
+		check := func(display string) {
+			checkLayout(ctx, t, display)
+			if *screenshots != "" {
+				takeScreenshot(ctx, t, filepath.Join(*screenshots, display+".png"))
 			}
-			check(display)
-			if dir := os.Getenv("SLUICE_SCREENSHOTS"); dir != "" {
-				takeScreenshot(ctx, t, filepath.Join(dir, fmt.Sprintf("%d-%s.png", width, scheme)))
-			}
-			do(ctx, t, chromedp.Click("#keys .name button"))
-			awaitVisible(ctx, t, "#details svg")
-			check(display + ", details")
-			if dir := os.Getenv("SLUICE_SCREENSHOTS"); dir != "" {
-				takeScreenshot(ctx, t, filepath.Join(dir, fmt.Sprintf("%d-%s-details.png", width, scheme)))
-			}
-			do(ctx, t, chromedp.Click("#details .close"), chromedp.WaitNotVisible("#details"))
 		}
-	}
+		check(display)
+		do(ctx, t, chromedp.Click("#keys .name button"))
+		awaitVisible(ctx, t, "#details svg")
+		check(display + "-details")
+		do(ctx, t, chromedp.Click("#details .close"), chromedp.WaitNotVisible("#details"))
+	})
 	if *update {
 		do(ctx, t, chromedp.EmulateViewport(1280, 1000), command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{}))
+		hit(t, s, "path", "/search", 20)
+		hit(t, s, "user", "alice", 60)
+		awaitTrue(ctx, t, "/^[1-9]/.test(document.querySelector('#keys tbody .number').innerText)")
 		takeScreenshot(ctx, t, filepath.Join(root, "docs", "page.png"))
 	}
 	reportErrors(t, browserErrors)

@@ -119,7 +119,12 @@ func browser() string {
 
 func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
 	t.Helper()
-	dir := t.TempDir()
+	return startIn(t, t.TempDir(), rules, args...)
+}
+
+// startIn starts sluice with rules in the file rules.yaml of a directory.
+func startIn(t *testing.T, dir, rules string, args ...string) *sluice.Sluice {
+	t.Helper()
 	binary, err := sluice.Build(t.Context(), root, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +236,7 @@ func TestPage(t *testing.T) {
 	do(ctx, t, chromedp.Click("#keys .name button"))
 	awaitVisible(ctx, t, "#details svg")
 	await(ctx, t, "rules.yaml:4:29")
-	await(ctx, t, "of the domain's denials")
+	await(ctx, t, "40 of 3 used, resets at ")
 	do(ctx, t, chromedp.Click("#details .close"), chromedp.WaitNotVisible("#details"))
 
 	do(ctx, t, chromedp.Click("#keys .reset"))
@@ -261,7 +266,7 @@ func TestPageOfManyRules(t *testing.T) {
 	ctx, browserErrors := chromium(t, "http://"+s.Addr("debug"), "")
 	began := time.Now()
 	do(ctx, t, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
-	await(ctx, t, "the first 200 of 10,000: use the filter to see others")
+	await(ctx, t, "the first 100 of 10,000: use the filter to see others")
 	t.Logf("the limits are on the page after %v", time.Since(began))
 	do(ctx, t, chromedp.SendKeys("#filter", "shop customer-09999"))
 	await(ctx, t, "1 of 10,000 match the filter")

@@ -31,10 +31,10 @@ func TestPageWaits(t *testing.T) {
 	await(ctx, t, "user=bob")
 
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("Array.from(document.querySelectorAll('#keys .name button')).find((b) => b.innerText === 'user=bob').focus()"))
-	sendRequests(t, s, long, "user", "carol", 40)
-	awaitTrue(ctx, t, "document.querySelector('#keys .name button').innerText === 'user=carol'")
+	sendRequests(t, s, long, "user", "bob", 40)
+	awaitTrue(ctx, t, "document.querySelector('#keys .name button').innerText === 'user=bob'")
 	if focused := get(ctx, t, chromedp.Evaluate[string]("document.activeElement.innerText")); focused != "user=bob" {
-		t.Errorf("after other rows have moved the focus is on %q, want user=bob", focused)
+		t.Errorf("after its row has moved the focus is on %q, want user=bob", focused)
 	}
 
 	at := get(ctx, t, chromedp.Evaluate[[]float64]("var button = document.querySelector('#keys .reset'); button.scrollIntoView(); var box = button.getBoundingClientRect(); [box.x + 5, box.y + 5]"))

@@ -35,7 +35,7 @@ func TestEnvoyLoadsSnippets(t *testing.T) {
 			t.Fatal(wrong)
 		}
 		for _, domain := range set.Domains() {
-			loadSnippet(t, binary, path, envoyconfig.Snippet(set, domain, false))
+			loadSnippet(t, binary, path, envoyconfig.Snippet(set, domain, "", false))
 		}
 	}
 }

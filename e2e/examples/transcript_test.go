@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,12 +39,30 @@ func TestTranscripts(t *testing.T) {
 			t.Parallel()
 			r, err := readReadme(path)
 			must.OK(t, err)
+			before := filesOf(t, filepath.Dir(path))
+			t.Cleanup(func() {
+				if after := filesOf(t, filepath.Dir(path)); after != before {
+					t.Errorf("the example has left files in the clone: %s, before %s", after, before)
+				}
+			})
 			if len(r.starts) < 2 || len(r.steps) == 0 {
 				t.Fatalf("the README starts %d programs and shows %d commands, want at least two programs and one command", len(r.starts), len(r.steps))
 			}
 			runScenario(t, r.scenario(t))
 		})
 	}
+}
+
+// filesOf returns the names of the files in the root of the clone and in a directory of it.
+func filesOf(t *testing.T, dir string) string {
+	t.Helper()
+	var names []string
+	for _, pattern := range []string{filepath.Join(root, "*"), filepath.Join(dir, "*")} {
+		found, err := filepath.Glob(pattern)
+		must.OK(t, err)
+		names = append(names, slices.DeleteFunc(found, func(name string) bool { return slices.Contains([]string{"bin", "dist"}, filepath.Base(name)) })...)
+	}
+	return strings.Join(names, " ")
 }
 
 // TestQuickStart runs the README of the repository.
@@ -241,6 +260,9 @@ func (s *session) startSluice(ctx context.Context, words []string) error {
 					return err
 				}
 				s.dirs = append(s.dirs, dir)
+				if !outsideClone(words[i+1]) {
+					return fmt.Errorf("--tables-dir %s is in the clone", words[i+1])
+				}
 				words[i+1] = dir // a new directory for each attempt
 			}
 			continue
@@ -315,14 +337,27 @@ func (s *session) redirectLogs(config object) error {
 	}
 	s.dirs = append(s.dirs, dir)
 	s.logs = map[string]string{}
+	var inClone []string
 	eachObject(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".FileAccessLog") {
 			name := field[string](o, "path")
+			if !outsideClone(name) {
+				inClone = append(inClone, name)
+			}
 			s.logs[name] = filepath.Join(dir, filepath.Base(name))
 			o["path"] = s.logs[name]
 		}
 	})
+	if len(inClone) > 0 {
+		return fmt.Errorf("access logs %q are in the clone", inClone)
+	}
 	return nil
+}
+
+// outsideClone reports whether a file that an example writes is outside of the clone, in which the
+// example runs.
+func outsideClone(path string) bool {
+	return strings.HasPrefix(path, "/tmp/") || strings.HasPrefix(path, "/dev/")
 }
 
 func (s *session) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {

@@ -37,6 +37,7 @@ var effectsOf = map[string]effects{
 	"restart":         {breaks: true, starts: true, forgets: inMemory(unsaved)},
 	"reload":          {changes: true, forgets: changedBucket},
 	"clock":           {changes: true, forgets: inMemory(twice)}, // it is corrected later
+	"suspend":         {breaks: true},                            // of a sluice without a store
 	"pause":           {},                                        // of an Envoy with the quota filter
 }
 

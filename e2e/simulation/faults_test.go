@@ -34,6 +34,8 @@ const (
 	slowFor = 5 * time.Second
 	// clockFor is how long the clock of a replica is wrong, by d.
 	clockFor = 10 * time.Second
+	// resumeFor is the time in which a resumed sluice reads what has arrived.
+	resumeFor = 200 * time.Millisecond
 )
 
 // Kinds of faults, by host.
@@ -43,6 +45,9 @@ var (
 	// operations are faults of a sluice that operators and the platform cause.
 	operations = []string{"kill", "restart", "reload"}
 )
+
+// isSuspended reports whether the only fault is that the sluice is suspended, for 3 to 6 s.
+func (c *scenario) isSuspended() bool { return len(c.faults) == 1 && c.faults[0].kind == "suspend" }
 
 // chooseFaults chooses up to six faults; one run in five has none.
 func (c *scenario) chooseFaults(r *rand.Rand) {
@@ -145,6 +150,12 @@ func (r *replica) suffer(f fault) {
 		r.reload(r.world.changedRules)
 		time.Sleep(f.d)
 		r.reload(r.world.rules)
+	case "suspend": // its clock stands still
+		r.world.network.suspend(r.host, f.d)
+		r.suspendedAt.Store(time.Now().UnixNano())
+		time.Sleep(f.d)
+		r.suspendedAt.Store(0)
+		time.Sleep(resumeFor)
 	case "clock":
 		r.clockError.Store(int64(f.d))
 		time.Sleep(clockFor)

@@ -89,7 +89,7 @@ var attackNames = func() (names []string) {
 // chooseAttacks adds attacks to a third of the scenarios.
 func (c *scenario) chooseAttacks() {
 	r := rand.New(rand.NewPCG(c.seed, 3))
-	if r.IntN(3) > 0 {
+	if r.IntN(3) > 0 || c.isSuspended() {
 		return
 	}
 	for range 1 + r.IntN(3) {

@@ -67,6 +67,15 @@ func (h *handmade) addUnanswered(at float64) {
 	h.checkAnswered()
 }
 
+// reserves has assignments reserve a part of the limit after a suspension.
+func reserves(part float64) func(*handmade) {
+	return func(h *handmade) {
+		assignRates(1)(h)
+		h.quotas.ledger.reserved, h.quotas.ledger.samples = 10*part, 10
+		h.quotas.ledger.checkReserved()
+	}
+}
+
 // assignRates assigns rates per hour of a limit of 100 per second to Envoys.
 func assignRates(rates ...quota.Rate) func(*handmade) {
 	return func(h *handmade) {
@@ -176,6 +185,10 @@ func TestInvariantsCanFail(t *testing.T) {
 		{
 			"a rate too high", "fixed_window", "quota-1 gets 180001/h of steady, the sum is 360001, at most 360000 allowed",
 			assignRates(180_000, 180_000), assignRates(180_000, 180_001),
+		},
+		{
+			"an assignment for a stream that had ended", "fixed_window", "after a suspension, what Envoys have received reserves 0.89 of the limit",
+			reserves(0.91), reserves(0.89),
 		},
 		{
 			"a second answer on a stream", "fixed_window", "the stream does not exist or has been answered",

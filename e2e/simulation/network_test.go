@@ -26,6 +26,7 @@ type network struct {
 	dials     map[string]int       // number of connections by "from>to"
 	conns     map[*conn]bool       // open ends
 	silent    map[string]time.Time // by host: no byte arrives or leaves before this time
+	suspended map[string]bool      // by host: its connections continue one after the other then
 	latency   map[string]slowLinks // by host: additional latency
 	behind    map[string]string    // by host: the host whose address it shares, as with NAT
 }
@@ -39,7 +40,7 @@ type slowLinks struct {
 func newNetwork(seed uint64) *network {
 	return &network{
 		seed: seed, listeners: map[string]*listener{}, dials: map[string]int{}, conns: map[*conn]bool{},
-		silent: map[string]time.Time{}, latency: map[string]slowLinks{}, behind: map[string]string{},
+		silent: map[string]time.Time{}, suspended: map[string]bool{}, latency: map[string]slowLinks{}, behind: map[string]string{},
 	}
 }
 
@@ -54,6 +55,14 @@ func (n *network) silence(host string, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.silent[host] = time.Now().Add(d)
+}
+
+// suspend is silence of a host that reads its connections in any order when it resumes.
+func (n *network) suspend(host string, d time.Duration) {
+	n.silence(host, d)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.suspended[host] = true
 }
 
 // slow adds latency to all bytes that a host sends or receives, for the given time.
@@ -106,6 +115,23 @@ func (n *network) blockedUntil(a, b string) time.Time {
 		until = other
 	}
 	return until
+}
+
+// readableFrom returns when what has arrived can be read. h.mu must be locked.
+func (n *network) readableFrom(h *half) time.Time {
+	until := n.blockedUntil(h.from, h.to)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if until.IsZero() {
+		return until
+	}
+	spread := 100 * time.Microsecond // so that not all connections continue at once
+	if n.suspended[h.to] {
+		if spread = resumeFor; len(h.segments) == 0 {
+			until = until.Add(time.Millisecond) // the end, after others have run
+		}
+	}
+	return until.Add(time.Duration(hashText(h.name) % uint64(spread)))
 }
 
 // extraLatency returns the additional latency between two hosts.
@@ -448,10 +474,7 @@ func (h *half) read(p []byte) (n int, err error) {
 			return 0, h.err
 		}
 		next := h.readDeadline
-		blocked := h.network.blockedUntil(h.from, h.to)
-		if !blocked.IsZero() { // not all connections go on at the same time
-			blocked = blocked.Add(time.Duration(hashText(h.name) % uint64(100*time.Microsecond)))
-		}
+		blocked := h.network.readableFrom(h)
 		if !isPast(blocked) && !blocked.IsZero() {
 			next = earlier(next, blocked)
 		} else if n = h.takeLocked(p); n > 0 {

@@ -67,7 +67,7 @@ const (
 
 // newOrders chooses two kinds of requests.
 func newOrders(w *world) *orders {
-	r := rand.New(rand.NewPCG(w.seed, 3))
+	r := rand.New(rand.NewPCG(w.seed, 5))
 	o := &orders{world: w, allNothing: r.IntN(2) == 0, entries: map[*limit][]*entry{}}
 	names := []string{"table", "list", "group", "delayed", "penalty", "shadow", "candidate", "removed", "changed", "refunded"}
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })

@@ -160,6 +160,9 @@ func (e *quotaEnvoy) receive(s *grpcStream, message []byte) {
 		b.stale = time.Since(e.pausedUntil) < 50*time.Millisecond && e.pausedUntil.Sub(e.pauseBegan) >= 12*time.Second
 		e.world.record(e.host, "%s gets kind %d, %d/h, %v tokens", name, b.Kind, b.Rate, b.MaxTokens)
 		q.ledger.applied(e, name, b, max(b.Tokens-before, 0))
+		if name == "steady" && b.known() { // otherwise it was abandoned, but its rate remains reserved
+			q.ledger.last[s] = assignment{b.Rate, time.Now()}
+		}
 	}
 }
 

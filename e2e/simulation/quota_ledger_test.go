@@ -22,6 +22,10 @@ type quotaLedger struct {
 	metrics map[string]*telemetry.Metrics // of the running processes, by replica
 	steps   map[string][]quotaSums        // by bucket, one per quotaStep
 	failed  bool                          // one violation is enough
+	// last are the last assignments of all streams, and reserved is the sum of the parts of the
+	// limit that they reserve at samples points in time.
+	last              map[*grpcStream]assignment
+	reserved, samples float64
 }
 
 type (
@@ -35,10 +39,15 @@ type (
 	// quotaSums are sums over all Envoys in a step. gained are the tokens that buckets gained by an
 	// action.
 	quotaSums struct{ admitted, gained, bound float64 }
+	// assignment is one that an Envoy has received.
+	assignment struct {
+		rate quota.Rate
+		at   time.Time
+	}
 )
 
 func (l *quotaLedger) init(q *quotas) {
-	l.quotas, l.excused, l.metrics, l.steps = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}
+	l.quotas, l.excused, l.metrics, l.steps, l.last = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}, map[*grpcStream]assignment{}
 }
 
 // Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
@@ -100,6 +109,7 @@ func (l *quotaLedger) watch(ctx context.Context) {
 			}
 			before[host] = now
 		}
+		l.sampleReserved()
 		l.quotas.mu.Unlock()
 	}
 }
@@ -181,6 +191,26 @@ func (l *quotaLedger) applied(e *quotaEnvoy, name string, b *quotaBucket, gained
 	}
 }
 
+// sampleReserved records which part of the limit the last assignments of all streams reserve, even of
+// ended ones, in the 15 s after a suspension.
+func (l *quotaLedger) sampleReserved() {
+	w := l.quotas.world
+	if !w.isSuspended() {
+		return
+	}
+	if since := time.Since(w.traffic.Add(w.faults[0].at + w.faults[0].d)); since < resumeFor || since > 15*time.Second {
+		return
+	}
+	sum := quota.Rate(0)
+	for _, a := range l.last {
+		if time.Since(a.at) < quotaTTL {
+			sum += a.rate
+		}
+	}
+	l.reserved += min(1, float64(sum)/float64(l.bound("steady")))
+	l.samples++
+}
+
 func (l *quotaLedger) admitted(name string, n uint64) { l.step(name).admitted += float64(n) }
 
 // step returns the sums of the current step.
@@ -223,6 +253,7 @@ func (l *quotaLedger) checkRecovered() {
 	q := l.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	l.checkReserved()
 	const name = "steady"
 	for _, e := range q.envoys {
 		if b := e.buckets[name]; !b.known() || !b.Active(e.now()) || b.Kind != quota.Assign || b.Rate == 0 {
@@ -231,6 +262,14 @@ func (l *quotaLedger) checkRecovered() {
 	}
 	if sum, r := l.sum(name), int64(q.rate)*int64(quota.Fill/time.Second); sum < r*95/100 {
 		q.world.fail("%d/h of %s are assigned long after the last fault, want %d", sum, name, r)
+	}
+}
+
+// checkReserved checks that a resumed sluice has assigned nothing to streams that had ended: that
+// would remain reserved for 12.5 s.
+func (l *quotaLedger) checkReserved() {
+	if l.reserved < 0.9*l.samples {
+		l.quotas.world.fail("after a suspension, what Envoys have received reserves %.2f of the limit, want 0.9", l.reserved/l.samples)
 	}
 }
 

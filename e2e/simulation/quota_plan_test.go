@@ -66,7 +66,13 @@ func (c *scenario) chooseQuota() {
 		q.demands["idle"] = append(q.demands["idle"], demand{rates: []float64{share, 0, 0, 0}, period: 8 * time.Second})
 	}
 	c.quota = q
-	if r.IntN(4) == 0 {
+	switch kind := r.IntN(4); {
+	case kind == 0:
+		return
+	case kind == 1 && !c.shared:
+		q.oneAddress, q.changes, q.pongDelay = true, nil, 0
+		d := 3*time.Second + time.Duration(r.Int64N(int64(3*time.Second))) // PINGs 30 s after the start may be late
+		c.faults = []fault{{at: 30*time.Second + time.Duration(r.Int64N(int64(d))) + time.Second - d, kind: "suspend", host: "sluice-0", d: d}}
 		return
 	}
 	for range 1 + r.IntN(3) {

@@ -37,11 +37,12 @@ type replica struct {
 	world *world
 	host  string
 
-	operations turn         // guards the fields below
-	clockError atomic.Int64 // nanoseconds that its clock is ahead
-	*process                // the current one, or the last
-	running    bool
-	restarts   int
+	operations  turn         // guards the fields below
+	clockError  atomic.Int64 // nanoseconds that its clock is ahead
+	suspendedAt atomic.Int64 // nanoseconds since 1970; 0 if it is not suspended
+	*process                 // the current one, or the last
+	running     bool
+	restarts    int
 }
 
 // process is a process of a sluice. A killed one goes on running, but without the network and
@@ -84,7 +85,11 @@ func (r *replica) start() {
 	}
 	base := time.Now()
 	o.Settings.Clock = clock.FromFunc(func() (limiter.Time, time.Duration) {
-		return limiter.Time(time.Now().UnixNano() + r.clockError.Load()), time.Since(base)
+		now := time.Now()
+		if at := r.suspendedAt.Load(); at > 0 {
+			now = time.Unix(0, at)
+		}
+		return limiter.Time(now.UnixNano() + r.clockError.Load()), now.Sub(base)
 	})
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}

@@ -97,6 +97,7 @@ value Struct
 http_filters []` + httpFilter + `
 rate_limits []envoy.config.route.v3.RateLimit
 typed_per_filter_config {}Any
+request_headers_to_remove []string
 clusters []Struct
 `
 

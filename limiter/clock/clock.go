@@ -40,7 +40,7 @@ func New() *Clock {
 }
 
 // FromFunc returns a clock that reads wall and elapsed time from a function, to simulate clock
-// faults. The simulation must use [Clock.At].
+// faults. The simulation must use [Clock.At] and [Clock.ReadElapsed].
 func FromFunc(both func() (wall limiter.Time, elapsed time.Duration)) *Clock {
 	c := New()
 	c.readBoth = both
@@ -55,6 +55,12 @@ func (c *Clock) Now() (limiter.Time, time.Duration) {
 
 // Elapsed returns the time since the clock was created.
 func (c *Clock) Elapsed() time.Duration { return time.Since(c.base) }
+
+// ReadElapsed is Elapsed, but reads both clocks, and with [FromFunc] returns that of the function.
+func (c *Clock) ReadElapsed() time.Duration {
+	_, elapsed := c.readBoth()
+	return elapsed
+}
 
 // ElapsedAt returns the value of [Clock.Elapsed] at t.
 func (c *Clock) ElapsedAt(t time.Time) time.Duration { return t.Sub(c.base) }

@@ -7,6 +7,7 @@
 //	quota.go     limits that are divided among Envoys (package rlqs)
 //	counters.go  /counters: look up or reset the counters of a descriptor
 //	reset.go     /api/v1/reset: reset the counters of denied keys, after a preview
+//	unmask.go    /api/v1/unmask: show the values of denied keys for a time
 //	tables.go    /api/v1/tables: rows of tables
 //	guard.go     authentication and authorization
 //
@@ -45,6 +46,7 @@ type API struct {
 	hits    live.Rates[*telemetry.RuleCounters]
 	unknown live.Rates[string] // rates of domains that no rule has
 	calls   callRates
+	ends    streamEnds
 }
 
 // New returns the API of a service. The caller must call [API.Watch].
@@ -58,6 +60,7 @@ const debugIndex = `sluice debug listener
 /               the state as a web page; from this machine only
 /api/v1/state   the state as JSON; see docs/state.md
 /api/v1/reset   POST resets the counters of denied keys, after a preview
+/api/v1/unmask  ?for=10m: POST shows the values of denied keys for a time
 /api/v1/tables  tables; /NAME/KEY is a row, to GET, PUT or DELETE
 /rlconfig       the active rules, one line per limit
 /stats          all metrics as text
@@ -71,6 +74,7 @@ const debugIndex = `sluice debug listener
 func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	g, mux := a.guard, http.NewServeMux()
 	mux.Handle(StatePath, g.protectEndpoint(a.stateEndpoint()))
+	mux.Handle(UnmaskPath, g.protectEndpoint(a.unmaskEndpoint()))
 	mux.Handle(ResetPath, g.protectEndpoint(newResetHandler(a).endpoint()))
 	mux.Handle(CountersPath, g.protectEndpoint(a.countersEndpoint()))
 	mux.Handle("/{$}", g.protectPage(newPageHandler(a)))

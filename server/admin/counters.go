@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -21,6 +22,8 @@ type CounterReport struct {
 	Explanation string `json:"explanation"`
 	// Rule is the rule's path, empty if no rule matched or an override applies.
 	Rule string `json:"rule,omitempty"`
+	// Limits contains the limits of the rule.
+	Limits []RuleLimit `json:"limits,omitempty"`
 	// Reason explains why there are no counters, or that an override was ignored.
 	Reason string `json:"reason,omitempty"`
 	// Counters contains an element for each limit of the rule. Limits that share a counter because
@@ -28,6 +31,14 @@ type CounterReport struct {
 	Counters []CounterState `json:"counters"`
 	// Divided is the bucket of the descriptor if the limit is divided among Envoys.
 	Divided *live.QuotaBucket `json:"divided,omitempty"`
+}
+
+// RuleLimit is a limit of a rule. Its fields are those of [live.RuleState].
+type RuleLimit struct {
+	Limit  string `json:"limit"`
+	Name   string `json:"name,omitempty"`
+	At     string `json:"at"`
+	Shadow bool   `json:"shadow,omitempty"`
 }
 
 // CounterState is the state of the counter of a limit.
@@ -66,9 +77,12 @@ type CounterState struct {
 	// store.
 	Held *HeldState `json:"held,omitempty"`
 	// Reserves is the number of hits that the next request reserves, 0 without reserve. If
-	// Estimated is set, it is the 90th percentile of past costs.
-	Reserves  uint64 `json:"reserves,omitempty"`
-	Estimated bool   `json:"estimated,omitempty"`
+	// Estimated is set, it is the 90th percentile of past costs: Samples are known, and it no longer
+	// depends on the initial estimate once SamplesNeeded are.
+	Reserves      uint64 `json:"reserves,omitempty"`
+	Estimated     bool   `json:"estimated,omitempty"`
+	Samples       int    `json:"samples,omitempty"`
+	SamplesNeeded int    `json:"samples_needed,omitempty"`
 }
 
 // HeldState describes the leases of a counter.
@@ -81,6 +95,19 @@ type HeldState struct {
 	FirstFreeIn float64 `json:"first_free_in_seconds"`
 }
 
+// NewCounterReport returns a report of a descriptor, which is also given as text, without counters.
+func NewCounterReport(set *descriptors.Set, domain, text string, entries []descriptors.Entry) *CounterReport {
+	x := set.Explain(domain, entries)
+	report := &CounterReport{Domain: domain, Descriptor: text, ConfigHash: set.Hash, Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{}}
+	if x.Rule != nil {
+		report.Rule = x.Rule.Path()
+		for _, l := range slices.Concat(x.Rule.Limits, x.Rule.Candidates()) {
+			report.Limits = append(report.Limits, RuleLimit{l.String(), l.Name, l.Pos.String(), l.Candidate || x.Rule.Shadow})
+		}
+	}
+	return report
+}
+
 // Counters reads the counters of a descriptor at the time now. It neither changes nor creates
 // counters. But if reset is set, it first resets them and reports how many hits were used before.
 // It returns an error if there are no rules or a store does not respond. text is the descriptor as
@@ -90,17 +117,12 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 	if err != nil {
 		return nil, err
 	}
-	explanation := rules.Set.Explain(domain, d.Entries)
-	report := &CounterReport{
-		Domain: domain, Descriptor: text, ConfigHash: rules.Set.Hash,
-		Explanation: explanation.String(), Reason: explanation.Reason, Counters: []CounterState{},
-	}
+	report := NewCounterReport(rules.Set, domain, text, d.Entries)
 	lookup := rules.Lookup(domain, d)
 	switch m := &lookup.Plan.Matches[0]; {
 	case m.Override:
-		report.Reason = "the request's own limit applies"
+		report.Rule, report.Limits, report.Reason = "", nil, "the request's own limit applies"
 	case m.Rule != nil:
-		report.Rule = m.Rule.Path()
 		if m.Rule.Divided() != nil {
 			report.Divided = a.quotaBucketOf(time.Unix(0, int64(now)), domain, d.Entries)
 		}
@@ -143,7 +165,9 @@ func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answe
 		c.Held = &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
 	}
 	if r := limit.Reservation; r != nil {
-		c.Reserves, c.Estimated = r.Hits(charge.Policy), r.Estimated()
+		c.Reserves = r.Hits(charge.Policy)
+		c.Samples, c.SamplesNeeded = r.Samples()
+		c.Estimated = c.SamplesNeeded > 0
 	}
 	if d.Penalty > 0 {
 		c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()

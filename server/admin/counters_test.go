@@ -194,10 +194,10 @@ func TestBadCounterQueries(t *testing.T) {
 		{"GET", "domain=d&descriptor==v", 400, `descriptor "=v" has an entry without a key: write k=v,k2=v2`},
 		{"GET", "domain=d&descriptor=a&descriptor=b", 400, `parameter "descriptor" is given 2 times: only one descriptor is allowed`},
 		{"GET", "domain=d&descriptor=a&hits=5", 400, `unknown parameter "hits" (allowed: domain, descriptor, limit)`},
-		{"GET", "domain=d&descriptor=a&limit=5/week", 400, `limit "5/week": write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year`},
+		{"GET", "domain=d&descriptor=a=&limit=5/week", 400, `limit "5/week": write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year`},
 		{"GET", "domain=d;descriptor=a", 400, "failed to parse the query: invalid semicolon separator in query"},
-		{"DELETE", "domain=d&descriptor=nobody", 404, "there is no counter to reset: no descriptor matches entry 1; matching does not backtrack"},
-		{"DELETE", "domain=x&descriptor=nobody", 404, `there is no counter to reset: domain "x" is not configured, so nothing is limited`},
+		{"DELETE", "domain=d&descriptor=nobody=", 404, "there is no counter to reset: no descriptor matches entry 1; matching does not backtrack"},
+		{"DELETE", "domain=x&descriptor=nobody=", 404, `there is no counter to reset: domain "x" is not configured, so nothing is limited`},
 		{"POST", "domain=d&descriptor=window=v", 405, "method POST: must be GET to look up or DELETE to reset"},
 		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT: must be GET to look up or DELETE to reset"},
 	} {
@@ -211,7 +211,7 @@ func TestBadCounterQueries(t *testing.T) {
 		t.Errorf("the client returns %v, want the error of the server", err)
 	}
 	empty, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
-	if code, _, body := askHTTP(t, http.MethodGet, "http://"+empty+"/counters?domain=d&descriptor=k"); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
+	if code, _, body := askHTTP(t, http.MethodGet, "http://"+empty+"/counters?domain=d&descriptor=k="); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
 		t.Errorf("without rules: %d %s", code, body)
 	}
 }

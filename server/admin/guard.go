@@ -160,11 +160,11 @@ func (g *guard) protectEndpoint(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by, err := g.authorize(w.Header(), r, &e)
 		if err != nil {
-			writeJSON(w, nil, err)
+			writeJSON(w, r, nil, err)
 			return
 		}
 		report, err := e.answer(r, by)
-		writeJSON(w, report, err)
+		writeJSON(w, r, report, err)
 	})
 }
 

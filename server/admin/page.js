@@ -1,7 +1,7 @@
 "use strict";
 // The page shows /api/v1/state, which docs/state.md describes, once a second.
 
-const maxRows = 200; // of a table
+const maxRows = 100; // of a table
 const maxEvents = 5; // others are in a list that can be opened
 const staleAfter = 3; // seconds without an answer
 
@@ -13,8 +13,8 @@ function plain(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
 
-// cut shortens a text for a list.
-const cut = (text) => (text.length > 160 ? text.slice(0, 160) + "…" : text);
+// cut shortens a text for a list to some 2 * n characters. Details have all of it.
+const cut = (text, n = 80) => (text.length > 2 * n ? `${text.slice(0, n)}…${text.slice(-n)}` : text);
 
 // element returns an element. Strings become text, never HTML.
 function element(name, attributes, ...children) {
@@ -24,6 +24,8 @@ function element(name, attributes, ...children) {
   e.append(...children.map((c) => (c instanceof Node ? c : plain(c))));
   return e;
 }
+
+const isSelecting = () => !getSelection().isCollapsed;
 
 function setText(e, text) {
   text = plain(text);
@@ -53,7 +55,7 @@ function clock(time) {
 
 const keyName = (k) => k.descriptor || (k.hash ? "#" + k.hash : "");
 const limitName = (l) => `${l.domain}: ${l.rule ? `${l.rule} ${l.limit}` : "limit override of the request"}`;
-const unitOf = (l) => (l.unit && l.unit !== "requests" ? ` (${l.unit})` : "");
+const unitOf = (l) => (l.unit === "tokens" || l.unit === "hits" ? ` (${l.unit})` : "");
 
 // limitOfKey returns the limit of a key with the number that applies to it, and the state of both.
 function limitOfKey(k) {
@@ -67,7 +69,10 @@ function limitOfKey(k) {
 function drawLine(svg, { hits, denied } = { hits: [], denied: [] }) {
   const most = Math.max(1, ...hits);
   const bar = (n, i) => (n ? `M${4 * i} 16v-${Math.max(0.5, (16 * n) / most).toFixed(1)}h3V16z` : "");
-  [hits, denied].forEach((all, i) => svg.children[i].setAttribute("d", all.map(bar).join("")));
+  [hits, denied].forEach((all, i) => {
+    const path = svg.children[i], d = all.map(bar).join("");
+    if (path.getAttribute("d") !== d) path.setAttribute("d", d);
+  });
   return most;
 }
 
@@ -100,7 +105,7 @@ const tables = {
     number("denied", (k) => k.denied, count),
     { title: "since", value: (k) => k.since, text: (k) => clock(k.since), class: "time" },
     opener("key", keyName),
-    { title: "limit", value: limitName, text: limitOfKey },
+    { title: "limit", value: limitName, text: (k) => cut(limitOfKey(k)) },
     ...(mayWrite ? [resetColumn] : []),
   ]),
   limits: newTable("limits", (l) => [l.domain, l.rule, l.limit, l.name, l.at].join("\n"), [
@@ -145,13 +150,10 @@ function newTable(section, id, columns) {
     }
     head.append(element("button", { type: "button" }, column.title));
     head.firstChild.addEventListener("click", () => {
-      // The order of the server, then descending and ascending for numbers, the reverse for texts.
-      const first = column.class === "number", descending = table.sorted === column ? !table.descending : first;
-      const back = table.sorted === column && table.descending !== first;
+      table.descending = table.sorted === column ? !table.descending : column.class === "number";
+      table.sorted = column;
       for (const h of heads) h.removeAttribute("aria-sort");
-      table.sorted = back ? undefined : column;
-      table.descending = descending;
-      if (!back) head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      head.setAttribute("aria-sort", table.descending ? "descending" : "ascending");
       showTable(table);
     });
     return head;
@@ -162,7 +164,7 @@ function newTable(section, id, columns) {
   byId(section).append(table.element, table.note);
   table.body.addEventListener("click", (event) => {
     const item = event.target.closest("tr")?.item;
-    if (!item || !getSelection().isCollapsed) return;
+    if (!item || isSelecting()) return;
     if (event.target.matches(".reset")) previewReset(item);
     else if (section !== "quota") openDetails(section, table.id(item));
   });
@@ -170,16 +172,18 @@ function newTable(section, id, columns) {
 }
 
 const words = () => byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-const matches = (item, all) => {
-  const text = [item.domain, item.rule, item.limit, item.name, item.at, item.descriptor, item.hash && "#" + item.hash,
-    item.why].join(" ").toLowerCase();
-  return all.every((w) => text.includes(w));
-};
+
+// matches reports whether an item contains all words of the filter.
+function matches(x, all) {
+  if (!all.length) return true;
+  const text = [x.domain, x.rule, x.limit, x.table, x.name, x.at, x.descriptor, "#" + x.hash, x.why].join(" ");
+  return all.every((word) => text.toLowerCase().includes(word));
+}
 
 // showTable updates the rows of a table. It keeps elements, so that the focus stays.
 function showTable(table) {
   const all = words(), { sorted, body } = table;
-  let items = all.length ? table.items.filter((x) => matches(x, all)) : table.items;
+  let items = table.items.filter((x) => matches(x, all));
   const found = items.length;
   if (sorted) {
     const sign = table.descending ? -1 : 1;
@@ -196,7 +200,6 @@ function showTable(table) {
     if (!row) {
       row = element("tr", { role: "row" }, ...table.columns.map((c) =>
         element("td", { role: "cell", class: c.class, "data-title": c.title }, ...(c.make ? [c.make()] : []))));
-      row.id = id;
       table.rows.set(id, row);
     }
     row.item = item;
@@ -210,7 +213,7 @@ function showTable(table) {
   while (next) {
     const gone = next;
     next = next.nextElementSibling;
-    table.rows.delete(gone.id);
+    table.rows.delete(table.id(gone.item));
     gone.remove();
   }
   if (document.activeElement !== focused && focused.isConnected) focused.focus({ preventScroll: true });
@@ -276,12 +279,12 @@ function showLists() {
   ];
   byId("unmatched").hidden = !unmatched.length;
   rebuild(byId("unmatched").querySelector("ul"), unmatched.filter((u) => matches(u, all)), (u) => {
-    const seen = () => soft(`seen ${count(u.seen)}, last ${clock(u.last)}`);
-    if (u.why) return element("li", {}, `${cut(u.domain)}: ${u.why} `, seen());
-    return element("li", { class: u.descriptors_per_second ? "" : "soft" },
-      u.descriptors_per_second ? `${rate(u.descriptors_per_second)} descriptors per second `
-        : `none now, ${count(u.descriptors)} before, `,
-      `for the domain ${cut(u.domain)}, which has no rules` + (u.meant ? `; did you mean ${u.meant}?` : ""));
+    const seen = u.why && soft(`seen ${count(u.seen)}, last ${clock(u.last)}`);
+    if (u.why) return element("li", {}, `${cut(u.domain)}: ${cut(u.why, 600)} `, seen);
+    const now = u.descriptors_per_second > 0;
+    return element("li", { class: !now && "soft" },
+      now ? `${rate(u.descriptors_per_second)} descriptors per second ` : `none now, ${count(u.descriptors)} before, `,
+      `for the domain ${cut(u.domain)}, which has no rules${u.meant ? `; did you mean ${cut(u.meant)}?` : ""}`);
   });
   Object.values(tables).forEach(showTable);
 }
@@ -330,7 +333,7 @@ function showEvents() {
   };
   rebuild(list, first, item);
   earlier.hidden = !others.length;
-  setText(earlier.firstElementChild, `${others.length} earlier events`);
+  setText(earlier.firstElementChild, `earlier events: ${others.length}`);
   rebuild(earlier.lastElementChild, others, item);
 }
 
@@ -344,6 +347,16 @@ function openDetails(table, id) {
   byId("details").showModal();
 }
 
+// readCounter reads the counter of the opened key, if its values are known.
+async function readCounter() {
+  const asked = opened, k = asked?.item;
+  if (!k?.descriptor || k.descriptor.endsWith("…")) return;
+  const response = await fetch("/counters?" + new URLSearchParams({ domain: k.domain, descriptor: k.descriptor }));
+  const counter = response.ok && (await response.json()).counters.find((c) => c.key === k.hash);
+  asked.counter = counter && `${count(counter.used)} of ${count(counter.capacity)} used`
+    + (counter.resets_at ? `, resets at ${clock(counter.resets_at)}` : "");
+}
+
 function showDetails() {
   if (!opened) return;
   const found = tables[opened.table].items.find((x) => tables[opened.table].id(x) === opened.id);
@@ -351,7 +364,7 @@ function showDetails() {
   const limit = isKey ? tables.limits.items.find((l) => limitName(l) === limitName(x) && l.name === x.name) : x;
   const share = `${percent(x.share ?? 0)} of the domain's denials`;
   const facts = isKey ? [
-    ["counter", `#${x.hash}`],
+    ["counter", `#${x.hash}${opened.counter ? `: ${opened.counter}` : ""}`],
     ["limit", limitOfKey(x)],
     ["rule at", limit?.at],
     ["denied", found ? `${rate(x.denied_per_second)}/s, ${share}` : "not in the last minute"],
@@ -375,7 +388,7 @@ function showDetails() {
 function chart(line) {
   if (!line) return [element("p", {}, "The chart begins ten seconds after the first hit of five minutes.")];
   const sum = (all) => count(all.reduce((a, b) => a + b, 0)), svg = newLine("");
-  const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied`;
+  const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied (red)`;
   const most = drawLine(svg, line), end = new Date(state.time);
   const start = end - 1000 * line.seconds * line.hits.length;
   svg.setAttribute("aria-label", text);
@@ -430,8 +443,6 @@ byId("details").addEventListener("close", () => { opened = undefined; });
 
 let answered = performance.now(), failure = "", paused = false;
 
-const isSelecting = () => !getSelection().isCollapsed;
-
 byId("pause").addEventListener("click", () => {
   paused = !paused;
   setText(byId("pause"), paused ? "Resume" : "Pause");
@@ -441,7 +452,9 @@ byId("filter").addEventListener("input", () => { if (state) showLists(); });
 
 async function refresh() {
   const get = async (query) => {
-    const response = await fetch("/api/v1/state" + query, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+    const response = await fetch("/api/v1/state" + query, {
+      cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(10000),
+    });
     const reply = await response.json();
     if (!response.ok) throw new Error(`${response.status}: ${reply.error}`);
     return reply;
@@ -457,6 +470,7 @@ async function refresh() {
     if (isSelecting() || document.querySelector("main:active")) return;
     state = reply;
     show();
+    await readCounter();
     showDetails();
   } catch (e) {
     failure = e.message;

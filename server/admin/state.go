@@ -48,8 +48,10 @@ func (a *API) Tick(now time.Time) {
 	a.advanceLocked(now)
 }
 
-// advanceLocked advances all rates, so that they cover the same time.
+// advanceLocked advances all rates, so that they cover the same time, and the conditions that depend
+// on counters of rules.
 func (a *API) advanceLocked(now time.Time) {
+	a.maskExpired(now)
 	a.service.Recorder().Tick(now)
 	a.hits.Advance(now, func(record func(*telemetry.RuleCounters, live.Counts)) {
 		if r, err := a.service.Active(); err == nil {
@@ -62,6 +64,10 @@ func (a *API) advanceLocked(now time.Time) {
 			record(domain, live.Counts{Hits: n})
 		}
 	})
+	a.service.ExpireLeases()
+	if r, err := a.service.Active(); err == nil {
+		a.ends.advance(now, a.metrics.Conditions, r, func(yield func(int, *telemetry.RuleCounters)) { a.eachCounters(r, yield) })
+	}
 }
 
 // eachCounters yields the counters of each limit with hits, and the index of the limit. A limit has
@@ -105,6 +111,9 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 		CountsAlone: settings.CountsAlone(), ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
 		Conditions: a.metrics.Conditions.Active(now), Events: a.metrics.Events.Last(),
+	}
+	if until := recorder.UnmaskedUntil(); !until.IsZero() {
+		state.UnmaskedUntil = new(until.UTC())
 	}
 	state.Host, _ = os.Hostname() // empty if unknown
 	if settings.Decider != nil {

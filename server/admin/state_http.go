@@ -52,8 +52,9 @@ func stateRules(query string) (StateRules, error) {
 	return which, nil
 }
 
-// writeJSON writes a report, or the error if there is one.
-func writeJSON(w http.ResponseWriter, report any, err error) {
+// writeJSON writes a report, or the error if there is one. It is indented unless the client asks for
+// application/json, because indentation takes as long as the encoding.
+func writeJSON(w http.ResponseWriter, r *http.Request, report any, err error) {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
@@ -65,7 +66,9 @@ func writeJSON(w http.ResponseWriter, report any, err error) {
 		}{err.Error()}
 	}
 	enc := json.NewEncoder(&web.PacedWriter{ResponseWriter: w})
-	enc.SetIndent("", "  ")
+	if r.Header.Get("Accept") != "application/json" {
+		enc.SetIndent("", "  ")
+	}
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(report) // an error means that the client has disconnected
 }

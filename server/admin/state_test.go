@@ -118,6 +118,17 @@ func TestStateHasNoValues(t *testing.T) {
 	}
 }
 
+// TestStateIsIndented checks that only programs that ask for JSON get it without indentation.
+func TestStateIsIndented(t *testing.T) {
+	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, shownRules))
+	for accept, want := range map[string]bool{"*/*": true, "text/html,*/*": true, "application/json": false} {
+		_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+admin.StatePath, "Accept", accept)
+		if got := strings.HasPrefix(body, "{\n  \"version\": 1,\n"); got != want || !strings.HasPrefix(strings.TrimSpace(body[1:]), `"version":`) {
+			t.Errorf("Accept: %s: the state is indented: %t, want %t: %.100s", accept, got, want, body)
+		}
+	}
+}
+
 func TestStateRejectsBadQueries(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, shownRules))
 	for query, want := range map[string]string{

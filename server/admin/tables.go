@@ -78,7 +78,7 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	by, denied := h.guard.authorize(w.Header(), r, &e)
 	if denied != nil {
-		writeJSON(w, nil, denied)
+		writeJSON(w, r, nil, denied)
 		return
 	}
 	if err == nil && name != "" && len(key) == 0 && r.Method != http.MethodPost {
@@ -90,7 +90,7 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		report, err = h.answer(r, by, name, key)
 	}
-	writeJSON(w, report, err)
+	writeJSON(w, r, report, err)
 }
 
 // tablePath parses the part of a path after [TablesPath].

@@ -60,12 +60,21 @@ func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
 		h = s.classifyHits(charge, d)
 	}
 	counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
+	if charge.Hits == 0 && x.expectsCost(charge) {
+		counters.CountCostDue()
+	}
 	if counters.Add(h); d.PenaltyStarted {
 		counters.CountPenalty()
 	}
 	if denies(charge, d) {
 		recordDenial(rules, x, i, at)
 	}
+}
+
+// expectsCost reports whether a charge of 0 hits is the check of an admitted request whose cost
+// follows at the end of its stream. Limits with a penalty may count only failures.
+func (x *Exchange) expectsCost(c *limiter.Charge) bool {
+	return !c.Refund && !x.plan.Batch.Denied && c.Policy.Penalty == nil && !c.Policy.UsesLeases()
 }
 
 // denies reports whether the charge denies its request.

@@ -10,12 +10,15 @@ import (
 // belong to the same client.
 func (s *Service) Connect(client string) *leases.Connection { return s.leases.Connect(client) }
 
+// ExpireLeases counts the leases that have expired.
+func (s *Service) ExpireLeases() { s.leases.Expire() }
+
 // recordLeases records the leases that x's decided request has acquired and returned.
 func (s *Service) recordLeases(rules *activeRules, x *Exchange) {
 	s.leases.RecordCall(x.Connection, x.leaseTime)
 	for i := range x.plan.Matches {
 		if lease := x.plan.Matches[i].Lease; lease > 0 {
-			s.recordLeaseEnd(x, i, lease)
+			s.recordLeaseEnd(rules, x, i, lease)
 		}
 	}
 	for i, at := range x.plan.AllLeases() {
@@ -55,13 +58,16 @@ func (x *Exchange) leaseKey(at int) leases.Key {
 }
 
 // recordLeaseEnd records the result of returning a lease with descriptor i of x's request.
-func (s *Service) recordLeaseEnd(x *Exchange, i int, number uint64) {
+func (s *Service) recordLeaseEnd(rules *activeRules, x *Exchange, i int, number uint64) {
 	m := &s.metrics.Leases
 	for at := range x.plan.ChargesOf(i) {
 		if c := &x.plan.Batch.Charges[at]; c.Policy.UsesLeases() && x.plan.Batch.Decisions[at].Charged > 0 {
 			s.leases.Return(x.Connection, leases.Key{ID: c.ID, Number: number})
 			m.Done.Inc()
+			counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
+			counters.CountReturned()
 			if c.Policy.Reserve != nil {
+				counters.CountCostDue()
 				s.recordCost(x, at)
 			}
 			return

@@ -34,7 +34,7 @@ type Settings struct {
 
 	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"Replace the dots in keys and values of descriptors by underscores in metrics, so that dots only separate levels."`
 
-	TopKeys string `group:"process" enum:"off,hashed,clear" default:"hashed" placeholder:"off|hashed|clear" help:"What to record of the most denied keys, for sluice top: off (nothing), hashed (a keyed hash of each) or clear (also their values)."`
+	TopKeys string `group:"process" enum:"off,hashed,hashed-only,clear" default:"hashed" placeholder:"off|hashed|hashed-only|clear" help:"What to record of the most denied keys, for sluice top: off (nothing), hashed (a keyed hash of each, and their values for a time after sluice top --unmask), hashed-only (no values) or clear (always their values)."`
 
 	// Clock is read for the time of a request, and for the time at which a denied group refunds its
 	// charges; see limiter.Batch. Optional: by default the handler creates a clock, and refunds

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/admin"
@@ -31,11 +32,10 @@ type Debug struct {
 	Token string
 }
 
-// State returns the current state. It contains at most maxLimits limits, all with hits in the last
-// five minutes.
+// State returns the current state. It contains at most maxLimits limits, the busiest ones.
 func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	var state live.State
-	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "max": {strconv.Itoa(maxLimits)}}, &state); err != nil {
+	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"max": {strconv.Itoa(maxLimits)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
@@ -55,6 +55,16 @@ func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token str
 	}
 	var report live.Reset
 	if err := c.request(ctx, http.MethodPost, admin.ResetPath, values, &report); err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
+// Unmask shows the values of the keys that are denied from now on, for the given time; see
+// [live.Recorder.Unmask].
+func (c *Debug) Unmask(ctx context.Context, d time.Duration) (*live.Unmasked, error) {
+	var report live.Unmasked
+	if err := c.request(ctx, http.MethodPost, admin.UnmaskPath, url.Values{"for": {d.String()}}, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

@@ -217,11 +217,11 @@ func (t *Lessor) endLocked(l *lease, e event) {
 	delete(t.leases, l.Key)
 	t.originBytes -= len(l.origin)
 	t.queue.Remove(l.index)
+	if e == expired {
+		l.Counters.CountExpired()
+	}
 	if !t.options.Shared {
 		l.Counters.AddLeases(-1)
-		if e == expired {
-			l.Counters.CountExpired()
-		}
 	}
 	if c := l.Connection; c != nil {
 		c.removeLocked(l)

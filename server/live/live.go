@@ -19,9 +19,10 @@ import (
 
 // Modes of a [Recorder]: whether it records denied keys, and whether it stores their values.
 const (
-	Off    = "off"
-	Hashed = "hashed"
-	Clear  = "clear"
+	Off        = "off"
+	Hashed     = "hashed"      // values only after [Recorder.Unmask]
+	HashedOnly = "hashed-only" // never values
+	Clear      = "clear"
 )
 
 // Bounds on the recorded data.
@@ -41,11 +42,13 @@ type Recorder struct {
 	key   identity.Key
 	namer *descriptors.Namer // nil unless the counters are in a store
 	now   atomic.Uint32      // Unix seconds of the last SetTime or Tick
+	clear atomic.Bool        // whether values are stored: in mode Clear, or while unmasked
 
 	mu       sync.Mutex
 	period   period
 	domains  map[string]*Domain // by name
 	overflow *Domain            // shared by the domains beyond MaxDomains
+	unmasked time.Time          // the end of Unmask; zero if it was not called, or is over
 }
 
 // Domain records the denied and unmatched requests of a domain.
@@ -55,11 +58,12 @@ type Domain struct {
 	unmatched atomic.Pointer[unmatched]
 }
 
-// New returns an empty Recorder. Mode is [Off], [Hashed] or [Clear]. Key is the secret of the
+// New returns an empty Recorder. Mode is [Off], [Hashed], [HashedOnly] or [Clear]. Key is the secret of the
 // hashes of keys; replicas with the same key have comparable hashes. Namer names the counters in a
 // store, and is nil if the counters are in memory.
 func New(mode string, key identity.Key, namer *descriptors.Namer) *Recorder {
 	l := &Recorder{mode: mode, key: key, namer: namer, domains: map[string]*Domain{}}
+	l.clear.Store(mode == Clear)
 	l.overflow = l.newDomain()
 	return l
 }
@@ -70,7 +74,7 @@ func (l *Recorder) newDomain() *Domain {
 	return d
 }
 
-// Mode returns [Off], [Hashed] or [Clear].
+// Mode returns [Off], [Hashed], [HashedOnly] or [Clear].
 func (l *Recorder) Mode() string { return l.mode }
 
 // SetRules sets the active rules. It returns the recorders of their domains, in the order of
@@ -112,7 +116,8 @@ type Denial struct {
 	Policy *limiter.Policy
 	// Domain is the request's domain.
 	Domain string
-	// Entries are the entries of the request's descriptor. They are only stored in mode [Clear].
+	// Entries are the entries of the request's descriptor. Their values are only stored in mode
+	// [Clear], and after [Recorder.Unmask].
 	Entries []descriptors.Entry
 	// Name is the counter's name in a store. If the name ends in a hash, the hash is recorded.
 	Name []byte

@@ -42,9 +42,10 @@ const (
 // the lock of its set. If another goroutine holds the lock, the denial is not counted, because
 // requests must not wait here.
 type sketch struct {
-	now   *atomic.Uint32 // Unix seconds of the last Tick
+	now   *atomic.Uint32              // Unix seconds of the last Tick
+	clear *atomic.Bool                // whether texts are stored
+	texts atomic.Pointer[[sets]texts] // nil until a text is stored
 	sets  [sets]set
-	texts *[sets][ways]text // nil unless values are stored
 	// names contains the hashes in the counters' names in a store, zero for names with values. It
 	// is nil without a store.
 	names *[sets][ways]descriptors.NameSum
@@ -84,6 +85,12 @@ type set struct {
 	lost, pastLost uint32
 }
 
+// texts contains the texts of the keys of a set. They are protected by the set's lock.
+type texts struct {
+	stored atomic.Uint32 // a bit for each key with a text; written under the lock
+	all    *[ways]text   // nil until a text is stored
+}
+
 // entry contains further data of a key. It is protected by the set's lock.
 type entry struct {
 	limit *descriptors.Limit // nil for a limit in requests
@@ -106,10 +113,7 @@ func (s *set) certainPart(i int, hits uint32) uint32 { return hits - min(hits, s
 func (s *set) weight(i int) uint32 { return s.hits[i].Load() + s.past[i] }
 
 func newSketch(l *Recorder) *sketch {
-	s := &sketch{now: &l.now, namer: l.namer}
-	if l.mode == Clear {
-		s.texts = new([sets][ways]text)
-	}
+	s := &sketch{now: &l.now, clear: &l.clear, namer: l.namer}
 	if l.namer != nil {
 		s.names = new([sets][ways]descriptors.NameSum)
 	}
@@ -122,10 +126,15 @@ func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 func (s *sketch) add(denial *Denial) {
 	switch set, i, ok := s.find(denial.ID); {
 	case ok:
-		// The number of a row may have changed, so the policy is stored again in each interval.
-		if set.hits[i].Add(1) == 1 && s.ownPolicies.Load() != nil && set.mu.TryLock() {
+		// The number of a row may have changed, so the policy is stored again in each interval. A key
+		// that was first denied before [Recorder.Unmask] has no text.
+		refresh := set.hits[i].Add(1) == 1 && s.ownPolicies.Load() != nil
+		if (refresh || s.clear.Load() && !s.hasText(denial.ID, i)) && set.mu.TryLock() {
 			if set.tags[i].Load() == tagOf(denial.ID) {
-				s.storeOwnPolicy(denial.ID, i, denial)
+				if refresh {
+					s.storeOwnPolicy(denial.ID, i, denial)
+				}
+				s.storeTextLocked(denial.ID, i, denial.Entries)
 			}
 			set.mu.Unlock()
 		}
@@ -176,14 +185,55 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 	set.past[at] = 0
 	set.hits[at].Store(smallest + 1)
 	set.ends[at].Store(0)
-	if s.texts != nil {
-		s.texts[id.Hi%sets][at].write(denial.Entries)
-	}
+	s.storeTextLocked(id, at, denial.Entries)
 	if s.names != nil {
 		s.names[id.Hi%sets][at], _ = s.namer.Sum(denial.Name) // zero if the name has no hash
 	}
 	s.storeOwnPolicy(id, at, denial)
 	set.tags[at].Store(tagOf(id))
+}
+
+// hasText reports whether key i of the set of id has a text.
+func (s *sketch) hasText(id identity.ID, i int) bool {
+	t := s.texts.Load()
+	return t != nil && t[id.Hi%sets].stored.Load()>>i&1 == 1
+}
+
+// storeTextLocked stores the text of a key, or removes that of a replaced key if texts are not
+// stored.
+func (s *sketch) storeTextLocked(id identity.ID, at int, entries []descriptors.Entry) {
+	all := s.texts.Load()
+	if all == nil {
+		if !s.clear.Load() {
+			return
+		}
+		s.texts.CompareAndSwap(nil, new([sets]texts))
+		all = s.texts.Load()
+	}
+	t := &all[id.Hi%sets]
+	if !s.clear.Load() {
+		t.stored.And(^uint32(1 << at))
+		return
+	}
+	if t.all == nil {
+		t.all = new([ways]text)
+	}
+	t.all[at].write(entries)
+	t.stored.Or(1 << at)
+}
+
+// removeTexts removes all texts. s.clear must be false.
+func (s *sketch) removeTexts() {
+	all := s.texts.Load()
+	if all == nil {
+		return
+	}
+	for i := range s.sets {
+		s.sets[i].mu.Lock()
+		all[i].stored.Store(0)
+		all[i].all = nil
+		s.sets[i].mu.Unlock()
+	}
 }
 
 // freeLocked frees an entry. It does nothing if the entry is free.
@@ -327,8 +377,8 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			if end := set.ends[j].Load(); end > now {
 				d.end = end
 			}
-			if s.texts != nil {
-				d.text = s.texts[i][j].String()
+			if s.hasText(d.id, j) {
+				d.text = s.texts.Load()[i].all[j].String()
 			}
 			if s.names != nil {
 				d.name = s.names[i][j]

@@ -30,10 +30,13 @@ type State struct {
 	CountsAlone bool `json:"counts_alone"`
 	// ShadowMode is true if no request is denied (serve --shadow-mode).
 	ShadowMode bool `json:"shadow_mode"`
-	// TopKeys is the mode in which denied keys are recorded: off, hashed or clear. Hashes of
-	// replicas with the same HashKey are comparable.
+	// TopKeys is the mode in which denied keys are recorded: off, hashed, hashed-only or clear.
+	// Hashes of replicas with the same HashKey are comparable.
 	TopKeys string `json:"top_keys"`
-	HashKey string `json:"hash_key"`
+	// UnmaskedUntil is the time until which keys that are denied have a Descriptor in mode hashed,
+	// because of /api/v1/unmask. It is nil if they have none.
+	UnmaskedUntil *time.Time `json:"unmasked_until,omitempty"`
+	HashKey       string     `json:"hash_key"`
 	// Config describes the active rules.
 	Config Config `json:"config"`
 	// Status shows whether Envoys call the service, and how it answers.
@@ -141,7 +144,7 @@ type Key struct {
 	// Hash identifies the counter; see [Recorder.Hash].
 	Hash string `json:"hash"`
 	// Descriptor is the client's descriptor, such as user=alice, cut at 128 bytes. It is only set
-	// with --top-keys=clear.
+	// with --top-keys=clear, or after /api/v1/unmask.
 	Descriptor string `json:"descriptor,omitempty"`
 	// Rule and Limit identify the limit that denies. Both are empty if requests contain the limit.
 	Rule  string `json:"rule,omitempty"`

@@ -34,6 +34,9 @@ func Sum(addrs []string, states []*State) *State {
 		if s.Started.Before(sum.Started) {
 			sum.Started = s.Started
 		}
+		if u := s.UnmaskedUntil; u != nil && (sum.UnmaskedUntil == nil || u.After(*sum.UnmaskedUntil)) {
+			sum.UnmaskedUntil = u
+		}
 		if s.HashKey != sum.HashKey {
 			sum.HashKey = ""
 		}

@@ -135,7 +135,7 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	}{{"", 0}, {"middle roomy", 0.5}, {"end", 1}} {
 		text := o.BinStart.Add(time.Duration(at.share * float64(length))).Format(clock)
 		if at.share == 1 {
-			text += " UTC"
+			text += o.BinStart.Format(" MST")
 		}
 		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, plotLeft+at.share*plotWidth, pictureHeight-4, text)
 	}

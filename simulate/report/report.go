@@ -54,6 +54,19 @@ type Report struct {
 	Divided *Division `json:"divided,omitempty"`
 }
 
+// SetZone sets the time zone in which the text and the page show times.
+func (r *Report) SetZone(zone *time.Location) {
+	r.From, r.To = r.From.In(zone), r.To.In(zone)
+	for _, o := range r.outcomes() {
+		o.BinStart = o.BinStart.In(zone)
+		for i := range o.Limits {
+			if worst := o.Limits[i].Worst; worst != nil {
+				worst.At = worst.At.In(zone)
+			}
+		}
+	}
+}
+
 // Recorded compares the decisions with the recorded outcomes.
 type Recorded struct {
 	Requests uint64 `json:"requests"`

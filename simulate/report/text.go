@@ -16,7 +16,7 @@ const shownLimits = 30
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s; %s\n", r.headline(), counted(uint64(r.Rules.Keys), "key"), r.computedText())
+	fmt.Fprintf(&b, "%s from %s, %s; %s\n", r.headline(), r.From.Format("2006-01-02 15:04 MST"), counted(uint64(r.Rules.Keys), "key"), r.computedText())
 	for _, line := range r.notes() {
 		b.WriteString(line + "\n")
 	}

@@ -45,7 +45,7 @@ func lastStage(t *testing.T, config v1.Config) string {
 	slices.Sort(ports)
 	entrypoint, err := json.Marshal(config.Entrypoint)
 	check(t, err)
-	arguments := strings.NewReplacer(`"v1.2.3"`, `"$VERSION"`, `"c0ffee"`, `"$REVISION"`, `"`+committed+`"`, `"$COMMIT_DATE"`)
+	arguments := strings.NewReplacer(`"v1.2.3"`, `"$VERSION"`, `"`+revision+`"`, `"$REVISION"`, `"`+committed+`"`, `"$COMMIT_DATE"`)
 	return "ARG VERSION=dev\nARG REVISION\nARG COMMIT_DATE\nLABEL " + arguments.Replace(strings.Join(labels, " ")) +
 		"\nCOPY --from=build /image/ /\nWORKDIR " + config.WorkingDir + "\nUSER " + config.User +
 		"\nEXPOSE " + strings.Join(ports, " ") + "\nENTRYPOINT " + string(entrypoint) + "\n"

@@ -30,6 +30,7 @@ import (
 
 const (
 	source    = "../.."
+	revision  = "c0ffee0c0ffee0c0ffee0c0ffee0c0ffee0c0ffe"
 	committed = "2026-11-21T18:57:30Z"
 )
 
@@ -46,7 +47,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	sluiceBinary = filepath.Join(dir, "sluice")
+	sluiceBinary = filepath.Join(dir, "sluice-linux-"+runtime.GOARCH) // as make names it
 	if err := compile(source, "./cmd/sluice", sluiceBinary, "CGO_ENABLED=0", "GOOS=linux"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -61,7 +62,7 @@ func buildAndRun(m *testing.M) int {
 
 // imageArgs returns the command line that builds the image of sluiceBinary.
 func imageArgs(out string, flags ...string) []string {
-	args := []string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-source", source, "-out", out}
+	args := []string{"-version", "v1.2.3", "-revision", revision, "-commit-date", committed, "-source", source, "-out", out}
 	return append(append(args, flags...), sluiceBinary)
 }
 

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		_, err := writeChart(o, out)
 		return err
 	case o.archives:
-		return writeRelease(o, programs, out)
+		return writeRelease(ctx, o, programs, out)
 	}
 	if err := checkPlatforms(programs); err != nil {
 		return err

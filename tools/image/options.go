@@ -85,7 +85,7 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	flags.StringVar(&committed, "commit-date", "", "the commit's date in RFC 3339 format, used as the image's creation time (default 1970)")
 	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
 	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, instead of an image")
-	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must exist")
+	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums and the provenance of these and of the image, which must exist; signed with the key in "+keyVariable)
 	flags.BoolVar(&o.chart, "chart", false, "write only the Helm chart, for which no program is needed")
 	flags.StringVar(&o.push, "push", "", "a repository to push to, such as ghcr.io/you/sluice, with the credentials of docker login")
 	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of its modules")

@@ -65,14 +65,16 @@ func repository(to string) (name.Repository, error) {
 	return repo, nil
 }
 
+// refName is the annotation with an image's tag in an OCI layout.
+const refName = "org.opencontainers.image.ref.name"
+
 // writeLayout writes an OCI layout with the image, named by its version, and its referrers.
 func (made *product) writeLayout(path string) error {
 	l, err := layout.Write(path, empty.Index)
 	if err != nil {
 		return err
 	}
-	named := map[string]string{"org.opencontainers.image.ref.name": made.release.version}
-	if err := l.AppendIndex(made.index, layout.WithAnnotations(named)); err != nil {
+	if err := l.AppendIndex(made.index, layout.WithAnnotations(map[string]string{refName: made.release.version})); err != nil {
 		return err
 	}
 	for _, bill := range made.referrers {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -13,11 +15,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
 // writeRelease writes the other files of a release to o.out: an archive of each program, the chart,
-// and the checksums of these and of the image that build wrote.
-func writeRelease(o *options, programs []*program, out io.Writer) error {
+// and the checksums and the provenance of these and of the image that build wrote.
+func writeRelease(ctx context.Context, o *options, programs []*program, out io.Writer) error {
 	i := slices.IndexFunc(programs, func(p *program) bool {
 		return p.platform.OS == runtime.GOOS && p.platform.Architecture == runtime.GOARCH
 	})
@@ -44,7 +49,7 @@ func writeRelease(o *options, programs []*program, out io.Writer) error {
 			return err
 		}
 	}
-	return writeSums(o.out, append(names, chart), programs, out)
+	return writeSums(ctx, o, append(names, chart), programs, out)
 }
 
 // writeChart writes the Helm chart, and returns the name of its file.
@@ -152,9 +157,13 @@ func chart(dir, version, image string) (tree, error) {
 	return files, nil
 }
 
-// writeSums writes SHA256SUMS, for sha256sum --check, with the named files, the images and their
-// SBOMs.
-func writeSums(dir string, names []string, programs []*program, out io.Writer) error {
+// writeSums writes the files by which a release is verified: SHA256SUMS, for sha256sum --check, and
+// the provenance of the named files, the images and their SBOMs. With a key it signs both.
+func writeSums(ctx context.Context, o *options, names []string, programs []*program, out io.Writer) error {
+	signer, err := newSigner(o.release)
+	if err != nil {
+		return err
+	}
 	for _, p := range programs {
 		if p.platform.OS == "linux" { // images are only for Linux
 			name := "sluice-" + dashed(p.platform)
@@ -162,15 +171,67 @@ func writeSums(dir string, names []string, programs []*program, out io.Writer) e
 		}
 	}
 	slices.Sort(names)
-	var b strings.Builder
+	var sums strings.Builder
+	image, err := imageDigest(o)
+	subjects := []resource{{Name: "oci", Digest: map[string]string{image.Algorithm: image.Hex}}}
 	for _, name := range names {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
+		content, readErr := os.ReadFile(filepath.Join(o.out, name))
+		if err = cmp.Or(err, readErr); err != nil {
 			return fmt.Errorf("compute the checksums (run make image first): %w", err)
 		}
-		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), name)
+		digest := fmt.Sprintf("%x", sha256.Sum256(content))
+		fmt.Fprintf(&sums, "%s  %s\n", digest, name)
+		subjects = append(subjects, resource{Name: name, Digest: map[string]string{"sha256": digest}})
 	}
-	to := filepath.Join(dir, "SHA256SUMS")
-	fmt.Fprintf(out, "release: %s\n", to)
-	return writeAtomically(to, func(to string) error { return os.WriteFile(to, []byte(b.String()), 0o644) })
+	statement, err := provenance(o.release, programs[0].info.GoVersion, subjects)
+	if err != nil {
+		return fmt.Errorf("write the provenance: %w", err)
+	}
+	name := "sluice-" + o.release.version + ".intoto.json"
+	fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(statement), name)
+	files := map[string][]byte{name: statement, "SHA256SUMS": []byte(sums.String()), "SHA256SUMS.sig": nil, name + "l": nil, "sluice.pub": nil}
+	if signer != nil {
+		var errs [3]error
+		files["SHA256SUMS.sig"], errs[0] = signer.Sign(ctx, files["SHA256SUMS"])
+		files[name+"l"], errs[1] = signer.envelope(ctx, statement)
+		files["sluice.pub"], errs[2] = signer.publicKey()
+		if err := errors.Join(errs[:]...); err != nil {
+			return fmt.Errorf("sign the release: %w", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		to := filepath.Join(o.out, name)
+		if files[name] == nil { // of an earlier release, which was signed
+			if err := os.RemoveAll(to); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(out, "release: %s\n", to)
+		if err := writeAtomically(to, func(to string) error { return os.WriteFile(to, files[name], 0o644) }); err != nil {
+			return err
+		}
+	}
+	if signer == nil {
+		fmt.Fprintf(out, "release: NOT SIGNED: %s is not set\n", keyVariable)
+	}
+	return nil
+}
+
+// imageDigest returns the digest of the image in the OCI layout, which a registry shows.
+func imageDigest(o *options) (v1.Hash, error) {
+	index, err := layout.ImageIndexFromPath(filepath.Join(o.out, "oci"))
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	for _, d := range manifest.Manifests {
+		if d.Annotations[refName] == o.release.version {
+			return d.Digest, nil
+		}
+	}
+	return v1.Hash{}, fmt.Errorf("%s/oci has no image of version %s", o.out, o.release.version)
 }

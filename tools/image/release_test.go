@@ -23,6 +23,7 @@ func releaseInto(t *testing.T, out string) {
 		name := "sluice-linux-" + runtime.GOARCH + suffix
 		check(t, os.Link(filepath.Join(built, name), filepath.Join(out, name)))
 	}
+	check(t, os.CopyFS(filepath.Join(out, "oci"), os.DirFS(filepath.Join(built, "oci"))))
 	check(t, run(t.Context(), imageArgs(out, "-release"), t.Output(), t.Output()))
 }
 
@@ -35,10 +36,13 @@ func TestReleaseInstalls(t *testing.T) {
 	entries, err := os.ReadDir(one)
 	check(t, err)
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		files[e.Name()] = sum(t, filepath.Join(one, e.Name()))
 	}
 	delete(files, "SHA256SUMS")
-	if n := len(files); n != 4 || files[archive] == "" || files["sluice-chart-1.2.3.tgz"] == "" {
+	if n := len(files); n != 5 || files[archive] == "" || files["sluice-v1.2.3.intoto.json"] == "" || files["sluice-chart-1.2.3.tgz"] == "" {
 		t.Fatalf("the release has the files %q", slices.Sorted(maps.Keys(files)))
 	}
 	sums, err := os.ReadFile(filepath.Join(one, "SHA256SUMS"))
@@ -105,7 +109,7 @@ func TestReleaseIsComplete(t *testing.T) {
 	if err := checkPlatforms([]*program{mustRead(t), other}); err == nil || !strings.Contains(err.Error(), "built for darwin") {
 		t.Errorf("an image of a program for darwin = %v", err)
 	}
-	if err := writeRelease(&options{out: t.TempDir(), source: source}, []*program{other}, t.Output()); err == nil || !strings.Contains(err.Error(), "this machine") {
+	if err := writeRelease(t.Context(), &options{out: t.TempDir(), source: source}, []*program{other}, t.Output()); err == nil || !strings.Contains(err.Error(), "this machine") {
 		t.Errorf("a release without a program for this machine = %v", err)
 	}
 }

@@ -84,7 +84,7 @@ func (v *Variable) requiredSwitch() string {
 const (
 	reasonInMemory     = "counters are in the memory of this process"
 	reasonAutomatic    = "concurrent requests are batched into one message, and all shards are queried in parallel"
-	reasonStartup      = "the start waits at most a second for the store; it retries every half second, and `--store-fallback` decides until the store replies"
+	reasonStartup      = "the start waits at most a second for the store; it retries after 0.375 to 0.625 s, and `--store-fallback` decides until the store replies"
 	reasonAWS          = "sluice does not request tokens from AWS: let another program write `user:token` to the file of REDIS_AUTH_FILE, which is read for each new connection"
 	reasonAWSPerSecond = "sluice does not request tokens from AWS: let another program write `user:token` to the file of REDIS_PERSECOND_AUTH_FILE"
 	reasonMemcache     = "memcached is not supported: it cannot run scripts"

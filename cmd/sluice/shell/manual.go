@@ -7,24 +7,34 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+// manualName is the name of the manual page, whatever the program's file is named.
+const manualName = "sluice"
+
 // Manual writes the manual page, in section 1 and with the macros of man(7). The footer has the
 // version.
 func Manual(w io.Writer, app *kong.Application, version string) error {
 	p := &page{}
-	p.macro("TH", strings.ToUpper(app.Name), "1", "", app.Name+" "+version, "")
+	p.macro("TH", strings.ToUpper(manualName), "1", "", manualName+" "+version, "")
 	p.macro("SH", "NAME")
-	p.text(app.Name + " - " + app.Help)
+	p.text(manualName + " - " + app.Help)
 	p.macro("SH", "SYNOPSIS")
 	for _, command := range app.Leaves(true) {
-		p.macro("B", app.Name+" "+command.Path())
+		p.macro("B", manualName+" "+command.Path())
 		p.text(strings.TrimSpace(strings.TrimPrefix(command.Summary(), command.Path())))
 		p.macro("br")
 	}
 	p.macro("SH", "COMMANDS")
 	p.text("The default command is serve.")
 	for _, command := range app.Leaves(true) {
-		p.macro("SS", app.Name+" "+command.Summary())
+		p.macro("SS", manualName+" "+command.Summary())
 		p.text(command.Help)
+		p.macro("PP")
+		for line := range strings.Lines(command.Detail) {
+			if line = strings.TrimSpace(line); line != "" {
+				p.text(line)
+				p.macro("br")
+			}
+		}
 		for _, arg := range command.Positional {
 			p.macro("TP")
 			p.macro("I", arg.Summary())

@@ -3,18 +3,24 @@ package builtin
 import (
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // connectionEnds are ways in which a connection is closed, by the client or because of it.
@@ -251,6 +257,48 @@ func TestCallsOfClosedConnections(t *testing.T) {
 		return w.storeMemory.bytes.Load() == 0 && testutil.ToFloat64(s.Metrics().PendingDelays) == 0
 	})
 	t.Logf("%d calls of the other connection were answered", calls)
+}
+
+// TestEndedCallIsReleasedOnce ends a connection while a store decides its call, or delays its reply,
+// and cancels the stream of the call later. Until then the call is not released, since Cancel would
+// then cancel the call of another connection. It is not parallel: nothing else uses the pool.
+func TestEndedCallIsReleasedOnce(t *testing.T) {
+	for _, key := range []string{"k", "wait"} {
+		s, g := newGatedService(t, twoRules(false))
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		defer theirs.Close()
+		config := transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Quotas: newQuotas(t, s, new(atomic.Int64))}
+		c := newConnection(New(config), ours)
+		c.leaseConn, c.out = s.Connect("client"), getOutput()
+		c.mailbox.flushing = true // so that no flusher starts
+		pend := func() *rateLimitCall {
+			_, _, pending := c.shouldRateLimit(&h2.Call{Stream: 1}, requestOf(t, key), nil)
+			(<-g.waiting)()
+			x, _ := pending.(*rateLimitCall)
+			return x
+		}
+		x := pend()
+		if key == "wait" { // the second of two replies is delayed
+			must.OK(t, c.processMailboxLocked(0))
+			x = pend()
+			must.OK(t, c.processMailboxLocked(0))
+			if x.delayTimer == nil || !x.delayTimer.Stop() {
+				t.Fatal("the reply is not delayed")
+			}
+			x.transfer(ownerTimer, ownerMailbox)
+			c.postCompletion(x)
+		}
+		c.ending = true
+		must.OK(t, c.processMailboxLocked(0))
+		if x.conn != c {
+			t.Errorf("%s: the call is released before its stream is canceled", key)
+			continue
+		}
+		if x.Cancel(); x.conn != nil {
+			t.Errorf("%s: the call is not released when its stream is canceled", key)
+		}
+	}
 }
 
 // panickingGate panics after it has accepted a request.

@@ -1,0 +1,93 @@
+// Package format formats values for the output of several commands.
+package format
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// Printable replaces the characters of s that could move the cursor of a terminal or change its
+// colours.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Time formats a time of day in the local time zone.
+func Time(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+
+// Rate formats a rate in few characters.
+func Rate(f float64) string {
+	switch {
+	case f >= 100_000:
+		return fmt.Sprintf("%.0fk", f/1000)
+	case f >= 100:
+		return fmt.Sprintf("%.0f", f)
+	default:
+		return fmt.Sprintf("%.1f", f)
+	}
+}
+
+// Count formats a number in few characters.
+func Count(n int64) string {
+	switch {
+	case n >= 1_000_000:
+		return fmt.Sprintf("%.1fM", float64(n)/1e6)
+	case n >= 10_000:
+		return fmt.Sprintf("%.0fk", float64(n)/1e3)
+	default:
+		return strconv.FormatInt(n, 10)
+	}
+}
+
+// Shares lists the maxShares largest shares of a bucket, and the part of the limit that no Envoy
+// may use.
+func Shares(b *live.QuotaBucket, maxShares int) string {
+	parts := []string{rules.Count(b.Holders, "Envoy")}
+	for i := range b.Shares[:min(len(b.Shares), maxShares)] {
+		s := &b.Shares[i]
+		envoy := s.Address
+		if envoy == "" {
+			envoy = "stream " + strconv.FormatUint(s.Stream, 10)
+		}
+		text := fmt.Sprintf("%s has %s of %s", envoy, Rate(s.Share), Rate(s.Demand))
+		if !s.Confirmed {
+			text += " (unconfirmed)"
+		}
+		parts = append(parts, text)
+	}
+	if b.Holders > maxShares {
+		parts = append(parts, "...")
+	}
+	if b.Unconfirmed > 0 {
+		parts = append(parts, Rate(b.Unconfirmed)+" not confirmed")
+	}
+	if b.LostUntil != nil {
+		parts = append(parts, Rate(b.Lost)+" lost until "+Time(*b.LostUntil))
+	}
+	if b.LearningUntil != nil {
+		parts = append(parts, "learning until "+Time(*b.LearningUntil))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// NotReset returns a text about the counters that a reset cannot reset, or "" if there are none.
+func NotReset(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 cannot be reset, because its name in the store contains client values"
+	}
+	return fmt.Sprintf("; %d cannot be reset, because their names in the store contain client values", n)
+}

@@ -1,8 +1,0 @@
-package main
-
-import "golang.org/x/sys/unix"
-
-const (
-	getTermios, setTermios = unix.TCGETS, unix.TCSETS
-	noKey                  = 0
-)

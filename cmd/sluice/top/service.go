@@ -1,0 +1,136 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/client"
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+const (
+	// maxLimits is the number of limits requested from each replica.
+	maxLimits = 1000
+	// timeout bounds the requests to the replicas.
+	timeout = 5 * time.Second
+)
+
+// Service is a running service of one or more replicas.
+type Service struct {
+	// Addrs are debug listeners: host:port or unix:///path. A DNS name with several addresses
+	// stands for a replica at each of them.
+	Addrs []string
+	// Dial returns a client of a debug listener. name is the host of which addr is an address, or
+	// empty.
+	Dial func(addr, name string) (*client.Debug, error)
+	// Explain formats the report about a descriptor.
+	Explain func(*admin.CounterReport, client.CounterQuery) string
+	// Lookup is a method of [net.Resolver].
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Replica is a replica that has responded.
+type Replica struct {
+	*client.Debug
+
+	State *live.State
+}
+
+// Snapshot is the state of a service at a time.
+type Snapshot struct {
+	// Sum is the aggregated state of the replicas.
+	Sum      *live.State
+	Replicas []Replica
+}
+
+// Fetch returns the state of the replicas that respond, nil if none does, and the errors of the
+// others.
+func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var all []*client.Debug
+	var errs []error
+	for _, addr := range s.Addrs {
+		replicas, err := s.dial(ctx, addr)
+		all, errs = append(all, replicas...), append(errs, err)
+	}
+	states, failed := make([]*live.State, len(all)), make([]error, len(all))
+	var wait sync.WaitGroup
+	for i, replica := range all {
+		wait.Go(func() {
+			if states[i], failed[i] = replica.State(ctx, maxLimits); failed[i] != nil {
+				failed[i] = fmt.Errorf("query %s: %w", replica.Addr, failed[i])
+			}
+		})
+	}
+	wait.Wait()
+	errs = append(errs, failed...)
+	snapshot := &Snapshot{}
+	var addrs []string
+	var available []*live.State
+	for i, state := range states {
+		if state != nil {
+			addrs, available = append(addrs, all[i].Addr), append(available, state)
+			snapshot.Replicas = append(snapshot.Replicas, Replica{all[i], state})
+		}
+	}
+	err := errors.Join(errs...)
+	if len(available) == 0 {
+		return nil, err
+	}
+	snapshot.Sum = live.Sum(addrs, available)
+	for _, err := range errs {
+		if err != nil {
+			missing := telemetry.NewCondition(telemetry.NoAnswer, snapshot.Sum.Time)
+			missing.Text = err.Error()
+			snapshot.Sum.Conditions = append([]telemetry.Condition{missing}, snapshot.Sum.Conditions...)
+		}
+	}
+	return snapshot, err
+}
+
+// dial returns the clients of the replicas at an address.
+func (s *Service) dial(ctx context.Context, addr string) (all []*client.Debug, err error) {
+	host, port, _ := net.SplitHostPort(addr)
+	ips := s.lookUp(ctx, host)
+	if strings.HasPrefix(addr, "unix:") || len(ips) < 2 {
+		one, err := s.Dial(addr, "")
+		if err != nil {
+			return nil, err
+		}
+		return append(all, one), nil
+	}
+	for _, ip := range ips {
+		one, err := s.Dial(net.JoinHostPort(ip.String(), port), host)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// lookUp returns the addresses of a DNS name, sorted, or nil if host is something else or has none.
+// Replicas with addresses of both families would be counted twice, so IPv6 is only used without
+// IPv4.
+func (s *Service) lookUp(ctx context.Context, host string) (ips []netip.Addr) {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" || host == "localhost" {
+		return nil
+	}
+	for _, network := range []string{"ip4", "ip6"} {
+		if found, err := s.Lookup(ctx, network, host); err == nil && len(found) > 0 {
+			slices.SortFunc(found, netip.Addr.Compare)
+			return slices.Compact(found)
+		}
+	}
+	return nil
+}
