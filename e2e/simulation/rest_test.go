@@ -87,7 +87,7 @@ func (w *world) forgotten(e *entry) bool {
 // killedInOutage reports whether a replica was killed soon after an interval in which the store may
 // have been unavailable.
 func (w *world) killedInOutage(replica string, from, to time.Time) bool {
-	return w.during(from, to, func(f fault) bool { return f.kind != "kill" && f.kind != "reload" }) > 0 &&
+	return w.during(from, to, func(f fault) bool { return effectsOf[f.kind].outage && w.affects(f, replica) }) > 0 &&
 		w.during(from, to.Add(10*time.Second), func(f fault) bool { return f.kind == "kill" && f.host == replica }) > 0
 }
 
