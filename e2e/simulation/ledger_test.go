@@ -89,7 +89,9 @@ func checkRate(w *world, l *limit, tenant string, entries []*entry) {
 	entries = slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return e.outcome != admitted })
 	slices.SortFunc(entries, func(a, b *entry) int { return a.received.Compare(b.received) })
 	if w.admitsAlone() {
-		checkIntervals(w, l, tenant, entries, true)
+		if !checkIntervals(w, l, tenant, entries, true) {
+			return
+		}
 		entries = slices.DeleteFunc(entries, func(e *entry) bool { return w.withoutStore(e.replica, e.sent, e.received) })
 	}
 	checkIntervals(w, l, tenant, entries, false)
@@ -97,7 +99,7 @@ func checkRate(w *world, l *limit, tenant string, entries []*entry) {
 
 // checkIntervals checks intervals of up to two windows. Only requests that were sent and answered within
 // the interval certainly count in it. Entries are in the order of their answers.
-func checkIntervals(w *world, l *limit, tenant string, entries []*entry, alone bool) {
+func checkIntervals(w *world, l *limit, tenant string, entries []*entry, alone bool) (ok bool) {
 	for _, first := range entries {
 		sum := uint64(0)
 		for _, last := range entries {
@@ -125,10 +127,11 @@ func checkIntervals(w *world, l *limit, tenant string, entries []*entry, alone b
 			}
 			if sum > most {
 				w.fail("%s of %s admitted %d hits within %v, at most %d allowed (from %v)", l.key, tenant, sum, length, most, first.sent.Sub(w.began))
-				return
+				return false
 			}
 		}
 	}
+	return true
 }
 
 // bound returns the number of hits that an interval may admit.
