@@ -101,6 +101,9 @@ func (v *view) header(s *live.State) []line {
 		s.Host, rules.Count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
 		"up " + s.Time.Sub(s.Started).Truncate(time.Second).String(), "sluice " + s.Program,
 	}
+	if u := s.UnmaskedUntil; u != nil {
+		parts[3] += ", values until " + format.Time(*u)
+	}
 	all = append(all, v.line(faint, strings.Join(parts, ", ")))
 	for i := range s.Conditions {
 		if s.Conditions[i].Code == telemetry.ReplicasCountSeparately {
@@ -145,7 +148,7 @@ func (v *view) status(s *live.State) []line {
 	calls := fmt.Sprintf("%s calls/s, %s denied/s, %s errors/s, %s", format.Rate(c.Calls), format.Rate(c.Denied), format.Rate(c.Errors), rules.Count(c.Connections, "connection"))
 	var parts []string
 	if c.P99 != nil {
-		parts = append(parts, fmt.Sprintf("p99 %.3g ms", 1e3**c.P99))
+		parts = append(parts, fmt.Sprintf("p99 %.2g ms", 1e3**c.P99))
 	}
 	if c.MaxCounters > 0 {
 		parts = append(parts, format.Count(c.Counters)+" of "+format.Count(c.MaxCounters)+" counters")

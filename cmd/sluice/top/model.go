@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  space pause  ? help  q quit"
-	detailsKeys = "esc back  r reset  space pause  ? help  q quit"
+	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  p pause  ? help  q quit"
+	detailsKeys = "esc back  r reset  p pause  ? help  q quit"
 	helpText    = `
 enter         details: position of the rule, last five minutes, counter
 esc           back, or end the filter
@@ -27,12 +27,14 @@ a             show all rows, or those that fit
 r             reset a key, or the denied keys of a limit; asks first
 u             show the values of denied keys for 10 minutes; asks first
 up, down      select a row; also k, j, pgup, pgdown, g, G
-space         pause or resume
+p, space      pause or resume
 q             quit
 
-Rates are averages of the last five to ten seconds. Those of keys count denied descriptors, those of
-limits count hits: requests, unless the limit names another unit. SHARE is the part of all denials
-of the key's domain. Times are in the time zone of the status line.`
+Rates are averages of the last five to ten seconds.
+Rates of keys count denied descriptors.
+Rates of limits count requests, unless the limit names another unit.
+SHARE is the part of all denials of the key's domain.
+Times are in the time zone of the status line.`
 )
 
 // IsInteractive reports whether a terminal of the type $TERM, or nil for another output, can show
@@ -306,7 +308,7 @@ func (m *model) arrange() {
 	case m.helping:
 		m.list = list{}
 		for text := range strings.Lines(helpText) {
-			m.list.lines = append(m.list.lines, m.view.line(plain, strings.TrimSpace(text)))
+			m.list.lines = append(m.list.lines, m.view.wrap(plain, "", strings.TrimSpace(text), 3)...)
 		}
 	case m.snapshot != nil && m.details != nil:
 		m.list = list{lines: m.view.details(m.details, m.snapshot)}
@@ -377,7 +379,7 @@ func (m *model) footerLines() []line {
 	case m.filter.Focused():
 		return []line{m.view.line(strong, "/"+m.filter.Value()+"_")}
 	case m.paused:
-		return []line{m.view.line(strong, "paused: q quit, space resume")}
+		return []line{m.view.line(strong, "paused: p resume, q quit")}
 	case m.helping || m.details != nil:
 		return []line{m.view.line(faint, detailsKeys)}
 	default:
