@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
@@ -98,22 +99,25 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 
 func (e *explainCmd) printReport(c console, report *admin.CounterReport) error {
 	return e.print(c, report, func() error {
-		e.writeReport(c, report)
+		fmt.Fprint(c.out, reportText(report, e.CounterQuery))
 		return nil
 	})
 }
 
-func (e *explainCmd) writeReport(c console, report *admin.CounterReport) {
-	fmt.Fprint(c.out, report.Explanation)
-	if e.Limit != "" {
-		fmt.Fprintf(c.out, "--limit %s: %s\n", e.Limit, report.Reason)
+// reportText returns the explanation and the counters of a descriptor.
+func reportText(report *admin.CounterReport, q client.CounterQuery) string {
+	var b strings.Builder
+	b.WriteString(report.Explanation)
+	if q.Limit != "" {
+		fmt.Fprintf(&b, "--limit %s: %s\n", q.Limit, report.Reason)
 	}
 	for i := range report.Counters {
-		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
+		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i], q.Reset))
 	}
-	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(b.Assigned), format.Rate(b.LimitRate), format.Rate(b.DemandRate), format.Shares(b, live.MaxQuotaShares))
+	if d := report.Divided; d != nil {
+		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d, live.MaxQuotaShares))
 	}
+	return b.String()
 }
 
 func counterText(s *admin.CounterState, reset bool) string {
@@ -122,6 +126,9 @@ func counterText(s *admin.CounterState, reset bool) string {
 		limit += ", shadow: true"
 	}
 	text := fmt.Sprintf("%s: %d used of %d, %d left", limit, s.Used, s.Capacity, s.Remaining)
+	if s.Unit == "permits" {
+		text = fmt.Sprintf("%s: %d of %d in flight, %d left", limit, s.Used, s.Capacity, s.Remaining)
+	}
 	if h := s.Held; h != nil {
 		text += heldText(h, s.Reserves > 0)
 	}
@@ -154,18 +161,19 @@ func counterText(s *admin.CounterState, reset bool) string {
 	return text
 }
 
-// heldText describes the permits of a concurrency limit, or with reserved the hits, that running
-// requests hold.
+// heldText describes the leases of running requests: the age of the permits of a concurrency limit
+// or, with reserved, the hits that they hold.
 func heldText(h *admin.HeldState, reserved bool) string {
-	if h.Requests == 0 {
+	switch {
+	case h.Requests == 0 && reserved:
 		return ", none held"
+	case h.Requests == 0:
+		return ""
 	}
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
-	held := rules.Count(int(h.Requests), "request")
+	held := ""
 	if reserved {
-		held = fmt.Sprintf("%d held by %s", h.Hits, held)
-	} else {
-		held += " held"
+		held = fmt.Sprintf(", %d held by %s", h.Hits, rules.Count(int(h.Requests), "request"))
 	}
-	return fmt.Sprintf(", %s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor), seconds(h.FirstFreeIn))
+	return fmt.Sprintf("%s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor), seconds(h.FirstFreeIn))
 }

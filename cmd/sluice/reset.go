@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
@@ -30,7 +31,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(map[string]io.Writer{"text": c.out, "json": c.err}[r.Output], "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, notResetText(preview.NotReset))
+		fmt.Fprintf(map[string]io.Writer{"text": c.out, "json": c.err}[r.Output], "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, format.NotReset(preview.NotReset))
 		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
 		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
@@ -41,19 +42,9 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return r.print(c, done, func() error {
-		fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, notResetText(done.NotReset))
+		fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, format.NotReset(done.NotReset))
 		return nil
 	})
-}
-
-func notResetText(n int) string {
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return "; 1 cannot be reset, because its name in the store contains client values"
-	}
-	return fmt.Sprintf("; %d cannot be reset, because their names in the store contain client values", n)
 }
 
 func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset, error) {

@@ -38,7 +38,7 @@ func (t *topCmd) Validate() error {
 
 // Run prints the state once, or shows it until the user quits.
 func (t *topCmd) Run(ctx context.Context, c console) error {
-	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP}
+	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText}
 	if t.Unmask != nil {
 		replicas, err := service.Unmask(ctx, *t.Unmask)
 		for _, r := range replicas {

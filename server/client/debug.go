@@ -32,11 +32,10 @@ type Debug struct {
 	Token string
 }
 
-// State returns the current state. It contains at most maxLimits limits, all with hits in the last
-// five minutes.
+// State returns the current state. It contains at most maxLimits limits, the busiest ones.
 func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	var state live.State
-	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "max": {strconv.Itoa(maxLimits)}}, &state); err != nil {
+	if err := c.request(ctx, http.MethodGet, admin.StatePath, url.Values{"max": {strconv.Itoa(maxLimits)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {

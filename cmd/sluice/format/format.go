@@ -38,6 +38,18 @@ func Rate(f float64) string {
 	}
 }
 
+// Count formats a number in few characters.
+func Count(n int64) string {
+	switch {
+	case n >= 1_000_000:
+		return fmt.Sprintf("%.1fM", float64(n)/1e6)
+	case n >= 10_000:
+		return fmt.Sprintf("%.0fk", float64(n)/1e3)
+	default:
+		return strconv.FormatInt(n, 10)
+	}
+}
+
 // Shares lists the maxShares largest shares of a bucket, and the part of the limit that no Envoy
 // may use.
 func Shares(b *live.QuotaBucket, maxShares int) string {
@@ -67,4 +79,15 @@ func Shares(b *live.QuotaBucket, maxShares int) string {
 		parts = append(parts, "learning until "+Time(*b.LearningUntil))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// NotReset returns a text about the counters that a reset cannot reset, or "" if there are none.
+func NotReset(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 cannot be reset, because its name in the store contains client values"
+	}
+	return fmt.Sprintf("; %d cannot be reset, because their names in the store contain client values", n)
 }

@@ -55,7 +55,7 @@ func (i item) matches(filter string) bool {
 	case filter == "" || i.condition != nil:
 		return true
 	case i.key != nil:
-		text = "#" + i.key.Hash + " " + i.key.Descriptor + " " + i.key.Rule + " " + i.key.Limit + " " + i.key.Name
+		text = "#" + i.key.Hash + " " + i.key.Descriptor + " " + i.key.Rule + " " + i.key.Limit + " " + i.key.OwnLimit + " " + i.key.Table + " " + i.key.Name
 	case i.unmatched != nil:
 		text = i.unmatched.Key + " " + i.unmatched.Below
 	case i.limit != nil:
@@ -88,8 +88,8 @@ type section struct {
 	parts int
 	// lines formats the first items, and may change the title.
 	lines func(v *view, s *section, items []item) (perItem [][]line)
-	// note is a line after the items.
-	note string
+	// note is a line after the items, and about a part of the heading.
+	note, about string
 }
 
 // sections returns the lists of a state. Conditions come first, then denied keys.
@@ -129,12 +129,12 @@ func sections(s *live.State, o order) []section {
 	}
 	sortItems(keys, limits, o)
 	return []section{
-		{"CONDITIONS", itemsOf(s.Conditions, func(c *telemetry.Condition) item { return item{condition: c} }), 2, conditionLines, ""},
-		{"KEY", keys, 2, keyLines, ""},
-		{"NO RULE MATCHES", slices.Concat(unknown, unmatched, past), 1, unmatchedLines, ""},
-		{"LIMIT", limits, 2, limitLines, ""},
-		{"DIVIDED LIMIT", buckets, 2, bucketLines, note},
-		{"EVENTS", itemsOf(s.Events, func(e *telemetry.Event) item { return item{event: e} }), 0, eventLines, ""},
+		{"CONDITIONS", itemsOf(s.Conditions, func(c *telemetry.Condition) item { return item{condition: c} }), 2, conditionLines, "", ""},
+		{"KEY", keys, 2, keyLines, "", "share of domain's denials"},
+		{"NO RULE MATCHES", slices.Concat(unknown, unmatched, past), 1, unmatchedLines, "", ""},
+		{"LIMIT", limits, 2, limitLines, "", ""},
+		{"DIVIDED LIMIT", buckets, 2, bucketLines, note, ""},
+		{"EVENTS", itemsOf(s.Events, func(e *telemetry.Event) item { return item{event: e} }), 0, eventLines, "", ""},
 	}
 }
 
@@ -159,13 +159,14 @@ func sortItems(keys, limits []item, o order) {
 		}
 	})
 	slices.SortStableFunc(limits, func(a, b item) int {
+		byUnit := live.CompareRules(live.RuleState{Unit: a.limit.Unit}, live.RuleState{Unit: b.limit.Unit})
 		switch o {
 		case byName:
-			return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.limit.Rule, b.limit.Rule))
+			return cmp.Or(byUnit, cmp.Compare(a.domain, b.domain), cmp.Compare(a.limit.Rule, b.limit.Rule))
 		case byHits:
-			return cmp.Compare(b.limit.Hits, a.limit.Hits)
+			return cmp.Or(byUnit, cmp.Compare(b.limit.Hits, a.limit.Hits))
 		default:
-			return live.CompareRates(a.limit.Rate, b.limit.Rate)
+			return live.CompareRules(*a.limit, *b.limit)
 		}
 	})
 }
@@ -209,26 +210,60 @@ func keyLines(v *view, s *section, items []item) [][]line {
 	return perLine(s, heading, lines)
 }
 
-// key returns the client and the limit of a key for the given number of columns. If both do not
-// fit, it truncates the client, to at least 16 columns.
-func (v *view) key(domain string, k *live.Key, columns int) string {
-	limit := "limit override of the request"
-	if k.Rule != "" {
-		limit = k.Rule + " " + k.Limit
+// clientOf returns the client of a key, or "" if the rule is for this client only.
+func clientOf(k *live.Key) string {
+	switch k.Descriptor {
+	case "":
+		return "#" + k.Hash
+	case k.Rule:
+		return ""
+	default:
+		return k.Descriptor
 	}
-	rest := "  " + domain + ": " + limit
+}
+
+// limitOf returns the limit that applies to a key, and its state.
+func limitOf(domain string, k *live.Key) string {
+	text := domain + ": "
+	switch {
+	case k.OwnLimit != "" && k.Table != "":
+		text += k.Rule + " " + k.OwnLimit + ", from table " + k.Table
+	case k.Rule == "":
+		text += "limit override of the request"
+	default:
+		text += k.Rule + " " + k.Limit
+	}
+	text += unitSuffix(k.Unit)
+	if k.InFlight != nil {
+		text += fmt.Sprintf(", %d of %d in flight", *k.InFlight, k.Permits)
+	}
+	return text
+}
+
+// unitSuffix labels limits of anything but requests.
+func unitSuffix(unit string) string {
+	if unit == "" || unit == "requests" {
+		return ""
+	}
+	return " (" + unit + ")"
+}
+
+// key returns the client and the limit of a key for the given number of columns. If both do not
+// fit, it truncates the client's descriptor, to at least 16 columns.
+func (v *view) key(domain string, k *live.Key, columns int) string {
+	rest := "  " + limitOf(domain, k)
 	if k.PenaltyUntil != nil {
 		rest = " until " + format.Time(*k.PenaltyUntil) + rest
 	}
-	client := "#" + k.Hash
-	switch k.Descriptor {
-	case "":
-	case k.Rule: // the rule is for this client only
+	name := clientOf(k)
+	switch {
+	case name == "":
 		return strings.TrimLeft(rest, " ")
+	case k.Descriptor == "":
+		return name + rest
 	default:
-		client = v.truncate(v.printable(k.Descriptor), max(16, columns-ansi.StringWidth(v.printable(rest))))
+		return v.truncate(v.printable(name), max(16, columns-ansi.StringWidth(v.printable(rest)))) + rest
 	}
-	return client + rest
 }
 
 func unmatchedLines(v *view, _ *section, items []item) (all [][]line) {
@@ -262,7 +297,7 @@ func limitLines(v *view, s *section, items []item) [][]line {
 	rows := make([]tableRow, len(items))
 	for n, i := range items {
 		r := i.limit
-		text := i.domain + ": " + r.Rule + " " + r.Limit
+		text := i.domain + ": " + r.Rule + " " + r.Limit + unitSuffix(r.Unit)
 		if r.Shadow {
 			text += fmt.Sprintf(" (shadow, would deny %s/s)", format.Rate(r.Rate.Shadow))
 		}

@@ -17,6 +17,7 @@ func newState() *live.State {
 	return &live.State{
 		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
 		Config:     live.Config{Hash: "cafe", Limits: 2, Domains: 1},
+		Status:     live.Status{Calls: 20, Denied: 12.3, Connections: 1},
 		Conditions: []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "failed to load rules; keeping the previous rules", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
 			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
@@ -73,9 +74,10 @@ func TestLongKeysKeepTheirLimit(t *testing.T) {
 	v := view{width: 88, utf8: true}
 	got := texts(v.screen(&live.State{Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
 		Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
-	}}}}}, 60)[4:])
-	if len(got) != 1 || !strings.Contains(got[0], "user=ééééééééééé… ") || !strings.HasSuffix(got[0], " until 03:04:05  shop: user 5/hour") {
-		t.Errorf("the line is %q", got)
+	}}}}}, 60))
+	last := got[len(got)-1]
+	if !strings.Contains(last, "user=ééééééééééé… ") || !strings.HasSuffix(last, " until 03:04:05  shop: user 5/hour") {
+		t.Errorf("the line is %q", last)
 	}
 }
 
@@ -181,6 +183,74 @@ func TestSharesAreShown(t *testing.T) {
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// TestStatusComesFirst verifies the status line, and the hints of a service without calls.
+func TestStatusComesFirst(t *testing.T) {
+	p99 := 0.000_25
+	s := &live.State{Config: live.Config{Hash: "cafe", Limits: 1}, Status: live.Status{Calls: 1234, Denied: 12.5, Connections: 3, P99: &p99, Counters: 15_000, MaxCounters: 4_194_304, Store: live.StoreAvailable}}
+	s.Conditions = []telemetry.Condition{{Code: telemetry.ReplicasCountSeparately, Text: "3 replicas count separately: each grants the whole limit"}}
+	v := view{width: 80}
+	for _, tt := range []struct {
+		connections int
+		calls       float64
+		want        string
+	}{
+		{3, 1234, "1234 calls/s, 12.5 denied/s, 0.0 errors/s, 3 connections p99 0.25 ms, 15k of 4.2M counters, store available"},
+		{3, 1234, "3 replicas count separately: each grants the whole limit"},
+		{0, 0, "no calls: no Envoy is connected"},
+		{1, 0, "no calls, but 1 connection: Envoy only calls for routes with rate_limits"},
+	} {
+		s.Status.Connections, s.Status.Calls = tt.connections, tt.calls
+		v.utf8 = true
+		text := strings.Join(strings.Fields(strings.Join(texts(v.header(s)), " ")), " ")
+		if !strings.Contains(text, tt.want) {
+			t.Errorf("with %d connections and %g calls the header lacks %q: %s", tt.connections, tt.calls, tt.want, text)
+		}
+	}
+}
+
+// TestLimitsNameTheirUnits verifies that numbers of tables are those of the row, that limits of
+// tokens are labelled and come after those of requests, and that permits in flight are shown.
+func TestLimitsNameTheirUnits(t *testing.T) {
+	three := uint64(3)
+	s := newState()
+	s.Domains[0].DeniedKeys = []live.Key{
+		{Descriptor: "customer=acme", Rule: "customer", Limit: "9/minute", OwnLimit: "0/minute", Table: "customers", Unit: "requests", PerSecond: 3},
+		{Descriptor: "tenant=b", Rule: "tenant", Limit: "3 at once", Unit: "permits", Permits: 3, InFlight: &three, PerSecond: 2},
+	}
+	s.Domains[0].Rules = []live.RuleState{
+		{Rule: "model", Limit: "100000/minute", Unit: "tokens", Rate: live.Rate{Hits: 5000, Denied: 100}},
+		{Rule: "user", Limit: "5/hour", Unit: "requests", Rate: live.Rate{Hits: 1}},
+	}
+	v := view{width: 120}
+	for o := range orders {
+		text := strings.Join(texts(v.layout(s, o, "", 60).lines), "\n")
+		for _, want := range []string{"customer=acme  shop: customer 0/minute, from table customers", "tenant=b  shop: tenant 3 at once (permits), 3 of 3 in flight", "shop: model 100000/minute (tokens)"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the list lacks %q:\n%s", want, text)
+			}
+		}
+		if strings.Index(text, "shop: user 5/hour") > strings.Index(text, "shop: model") {
+			t.Errorf("by %s a limit of tokens precedes one of requests:\n%s", o, text)
+		}
+	}
+}
+
+// TestColumnsAreDroppedFirst verifies that limits and keys are complete on a narrow terminal.
+func TestColumnsAreDroppedFirst(t *testing.T) {
+	rule := "user > path=/a/rather/long/path/of/a/rule"
+	s := &live.State{Domains: []live.DomainState{{
+		Domain: "shop", DeniedKeys: []live.Key{{Descriptor: "user=alice", Rule: rule, Limit: "5/hour"}, {Hash: strings.Repeat("x", 200), Rule: "user", Limit: "5/hour"}},
+		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}},
+	}}}
+	v := view{width: 80}
+	text := strings.Join(texts(v.layout(s, byDenials, "", 60).lines), "\n")
+	for _, want := range []string{"DENIED/S  KEY", "     0.0  user=alice  shop: " + rule + " 5/hour", "  HITS/S  DENIED/S  LIMIT", "     0.0       0.0  shop: " + rule + " 5/hour"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the list lacks %q:\n%s", want, text)
 		}
 	}
 }

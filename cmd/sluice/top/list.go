@@ -3,12 +3,16 @@ package top
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/term"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // list is a formatted list of items.
@@ -43,8 +47,15 @@ func (l *list) add(v *view, s section, filter string, maxLines int) {
 			break
 		}
 	}
+	var about []string
 	if shown < all {
-		s.title += fmt.Sprintf(" (%d of %d)", shown, all)
+		about = append(about, fmt.Sprintf("%d of %d", shown, all))
+	}
+	if s.about != "" {
+		about = append(about, s.about)
+	}
+	if len(about) > 0 {
+		s.title += " (" + strings.Join(about, ", ") + ")"
 	}
 	if s.note != "" {
 		lines = append(lines, v.line(yellow, "  "+s.note))
@@ -72,11 +83,17 @@ func (v *view) layout(s *live.State, o order, filter string, height int) (l list
 
 // header returns the first lines of a screen.
 func (v *view) header(s *live.State) []line {
+	all := v.status(s)
 	parts := []string{
 		s.Host, rules.Count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
-		"up " + s.Time.Sub(s.Started).Truncate(1e9).String(), "sluice " + s.Program,
+		"up " + s.Time.Sub(s.Started).Truncate(time.Second).String(), "sluice " + s.Program,
 	}
-	all := []line{v.line(strong, s.Time.Local().Format("15:04:05 MST")+"  "+strings.Join(parts, ", "))}
+	all = append(all, v.line(faint, strings.Join(parts, ", ")))
+	for i := range s.Conditions {
+		if s.Conditions[i].Code == telemetry.ReplicasCountSeparately {
+			all = append(all, v.line(yellow, s.Conditions[i].Text))
+		}
+	}
 	switch {
 	case s.ShadowMode:
 		all = append(all, v.line(yellow, "shadow mode: every request is allowed, despite the denials below"))
@@ -103,6 +120,41 @@ func (v *view) screen(s *live.State, height int) []line {
 	lines := v.header(s)
 	lines = append(lines, v.layout(s, byDenials, "", height-len(lines)).lines...)
 	return lines[:min(len(lines), height)]
+}
+
+// status returns the status line, and a hint if there are no calls.
+func (v *view) status(s *live.State) []line {
+	c, tone := &s.Status, strong
+	if c.Errors > 0 || c.Store == live.StoreUnavailable {
+		tone = red
+	}
+	clock := s.Time.Local().Format("15:04:05 MST") + "  "
+	calls := fmt.Sprintf("%s calls/s, %s denied/s, %s errors/s, %s", format.Rate(c.Calls), format.Rate(c.Denied), format.Rate(c.Errors), rules.Count(c.Connections, "connection"))
+	var parts []string
+	if c.P99 != nil {
+		parts = append(parts, fmt.Sprintf("p99 %.3g ms", 1e3**c.P99))
+	}
+	if c.MaxCounters > 0 {
+		parts = append(parts, format.Count(c.Counters)+" of "+format.Count(c.MaxCounters)+" counters")
+	}
+	if c.Store != live.StoreNone && c.Store != "" {
+		parts = append(parts, "store "+c.Store)
+	}
+	rest := strings.Join(parts, ", ")
+	var all []line
+	if text := clock + calls + ", " + rest; len(text) <= v.width {
+		all = append(all, v.line(tone, strings.TrimSuffix(text, ", ")))
+	} else {
+		all = slices.Concat(v.wrap(tone, clock, calls, 2), v.wrap(tone, strings.Repeat(" ", len(clock)), rest, 2))
+	}
+	switch {
+	case c.Calls > 0:
+	case c.Connections == 0:
+		all = append(all, v.wrap(yellow, "", "no calls: no Envoy is connected. Point the cluster of its rate limit filter at --grpc-addr; sluice envoy check verifies its configuration", 3)...)
+	default:
+		all = append(all, v.wrap(yellow, "", "no calls, but "+rules.Count(c.Connections, "connection")+": Envoy only calls for routes with rate_limits, or the filter is disabled; sluice envoy check verifies its configuration", 3)...)
+	}
+	return all
 }
 
 // Text returns a snapshot as text for the given terminal, or for another output if it is nil. It

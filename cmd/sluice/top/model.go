@@ -2,6 +2,7 @@ package top
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -57,11 +58,14 @@ type model struct {
 	all    bool // show all items of each section
 	filter textinput.Model
 	header []line
-	list   list // the lines of the body
+	footer []string // styled
+	list   list     // the lines of the body
 	// selected is the name of the selected item, or empty for the first one.
 	selected string
 	cursor   int // its index
 	body     viewport.Model
+	details  *details // nil while the list is shown
+	reset    *reset   // to confirm, or with its result; nil if there is none
 	helping  bool
 	help     help.Model
 }
@@ -104,7 +108,14 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.view.width, m.height = max(40, msg.Width), max(5, msg.Height)
 	case fetched:
 		m.snapshot, m.err = msg.snapshot, msg.err
-		then = tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
+		refresh := m.updateDetails()
+		then = tea.Batch(refresh, tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} }))
+	case explained:
+		if m.details != nil && m.details.name() == msg.name {
+			m.details.counters = msg.answers
+		}
+	case reset:
+		m.reset = &msg
 	case tick:
 		if m.paused {
 			return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
@@ -122,6 +133,15 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return tea.Quit
 	}
+	if r := m.reset; r != nil {
+		m.reset = nil
+		if _, asks := r.question(); asks {
+			if msg.String() == "y" {
+				return m.request(*r)
+			}
+			return nil
+		}
+	}
 	if m.filter.Focused() {
 		switch msg.String() {
 		case "esc":
@@ -134,6 +154,8 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		default:
 			var then tea.Cmd
 			m.filter, then = m.filter.Update(msg)
+			m.selected = "" // the first match
+			m.body.GotoTop()
 			return then
 		}
 		return nil
@@ -149,14 +171,30 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		m.helping = !m.helping
 		m.body.GotoTop()
 	case key.Matches(msg, keys.back):
-		if m.helping {
+		switch {
+		case m.helping:
 			m.helping = false
-		} else {
+		case m.details != nil:
+			m.details = nil
+		default:
 			m.filter.Reset()
+			m.selected = ""
 		}
 		m.body.GotoTop()
 	case m.helping:
 		m.body, _ = m.body.Update(msg)
+	case key.Matches(msg, keys.reset):
+		if i, ok := m.current(); ok {
+			return m.previewReset(i)
+		}
+	case m.details != nil:
+		m.body, _ = m.body.Update(msg)
+	case key.Matches(msg, keys.open):
+		if i, ok := m.current(); ok {
+			m.details = &details{item: i}
+			m.body.GotoTop()
+			return m.explain(i)
+		}
 	case key.Matches(msg, keys.filter):
 		return m.filter.Focus()
 	case key.Matches(msg, keys.sort):
@@ -169,13 +207,41 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
+// current returns the item that is open or selected.
+func (m *model) current() (item, bool) {
+	switch {
+	case m.snapshot == nil:
+		return item{}, false
+	case m.details != nil:
+		return m.details.item, true
+	case m.cursor < len(m.list.items):
+		return m.list.items[m.cursor], true
+	}
+	return item{}, false
+}
+
+// updateDetails updates the open item from the last state.
+func (m *model) updateDetails() tea.Cmd {
+	if m.details == nil || m.snapshot == nil {
+		return nil
+	}
+	found, ok := find(m.snapshot.Sum, m.details.name())
+	m.details.gone = !ok
+	if ok {
+		m.details.item = found
+	}
+	return m.explain(m.details.item)
+}
+
 // keys are the keys of the program.
 var keys = struct {
-	quit, help, back, filter, sort, all, pause, suspend, up, down, pageUp, pageDown, first, last key.Binding
+	quit, help, open, back, reset, filter, sort, all, pause, suspend, up, down, pageUp, pageDown, first, last key.Binding
 }{
 	quit:     binding("q quit", "q", "Q", "ctrl+d"),
 	help:     binding("? help", "?", "h"),
+	open:     binding("enter details", "enter"),
 	back:     binding("esc back", "esc"),
+	reset:    binding("r reset", "r"),
 	filter:   binding("/ filter", "/"),
 	sort:     binding("s sort", "s"),
 	all:      binding("a all", "a"),
@@ -196,12 +262,15 @@ func binding(text string, all ...string) key.Binding {
 
 // ShortHelp implements [help.KeyMap].
 func (m *model) ShortHelp() []key.Binding {
-	return []key.Binding{keys.quit, keys.help, keys.filter, keys.sort, keys.all, keys.pause}
+	if m.helping || m.details != nil {
+		return []key.Binding{keys.back, keys.reset, keys.pause, keys.help, keys.quit}
+	}
+	return []key.Binding{keys.open, keys.filter, keys.sort, keys.all, keys.reset, keys.pause, keys.help, keys.quit}
 }
 
 // FullHelp implements [help.KeyMap].
 func (m *model) FullHelp() [][]key.Binding {
-	return [][]key.Binding{{keys.up, keys.down, keys.pageUp, keys.pageDown, keys.first, keys.last}, {keys.filter, keys.sort, keys.all, keys.pause, keys.back, keys.help, keys.quit}}
+	return [][]key.Binding{{keys.up, keys.down, keys.pageUp, keys.pageDown, keys.first, keys.last}, {keys.open, keys.back, keys.filter, keys.sort, keys.all, keys.reset, keys.pause, keys.help, keys.quit}}
 }
 
 // move moves the cursor. Beyond the last item it scrolls.
@@ -266,21 +335,24 @@ func (m *model) itemAt(at int) int {
 // arrange updates the list and the body after any change.
 func (m *model) arrange() {
 	m.help.SetWidth(m.view.width)
+	m.footer = m.footerLines()
 	m.header = nil
+	if m.snapshot != nil && !m.helping {
+		m.header = m.view.header(m.snapshot.Sum)
+		m.header = m.header[:min(len(m.header), m.height/2)]
+	}
+	height := max(1, m.height-len(m.footer)-len(m.header))
 	switch {
 	case m.helping:
-		m.list = list{}
-		for text := range strings.Lines(m.help.FullHelpView(m.FullHelp())) {
-			m.list.lines = append(m.list.lines, line{text: strings.TrimRight(text, "\n"), item: -1})
-		}
+		m.list = list{lines: m.helpLines()}
+	case m.snapshot != nil && m.details != nil:
+		m.list = list{lines: m.view.details(m.details, m.snapshot)}
 	case m.snapshot != nil:
-		m.header = m.view.header(m.snapshot.Sum)
-		filter := strings.ToLower(m.filter.Value())
-		height := m.height - 1 - len(m.header)
+		filter, share := strings.ToLower(m.filter.Value()), height
 		if m.all || filter != "" {
-			height = 0
+			share = 0
 		}
-		m.list = m.view.layout(m.snapshot.Sum, m.order, filter, height)
+		m.list = m.view.layout(m.snapshot.Sum, m.order, filter, share)
 		m.find()
 	case m.err != nil:
 		m.list = list{}
@@ -289,12 +361,31 @@ func (m *model) arrange() {
 		}
 	}
 	m.body.SetWidth(m.view.width)
-	m.body.SetHeight(max(1, m.height-1-len(m.header)))
+	m.body.SetHeight(height)
 	texts := make([]string, len(m.list.lines))
 	for i, l := range m.list.lines {
 		texts[i] = l.text
 	}
 	m.body.SetContentLines(texts)
+}
+
+// helpLines returns the keys and the meaning of the columns.
+func (m *model) helpLines() (lines []line) {
+	for _, group := range m.FullHelp() {
+		for _, k := range group {
+			lines = append(lines, m.view.line(plain, fmt.Sprintf("%-8s %s", k.Help().Key, k.Help().Desc)))
+		}
+	}
+	for _, text := range []string{
+		"", "Rates are averages of the last five to ten seconds.",
+		"DENIED/S and DENIED of a key count denied descriptors, SHARE is the part of all denials of its domain.",
+		"HITS/S and DENIED/S of a limit count hits, in the unit in parentheses, or in requests.",
+		"NO RULE MATCHES lists descriptors that are not limited.",
+		"Times are in the time zone of the status line.",
+	} {
+		lines = append(lines, m.view.wrap(plain, "", text, 3)...)
+	}
+	return lines
 }
 
 // find sets the cursor to the selected item. If it has disappeared, the cursor keeps its position.
@@ -333,19 +424,36 @@ func (m *model) View() tea.View {
 	for _, l := range m.header {
 		b.WriteString(styles[l.tone].Render(l.text) + "\n")
 	}
-	b.WriteString(m.body.View() + "\n" + m.footer())
+	b.WriteString(m.body.View())
+	for _, text := range m.footer {
+		b.WriteString("\n" + text)
+	}
 	v := tea.NewView(b.String())
 	v.AltScreen = true
 	return v
 }
 
-func (m *model) footer() string {
+func (m *model) footerLines() (texts []string) {
 	switch {
+	case m.reset != nil:
+		text, asks := m.reset.question()
+		tone := strong
+		if !asks && m.reset.err != nil {
+			tone = red
+		}
+		for _, l := range m.view.wrap(tone, "", text, 4) {
+			texts = append(texts, styles[l.tone].Render(l.text))
+		}
+		return texts[:min(len(texts), m.height/2)]
 	case m.filter.Focused():
-		return m.filter.View()
+		return []string{m.filter.View()}
 	case m.paused:
-		return "paused: q quit, space resume"
+		return []string{"paused: q quit, space resume"}
 	default:
-		return ansi.Truncate(m.help.ShortHelpView(m.ShortHelp()), m.view.width, "")
+		text := m.help.ShortHelpView(m.ShortHelp())
+		if filter := m.filter.Value(); filter != "" {
+			text = "/" + filter + "  " + text
+		}
+		return []string{ansi.Truncate(text, m.view.width, "")}
 	}
 }

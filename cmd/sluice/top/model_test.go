@@ -59,7 +59,7 @@ func (p *program) selection() string {
 
 // manyKeys returns a state with the given numbers of domains, and of keys and limits in each.
 func manyKeys(domains, each int) *live.State {
-	s := &live.State{Config: live.Config{Hash: "cafe", Limits: domains * each}}
+	s := &live.State{Config: live.Config{Hash: "cafe", Limits: domains * each}, Status: live.Status{Calls: 1}}
 	for i := range domains {
 		d := live.DomainState{Domain: fmt.Sprintf("domain-%d", i)}
 		for j := range each {
@@ -125,11 +125,11 @@ func TestSelectionFollowsItsItem(t *testing.T) {
 // TestFilterAndSort verifies the keys for the list of keys and limits.
 func TestFilterAndSort(t *testing.T) {
 	p := newProgram(manyKeys(3, 20))
-	if text := p.screen(); !strings.Contains(text, "(8 of 60)") {
+	if text := p.screen(); !strings.Contains(text, "(8 of 60, ") {
 		t.Errorf("the screen lacks the number of keys:\n%s", text)
 	}
 	p.press("/", "n", "-", "2")
-	if text := p.screen(); !strings.Contains(text, "#2-19") || strings.Contains(text, "domain-1") {
+	if text := p.screen(); !strings.Contains(text, "#2-18") || strings.Contains(text, "domain-1") {
 		t.Errorf("the filter n-2 shows\n%s", text)
 	}
 	p.press("enter", "esc")

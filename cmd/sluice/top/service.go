@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -31,6 +32,8 @@ type Service struct {
 	// Dial returns a client of a debug listener. name is the host of which addr is an address, or
 	// empty.
 	Dial func(addr, name string) (*client.Debug, error)
+	// Explain formats the report about a descriptor.
+	Explain func(*admin.CounterReport, client.CounterQuery) string
 	// Lookup is a method of [net.Resolver].
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }

@@ -54,14 +54,17 @@ func (v *view) line(t tone, text string) line {
 func (v *view) wrap(t tone, prefix, text string, maxLines int) (lines []line) {
 	indent := ansi.StringWidth(prefix)
 	width := max(20, v.width-indent)
-	wrapped := strings.Split(ansi.Wrap(v.printable(text), width, ""), "\n")
-	if len(wrapped) > maxLines {
-		wrapped[maxLines-1] = v.truncate(strings.Join(wrapped[maxLines-1:], " "), width)
-		wrapped = wrapped[:maxLines]
-	}
-	for _, part := range wrapped {
-		lines = append(lines, v.line(t, prefix+strings.TrimLeft(part, " ")))
-		prefix = strings.Repeat(" ", indent)
+	for rest := v.printable(text); len(lines) == 0 || rest != ""; prefix = strings.Repeat(" ", indent) {
+		part := ansi.Truncate(rest, width, "")
+		if len(lines) == maxLines-1 {
+			part = rest
+		} else if part != rest && rest[len(part)] != ' ' {
+			if space := strings.LastIndexByte(part, ' '); space > len(part)/2 {
+				part = part[:space]
+			}
+		}
+		lines = append(lines, v.line(t, prefix+part))
+		rest = strings.TrimLeft(rest[len(part):], " ")
 	}
 	return lines
 }
@@ -74,9 +77,12 @@ func (v *view) truncate(text string, columns int) string {
 	return ansi.Truncate(text, columns, "~")
 }
 
+// maxText bounds the texts that are formatted, in bytes. Screens show less of each.
+const maxText = 4 << 10
+
 // printable returns s without the characters that the terminal cannot show.
 func (v *view) printable(s string) string {
-	s = format.Printable(s)
+	s = format.Printable(s[:min(len(s), maxText)])
 	if v.utf8 {
 		return s
 	}
@@ -133,9 +139,9 @@ func (v *view) table(columns []column, title string, rows []tableRow) (heading s
 		used += c.width + 2
 	}
 	for _, r := range rows {
-		width := ansi.StringWidth(v.printable(r.text(v.width)))
-		if width > v.width-columns[0].width-2 {
-			continue // does not fit in any case
+		width := ansi.StringWidth(v.printable(r.text(maxText)))
+		if width > v.width {
+			continue // would not fit without columns either
 		}
 		for shown > 1 && used+width > v.width {
 			shown--
