@@ -126,6 +126,9 @@ func counterText(s *admin.CounterState, reset bool) string {
 		limit += ", shadow: true"
 	}
 	text := fmt.Sprintf("%s: %d used of %d, %d left", limit, s.Used, s.Capacity, s.Remaining)
+	if s.Unit == "permits" {
+		text = fmt.Sprintf("%s: %d of %d in flight, %d left", limit, s.Used, s.Capacity, s.Remaining)
+	}
 	if h := s.Held; h != nil {
 		text += heldText(h, s.Reserves > 0)
 	}
@@ -158,18 +161,19 @@ func counterText(s *admin.CounterState, reset bool) string {
 	return text
 }
 
-// heldText describes the permits of a concurrency limit, or with reserved the hits, that running
-// requests hold.
+// heldText describes the leases of running requests: the age of the permits of a concurrency limit
+// or, with reserved, the hits that they hold.
 func heldText(h *admin.HeldState, reserved bool) string {
-	if h.Requests == 0 {
+	switch {
+	case h.Requests == 0 && reserved:
 		return ", none held"
+	case h.Requests == 0:
+		return ""
 	}
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
-	held := rules.Count(int(h.Requests), "request")
+	held := ""
 	if reserved {
-		held = fmt.Sprintf("%d held by %s", h.Hits, held)
-	} else {
-		held += " held"
+		held = fmt.Sprintf(", %d held by %s", h.Hits, rules.Count(int(h.Requests), "request"))
 	}
-	return fmt.Sprintf(", %s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor), seconds(h.FirstFreeIn))
+	return fmt.Sprintf("%s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor), seconds(h.FirstFreeIn))
 }

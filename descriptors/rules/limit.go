@@ -195,16 +195,16 @@ func RateText(p *limiter.Policy) string {
 		return Count(int(p.Limit), "concurrent request")
 	}
 	window := int64(p.Window / time.Second)
-	for _, u := range []Unit{Year, Month, Week, Day, Hour, Minute, Second} {
-		switch n := window / u.Seconds(); {
-		case window%u.Seconds() != 0 || n == 0:
-		case n == 1:
-			return fmt.Sprintf("%d/%s", p.Limit, u)
-		default:
-			return fmt.Sprintf("%d/%d%s", p.Limit, n, u)
+	unit := Second
+	for _, u := range []Unit{Minute, Hour, Day, Week, Month, Year} {
+		if window%u.Seconds() == 0 {
+			unit = u
 		}
 	}
-	return fmt.Sprint(p.Limit)
+	if n := window / unit.Seconds(); n > 1 {
+		return fmt.Sprintf("%d/%d%s", p.Limit, n, unit)
+	}
+	return fmt.Sprintf("%d/%s", p.Limit, unit)
 }
 
 // CounterKind returns the part of a counter's identity that depends on the limit. Candidates have

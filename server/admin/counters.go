@@ -43,9 +43,11 @@ type RuleLimit struct {
 
 // CounterState is the state of the counter of a limit.
 type CounterState struct {
-	// Limit is the limit, such as `60/minute`, and Name its name.
+	// Limit is the limit, such as `60/minute`, Name its name, and Unit that of its hits; see
+	// [live.UnitOf].
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
+	Unit  string `json:"unit"`
 	// Key is the hash of the counter among denied keys; see [live.Key].
 	Key string `json:"key,omitempty"`
 	// Denied is true if the counter is among the denied keys.
@@ -157,7 +159,7 @@ func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answe
 	b := &lookup.Plan.Batch
 	charge, limit, d := &b.Charges[i], lookup.Plan.Limits[i], &b.Decisions[i]
 	c := CounterState{
-		Limit: limit.String(), Name: limit.Name, Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate,
+		Limit: limit.String(), Name: limit.Name, Unit: live.UnitOf(limit), Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate,
 		Denied: rules.Live[lookup.Plan.DomainIndex].HasKey(charge.ID),
 		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 	}

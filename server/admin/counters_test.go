@@ -79,7 +79,7 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 			{Limit: "50/month, algorithm: sliding_window, sub_windows: 10", Used: 2, Capacity: 50, Remaining: 48},
 		}},
 	} {
-		ignore := cmpopts.IgnoreFields(admin.CounterState{}, "Key", "ResetsIn", "ResetsAt")
+		ignore := cmpopts.IgnoreFields(admin.CounterState{}, "Unit", "Key", "ResetsIn", "ResetsAt")
 		q := client.CounterQuery{Descriptor: tt.key + "=alice"}
 		for _, n := range tt.hits {
 			servertest.Hit(t, s, tt.key, "alice", n, nil)

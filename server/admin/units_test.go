@@ -43,7 +43,7 @@ func TestKeyOfARow(t *testing.T) {
 	if put(tables.Row{RequestsPerUnit: 2}); key().OwnLimit != "2/minute" {
 		t.Errorf("after the row has changed the key is %+v, want 2/minute", key())
 	}
-	e.Table.Delete([]string{"al"})
+	e.Delete([]string{"al"})
 	if k := key(); k.OwnLimit != "" || k.Table != "" {
 		t.Errorf("without the row the key is %+v, want no own limit", k)
 	}
