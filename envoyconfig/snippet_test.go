@@ -136,6 +136,9 @@ descriptors:
   - { key: model, value: small, rate_limit: *l }
   - { key: streams, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: concurrency, name: streams } }
   - { key: both, rate_limits: [*l, { unit: hour, requests_per_unit: 1, algorithm: concurrency, name: both }] }
+  - { key: mixed, rate_limit: *l }
+  - { key: mixed, value: x, rate_limit: { unit: hour, requests_per_unit: 10, name: mixed, reserve: { amount: 1 } } }
+  - { key: held, rate_limits: [{ unit: hour, requests_per_unit: 10, name: held, reserve: { amount: 1 } }, { unit: hour, requests_per_unit: 1, algorithm: concurrency, name: one }] }
 `)
 	got := Snippet(set, "llm", "openai", false)
 	for _, want := range []string{
@@ -165,16 +168,27 @@ descriptors:
         apply_on_stream_done: true
       # both at rules.yaml:7:5
       # Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own
-`, "request_rules:", "value: 1000, preserve_existing", "request_headers_to_remove: [accept-encoding]",
+`, `
+          - request_headers: { header_name: CHANGE-ME, descriptor_key: "mixed" }
+      # Releases the lease`, `
+      # held at rules.yaml:10:5
+      - actions:`, "request_rules:", "value: 0 } # such as an error", "request_headers_to_remove: [accept-encoding]",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the snippet lacks %s:\n%s", want, got)
 		}
 	}
-	if n := strings.Count(got, "(llm:total_tokens)"); n != 2 {
-		t.Errorf("%d elements charge tokens, want those of user and model:\n%s", n, got)
+	if n := strings.Count(got, "(llm:total_tokens)"); n != 4 {
+		t.Errorf("%d elements charge tokens, want those of user, model, mixed and held:\n%s", n, got)
 	}
-	if got := Snippet(ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n"), "llm", "openai", false); strings.Contains(got, "request_rules") {
-		t.Errorf("the snippet reads requests without need:\n%s", got)
+	if strings.Contains(got, "value: 1000") {
+		t.Errorf("a stream without usage costs more than its reservation:\n%s", got)
+	}
+	plain := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")
+	if got := Snippet(plain, "llm", "openai", false); strings.Contains(got, "request_rules") || strings.Contains(got, "such as an error") || !strings.Contains(got, "value: 1000, preserve_existing") {
+		t.Errorf("the snippet reads requests or errors without need, or does not charge streams without usage:\n%s", got)
+	}
+	if got := Snippet(plain, "llm", "anthropic", false); strings.Contains(got, "on_missing") || strings.Count(got, "# Charges") != 1 || strings.Count(got, "(llm:") != 3 {
+		t.Errorf("the snippet does not charge three numbers under one comment:\n%s", got)
 	}
 }

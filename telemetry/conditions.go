@@ -256,7 +256,7 @@ func (c *Conditions) setLogger(logger *zap.Logger) {
 	c.logger = logger
 }
 
-// Active returns the conditions at the time now, the newest first.
+// Active returns the conditions at the time now, sorted by [CompareConditions].
 func (c *Conditions) Active(now time.Time) []Condition {
 	c.Tick(now)
 	all := []Condition{}
@@ -272,8 +272,14 @@ func (c *Conditions) Active(now time.Time) []Condition {
 		all = append(all, raised)
 	}
 	c.mu.Unlock()
-	slices.SortFunc(all, func(a, b Condition) int {
-		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Code, b.Code))
-	})
+	slices.SortFunc(all, CompareConditions)
 	return all
+}
+
+// CompareConditions compares by severity, the most severe first, then by time, the newest first. So
+// a client that causes warnings hides no error.
+func CompareConditions(a, b Condition) int {
+	// Not the level of the code: another replica may have codes that this version does not know.
+	rank := func(c *Condition) int { return slices.Index([]string{"error", "warning", "info"}, c.Severity) }
+	return cmp.Or(cmp.Compare(rank(&a), rank(&b)), b.Since.Compare(a.Since), cmp.Compare(a.Code, b.Code))
 }

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// codesOf returns the codes of conditions with their details, the newest condition first.
+// codesOf returns the codes of conditions with their details, in their order.
 func codesOf(all []Condition) []string {
 	shown := []string{}
 	for _, c := range all {
@@ -205,12 +205,15 @@ func TestGrowthRate(t *testing.T) {
 	}
 }
 
-// TestConditionsAreNewestFirst raises a condition of each kind.
-func TestConditionsAreNewestFirst(t *testing.T) {
+// TestOrderOfConditions raises conditions of each kind and severity.
+func TestOrderOfConditions(t *testing.T) {
 	m, logger, _ := watchedMetrics(t)
 	Raise(logger, Draining, "")
+	Raise(logger, StoreUnavailable, "")
+	m.ClientErrors.Malformed.Report(zap.NewNop(), nil)
+	m.Conditions.Tick(time.Now().Add(time.Minute))
 	m.RejectedConnections.Inc()
-	expectCodes(t, m.Conditions, time.Now().Add(time.Hour), "connections_rejected", "draining")
+	expectCodes(t, m.Conditions, time.Now().Add(time.Minute+time.Second), "store_unavailable", "connections_rejected", "requests_malformed", "draining")
 }
 
 // conditionCells returns the cells of a code's row in docs/state.md, without the last one, which

@@ -235,7 +235,7 @@ func TestPage(t *testing.T) {
 
 	do(ctx, t, chromedp.Click("#keys .name button"))
 	awaitVisible(ctx, t, "#details svg")
-	await(ctx, t, "rules.yaml:4:29")
+	awaitTrue(ctx, t, "/rules.yaml:4:29[^]*hits of all clients/.test(document.querySelector('#facts').innerText)")
 	await(ctx, t, "40 of 3 used, resets at ")
 	do(ctx, t, chromedp.Click("#details .close"), chromedp.WaitNotVisible("#details"))
 

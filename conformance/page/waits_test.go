@@ -1,9 +1,10 @@
 package page
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -21,11 +22,14 @@ func TestPageWaits(t *testing.T) {
 	ask("alice")
 	await(ctx, t, "user=alice")
 
-	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().selectAllChildren(document.querySelector('#keys td.name button'))"))
+	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().selectAllChildren(document.querySelector('#keys td:nth-child(3)'))"))
+	selected := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()"))
+	ask("alice")
 	ask("bob")
 	await(ctx, t, "paused while text is selected")
-	if selected := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); selected != "user=alice" {
-		t.Errorf("the selection is %q, want user=alice", selected)
+	awaitRequests(ctx, t)
+	if got := get(ctx, t, chromedp.Evaluate[string]("getSelection().toString()")); got != selected || got == "" {
+		t.Errorf("the selection is %q, want %q", got, selected)
 	}
 	do(ctx, t, chromedp.Evaluate[chromedp.Void]("getSelection().removeAllRanges()"))
 	await(ctx, t, "user=bob")
@@ -37,17 +41,27 @@ func TestPageWaits(t *testing.T) {
 		t.Errorf("after its row has moved the focus is on %q, want user=bob", focused)
 	}
 
-	at := get(ctx, t, chromedp.Evaluate[[]float64]("var button = document.querySelector('#keys .reset'); button.scrollIntoView(); var box = button.getBoundingClientRect(); [box.x + 5, box.y + 5]"))
+	do(ctx, t, chromedp.EmulateViewport(1280, 1500)) // without scrolling, which would keep a row in its place
+	at := get(ctx, t, chromedp.Evaluate[[]float64]("var button = document.querySelector('#keys .reset'); var box = button.getBoundingClientRect(); [box.x + 5, box.y + 5]"))
 	mouse := func(kind input.DispatchMouseEventType) chromedp.Action[chromedp.Void] {
 		return command(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at[0], Y: at[1], Button: input.MouseButtonLeft, ClickCount: 1})
 	}
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMousePressed))
-	requests := "performance.getEntriesByType('resource').length"
-	before := get(ctx, t, chromedp.Evaluate[int](requests))
-	get(ctx, t, chromedp.PollFunction[bool]("(before) => "+requests+" > before + 1", chromedp.WithPollingArgs(before), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	ask("dave") // without the pause, the pressed button would move below this key
+	sendRequests(t, s, long, "user", "dave", 100)
+	awaitRequests(ctx, t)
 	do(ctx, t, mouse(input.DispatchMouseEventTypeMouseReleased))
 	await(ctx, t, "1 counter(s), ")
 	reportErrors(t, browserErrors)
+}
+
+// awaitRequests waits until the page has sent two more requests, the second of which it sends after it
+// has handled the response to the first.
+func awaitRequests(ctx context.Context, t *testing.T) {
+	t.Helper()
+	const requests = "performance.getEntriesByType('resource').length"
+	before := get(ctx, t, chromedp.Evaluate[int](requests))
+	awaitTrue(ctx, t, fmt.Sprintf("%s > %d + 1", requests, before))
 }
 
 // TestPageReportsStaleFigures verifies that the page says since when there is no answer.

@@ -271,6 +271,11 @@ func TestLLMBuffers(t *testing.T) {
 		{name: "streamed", contentType: "text/event-stream", events: slices.Concat(slices.Repeat([]string{`{"text":"` + long[:100_000] + `"}`}, 20), []string{`{"usage":{"total_tokens":6}}`}), tokens: 6},
 	}
 	rules, config := snippet(t, "--llm", "openai")
+	eachObject(config, func(o object) {
+		if o["http_filters"] != nil {
+			o["delayed_close_timeout"] = "180s" // the client reads the response before it has sent the request
+		}
+	})
 	for _, limited := range []bool{true, false} {
 		want := [3]int{http.StatusInternalServerError, http.StatusOK, http.StatusRequestEntityTooLarge}
 		if !limited {

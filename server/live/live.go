@@ -248,6 +248,10 @@ func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Dom
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
 	period := l.period.seconds(l.period.calledAt)
+	if name != "" { // formatting takes longer than sorting, so only the keys of the state are formatted
+		slices.SortFunc(found, func(a, b denied) int { return cmp.Or(cmp.Compare(b.recent, a.recent), cmp.Compare(b.total, a.total)) })
+		found = found[:min(len(found), MaxKeys)]
+	}
 	for _, d := range found {
 		domain := cmp.Or(d.own.domain, name)
 		k := Key{Hash: l.Hash(d.id), Descriptor: d.text, Denied: d.total, Since: seconds(d.first), Last: seconds(d.last)}

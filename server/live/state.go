@@ -41,7 +41,7 @@ type State struct {
 	Config Config `json:"config"`
 	// Status shows whether Envoys call the service, and how it answers.
 	Status Status `json:"status"`
-	// Conditions contains the active conditions, the newest first.
+	// Conditions contains the active conditions, the most severe first, then the newest.
 	Conditions []telemetry.Condition `json:"conditions"`
 	// Domains contains the domains of the rules, at most 1000, sorted by denials and then by hits
 	// in descending order.

@@ -167,7 +167,7 @@ func (l *Line) add(o *Line) *Line {
 
 // sort sorts and truncates the lists of a merged state.
 func (s *State) sort() {
-	slices.SortFunc(s.Conditions, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
+	slices.SortStableFunc(s.Conditions, telemetry.CompareConditions)
 	slices.SortStableFunc(s.Events, func(a, b telemetry.Event) int { return b.Time.Compare(a.Time) })
 	s.Events = s.Events[:min(len(s.Events), telemetry.MaxEvents)]
 	SortUnknown(s.UnknownDomains)

@@ -72,6 +72,15 @@ func TestSum(t *testing.T) {
 	}
 }
 
+// TestSumOfUnknownCodes checks that a condition whose code this version does not know is kept.
+func TestSumOfUnknownCodes(t *testing.T) {
+	newer := &State{Conditions: []telemetry.Condition{{Code: "from_the_future", Severity: "info"}, telemetry.NewCondition(telemetry.StoreUnavailable, begin)}}
+	c := Sum([]string{"a", "b"}, []*State{newer, {}}).Conditions
+	if len(c) != 2 || c[0].Code != telemetry.StoreUnavailable || c[1].Code != "from_the_future" {
+		t.Errorf("the conditions are %+v, want both, the error first", c)
+	}
+}
+
 // TestSumOfReplicasThatCountSeparately checks that two replicas that share no counters are a
 // condition, and that one of them with others that do is not.
 func TestSumOfReplicasThatCountSeparately(t *testing.T) {
