@@ -124,7 +124,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("the question is\n%s", text)
 		}
 		p.run(p.press("n"))
-		if len(resets) > 0 || p.reset != nil {
+		if len(resets) > 0 || p.notice != nil {
 			t.Errorf("without confirmation, reset %q", resets)
 		}
 		p.run(p.press("r"))
@@ -202,4 +202,30 @@ func TestHostileNames(t *testing.T) {
 	}
 	p.send(fetched{nil, fmt.Errorf("%s", evil)})
 	check(p, "an error")
+}
+
+// TestUnmask verifies that values are shown after a confirmation only.
+func TestUnmask(t *testing.T) {
+	asked := 0
+	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == admin.UnmaskPath && r.Method == http.MethodPost && r.URL.Query().Get("for") == "10m0s" {
+			asked++
+			until := time.Unix(1_700_000_600, 0)
+			_ = json.NewEncoder(w).Encode(live.Unmasked{Until: &until})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(newState())
+	}))
+	t.Cleanup(debug.Close)
+	addr := strings.TrimPrefix(debug.URL, "http://")
+	p := newProgram(newState())
+	p.service.Addrs = []string{addr}
+	p.service.Dial = func(addr, _ string) (*client.Debug, error) { return &client.Debug{Addr: addr}, nil }
+	if p.press("u", "n"); asked > 0 || p.notice != nil {
+		t.Errorf("without confirmation, %d requests", asked)
+	}
+	p.run(p.press("u", "y"))
+	if text := p.screen(); asked != 1 || !strings.Contains(text, "values of denied keys are shown until "+time.Unix(1_700_000_600, 0).Format("15:04:05 MST")) {
+		t.Errorf("after %d requests the screen is\n%s", asked, text)
+	}
 }

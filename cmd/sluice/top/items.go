@@ -7,65 +7,29 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// item is an element of a list. One of the pointers is set.
+// item is an element of a list.
 type item struct {
-	domain    string
-	condition *telemetry.Condition
-	key       *live.Key
-	unmatched *live.Unmatched
-	unknown   *live.UnknownDomain
-	limit     *live.RuleState
-	bucket    *live.QuotaBucket
-	event     *telemetry.Event
-}
-
-// name identifies the item in the states of different times, except for events of the same text.
-func (i item) name() string {
-	switch {
-	case i.condition != nil:
-		return "condition\x00" + i.condition.Replica + "\x00" + string(i.condition.Code) + "\x00" + i.condition.Text
-	case i.key != nil:
-		return "key\x00" + i.domain + "\x00" + i.key.Hash
-	case i.unmatched != nil:
-		return fmt.Sprint("unmatched\x00", i.domain, "\x00", i.unmatched.Entry, "\x00", i.unmatched.Below, "\x00", i.unmatched.Key)
-	case i.unknown != nil:
-		return "unknown\x00" + i.unknown.Domain
-	case i.limit != nil:
-		return fmt.Sprint("limit\x00", i.domain, "\x00", i.limit.Rule, "\x00", i.limit.Limit, "\x00", i.limit.Name, "\x00", i.limit.Shadow)
-	case i.bucket != nil:
-		return "bucket\x00" + i.bucket.Replica + "\x00" + i.domain + "\x00" + i.bucket.Rule + "\x00" + i.bucket.Hash
-	default:
-		return fmt.Sprint("event\x00", i.event.Replica, "\x00", i.event.Time, "\x00", i.event.Text)
-	}
-}
-
-// matches reports whether the domain or the text of an item contains a filter, which is in lower
-// case. All conditions match.
-func (i item) matches(filter string) bool {
-	text := ""
-	switch {
-	case filter == "" || i.condition != nil:
-		return true
-	case i.key != nil:
-		text = "#" + i.key.Hash + " " + i.key.Descriptor + " " + i.key.Rule + " " + i.key.Limit + " " + i.key.OwnLimit + " " + i.key.Table + " " + i.key.Name
-	case i.unmatched != nil:
-		text = i.unmatched.Key + " " + i.unmatched.Below
-	case i.limit != nil:
-		text = i.limit.Rule + " " + i.limit.Limit + " " + i.limit.Name
-	case i.bucket != nil:
-		text = "#" + i.bucket.Hash + " " + i.bucket.Descriptor + " " + i.bucket.Rule
-	case i.event != nil:
-		text = i.event.Text + telemetry.FieldsText(i.event.Fields)
-	}
-	return strings.Contains(strings.ToLower(i.domain+": "+text), filter)
+	// id identifies the item in the states of other times and replicas.
+	id string
+	// An item of a table has cells, other items have a prefix. Then come the client, which may be
+	// truncated, and the text. more are further lines.
+	cells                []string
+	prefix, client, text string
+	more                 []string
+	tone                 tone
+	// Items are sorted by rank, and then by the other fields.
+	domain       string
+	rank         int
+	denied, hits float64
+	// key is set for denied keys, and limit for limits.
+	key   *live.Key
+	limit *live.RuleState
 }
 
 // order is an order of keys and limits.
@@ -78,166 +42,133 @@ const (
 	orders
 )
 
-func (o order) String() string { return [...]string{"denials", "hits", "name"}[o] }
+func (o order) compare(a, b item) int {
+	rank, denied, hits := cmp.Compare(a.rank, b.rank), cmp.Compare(b.denied, a.denied), cmp.Compare(b.hits, a.hits)
+	switch o {
+	case byHits:
+		return cmp.Or(rank, hits, denied)
+	case byName:
+		return cmp.Or(cmp.Compare(a.domain, b.domain), rank, denied, cmp.Compare(a.text, b.text))
+	default:
+		return cmp.Or(rank, denied, hits, cmp.Compare(a.id, b.id))
+	}
+}
 
-// section is a part of the list.
+// section is a part of the list: a table if it has columns.
 type section struct {
-	title string
-	items []item
-	// parts is the part of the screen that the section may fill, in fifths, 0 for all.
+	title   string
+	columns []column
+	items   []item
+	// parts is the part of the screen that the section may fill, in fifths.
 	parts int
-	// lines formats the first items, and may change the title.
-	lines func(v *view, s *section, items []item) (perItem [][]line)
-	// note is a line after the items, and about a part of the heading.
-	note, about string
+	// about is a part of the title, and note a line after the items.
+	about, note string
 }
 
 // sections returns the lists of a state. Conditions come first, then denied keys.
-func sections(s *live.State, o order) []section {
-	var keys, unmatched, past, limits, buckets []item
+func (v *view) sections(s *live.State, o order) []section {
+	var conditions, keys, unmatched, limits, events []item
+	for i := range s.Conditions {
+		conditions = append(conditions, conditionItem(&s.Conditions[i]))
+	}
+	for i := range s.UnknownDomains {
+		unmatched = append(unmatched, unknownItem(&s.UnknownDomains[i]))
+	}
 	for i := range s.Domains {
 		d := &s.Domains[i]
 		for j := range d.DeniedKeys {
-			keys = append(keys, item{domain: d.Domain, key: &d.DeniedKeys[j]})
+			keys = append(keys, keyItem(d.Domain, &d.DeniedKeys[j]))
 		}
 		for j := range d.Unmatched {
-			unmatched = append(unmatched, item{domain: d.Domain, unmatched: &d.Unmatched[j]})
+			unmatched = append(unmatched, unmatchedItem(d.Domain, &d.Unmatched[j]))
 		}
 		for j := range d.Rules {
-			limits = append(limits, item{domain: d.Domain, limit: &d.Rules[j]})
+			limits = append(limits, v.limitItem(d.Domain, &d.Rules[j]))
 		}
 	}
-	unknown := []item{}
-	for i := range s.UnknownDomains {
-		u := &s.UnknownDomains[i]
-		if u.PerSecond > 0 {
-			unknown = append(unknown, item{domain: u.Domain, unknown: u})
-		} else {
-			past = append(past, item{domain: u.Domain, unknown: u})
-		}
+	for i := range s.Events {
+		events = append(events, eventItem(&s.Events[i]))
 	}
-	note := ""
-	if q := s.Quota; q != nil {
+	slices.SortStableFunc(keys, o.compare)
+	slices.SortStableFunc(limits, o.compare)
+	slices.SortStableFunc(unmatched, func(a, b item) int { return cmp.Compare(a.rank, b.rank) })
+	buckets := section{title: "DIVIDED LIMIT", columns: []column{{"DEMAND/S", 8}, {"ASSIGNED", 8}, {"OF LIMIT", 8}}, parts: 2}
+	if q := s.Quota; q != nil && q.Streams == 0 {
+		buckets.note = "no Envoy is connected"
+	} else if q != nil {
 		for i := range q.Largest {
-			buckets = append(buckets, item{domain: q.Largest[i].Domain, bucket: &q.Largest[i]})
+			buckets.items = append(buckets.items, bucketItem(&q.Largest[i]))
 		}
-		if q.Streams == 0 {
-			buckets, note = nil, "no Envoy is connected"
-		} else if more := q.Buckets - len(q.Largest); more > 0 {
-			note = fmt.Sprintf("%d others", more)
+		if more := q.Buckets - len(q.Largest); more > 0 {
+			buckets.note = fmt.Sprintf("%d others", more)
 		}
 	}
-	sortItems(keys, limits, o)
 	return []section{
-		{"CONDITIONS", itemsOf(s.Conditions, func(c *telemetry.Condition) item { return item{condition: c} }), 2, conditionLines, "", ""},
-		{"KEY", keys, 2, keyLines, "", "share of domain's denials"},
-		{"NO RULE MATCHES", slices.Concat(unknown, unmatched, past), 1, unmatchedLines, "", ""},
-		{"LIMIT", limits, 2, limitLines, "", ""},
-		{"DIVIDED LIMIT", buckets, 2, bucketLines, note, ""},
-		{"EVENTS", itemsOf(s.Events, func(e *telemetry.Event) item { return item{event: e} }), 0, eventLines, "", ""},
+		{title: "CONDITIONS", items: conditions, parts: 2},
+		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", 8}}, items: keys, parts: 2, about: "share of domain's denials"},
+		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
+		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2},
+		buckets,
+		{title: "EVENTS", items: events, parts: 5},
 	}
 }
 
-func itemsOf[T any](all []T, toItem func(*T) item) []item {
-	items := make([]item, len(all))
-	for i := range all {
-		items[i] = toItem(&all[i])
-	}
-	return items
-}
-
-func sortItems(keys, limits []item, o order) {
-	slices.SortStableFunc(keys, func(a, b item) int {
-		byRate := live.CompareKeys(*a.key, *b.key)
-		switch o {
-		case byName:
-			return cmp.Or(cmp.Compare(a.domain, b.domain), byRate)
-		case byHits:
-			return cmp.Or(cmp.Compare(b.key.Denied, a.key.Denied), byRate)
-		default:
-			return byRate
-		}
-	})
-	slices.SortStableFunc(limits, func(a, b item) int {
-		byUnit := live.CompareRules(live.RuleState{Unit: a.limit.Unit}, live.RuleState{Unit: b.limit.Unit})
-		switch o {
-		case byName:
-			return cmp.Or(byUnit, cmp.Compare(a.domain, b.domain), cmp.Compare(a.limit.Rule, b.limit.Rule))
-		case byHits:
-			return cmp.Or(byUnit, cmp.Compare(b.limit.Hits, a.limit.Hits))
-		default:
-			return live.CompareRules(*a.limit, *b.limit)
-		}
-	})
-}
-
-func conditionLines(v *view, _ *section, items []item) (all [][]line) {
-	for _, i := range items {
-		c := i.condition
-		tone := map[string]tone{"error": red, "warning": yellow}[c.Severity]
-		lines := v.wrap(tone, format.Time(c.Since)+" ! ", fmt.Sprintf("%s%s [%s]%s", replicaPrefix(c.Replica), c.Text, c.Code, telemetry.FieldsText(c.Fields)), 3)
-		for _, text := range c.Lines {
-			lines = append(lines, v.wrap(plain, "           ", text, 3)...)
-		}
-		all = append(all, append(lines, v.wrap(plain, "           ", "remedy: "+c.Remedy, 2)...))
-	}
-	return all
-}
-
-// perLine turns the lines of a table into those of its items.
-func perLine(s *section, heading string, lines []line) (all [][]line) {
-	s.title = heading
-	for i := range lines {
-		all = append(all, lines[i:i+1])
-	}
-	return all
-}
-
-func keyLines(v *view, s *section, items []item) [][]line {
-	rows := make([]tableRow, len(items))
-	for n, i := range items {
-		k := i.key
-		rows[n] = tableRow{
-			yellow,
-			[]string{format.Rate(k.PerSecond), fmt.Sprintf("%.0f%%", 100*k.Share), strconv.FormatUint(k.Denied, 10), format.Time(k.Since)},
-			func(columns int) string { return v.key(i.domain, k, columns) },
-		}
-		if k.PerSecond == 0 {
-			rows[n].tone = faint
+// find returns the item of a state with the given id.
+func (v *view) find(s *live.State, id string) (item, bool) {
+	for _, section := range v.sections(s, byDenials) {
+		for _, i := range section.items {
+			if i.id == id {
+				return i, true
+			}
 		}
 	}
-	heading, lines := v.table([]column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", 8}}, s.title, rows)
-	return perLine(s, heading, lines)
+	return item{}, false
 }
 
-// clientOf returns the client of a key, or "" if the rule is for this client only.
-func clientOf(k *live.Key) string {
-	switch k.Descriptor {
-	case "":
-		return "#" + k.Hash
-	case k.Rule:
-		return ""
-	default:
-		return k.Descriptor
+func makeID(parts ...string) string { return strings.Join(parts, "\x00") }
+
+const indent = "           "
+
+func conditionItem(c *telemetry.Condition) item {
+	return item{
+		id: makeID("condition", c.Replica, string(c.Code), c.Text), tone: toneOf(c.Severity), prefix: format.Time(c.Since) + " ! ",
+		text: fmt.Sprintf("%s%s [%s]%s", replicaPrefix(c.Replica), c.Text, c.Code, telemetry.FieldsText(c.Fields)),
+		more: append(slices.Clip(c.Lines), "remedy: "+c.Remedy),
 	}
 }
 
-// limitOf returns the limit that applies to a key, and its state.
-func limitOf(domain string, k *live.Key) string {
-	text := domain + ": "
-	switch {
-	case k.OwnLimit != "" && k.Table != "":
-		text += k.Rule + " " + k.OwnLimit + ", from table " + k.Table
-	case k.Rule == "":
-		text += "limit override of the request"
-	default:
-		text += k.Rule + " " + k.Limit
+func toneOf(severity string) tone { return map[string]tone{"error": red, "warning": yellow}[severity] }
+
+func keyItem(domain string, k *live.Key) item {
+	i := item{
+		id: makeID("key", domain, k.Hash), tone: yellow, client: "#" + k.Hash, text: domain + ": " + k.Rule + " " + k.Limit + unitSuffix(k.Unit),
+		cells:  []string{format.Rate(k.PerSecond), fmt.Sprintf("%.0f%%", 100*k.Share), strconv.FormatUint(k.Denied, 10), format.Time(k.Since)},
+		domain: domain, denied: k.PerSecond, hits: float64(k.Denied), key: k,
 	}
-	text += unitSuffix(k.Unit)
+	if k.PerSecond == 0 {
+		i.tone = faint
+	}
+	if k.OwnLimit != "" && k.Table != "" {
+		i.text = domain + ": " + k.Rule + " " + k.OwnLimit + ", from table " + k.Table + unitSuffix(k.Unit)
+	} else if k.Rule == "" {
+		i.text = domain + ": limit override of the request"
+	}
 	if k.InFlight != nil {
-		text += fmt.Sprintf(", %d of %d in flight", *k.InFlight, k.Permits)
+		i.text += fmt.Sprintf(", %d of %d in flight", *k.InFlight, k.Permits)
 	}
-	return text
+	if k.PenaltyUntil != nil {
+		i.text = "until " + format.Time(*k.PenaltyUntil) + "  " + i.text
+	}
+	if k.Descriptor != "" {
+		i.client = k.Descriptor
+		if !strings.HasSuffix(k.Descriptor, "…") { // hashes differ between replicas
+			i.id = makeID("key", domain, k.Rule, k.Limit, k.Descriptor)
+		}
+	}
+	if k.Descriptor == k.Rule && k.Rule != "" { // the rule is for this client only
+		i.client = ""
+	}
+	return i
 }
 
 // unitSuffix labels limits of anything but requests.
@@ -248,113 +179,73 @@ func unitSuffix(unit string) string {
 	return " (" + unit + ")"
 }
 
-// key returns the client and the limit of a key for the given number of columns. If both do not
-// fit, it truncates the client's descriptor, to at least 16 columns.
-func (v *view) key(domain string, k *live.Key, columns int) string {
-	rest := "  " + limitOf(domain, k)
-	if k.PenaltyUntil != nil {
-		rest = " until " + format.Time(*k.PenaltyUntil) + rest
+func unknownItem(u *live.UnknownDomain) item {
+	i := item{id: makeID("unknown", u.Domain), tone: yellow, prefix: "  ", text: format.Rate(u.PerSecond) + " per second"}
+	if u.PerSecond == 0 { // no longer requested
+		i.tone, i.rank, i.text = faint, 2, fmt.Sprintf("none now, %d before,", u.Descriptors)
 	}
-	name := clientOf(k)
+	i.text += fmt.Sprintf(" for the domain %s, which has no rules", u.Domain)
+	if u.Meant != "" {
+		i.text += "; did you mean " + u.Meant + "?"
+	}
+	return i
+}
+
+func unmatchedItem(domain string, u *live.Unmatched) item {
+	text := fmt.Sprintf("%s, seen %d, last %s: ", domain, u.Seen, format.Time(u.Last))
+	// The positions of rules are long and may be truncated, so the suggestion comes first.
+	if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean([]string{u.Meant})); ok && u.Meant != "" {
+		text += fmt.Sprintf("did you mean %q? %s", u.Meant, why)
+	} else {
+		text += u.Why
+	}
+	return item{id: makeID("unmatched", domain, strconv.Itoa(u.Entry), u.Below, u.Key), prefix: "  ", text: text, rank: 1}
+}
+
+func (v *view) limitItem(domain string, r *live.RuleState) item {
+	text := domain + ": " + r.Rule + " " + r.Limit + unitSuffix(r.Unit)
+	if r.Shadow {
+		text += fmt.Sprintf(" (shadow, would deny %s/s)", format.Rate(r.Rate.Shadow))
+	}
+	var hits []uint32
+	if r.Line != nil {
+		hits = r.Line.Hits
+	}
+	return item{
+		id: makeID("limit", domain, r.Rule, r.Limit, r.Name, strconv.FormatBool(r.Shadow)), text: text,
+		cells:  []string{format.Rate(r.Hits), format.Rate(r.Denied), v.sparkline(hits, 15)},
+		domain: domain, rank: strings.Index("requests permits tokens hits", r.Unit), denied: r.Denied, hits: r.Hits, limit: r,
+	}
+}
+
+// bucketItem returns a limit that is divided among Envoys, with its shares.
+func bucketItem(b *live.QuotaBucket) item {
+	name := b.Descriptor
+	if name == "" && b.Hash != "" {
+		name = "#" + b.Hash
+	}
+	return item{
+		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), text: fmt.Sprintf("%s%s: %s %s", replicaPrefix(b.Replica), b.Domain, b.Rule, name),
+		cells: []string{format.Rate(b.DemandRate), format.Rate(b.Assigned), format.Rate(b.LimitRate)}, more: []string{format.Shares(b, 4)},
+	}
+}
+
+func eventItem(e *telemetry.Event) item {
+	text := replicaPrefix(e.Replica) + e.Text
 	switch {
-	case name == "":
-		return strings.TrimLeft(rest, " ")
-	case k.Descriptor == "":
-		return name + rest
-	default:
-		return v.truncate(v.printable(name), max(16, columns-ansi.StringWidth(v.printable(rest)))) + rest
+	case e.Ends:
+		text += " [ends " + e.Code + "]"
+	case e.Code != "":
+		text += " [" + e.Code + "]"
 	}
-}
-
-func unmatchedLines(v *view, _ *section, items []item) (all [][]line) {
-	for _, i := range items {
-		if u := i.unknown; u != nil {
-			about := fmt.Sprintf("the domain %s, which has no rules", u.Domain)
-			if u.Meant != "" {
-				about += "; did you mean " + u.Meant + "?"
-			}
-			if u.PerSecond > 0 {
-				all = append(all, v.wrap(yellow, "  ", fmt.Sprintf("%s per second for %s", format.Rate(u.PerSecond), about), 2))
-			} else { // no longer requested
-				all = append(all, v.wrap(faint, "  ", fmt.Sprintf("none now, %d before, for %s", u.Descriptors, about), 2))
-			}
-			continue
-		}
-		u := i.unmatched
-		text := fmt.Sprintf("%s, seen %d, last %s: ", i.domain, u.Seen, format.Time(u.Last))
-		// The positions of rules are long and may be truncated, so the suggestion comes first.
-		if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean([]string{u.Meant})); ok && u.Meant != "" {
-			text += fmt.Sprintf("did you mean %q? %s", u.Meant, why)
-		} else {
-			text += u.Why
-		}
-		all = append(all, v.wrap(plain, "  ", text, 3))
+	text += telemetry.FieldsText(e.Fields)
+	if e.Count > 1 {
+		text += fmt.Sprintf(" (%d times)", e.Count)
 	}
-	return all
-}
-
-func limitLines(v *view, s *section, items []item) [][]line {
-	rows := make([]tableRow, len(items))
-	for n, i := range items {
-		r := i.limit
-		text := i.domain + ": " + r.Rule + " " + r.Limit + unitSuffix(r.Unit)
-		if r.Shadow {
-			text += fmt.Sprintf(" (shadow, would deny %s/s)", format.Rate(r.Rate.Shadow))
-		}
-		var hits []uint32
-		if r.Line != nil {
-			hits = r.Line.Hits
-		}
-		rows[n] = tableRow{plain, []string{format.Rate(r.Hits), format.Rate(r.Denied), v.sparkline(hits, 15)}, func(int) string { return text }}
+	if len(e.Lines) > 0 {
+		text += "; " + e.Lines[0]
 	}
-	heading, lines := v.table([]column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, s.title, rows)
-	return perLine(s, heading, lines)
-}
-
-// bucketLines returns the limits that are divided among Envoys, each followed by its shares.
-func bucketLines(v *view, s *section, items []item) (all [][]line) {
-	rows := make([]tableRow, len(items))
-	for n, i := range items {
-		b := i.bucket
-		name := b.Descriptor
-		if name == "" && b.Hash != "" {
-			name = "#" + b.Hash
-		}
-		text := fmt.Sprintf("%s%s: %s %s", replicaPrefix(b.Replica), b.Domain, b.Rule, name)
-		rows[n] = tableRow{plain, []string{format.Rate(b.DemandRate), format.Rate(b.Assigned), format.Rate(b.LimitRate)}, func(int) string { return text }}
-	}
-	heading, lines := v.table([]column{{"DEMAND/S", 8}, {"ASSIGNED", 8}, {"OF LIMIT", 8}}, s.title, rows)
-	all = perLine(s, heading, lines)
-	for n, i := range items {
-		all[n] = append(slices.Clip(all[n]), v.wrap(faint, "           ", format.Shares(i.bucket, 4), 3)...)
-	}
-	return all
-}
-
-func eventLines(v *view, _ *section, items []item) (all [][]line) {
-	for _, i := range items {
-		e := i.event
-		text := replicaPrefix(e.Replica) + e.Text + codeSuffix(e) + telemetry.FieldsText(e.Fields)
-		if e.Count > 1 {
-			text += fmt.Sprintf(" (%d times)", e.Count)
-		}
-		if len(e.Lines) > 0 {
-			text += "; " + e.Lines[0]
-		}
-		all = append(all, v.wrap(map[string]tone{"error": red, "warning": yellow}[e.Level], format.Time(e.Time)+"   ", text, 3))
-	}
-	return all
-}
-
-// codeSuffix returns the code of the condition of an event, in brackets.
-func codeSuffix(e *telemetry.Event) string {
-	if e.Code == "" {
-		return ""
-	}
-	if e.Ends {
-		return " [ends " + e.Code + "]"
-	}
-	return " [" + e.Code + "]"
+	return item{id: makeID("event", e.Replica, e.Time.String(), e.Text), tone: toneOf(e.Level), prefix: format.Time(e.Time) + "   ", text: text}
 }
 
 func replicaPrefix(replica string) string {

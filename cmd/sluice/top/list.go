@@ -25,7 +25,7 @@ type list struct {
 func (l *list) add(v *view, s section, filter string, maxLines int) {
 	var items []item
 	for _, i := range s.items {
-		if i.matches(filter) {
+		if filter == "" || s.title == "CONDITIONS" || strings.Contains(strings.ToLower(i.client+" "+i.text), filter) {
 			items = append(items, i)
 		}
 	}
@@ -34,12 +34,29 @@ func (l *list) add(v *view, s section, filter string, maxLines int) {
 	}
 	all := len(items)
 	items = items[:min(all, maxLines)]
-	formatted := s.lines(v, &s, items)
-	var lines []line
+	heading := ""
+	var rows, lines []line
+	if s.columns != nil {
+		s.columns, rows = v.table(s.columns, items)
+		var titles []string
+		for _, c := range s.columns {
+			titles = append(titles, c.title)
+		}
+		heading = align(s.columns, titles)
+	}
 	shown := 0
-	for i := range items {
-		for _, one := range formatted[i] {
-			one.item = len(l.items) + i
+	for n, i := range items {
+		var own []line
+		if rows != nil {
+			own = rows[n : n+1 : n+1]
+		} else {
+			own = v.wrap(i.tone, i.prefix, i.text, 3)
+		}
+		for _, text := range i.more {
+			own = append(own, v.wrap(plain, indent, text, 3)...)
+		}
+		for _, one := range own {
+			one.item = len(l.items) + n
 			lines = append(lines, one)
 		}
 		if shown++; len(lines) >= maxLines {
@@ -61,22 +78,18 @@ func (l *list) add(v *view, s section, filter string, maxLines int) {
 		lines = append(lines, v.line(yellow, "  "+s.note))
 	}
 	l.items = append(l.items, items...)
-	l.lines = append(append(l.lines, line{item: -1}, v.line(strong, s.title)), lines...)
+	l.lines = append(append(l.lines, line{item: -1}, v.line(strong, heading+s.title)), lines...)
 }
 
 // layout returns the list of a state. Sections share a screen of the given height, or are complete
 // if it is 0.
 func (v *view) layout(s *live.State, o order, filter string, height int) (l list) {
 	share := max(3, height/5)
-	for _, one := range sections(s, o) {
-		maxLines := share * one.parts
-		if one.parts == 0 {
-			maxLines = 5 * share
-		}
-		if height == 0 {
-			maxLines = 1 << 30
-		}
-		l.add(v, one, filter, maxLines)
+	if height == 0 {
+		share = 1 << 30
+	}
+	for _, one := range v.sections(s, o) {
+		l.add(v, one, filter, share*one.parts)
 	}
 	return l
 }
@@ -87,6 +100,9 @@ func (v *view) header(s *live.State) []line {
 	parts := []string{
 		s.Host, rules.Count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
 		"up " + s.Time.Sub(s.Started).Truncate(time.Second).String(), "sluice " + s.Program,
+	}
+	if u := s.UnmaskedUntil; u != nil {
+		parts[3] += ", values until " + format.Time(*u)
 	}
 	all = append(all, v.line(faint, strings.Join(parts, ", ")))
 	for i := range s.Conditions {
@@ -132,7 +148,7 @@ func (v *view) status(s *live.State) []line {
 	calls := fmt.Sprintf("%s calls/s, %s denied/s, %s errors/s, %s", format.Rate(c.Calls), format.Rate(c.Denied), format.Rate(c.Errors), rules.Count(c.Connections, "connection"))
 	var parts []string
 	if c.P99 != nil {
-		parts = append(parts, fmt.Sprintf("p99 %.3g ms", 1e3**c.P99))
+		parts = append(parts, fmt.Sprintf("p99 %.2g ms", 1e3**c.P99))
 	}
 	if c.MaxCounters > 0 {
 		parts = append(parts, format.Count(c.Counters)+" of "+format.Count(c.MaxCounters)+" counters")

@@ -2,20 +2,39 @@ package top
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
-	"charm.land/bubbles/v2/help"
-	"charm.land/bubbles/v2/key"
 	"charm.land/bubbles/v2/textinput"
 	"charm.land/bubbles/v2/viewport"
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
-	"github.com/charmbracelet/x/ansi"
+)
+
+const (
+	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  p pause  ? help  q quit"
+	detailsKeys = "esc back  r reset  p pause  ? help  q quit"
+	helpText    = `
+enter         details: position of the rule, last five minutes, counter
+esc           back, or end the filter
+/             show only domains, keys and limits that contain a text
+s             sort keys and limits by denials, hits or name
+a             show all rows, or those that fit
+r             reset a key, or the denied keys of a limit; asks first
+u             show the values of denied keys for 10 minutes; asks first
+up, down      select a row; also k, j, pgup, pgdown, g, G
+p, space      pause or resume
+q             quit
+
+Rates are averages of the last five to ten seconds.
+Rates of keys count denied descriptors.
+Rates of limits count requests, unless the limit names another unit.
+SHARE is the part of all denials of the key's domain.
+Times are in the time zone of the status line.`
 )
 
 // IsInteractive reports whether a terminal of the type $TERM, or nil for another output, can show
@@ -57,17 +76,17 @@ type model struct {
 	order  order
 	all    bool // show all items of each section
 	filter textinput.Model
-	header []line
-	footer []string // styled
-	list   list     // the lines of the body
-	// selected is the name of the selected item, or empty for the first one.
+	// selected is the id of the selected item, empty for the most denied key, and cursor its index.
 	selected string
-	cursor   int // its index
-	body     viewport.Model
-	details  *details // nil while the list is shown
-	reset    *reset   // to confirm, or with its result; nil if there is none
-	helping  bool
-	help     help.Model
+	cursor   int
+	// The body shows help, details, or the list.
+	helping bool
+	details *details
+	list    list // its lines are those of the body
+	body    viewport.Model
+	notice  *notice
+
+	header, footer []line
 }
 
 // fetched is the message with the result of [Service.Fetch].
@@ -80,14 +99,9 @@ type fetched struct {
 type tick struct{}
 
 func newModel(ctx context.Context, s *Service, interval time.Duration, utf8 bool) *model {
-	m := &model{ctx: ctx, service: s, interval: interval, view: view{width: 80, utf8: utf8}, height: 24, body: viewport.New(), filter: textinput.New(), help: help.New()}
+	m := &model{ctx: ctx, service: s, interval: interval, view: view{width: 80, utf8: utf8}, height: 24, body: viewport.New(), filter: textinput.New()}
 	m.filter.Prompt = "/"
 	m.filter.CharLimit = 100
-	m.filter.SetStyles(textinput.Styles{})
-	m.filter.SetVirtualCursor(false)
-	m.help.Styles = help.Styles{ShortKey: styles[strong], ShortDesc: styles[faint], FullKey: styles[strong]}
-	m.help.ShortSeparator = "  "
-	m.help.Ellipsis = ""
 	m.body.StyleLineFunc = m.style
 	return m
 }
@@ -100,6 +114,10 @@ func (m *model) fetch() tea.Msg {
 	return fetched{snapshot, err}
 }
 
+func (m *model) wait() tea.Cmd {
+	return tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
+}
+
 // Update implements [tea.Model].
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var then tea.Cmd
@@ -108,19 +126,25 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.view.width, m.height = max(40, msg.Width), max(5, msg.Height)
 	case fetched:
 		m.snapshot, m.err = msg.snapshot, msg.err
-		refresh := m.updateDetails()
-		then = tea.Batch(refresh, tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} }))
+		then = m.wait()
+		if d := m.details; d != nil && m.snapshot != nil {
+			found, ok := m.view.find(m.snapshot.Sum, d.id)
+			if d.gone = !ok; ok {
+				d.item = found
+			}
+			then = tea.Batch(then, m.explain(d.item))
+		}
+	case tick:
+		then = m.fetch
+		if m.paused {
+			then = m.wait()
+		}
 	case explained:
-		if m.details != nil && m.details.name() == msg.name {
+		if m.details != nil && m.details.id == msg.id {
 			m.details.counters = msg.answers
 		}
-	case reset:
-		m.reset = &msg
-	case tick:
-		if m.paused {
-			return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{} })
-		}
-		return m, m.fetch
+	case notice:
+		m.notice = &msg
 	case tea.KeyPressMsg:
 		then = m.press(msg)
 	}
@@ -129,88 +153,88 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // press handles a key.
-func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
-	if msg.String() == "ctrl+c" {
+func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
+	name, asked := msg.String(), m.notice
+	m.notice = nil
+	switch {
+	case name == "ctrl+c":
 		return tea.Quit
-	}
-	if r := m.reset; r != nil {
-		m.reset = nil
-		if _, asks := r.question(); asks {
-			if msg.String() == "y" {
-				return m.request(*r)
-			}
-			return nil
-		}
-	}
-	if m.filter.Focused() {
-		switch msg.String() {
-		case "esc":
-			m.filter.Reset()
-			m.filter.Blur()
-		case "enter":
-			m.filter.Blur()
-		case "up", "down":
-			m.move(msg)
-		default:
-			var then tea.Cmd
-			m.filter, then = m.filter.Update(msg)
-			m.selected = "" // the first match
-			m.body.GotoTop()
-			return then
+	case name == "ctrl+z":
+		return tea.Suspend
+	case asked != nil && asked.confirm != nil:
+		if name == "y" {
+			return asked.confirm
 		}
 		return nil
+	case m.filter.Focused() && name == "enter":
+		m.filter.Blur()
+		return nil
+	case m.filter.Focused() && name != "esc":
+		m.filter, then = m.filter.Update(msg)
+		m.selected = ""
+		m.body.GotoTop()
+		return then
 	}
-	switch {
-	case key.Matches(msg, keys.quit):
+	i, ok := m.current()
+	switch name {
+	case "q", "Q", "ctrl+d":
 		return tea.Quit
-	case key.Matches(msg, keys.suspend):
-		return tea.Suspend
-	case key.Matches(msg, keys.pause):
+	case "space", "p":
 		m.paused = !m.paused
-	case key.Matches(msg, keys.help):
+	case "?", "h":
 		m.helping = !m.helping
 		m.body.GotoTop()
-	case key.Matches(msg, keys.back):
-		switch {
-		case m.helping:
-			m.helping = false
-		case m.details != nil:
-			m.details = nil
-		default:
-			m.filter.Reset()
-			m.selected = ""
-		}
-		m.body.GotoTop()
-	case m.helping:
-		m.body, _ = m.body.Update(msg)
-	case key.Matches(msg, keys.reset):
-		if i, ok := m.current(); ok {
+	case "esc":
+		m.back()
+	case "r":
+		if ok {
 			return m.previewReset(i)
 		}
-	case m.details != nil:
-		m.body, _ = m.body.Update(msg)
-	case key.Matches(msg, keys.open):
-		if i, ok := m.current(); ok {
+	case "u":
+		m.notice = m.askUnmask()
+	default:
+		if m.helping || m.details != nil {
+			m.body, then = m.body.Update(msg)
+			return then
+		}
+	}
+	switch name {
+	case "/":
+		return m.filter.Focus()
+	case "s":
+		m.order = (m.order + 1) % orders
+	case "a":
+		m.all = !m.all
+	case "enter":
+		if ok && m.details == nil {
 			m.details = &details{item: i}
 			m.body.GotoTop()
 			return m.explain(i)
 		}
-	case key.Matches(msg, keys.filter):
-		return m.filter.Focus()
-	case key.Matches(msg, keys.sort):
-		m.order = (m.order + 1) % orders
-	case key.Matches(msg, keys.all):
-		m.all = !m.all
 	default:
-		m.move(msg)
+		m.move(name)
 	}
 	return nil
 }
 
-// current returns the item that is open or selected.
-func (m *model) current() (item, bool) {
+func (m *model) back() {
 	switch {
-	case m.snapshot == nil:
+	case m.helping:
+		m.helping = false
+	case m.details != nil:
+		m.details = nil
+	default:
+		m.filter.Reset()
+		m.filter.Blur()
+		m.selected = ""
+	}
+	m.body.GotoTop()
+}
+
+// current returns the item that is open or selected.
+func (m *model) current() (i item, ok bool) {
+	switch {
+	case m.snapshot == nil || m.helping:
 		return item{}, false
 	case m.details != nil:
 		return m.details.item, true
@@ -220,106 +244,44 @@ func (m *model) current() (item, bool) {
 	return item{}, false
 }
 
-// updateDetails updates the open item from the last state.
-func (m *model) updateDetails() tea.Cmd {
-	if m.details == nil || m.snapshot == nil {
-		return nil
-	}
-	found, ok := find(m.snapshot.Sum, m.details.name())
-	m.details.gone = !ok
-	if ok {
-		m.details.item = found
-	}
-	return m.explain(m.details.item)
-}
-
-// keys are the keys of the program.
-var keys = struct {
-	quit, help, open, back, reset, filter, sort, all, pause, suspend, up, down, pageUp, pageDown, first, last key.Binding
-}{
-	quit:     binding("q quit", "q", "Q", "ctrl+d"),
-	help:     binding("? help", "?", "h"),
-	open:     binding("enter details", "enter"),
-	back:     binding("esc back", "esc"),
-	reset:    binding("r reset", "r"),
-	filter:   binding("/ filter", "/"),
-	sort:     binding("s sort", "s"),
-	all:      binding("a all", "a"),
-	pause:    binding("space pause", "space", "p"),
-	suspend:  binding("", "ctrl+z"),
-	up:       binding("up/k up", "up", "k"),
-	down:     binding("down/j down", "down", "j"),
-	pageUp:   binding("pgup/b page up", "pgup", "b"),
-	pageDown: binding("pgdn/f page down", "pgdown", "f"),
-	first:    binding("g first", "g", "home"),
-	last:     binding("G last", "G", "end"),
-}
-
-func binding(text string, all ...string) key.Binding {
-	name, about, _ := strings.Cut(text, " ")
-	return key.NewBinding(key.WithKeys(all...), key.WithHelp(name, about))
-}
-
-// ShortHelp implements [help.KeyMap].
-func (m *model) ShortHelp() []key.Binding {
-	if m.helping || m.details != nil {
-		return []key.Binding{keys.back, keys.reset, keys.pause, keys.help, keys.quit}
-	}
-	return []key.Binding{keys.open, keys.filter, keys.sort, keys.all, keys.reset, keys.pause, keys.help, keys.quit}
-}
-
-// FullHelp implements [help.KeyMap].
-func (m *model) FullHelp() [][]key.Binding {
-	return [][]key.Binding{{keys.up, keys.down, keys.pageUp, keys.pageDown, keys.first, keys.last}, {keys.open, keys.back, keys.filter, keys.sort, keys.all, keys.reset, keys.pause, keys.help, keys.quit}}
-}
-
-// move moves the cursor. Beyond the last item it scrolls.
-func (m *model) move(msg tea.KeyPressMsg) {
+// move moves the cursor. A page is as long as the body.
+func (m *model) move(name string) {
+	first, last := m.linesOf(m.cursor)
 	to := m.cursor
-	switch {
-	case key.Matches(msg, keys.up):
+	switch name {
+	case "up", "k":
 		to--
-	case key.Matches(msg, keys.down):
+	case "down", "j":
 		to++
-	case key.Matches(msg, keys.pageUp):
-		to = m.itemAt(m.lineOf(to) - m.body.Height())
-	case key.Matches(msg, keys.pageDown):
-		to = m.itemAt(m.lineOf(to) + m.body.Height())
-	case key.Matches(msg, keys.first):
+	case "pgup", "b":
+		to = m.itemAt(first - m.body.Height())
+	case "pgdown", "f":
+		to = m.itemAt(last + m.body.Height())
+	case "g", "home":
 		to = 0
-	case key.Matches(msg, keys.last):
+	case "G", "end":
 		to = len(m.list.items) - 1
 	default:
 		return
 	}
-	if len(m.list.items) == 0 {
+	if to = min(to, len(m.list.items)-1); to < 0 {
+		m.body.GotoTop()
 		return
 	}
-	m.cursor = min(max(to, 0), len(m.list.items)-1)
-	m.selected = m.list.items[m.cursor].name()
-	first := m.lineOf(m.cursor)
-	last := first
-	for last+1 < len(m.list.lines) && m.list.lines[last+1].item == m.cursor {
-		last++
-	}
-	if m.cursor == 0 {
-		first = 0 // with the title
-	}
-	if first < m.body.YOffset() {
-		m.body.SetYOffset(first)
-	} else if last >= m.body.YOffset()+m.body.Height() {
-		m.body.SetYOffset(last - m.body.Height() + 1)
-	}
+	m.cursor, m.selected = to, m.list.items[to].id
+	first, last = m.linesOf(to)
+	m.body.SetYOffset(min(max(m.body.YOffset(), last-m.body.Height()+1), max(0, first-2))) // with a title
 }
 
-// lineOf returns the first line of an item.
-func (m *model) lineOf(item int) int {
+// linesOf returns the first and the last line of an item.
+func (m *model) linesOf(item int) (first, last int) {
+	first = len(m.list.lines)
 	for i, l := range m.list.lines {
 		if l.item == item {
-			return i
+			first, last = min(first, i), i
 		}
 	}
-	return 0
+	return first, last
 }
 
 // itemAt returns the first item at or after a line.
@@ -332,19 +294,22 @@ func (m *model) itemAt(at int) int {
 	return len(m.list.items) - 1
 }
 
-// arrange updates the list and the body after any change.
+// arrange updates the lines of the screen after any change.
 func (m *model) arrange() {
-	m.help.SetWidth(m.view.width)
 	m.footer = m.footerLines()
+	m.footer = m.footer[:min(len(m.footer), m.height/3)]
 	m.header = nil
 	if m.snapshot != nil && !m.helping {
 		m.header = m.view.header(m.snapshot.Sum)
 		m.header = m.header[:min(len(m.header), m.height/2)]
 	}
-	height := max(1, m.height-len(m.footer)-len(m.header))
+	height := m.height - len(m.footer) - len(m.header)
 	switch {
 	case m.helping:
-		m.list = list{lines: m.helpLines()}
+		m.list = list{}
+		for text := range strings.Lines(helpText) {
+			m.list.lines = append(m.list.lines, m.view.wrap(plain, "", strings.TrimSpace(text), 3)...)
+		}
 	case m.snapshot != nil && m.details != nil:
 		m.list = list{lines: m.view.details(m.details, m.snapshot)}
 	case m.snapshot != nil:
@@ -353,7 +318,7 @@ func (m *model) arrange() {
 			share = 0
 		}
 		m.list = m.view.layout(m.snapshot.Sum, m.order, filter, share)
-		m.find()
+		m.place()
 	case m.err != nil:
 		m.list = list{}
 		for text := range strings.Lines(m.err.Error()) {
@@ -369,53 +334,21 @@ func (m *model) arrange() {
 	m.body.SetContentLines(texts)
 }
 
-// helpLines returns the keys and the meaning of the columns.
-func (m *model) helpLines() (lines []line) {
-	for _, group := range m.FullHelp() {
-		for _, k := range group {
-			lines = append(lines, m.view.line(plain, fmt.Sprintf("%-8s %s", k.Help().Key, k.Help().Desc)))
-		}
+// place sets the cursor to the selected item. If it has disappeared, the cursor keeps its position.
+func (m *model) place() {
+	at := slices.IndexFunc(m.list.items, func(i item) bool {
+		return i.id == m.selected || m.selected == "" && (i.key != nil || i.limit != nil)
+	})
+	if at >= 0 || m.selected == "" {
+		m.cursor = at
 	}
-	for _, text := range []string{
-		"", "Rates are averages of the last five to ten seconds.",
-		"DENIED/S and DENIED of a key count denied descriptors, SHARE is the part of all denials of its domain.",
-		"HITS/S and DENIED/S of a limit count hits, in the unit in parentheses, or in requests.",
-		"NO RULE MATCHES lists descriptors that are not limited.",
-		"Times are in the time zone of the status line.",
-	} {
-		lines = append(lines, m.view.wrap(plain, "", text, 3)...)
-	}
-	return lines
-}
-
-// find sets the cursor to the selected item. If it has disappeared, the cursor keeps its position.
-func (m *model) find() {
-	if m.selected == "" {
-		m.cursor = 0
-		for i := range m.list.items {
-			if m.list.items[i].key != nil || m.list.items[i].limit != nil {
-				m.cursor = i // the most denied key
-				return
-			}
-		}
-		return
-	}
-	for i := range m.list.items {
-		if m.list.items[i].name() == m.selected {
-			m.cursor = i
-			return
-		}
-	}
-	m.cursor = min(m.cursor, max(0, len(m.list.items)-1))
+	m.cursor = max(0, min(m.cursor, len(m.list.items)-1))
 }
 
 // style returns the style of a line of the body.
 func (m *model) style(i int) lipgloss.Style {
-	style := styles[m.list.lines[i].tone]
-	if m.list.lines[i].item == m.cursor {
-		style = style.Reverse(true)
-	}
-	return style
+	l := m.list.lines[i]
+	return styles[l.tone].Reverse(l.item == m.cursor)
 }
 
 // View implements [tea.Model].
@@ -425,35 +358,31 @@ func (m *model) View() tea.View {
 		b.WriteString(styles[l.tone].Render(l.text) + "\n")
 	}
 	b.WriteString(m.body.View())
-	for _, text := range m.footer {
-		b.WriteString("\n" + text)
+	for _, l := range m.footer {
+		b.WriteString("\n" + styles[l.tone].Render(l.text))
 	}
 	v := tea.NewView(b.String())
 	v.AltScreen = true
 	return v
 }
 
-func (m *model) footerLines() (texts []string) {
+func (m *model) footerLines() []line {
+	filter := ""
+	if m.filter.Value() != "" {
+		filter = "/" + m.filter.Value() + "  "
+	}
 	switch {
-	case m.reset != nil:
-		text, asks := m.reset.question()
-		tone := strong
-		if !asks && m.reset.err != nil {
-			tone = red
-		}
-		for _, l := range m.view.wrap(tone, "", text, 4) {
-			texts = append(texts, styles[l.tone].Render(l.text))
-		}
-		return texts[:min(len(texts), m.height/2)]
+	case m.notice != nil && m.notice.failed:
+		return m.view.wrap(red, "", m.notice.text, 4)
+	case m.notice != nil:
+		return m.view.wrap(strong, "", m.notice.text, 4)
 	case m.filter.Focused():
-		return []string{m.filter.View()}
+		return []line{m.view.line(strong, "/"+m.filter.Value()+"_")}
 	case m.paused:
-		return []string{"paused: q quit, space resume"}
+		return []line{m.view.line(strong, "paused: p resume, q quit")}
+	case m.helping || m.details != nil:
+		return []line{m.view.line(faint, detailsKeys)}
 	default:
-		text := m.help.ShortHelpView(m.ShortHelp())
-		if filter := m.filter.Value(); filter != "" {
-			text = "/" + filter + "  " + text
-		}
-		return []string{ansi.Truncate(text, m.view.width, "")}
+		return []line{m.view.line(faint, filter+listKeys)}
 	}
 }

@@ -124,45 +124,40 @@ type column struct {
 	width int
 }
 
-// tableRow is a row of a table. text returns the text after the columns, which takes the given
-// number of columns of the terminal if possible.
-type tableRow struct {
-	tone  tone
-	cells []string
-	text  func(columns int) string
-}
-
-// table formats rows. It drops columns, the last ones first, while that makes a text fit.
-func (v *view) table(columns []column, title string, rows []tableRow) (heading string, lines []line) {
-	shown, used := len(columns), 0
+// table formats items. It drops columns, the last ones first, while that makes an item fit.
+func (v *view) table(columns []column, items []item) (shown []column, lines []line) {
+	used := 0
 	for _, c := range columns {
 		used += c.width + 2
 	}
-	for _, r := range rows {
-		width := ansi.StringWidth(v.printable(r.text(maxText)))
-		if width > v.width {
-			continue // would not fit without columns either
-		}
-		for shown > 1 && used+width > v.width {
-			shown--
-			used -= columns[shown].width + 2
+	for _, i := range items {
+		width := ansi.StringWidth(v.printable(i.client + "  " + i.text))
+		for width <= v.width && len(columns) > 1 && used+width > v.width {
+			used -= columns[len(columns)-1].width + 2
+			columns = columns[:len(columns)-1]
 		}
 	}
-	titles := make([]string, shown)
-	for i, c := range columns[:shown] {
-		titles[i] = c.title
+	for _, i := range items {
+		lines = append(lines, v.line(i.tone, align(columns, i.cells)+v.fit(i, v.width-used)))
 	}
-	for _, r := range rows {
-		lines = append(lines, v.line(r.tone, align(columns, r.cells[:shown])+r.text(v.width-used)))
+	return columns, lines
+}
+
+// fit returns the client and the text of an item for the given number of columns of the terminal.
+// If both do not fit, it truncates the client, but leaves space for a hash.
+func (v *view) fit(i item, columns int) string {
+	if i.client == "" {
+		return i.text
 	}
-	return align(columns, titles) + title, lines
+	text := "  " + i.text
+	return v.truncate(v.printable(i.client), max(17, columns-ansi.StringWidth(v.printable(text)))) + text
 }
 
 // align aligns texts right in columns.
 func align(columns []column, cells []string) string {
 	var b strings.Builder
-	for i, text := range cells {
-		b.WriteString(strings.Repeat(" ", max(0, columns[i].width-ansi.StringWidth(text))) + text + "  ")
+	for i, c := range columns {
+		b.WriteString(strings.Repeat(" ", max(0, c.width-ansi.StringWidth(cells[i]))) + cells[i] + "  ")
 	}
 	return b.String()
 }
