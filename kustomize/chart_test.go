@@ -300,9 +300,9 @@ func TestChartValues(t *testing.T) {
 	}
 	for replicas, values := range map[string]map[string]any{
 		"replicas: 0\n": {"replicas": 0}, "replicas: 5\n": {"replicas": 5, "mode": "sharded"}, "replicas: 6\n": {"replicas": 6, "mode": "store"},
-		"replicas: 1\n": {"replicas": 1},
+		"replicas: 1\n":  {"replicas": 1},
 		"name: sluice\n": {"autoscaling": true, "mode": "istio", "args": list("--store=redis://valkey:6379/0")},
-		"replicas: 2\n": {"replicas": 2, "limitsPerReplica": true},
+		"replicas: 2\n":  {"replicas": 2, "limitsPerReplica": true},
 		// The last flag wins, so the store is that of args.
 		"replicas: 7\n": {"replicas": 7, "mode": "istio", "args": list("--store=redis://valkey:6379/0")},
 	} {
