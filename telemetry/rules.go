@@ -61,7 +61,9 @@ type RuleLimit struct {
 // RuleCounters count the hits of one limit. All methods may be called concurrently and cost one
 // atomic addition for each number that is not 0.
 type RuleCounters struct {
-	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
+	overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
+	// otherHits are neither within nor over the limit; see [Hits].
+	otherHits atomic.Uint64
 	// exceeded counts hits that turned out to exceed the limit after an outage of the store.
 	exceeded atomic.Uint64
 	// activeLeases is the number of active leases. expired counts those that expired, and returned
@@ -79,13 +81,16 @@ type RuleCounters struct {
 	limit atomic.Int32
 }
 
-// Hits are the hits of one decision by outcome. Negative are those of a refund, which no other
-// number includes.
+// Hits are hits by outcome. Total includes hits that are neither Within nor Over: those of a request
+// that another limit denied, and the first part of denied hits that count. Near is a part of Within
+// or of that, and Shadow a part of Over. Negative are those of refunds, which no other number
+// includes.
 type Hits struct{ Total, Over, Near, Within, Shadow, Negative uint64 }
 
 // Add counts h. Counters saturate at 2^64-1, since clients choose the numbers.
 func (c *RuleCounters) Add(h Hits) {
-	add(&c.totalHits, h.Total)
+	other := h.Total - min(h.Total, h.Within)
+	add(&c.otherHits, other-min(other, h.Over)) // rarely any: the sum may have saturated
 	add(&c.overLimit, h.Over)
 	add(&c.nearLimit, h.Near)
 	add(&c.withinLimit, h.Within)
@@ -95,10 +100,16 @@ func (c *RuleCounters) Add(h Hits) {
 
 // Hits returns the current counts.
 func (c *RuleCounters) Hits() Hits {
-	return Hits{
-		Total: c.totalHits.Load(), Over: c.overLimit.Load(), Near: c.nearLimit.Load(), Within: c.withinLimit.Load(),
+	h := Hits{
+		Over: c.overLimit.Load(), Near: c.nearLimit.Load(), Within: c.withinLimit.Load(),
 		Shadow: c.shadowMode.Load(), Negative: c.negativeHits.Load(),
 	}
+	for _, n := range []uint64{h.Over, h.Within, c.otherHits.Load()} {
+		if h.Total += n; h.Total < n {
+			h.Total = math.MaxUint64
+		}
+	}
+	return h
 }
 
 // CountExceeded counts hits that were admitted without the store and turned out to exceed the
@@ -115,7 +126,10 @@ func add(c *atomic.Uint64, n uint64) {
 }
 
 // used reports whether there are hits.
-func (c *RuleCounters) used() bool { return c.totalHits.Load() > 0 || c.negativeHits.Load() > 0 }
+func (c *RuleCounters) used() bool {
+	h := c.Hits()
+	return h.Total > 0 || h.Negative > 0
+}
 
 // Rules contains the counters of all rules. Configured rules keep theirs until [Rules.Configure] is
 // called without them. Keys that contain request values share a pool of [MaxRuntime] while their

@@ -1,8 +1,6 @@
 package telemetry
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -16,14 +14,14 @@ func ruleDesc(name, help string) *prometheus.Desc {
 // ruleHits are the counters of each limit.
 var ruleHits = []struct {
 	desc *prometheus.Desc
-	of   func(*RuleCounters) *atomic.Uint64
+	of   func(Hits) uint64
 }{
-	{ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that this limit was applied to."), func(c *RuleCounters) *atomic.Uint64 { return &c.totalHits }},
-	{ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits over the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.overLimit }},
-	{ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it."), func(c *RuleCounters) *atomic.Uint64 { return &c.nearLimit }},
-	{ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.withinLimit }},
-	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits over a limit in shadow mode, which were allowed."), func(c *RuleCounters) *atomic.Uint64 { return &c.shadowMode }},
-	{ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, including those without an effect. No other metric counts them."), func(c *RuleCounters) *atomic.Uint64 { return &c.negativeHits }},
+	{ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that this limit was applied to."), func(h Hits) uint64 { return h.Total }},
+	{ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits over the limit."), func(h Hits) uint64 { return h.Over }},
+	{ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it."), func(h Hits) uint64 { return h.Near }},
+	{ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit."), func(h Hits) uint64 { return h.Within }},
+	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits over a limit in shadow mode, which were allowed."), func(h Hits) uint64 { return h.Shadow }},
+	{ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, including those without an effect. No other metric counts them."), func(h Hits) uint64 { return h.Negative }},
 }
 
 var (
@@ -109,8 +107,9 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 // collect emits the series of one limit. stored reports whether there is a store.
 func (s *ruleSeries) collect(ch chan<- prometheus.Metric, stored bool) {
 	labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
+	hits := s.counters.Hits()
 	for _, h := range ruleHits {
-		ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(s.counters).Load()), labels...)
+		ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(hits)), labels...)
 	}
 	if stored {
 		ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(s.counters.exceeded.Load()), labels...)

@@ -107,7 +107,7 @@ func TestUnhitRulesHaveNoSeries(t *testing.T) {
 	}
 	// A request that started with the older rules still counts.
 	c.Get(n - 2).Add(Hits{Total: 3})
-	if got := later.Get(n - 1).totalHits.Load(); got != 3 {
+	if got := later.Get(n - 1).Hits().Total; got != 3 {
 		t.Errorf("the rule has %d hits, want the 3 of a request with older rules", got)
 	}
 }
@@ -232,7 +232,7 @@ func TestAddSaturates(t *testing.T) {
 	var c RuleCounters
 	c.Add(Hits{Total: math.MaxUint64 - 1, Over: 5, Near: 4, Within: 3, Shadow: 2})
 	c.Add(Hits{Total: 7})
-	if got := c.totalHits.Load(); got != math.MaxUint64 {
+	if got := c.Hits().Total; got != math.MaxUint64 {
 		t.Errorf("total is %d, want %d", got, uint64(math.MaxUint64))
 	}
 	if o, n, w, s := c.overLimit.Load(), c.nearLimit.Load(), c.withinLimit.Load(), c.shadowMode.Load(); o != 5 || n != 4 || w != 3 || s != 2 {
@@ -263,7 +263,7 @@ func TestRulesConcurrently(t *testing.T) {
 	wg.Wait()
 	for i := range 500 {
 		c, _ := r.Runtime(nil, "d", "", fmt.Appendf(nil, "r%d", i), 2, 0)
-		if got := c.totalHits.Load(); got != 4 {
+		if got := c.Hits().Total; got != 4 {
 			t.Fatalf("r%d has %d hits, want 4", i, got)
 		}
 	}

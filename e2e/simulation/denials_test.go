@@ -13,9 +13,6 @@ import (
 // a hit was counted twice, or not removed when it expired. A hit may be counted at any time between
 // request and answer, and twice if its answer was late because of a fault (docs/store.md).
 func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
-	if w.fallback == store.Deny && w.shared && len(w.faults) > 0 {
-		return
-	}
 	counted := slices.Clone(entries)
 	if l.algorithm != "fixed_window" { // which counts denied hits
 		counted = slices.DeleteFunc(counted, func(e *entry) bool { return e.outcome == denied })
@@ -26,7 +23,8 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 		if l.burst > 0 { // a bucket may stay nearly empty ever since
 			since = w.began
 		}
-		if e.outcome != denied || w.during(since, e.received, changesLimits) > 0 {
+		if e.outcome != denied || w.during(since, e.received, func(f fault) bool { return effectsOf[f.kind].changes }) > 0 ||
+			w.fallback == store.Deny && w.withoutStore(e.replica, e.sent, e.received) {
 			continue
 		}
 		used, most := w.mostUsed(l, charges, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
@@ -36,9 +34,6 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 		}
 	}
 }
-
-// changesLimits reports whether a fault changes the limits, or the windows to which hits belong.
-func changesLimits(f fault) bool { return f.kind == "reload" || f.kind == "clock" }
 
 // charge is the latest and largest effect that a request may have on a counter.
 type charge struct {
@@ -74,7 +69,7 @@ func (w *world) mostUsed(l *limit, charges []charge, e *entry) (used float64) {
 			continue
 		}
 		used += x.hits
-		drained = later(drained, earliest(x.until, e.received)).Add(time.Duration(x.hits * float64(l.window) / float64(l.n)))
+		drained = later(drained, earlier(x.until, e.received)).Add(time.Duration(x.hits * float64(l.window) / float64(l.n)))
 	}
 	if l.burst > 0 {
 		decided := e.sent
@@ -90,37 +85,30 @@ func (w *world) mostUsed(l *limit, charges []charge, e *entry) (used float64) {
 // arrive when a fault is over. Hits of a log or a bucket that the fallback admitted may count like
 // hits at the time at which the store recovers.
 func (w *world) countsUntil(l *limit, e *entry) time.Time {
-	until := e.received
+	until, late := e.received, e.outcome == unknown || w.shared && !strings.Contains(l.algorithm, "window")
 	if e.outcome == unknown { // it may have been on its way
 		until = until.Add(2 * maxLatency)
 	}
 	for i, f := range w.faults {
-		begins := w.traffic.Add(f.at)
-		ends := later(begins.Add(f.lasts()), w.faultEnds[i]).Add(recovery)
-		if (e.outcome == unknown || w.shared && !strings.Contains(l.algorithm, "window")) && begins.Before(e.received) && ends.After(e.sent) {
+		if begins, ends := w.interval(i); late && w.affects(f, e.replica) && !effectsOf[f.kind].changes && begins.Before(e.received) && ends.After(e.sent) {
 			until = later(until, ends)
 		}
 	}
 	return until
 }
 
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // mayCountTwice reports whether the connection to the store may have ended before the store answered
-// a request. Slow links delay answers, but end no connection.
+// a request.
 func (w *world) mayCountTwice(e *entry) bool {
 	const soon = 10 * time.Millisecond
-	return w.shared && slices.ContainsFunc(w.faults, func(f fault) bool {
-		begins := w.traffic.Add(f.at)
-		ends := begins.Add(soon)
-		if e.outcome == unknown || e.received.Sub(e.sent) > soon {
-			ends = begins.Add(f.lasts() + recovery)
+	for i, f := range w.faults {
+		begins, ends := w.interval(i)
+		if e.outcome != unknown && e.received.Sub(e.sent) <= soon {
+			ends = begins.Add(soon)
 		}
-		return f.kind != "slow" && begins.Before(e.received.Add(soon)) && ends.After(e.sent)
-	})
+		if w.shared && w.affects(f, e.replica) && w.breaks(f) && begins.Before(e.received.Add(soon)) && ends.After(e.sent) {
+			return true
+		}
+	}
+	return false
 }

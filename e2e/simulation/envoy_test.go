@@ -10,7 +10,6 @@ import (
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/store"
@@ -24,7 +23,7 @@ type envoy struct {
 
 	mu    sync.Mutex
 	conns map[string]*grpcConn // by replica
-	ended []*grpcConn
+	all   []*grpcConn
 	turn  int
 }
 
@@ -32,18 +31,13 @@ func newEnvoy(w *world, host string) *envoy {
 	return &envoy{world: w, host: host, conns: map[string]*grpcConn{}}
 }
 
-// close closes all connections and reports what the server did wrong on them.
-func (e *envoy) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, replica := range sortedKeys(e.conns) {
-		e.ended = append(e.ended, e.conns[replica])
-	}
-	for _, c := range e.ended {
+// endConnections closes connections, and reports violations of the protocol by the server.
+func (w *world) endConnections(host string, conns []*grpcConn) {
+	for _, c := range conns {
 		c.close()
 		<-c.done
 		if c.violated != "" {
-			e.world.fail("%s: the server violates the protocol: %s", e.host, c.violated)
+			w.fail("%s: the server violates the protocol: %s", host, c.violated)
 		}
 	}
 }
@@ -62,10 +56,7 @@ func (e *envoy) conn(ctx context.Context, replica string) (*grpcConn, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if other := e.conns[replica]; other != nil {
-		e.ended = append(e.ended, other)
-	}
-	e.conns[replica] = c
+	e.conns[replica], e.all = c, append(e.all, c)
 	return c, nil
 }
 
@@ -100,19 +91,10 @@ func (e *envoy) callRequest(replica string, disconnects time.Duration, request *
 	if err != nil {
 		return nil, err
 	}
-	message, err := proto.Marshal(request)
-	if err != nil {
-		panic(err)
-	}
-	began := time.Now()
-	b, err := c.call(ctx, rateLimitPath, timeout, message)
+	reply, began := new(rls.RateLimitResponse), time.Now()
+	err = c.callProto(ctx, rateLimitPath, timeout, request, reply)
 	e.world.checkDeadline(replica, began.Add(timeout))
 	if err != nil {
-		return nil, err
-	}
-	reply := new(rls.RateLimitResponse)
-	if err := proto.Unmarshal(b, reply); err != nil {
-		e.world.fail("%s: %s sent a reply that cannot be decoded: %v", e.host, replica, err)
 		return nil, err
 	}
 	if len(reply.GetStatuses()) != len(request.GetDescriptors()) {

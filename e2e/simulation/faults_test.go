@@ -42,7 +42,7 @@ const (
 var (
 	linkFaults  = []string{"silence", "slow", "reset"}
 	storeFaults = []string{"silence", "silence", "slow", "reset", "stall", "stall", "stall", "stop", "flush", "failover", "loading", "oom"}
-	// operations are what operators and the platform do to a sluice.
+	// operations are faults of a sluice that operators and the platform cause.
 	operations = []string{"kill", "restart", "reload"}
 )
 

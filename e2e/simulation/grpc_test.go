@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
 )
 
 // grpcConn is the client's side of an HTTP/2 connection with gRPC calls, as Envoy opens them. It
@@ -44,7 +45,6 @@ type grpcStream struct {
 	onData   func(message []byte) // of a bidirectional stream; nil collects one message
 	status   string               // grpc-status
 	message  string               // grpc-message
-	code     string               // HTTP status
 	err      error
 	finished chan struct{}
 }
@@ -191,6 +191,26 @@ func (c *grpcConn) call(ctx context.Context, path string, timeout time.Duration,
 	return s.body[5:], nil
 }
 
+// callProto makes a unary call. A reply that cannot be decoded is a violation.
+func (c *grpcConn) callProto(ctx context.Context, path string, timeout time.Duration, request, reply proto.Message) error {
+	b, err := c.call(ctx, path, timeout, mustMarshal(request))
+	if err != nil {
+		return err
+	}
+	if err = proto.Unmarshal(b, reply); err != nil {
+		c.violation("a reply cannot be decoded: %v", err)
+	}
+	return err
+}
+
+func mustMarshal(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // close closes the connection.
 func (c *grpcConn) close() { _ = c.conn.Close() }
 
@@ -208,19 +228,32 @@ func (c *grpcConn) read() {
 	}
 }
 
-// finish fails all open calls.
+// finish ends the connection.
 func (c *grpcConn) finish(err error) {
 	_ = c.conn.Close()
 	c.mu.Lock()
 	c.err = err
-	streams := c.streams
-	c.streams = map[uint32]*grpcStream{}
 	c.mu.Unlock()
-	for _, id := range sortedKeys(streams) {
-		streams[id].err = fmt.Errorf("the connection has ended: %w", err)
-		close(streams[id].finished)
-	}
+	c.failAfter(0, fmt.Errorf("the connection has ended: %w", err))
 	close(c.done)
+}
+
+// failAfter fails the streams after the given one, which the server will not answer.
+func (c *grpcConn) failAfter(last uint32, err error) {
+	c.mu.Lock()
+	var failed []*grpcStream
+	for _, id := range sortedKeys(c.streams) {
+		if id > last {
+			failed = append(failed, c.streams[id])
+			delete(c.streams, id)
+			c.finished[id] = true
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range failed {
+		s.err = err
+		close(s.finished)
+	}
 }
 
 // violation records a violation of HTTP/2 or gRPC by the server.
@@ -248,7 +281,10 @@ func (c *grpcConn) process(frame http2.Frame) {
 			c.mu.Unlock()
 		}
 	case *http2.GoAwayFrame:
-		c.goAway(f.LastStreamID)
+		c.mu.Lock()
+		c.leaving = true
+		c.mu.Unlock()
+		c.failAfter(f.LastStreamID, errGoingAway)
 	case *http2.RSTStreamFrame:
 		if s := c.stream(f, true); s != nil && f.ErrCode != http2.ErrCodeNo {
 			s.err = fmt.Errorf("the server has reset the stream: %v", f.ErrCode)
@@ -267,8 +303,6 @@ func (c *grpcConn) process(frame http2.Frame) {
 		if s := c.stream(f, f.StreamEnded()); s != nil {
 			for _, field := range f.Fields {
 				switch field.Name {
-				case ":status":
-					s.code = field.Value
 				case "grpc-status":
 					s.status = field.Value
 				case "grpc-message":
@@ -283,20 +317,18 @@ func (c *grpcConn) process(frame http2.Frame) {
 }
 
 func (c *grpcConn) processPing(f *http2.PingFrame) {
-	if f.IsAck() {
+	acknowledge := func() { _ = c.write(func() { _ = c.framer.WritePing(true, f.Data) }) }
+	switch {
+	case f.IsAck():
 		select {
 		case c.pongs <- struct{}{}:
 		default:
 		}
-		return
-	}
-	data := f.Data
-	acknowledge := func() { _ = c.write(func() { _ = c.framer.WritePing(true, data) }) }
-	if c.pongDelay > 0 {
+	case c.pongDelay > 0:
 		time.AfterFunc(c.pongDelay, acknowledge)
-		return
+	default:
+		acknowledge()
 	}
-	acknowledge()
 }
 
 // receive appends a part of the body, and passes complete messages to onData.
@@ -330,23 +362,4 @@ func (c *grpcConn) stream(frame http2.Frame, ends bool) *grpcStream {
 		delete(c.streams, id)
 	}
 	return s
-}
-
-// goAway fails the streams that the server will not process.
-func (c *grpcConn) goAway(last uint32) {
-	c.mu.Lock()
-	c.leaving = true
-	var dropped []*grpcStream
-	for _, id := range sortedKeys(c.streams) {
-		if id > last {
-			dropped = append(dropped, c.streams[id])
-			delete(c.streams, id)
-			c.finished[id] = true
-		}
-	}
-	c.mu.Unlock()
-	for _, s := range dropped {
-		s.err = errGoingAway
-		close(s.finished)
-	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"google.golang.org/protobuf/proto"
+	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -120,8 +120,9 @@ type attacker struct {
 
 	world  *world
 	host   string
-	random *rand.Rand
-	left   atomic.Int64 // bytes that it still sends
+	link   string        // name of a connection of ownAttacks
+	random *rand.Rand    // of the connection
+	left   *atomic.Int64 // bytes that all connections still send
 }
 
 // maxHostileBytes is how much an attacker sends, since processing it takes time.
@@ -136,8 +137,7 @@ func (w *world) startAttacks() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i, plan := range w.attacks {
-		a := &attacker{attack: plan, world: w, host: fmt.Sprint("hostile-", i)}
-		a.random = rand.New(rand.NewPCG(w.seed, hashText(a.host)))
+		a := &attacker{attack: plan, world: w, host: fmt.Sprint("hostile-", i), left: new(atomic.Int64)}
 		a.left.Store(maxHostileBytes)
 		all.Go(func() { a.play(ctx) })
 	}
@@ -158,9 +158,7 @@ func (w *world) startAttacks() (stop func()) {
 }
 
 func (a *attacker) play(ctx context.Context) {
-	select {
-	case <-time.After(a.at):
-	case <-ctx.Done():
+	if !sleep(ctx, a.at) {
 		return
 	}
 	a.world.record(a.host, "attacks %s: %s", a.replica, a.name)
@@ -171,8 +169,11 @@ func (a *attacker) play(ctx context.Context) {
 	}
 	if own := ownAttacks[a.name]; own != nil {
 		var conns sync.WaitGroup
-		for range a.conns {
-			conns.Go(func() { own(ctx, a) })
+		for i := range a.conns {
+			c := *a
+			c.link = fmt.Sprint(a.host, " ", i)
+			c.random = rand.New(rand.NewPCG(a.world.seed, hashText(c.link)))
+			conns.Go(func() { own(ctx, &c) })
 		}
 		conns.Wait()
 		return
@@ -190,7 +191,7 @@ func (a *attacker) play(ctx context.Context) {
 
 // dial connects, at most a few times per second.
 func (a *attacker) dial(ctx context.Context, to string) (net.Conn, error) {
-	time.Sleep(300*time.Millisecond + a.world.network.latencyOf(a.host))
+	time.Sleep(300*time.Millisecond + a.world.network.latencyOf(a.host+a.link))
 	c, err := a.world.network.dial(ctx, a.host, to)
 	if err != nil {
 		return nil, err
@@ -207,7 +208,7 @@ type pacedConn struct {
 
 func (c pacedConn) Write(p []byte) (written int, err error) {
 	for len(p) > 0 && err == nil {
-		time.Sleep(30*time.Millisecond + c.attacker.world.network.latencyOf(c.attacker.host))
+		time.Sleep(30*time.Millisecond + c.attacker.world.network.latencyOf(c.attacker.host+c.attacker.link))
 		n := min(len(p), 16<<10)
 		if c.attacker.left.Add(-int64(n)) < 0 {
 			time.Sleep(time.Minute)
@@ -219,41 +220,34 @@ func (c pacedConn) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
-// neverRead is a connection whose client does not read.
+// neverRead is a connection whose client does not read until ctx ends.
 type neverRead struct {
 	net.Conn
 
 	ctx context.Context //nolint:containedctx // a Read has no other way to end
 }
 
-func (c neverRead) Read([]byte) (int, error) {
+func (c neverRead) Read(p []byte) (int, error) {
 	<-c.ctx.Done()
-	return 0, io.EOF
+	return c.Conn.Read(p)
 }
 
 // reportQuotas opens streams of the quota service and reports requests on all of them, again and
-// again.
+// again. In the end it reads what was queued for them.
 func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcConn, error)) {
-	report, err := proto.Marshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
 	}}})
-	if err != nil {
-		panic(err)
-	}
-	for ctx.Err() == nil {
-		conn, err := a.dial(ctx, a.replica+grpcPort)
-		if err != nil {
-			continue
-		}
+	a.connect(ctx, a.replica+grpcPort, func(conn net.Conn) {
 		c, err := open(conn)
 		if err != nil {
-			_ = conn.Close()
-			continue
+			return
 		}
-		end := context.AfterFunc(ctx, c.close)
+		defer c.close()
 		var streams []uint32
-		for range 5 {
-			if id, _, err := c.open(quotaPath, 0, report, func([]byte) {}); err == nil {
+		var queued [5]burst
+		for i := range queued {
+			if id, _, err := c.open(quotaPath, 0, report, queued[i].add); err == nil {
 				streams = append(streams, id)
 			}
 		}
@@ -263,37 +257,79 @@ func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcC
 				err = c.send(id, report)
 			}
 		}
-		end()
-		c.close()
+		if err == nil {
+			err = c.write(func() { _ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}) })
+			time.Sleep(100 * time.Millisecond)
+		}
+		if c.close(); err != nil {
+			return
+		}
+		<-c.done
+		most := 0
+		for _, b := range queued {
+			most = max(most, b.n)
+		}
+		a.world.checkQueued(most)
+	})
+}
+
+// burst counts the messages that arrive together with the first one.
+type burst struct {
+	began time.Time
+	n     int
+}
+
+func (b *burst) add([]byte) {
+	if b.n == 0 {
+		b.began = time.Now()
+	}
+	if time.Since(b.began) < 100*time.Microsecond {
+		b.n++
 	}
 }
 
-// trickle sends bytes one by one and reads one byte per second.
-func (a *attacker) trickle(ctx context.Context, to string, b []byte) {
+// checkQueued checks that only one message was queued for a stream that was not read. Another one may
+// follow at once.
+func (w *world) checkQueued(n int) {
+	if n > 2 {
+		w.fail("%d messages were queued for a quota stream that was not read, at most 2 allowed", n)
+	}
+}
+
+// connect passes connections to use, one after the other, until ctx ends. It closes the last one a
+// second later.
+func (a *attacker) connect(ctx context.Context, to string, use func(net.Conn)) {
 	for ctx.Err() == nil {
 		c, err := a.dial(ctx, to)
 		if err != nil {
 			continue
 		}
-		end := context.AfterFunc(ctx, func() { _ = c.Close() })
-		one := make([]byte, 1)
-		for i := 0; err == nil; i++ {
-			if i < len(b) {
-				size := 1
-				if len(b) > 500 || to != a.replica+grpcPort {
-					size = len(b)
-				}
-				_, err = c.Write(b[i:min(i+size, len(b))])
-				i += size - 1
-			}
-			if err == nil && i >= len(b)-1 {
-				_, err = c.Read(one)
-			}
-			time.Sleep(time.Second)
-		}
+		end := context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, func() { _ = c.Close() }) })
+		use(c)
 		end()
 		_ = c.Close()
 	}
+}
+
+// trickle sends bytes one by one and reads one byte per second. It sends many bytes at once.
+func (a *attacker) trickle(ctx context.Context, to string, b []byte) {
+	size := 1
+	if len(b) > 500 || to != a.replica+grpcPort {
+		size = len(b)
+	}
+	a.connect(ctx, to, func(c net.Conn) {
+		one := make([]byte, 1)
+		var err error
+		for sent := 0; err == nil; time.Sleep(time.Second) {
+			if sent < len(b) {
+				_, err = c.Write(b[sent : sent+size])
+				sent += size
+			}
+			if err == nil && sent >= len(b)-1 {
+				_, err = c.Read(one)
+			}
+		}
+	})
 }
 
 // Bounds on what honest clients notice (DESIGN.md, docs/operations.md).
@@ -308,35 +344,30 @@ const (
 
 // scrapeOften scrapes a replica until ctx ends.
 func (w *world) scrapeOften(ctx context.Context, replica string) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true,
-		DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
-			return w.network.dial(ctx, "prometheus", to)
-		},
-	}}
-	for {
-		select {
-		case <-time.After(13*time.Second + w.network.latencyOf(replica+" scrapes")):
-		case <-ctx.Done():
-			return
-		}
+	for sleep(ctx, 13*time.Second+w.network.latencyOf(replica+" scrapes")) {
 		began := time.Now()
-		status, err := scrape(ctx, client, "http://"+replica+metricsPort+"/metrics")
+		status, err := w.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
 		took := time.Since(began)
 		w.record("prometheus", "scrapes %s: %d %v", replica, status, errText(err))
-		disturbed := w.during(began, time.Now(), func(fault) bool { return true }) > 0 || ctx.Err() != nil || w.stopping.Load()
+		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
 		if !disturbed && (err != nil || status != http.StatusOK || took > maxScrape) {
 			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
 		}
 	}
 }
 
-func scrape(ctx context.Context, client *http.Client, url string) (status int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// requestHTTP makes a request from a host on a new connection.
+func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
 	if err != nil {
-		return 0, err
+		panic(err)
 	}
-	reply, err := client.Do(r)
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return w.network.dial(ctx, from, to)
+	}}
+	reply, err := transport.RoundTrip(request)
 	if err != nil {
 		return 0, err
 	}
@@ -352,7 +383,7 @@ func (w *world) checkAnswered() {
 		if e.limit.maxWait > w.callTimeout-4*maxLatency {
 			continue
 		}
-		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return f.kind != "reload" }) == 0 {
+		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return w.affects(f, e.replica) && !effectsOf[f.kind].changes }) == 0 {
 			w.fail("a call to %s at %v was not answered although there was no fault: %v", e.replica, e.sent.Sub(w.began), e.unanswered)
 		}
 	}

@@ -33,7 +33,7 @@ func newHandmade(algorithm string) *handmade {
 // add adds a request of one hit that is decided between the given second and 0.1 s later.
 func (h *handmade) add(at float64, o outcome) *entry {
 	sent := h.began.Add(time.Duration(at * float64(time.Second)))
-	e := &entry{limit: h.limit, tenant: "ann", hits: 1, outcome: o, sent: sent, received: sent.Add(100 * time.Millisecond)}
+	e := &entry{limit: h.limit, tenant: "ann", replica: "sluice-0", hits: 1, outcome: o, sent: sent, received: sent.Add(100 * time.Millisecond)}
 	h.ledger.add(e)
 	return e
 }
@@ -54,9 +54,17 @@ func (h *handmade) addManyRunning(at float64) {
 
 // addOutage lets the store be silent for a second. It is found to be available again within 4 s.
 func (h *handmade) addOutage(at float64) {
-	h.shared, h.fallback, h.processes = true, store.Local, []*process{nil}
+	h.shared, h.fallback, h.processes = true, store.Local, []*process{{host: "sluice-0"}}
 	f := fault{at: time.Duration(at * float64(time.Second)), kind: "silence", host: "store-0", d: time.Second}
 	h.faults, h.faultEnds = []fault{f}, []time.Time{h.began.Add(f.at)}
+}
+
+// addWithoutStore adds four requests in the 7th second, when a replica has no store. All are at
+// sluice-0.
+func (h *handmade) addWithoutStore(o outcome, f store.Fallback, replica string) {
+	h.addOutage(6)
+	h.faults[0].host, h.fallback = replica, f
+	h.addAll(o, 7, 7, 7, 7)
 }
 
 // addUnanswered adds a call whose deadline has passed.
@@ -154,6 +162,19 @@ func TestInvariantsCanFail(t *testing.T) {
 			func(h *handmade) { h.addOutage(6); h.addManyRunning(8) }, func(h *handmade) { h.addOutage(0); h.addManyRunning(8) },
 		},
 		{
+			"hits of a replica that has its store", "sliding_window", "admitted 4 hits within 100ms, at most 3 allowed",
+			func(h *handmade) { h.addWithoutStore(admitted, store.Allow, "sluice-0") }, func(h *handmade) { h.addWithoutStore(admitted, store.Allow, "sluice-1") },
+		},
+		{
+			"hits of one process too many", "sliding_window", "admitted 7 hits within 100ms, at most 6 allowed",
+			func(h *handmade) { h.addWithoutStore(admitted, store.Local, "sluice-0"); h.addAll(admitted, 7, 7) },
+			func(h *handmade) { h.addWithoutStore(admitted, store.Local, "sluice-0"); h.addAll(admitted, 7, 7, 7) },
+		},
+		{
+			"a denial of a replica that has its store", "sliding_window", "denied 1 hits at 7s, although at most 0.0 of 3 may be used",
+			func(h *handmade) { h.addWithoutStore(denied, store.Deny, "sluice-0") }, func(h *handmade) { h.addWithoutStore(denied, store.Deny, "sluice-1") },
+		},
+		{
 			"one reservation too many", "token_bucket", "token_bucket of ann has 2 requests at the same time", // of two hits each
 			func(h *handmade) { h.limit.reserve = 2; h.addRunning(1, 3); h.addRunning(2, 2.05); h.addRunning(3, 4) },
 			func(h *handmade) { h.limit.reserve = 2; h.addRunning(1, 3); h.addRunning(2.5, 4) },
@@ -189,6 +210,10 @@ func TestInvariantsCanFail(t *testing.T) {
 		{
 			"an assignment for a stream that had ended", "fixed_window", "after a suspension, what Envoys have received reserves 0.89 of the limit",
 			reserves(0.91), reserves(0.89),
+		},
+		{
+			"messages that are queued for a client that does not read", "fixed_window", "3 messages were queued",
+			func(h *handmade) { h.checkQueued(2) }, func(h *handmade) { h.checkQueued(3) },
 		},
 		{
 			"a second answer on a stream", "fixed_window", "the stream does not exist or has been answered",

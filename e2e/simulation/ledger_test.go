@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,8 +25,6 @@ type entry struct {
 
 // ledger has all requests.
 type ledger struct {
-	began time.Time
-
 	mu      sync.Mutex
 	entries []*entry
 }
@@ -78,52 +75,6 @@ func settled(entries []*entry) (charged []*entry) {
 	return charged
 }
 
-// allowance returns how many hits a counter may admit beyond its bound in an interval, by the
-// documents, because of faults.
-func (w *world) allowance(l *limit, from, to time.Time) (hits uint64, unlimited bool) {
-	whole, before := max(l.n, l.burst), from.Add(-l.window)
-	if w.shared && (w.fallback == store.Local || w.fallback == store.Allow) && w.during(before, to, func(f fault) bool { return f.kind != "reload" }) > 0 {
-		// Each process admits in each window what was left when it last heard from the store
-		// (docs/store.md, "What an outage admits").
-		hits = (uint64(to.Sub(from)/l.window) + 2) * whole * uint64(len(w.processes))
-		unlimited = w.fallback == store.Allow
-	}
-	forgets := w.during(before, to, func(f fault) bool {
-		switch f.kind {
-		case "flush", "failover", "split failover", "silent failover":
-			return true
-		case "kill", "clock":
-			return !w.shared
-		case "reload": // a bucket keeps times, not hits (docs/algorithms.md, "Editing rules")
-			return l.burst > 0
-		case "reset": // an Envoy that cannot reconnect within --lease-grace loses its permits
-			began := w.traffic.Add(f.at)
-			return l.grantsLeases() && w.during(began, began.Add(2*time.Second), func(g fault) bool { return g.kind == "silence" || g.kind == "slow" }) > 0
-		case "restart": // permits are free after a restart
-			return !w.shared && (!w.stateFiles || l.grantsLeases())
-		}
-		return false
-	})
-	return hits + l.addedByOperator(from, to) + 2*whole*uint64(forgets), unlimited // two, because a wrong clock is corrected later
-}
-
-// during returns how many faults of a kind have an effect in an interval.
-func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
-	for i, f := range w.faults {
-		if f.ofQuotaEnvoy() {
-			continue // its calls do not need the store
-		}
-		begins, ends := w.traffic.Add(f.at), w.faultEnds[i]
-		if ends.IsZero() { // it has not ended
-			ends = time.Now()
-		}
-		if kind(f) && begins.Before(to) && later(begins.Add(f.lasts()), ends).Add(recovery).After(from) {
-			n++
-		}
-	}
-	return n
-}
-
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -131,22 +82,27 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// recovery is how long a replica may need to find that the store is available again.
-const recovery = 4 * time.Second
-
-// checkRate verifies that no interval admits more than the algorithm's bound. Only requests that
-// were sent and answered within the interval certainly count in it.
+// checkRate verifies that no interval admits more than the algorithm's bound. Of the hits that
+// replicas admit without the store, each process admits at most the bound, too (docs/store.md, "What
+// an outage admits"), or all with the fallback allow.
 func checkRate(w *world, l *limit, tenant string, entries []*entry) {
-	var all []*entry // in the order of their answers
-	for _, e := range entries {
-		if e.outcome == admitted {
-			all = append(all, e)
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return e.outcome != admitted })
+	slices.SortFunc(entries, func(a, b *entry) int { return a.received.Compare(b.received) })
+	if w.admitsAlone() {
+		if !checkIntervals(w, l, tenant, entries, true) {
+			return
 		}
+		entries = slices.DeleteFunc(entries, func(e *entry) bool { return w.withoutStore(e.replica, e.sent, e.received) })
 	}
-	slices.SortFunc(all, func(a, b *entry) int { return a.received.Compare(b.received) })
-	for _, first := range all {
+	checkIntervals(w, l, tenant, entries, false)
+}
+
+// checkIntervals checks intervals of up to two windows. Only requests that were sent and answered within
+// the interval certainly count in it. Entries are in the order of their answers.
+func checkIntervals(w *world, l *limit, tenant string, entries []*entry, alone bool) (ok bool) {
+	for _, first := range entries {
 		sum := uint64(0)
-		for _, last := range all {
+		for _, last := range entries {
 			length := last.received.Sub(first.sent)
 			if last.sent.Before(first.sent) {
 				continue
@@ -155,33 +111,27 @@ func checkRate(w *world, l *limit, tenant string, entries []*entry) {
 				break
 			}
 			sum += last.hits
-			if sum <= l.bound(first.sent, last.received) {
+			most := l.bound(first.sent, last.received)
+			if sum <= most {
 				continue
 			}
-			extra, unlimited := w.allowance(l, first.sent, last.received)
-			if w.knowsAll(l, first.sent, last) && l.addedByOperator(first.sent, last.received) == 0 {
-				extra, unlimited = 0, false
+			if !w.knowsAll(l, first.sent, last) {
+				if alone {
+					n := w.alone(first.sent, last.received)
+					if w.fallback == store.Allow && n > 0 {
+						continue
+					}
+					most += n * most
+				}
+				most += w.readmitted(l, first.sent, last.received)
 			}
-			if most := l.bound(first.sent, last.received) + extra; sum > most && !unlimited {
+			if sum > most {
 				w.fail("%s of %s admitted %d hits within %v, at most %d allowed (from %v)", l.key, tenant, sum, length, most, first.sent.Sub(w.began))
-				return
+				return false
 			}
 		}
 	}
-}
-
-// knowsAll reports whether e was decided by a store that knew all hits since the given time in the same
-// window, including those that the fallback admitted before.
-func (w *world) knowsAll(l *limit, from time.Time, e *entry) bool {
-	sameWindow := e.received.Sub(from) <= l.window
-	if l.algorithm == "fixed_window" {
-		sameWindow = from.Truncate(l.window).Equal(e.received.Truncate(l.window))
-	}
-	available := w.during(e.sent, e.received, func(f fault) bool { return f.kind != "reload" }) == 0
-	forgotten := w.during(from.Add(-l.window), e.received, func(f fault) bool {
-		return strings.HasSuffix(f.kind, "failover") || slices.Contains([]string{"flush", "kill", "restart"}, f.kind)
-	}) > 0
-	return w.shared && l.burst == 0 && sameWindow && available && !forgotten
+	return true
 }
 
 // bound returns the number of hits that an interval may admit.
@@ -204,19 +154,24 @@ func checkRunning(w *world, l *limit, tenant string, entries []*entry, n uint64)
 		if at.outcome != admitted {
 			continue
 		}
-		running, first := uint64(0), at.sent
+		running, byStore, first := uint64(0), uint64(0), at.sent
 		for _, e := range entries {
 			if e.outcome == admitted && !e.received.After(at.received) && e.ending.After(at.received) {
 				running++
-				first = earliest(first, e.sent)
+				if !w.withoutStore(e.replica, e.sent, e.received) {
+					byStore++
+				}
+				first = earlier(first, e.sent)
 			}
 		}
-		if running <= n {
-			continue
-		}
 		// Only faults after the start of a running request can have admitted another one.
-		extra, unlimited := w.allowance(l, first.Add(l.window), at.received)
-		if most := n + extra*n/l.n; running > most && !unlimited {
+		most := n + w.readmitted(l, first, at.received)*n/max(l.n, l.burst)
+		if byStore <= most {
+			most += w.alone(first, at.received) * n
+		} else {
+			running = byStore
+		}
+		if running > most {
 			w.fail("%s of %s has %d requests at the same time at %v, at most %d allowed", l.key, tenant, running, at.received.Sub(w.began), most)
 			return
 		}

@@ -86,7 +86,7 @@ func (n *network) reset(host string) {
 	for _, c := range ends {
 		c.in.fail(syscall.ECONNRESET)
 		c.out.fail(syscall.ECONNRESET)
-		time.Sleep(time.Microsecond) // so that the order of what follows is certain
+		time.Sleep(time.Microsecond) // so that the order of the effects is certain
 	}
 }
 
@@ -122,12 +122,16 @@ func (n *network) readableFrom(h *half) time.Time {
 	until := n.blockedUntil(h.from, h.to)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if until.IsZero() {
+		return until
+	}
+	spread := 100 * time.Microsecond // so that not all connections continue at once
 	if n.suspended[h.to] {
-		if until = until.Add(time.Duration(hashText(h.name) % uint64(resumeFor))); len(h.segments) == 0 {
+		if spread = resumeFor; len(h.segments) == 0 {
 			until = until.Add(time.Millisecond) // the end, after others have run
 		}
 	}
-	return until
+	return until.Add(time.Duration(hashText(h.name) % uint64(spread)))
 }
 
 // extraLatency returns the additional latency between two hosts.
@@ -299,7 +303,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// abort is Close without delivery of what has not arrived.
+// abort closes the connection and drops all bytes that have not arrived.
 func (c *conn) abort() {
 	c.forget()
 	c.in.fail(syscall.ECONNRESET)
@@ -508,7 +512,7 @@ func (h *half) takeLocked(p []byte) (n int) {
 // isPast reports whether t has been reached; the zero time has not.
 func isPast(t time.Time) bool { return !t.IsZero() && !t.After(time.Now()) }
 
-// earlier returns the earlier of two times, of which the zero time is none.
+// earlier returns the earlier of two times. It ignores a, if that is the zero time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

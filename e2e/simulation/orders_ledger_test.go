@@ -66,7 +66,7 @@ func (o *orders) checkRule(k *orderKind, rule *orderRule) {
 				certain = append(certain, e)
 			case o.world.during(e.sent, e.received, anyFault) == 0:
 				// It was decided, or its delay ended, before the replies of the store and of sluice.
-				certain = append(certain, &entry{outcome: admitted, hits: e.hits, sent: later(e.sent, e.received.Add(-2*maxLatency)), received: e.received})
+				certain = append(certain, &entry{outcome: admitted, replica: e.replica, hits: e.hits, sent: later(e.sent, e.received.Add(-2*maxLatency)), received: e.received})
 			}
 		}
 		checkRate(o.world, l, ordersTenant, certain)
@@ -157,7 +157,7 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, charges [][]charge, i 
 				return true
 			case (x.outcome == refunded || x.outcome == denied && k.name == "group") && x.received.Add(afterReset).After(e.sent):
 				return true // a replica may repeat a denial of that moment (docs/store.md, "Sentinel and clusters")
-			case x.outcome == refunded && !returnedInTime(l, x.entry):
+			case (x.outcome == refunded || x.outcome == denied && len(rule.limits) > 1) && !returnedInTime(l, x.entry):
 				counted = append(counted, x)
 			case x.outcome != denied && x.outcome != refunded && !o.resetBetween(rule, x.entry, e):
 				counted = append(counted, x)

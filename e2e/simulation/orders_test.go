@@ -79,23 +79,10 @@ func newOrders(w *world) *orders {
 
 var windowAlgorithms = []string{"fixed_window", "sliding_window", "sliding_log"}
 
-// newOrderLimit returns a random limit.
+// newOrderLimit returns a limit with one of the algorithms, which does not count denied hits.
 func newOrderLimit(r *rand.Rand, key string, algorithms []string) *limit {
-	l := &limit{
-		key: key, algorithm: algorithms[r.IntN(len(algorithms))], n: 2 + r.Uint64N(6),
-		window: time.Duration([]int{1, 2, 5}[r.IntN(3)]) * time.Second,
-	}
-	switch l.algorithm {
-	case "token_bucket":
-		l.burst = 1 + r.Uint64N(2*l.n)
-		l.fields = fmt.Sprintf(", burst: %d", l.burst)
-	case "leaky_bucket":
-		l.burst = 1 + r.Uint64N(3)
-		l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
-	}
+	l := newLimit(r, key, algorithms[r.IntN(len(algorithms))], 7, 1, 2, 5)
 	l.fields += ", count_refused: false"
-	rate := float64(l.n) / l.window.Seconds()
-	l.demand = min((0.7+1.5*r.Float64())*rate, max(4, 1.3*rate))
 	return l
 }
 
@@ -229,16 +216,6 @@ func (o *orders) generate(ctx context.Context, k *orderKind) {
 	}
 }
 
-// sleep returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // send makes a call, records its result for each limit, and reports whether it was admitted.
 func (o *orders) send(k *orderKind, e *envoy, hits uint64, disconnects time.Duration, refund bool) bool {
 	replica, sent := e.pick(), time.Now()
@@ -332,25 +309,12 @@ func (r *replica) changeOrders(k *orderKind, d time.Duration) (active, until tim
 
 // reset resets the counters of a rule, on the machine of a replica.
 func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	url := fmt.Sprintf("http://localhost%s/counters?domain=%s&descriptor=%s=%s", debugPort, ordersDomain, rule.key, ordersTenant)
-	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, url, http.NoBody)
-	if err != nil {
-		panic(err)
+	status, err := o.world.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodDelete,
+		fmt.Sprintf("/counters?domain=%s&descriptor=%s=%s", ordersDomain, rule.key, ordersTenant))
+	if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
+		o.world.fail("%s answers the reset of a counter with status %d", r.host, status)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return o.world.network.dial(ctx, operatorHost, r.host+debugPort)
-	}}}
-	reply, err := client.Do(request)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = reply.Body.Close() }()
-	if reply.StatusCode != http.StatusOK && reply.StatusCode != http.StatusServiceUnavailable {
-		o.world.fail("%s answers the reset of a counter with %s", r.host, reply.Status)
-	}
-	return reply.StatusCode == http.StatusOK
+	return err == nil && status == http.StatusOK
 }
 
 const operatorHost = "operator"

@@ -96,7 +96,7 @@ func (l *quotaLedger) misled(name string, b *quotaBucket) {
 // watch looks for changes of leaders until ctx ends.
 func (l *quotaLedger) watch(ctx context.Context) {
 	before := map[string][2]float64{}
-	for ctx.Err() == nil {
+	for sleep(ctx, quotaStep/2) {
 		l.quotas.mu.Lock()
 		for _, host := range sortedKeys(l.metrics) {
 			m := l.metrics[host]
@@ -111,7 +111,6 @@ func (l *quotaLedger) watch(ctx context.Context) {
 		}
 		l.sampleReserved()
 		l.quotas.mu.Unlock()
-		time.Sleep(quotaStep / 2)
 	}
 }
 
@@ -124,7 +123,7 @@ func value(m prometheus.Metric) float64 {
 }
 
 // sum returns the sum of the rates that are active at all Envoys. An assignment does not count that
-// arrived while its Envoy was suspended for so long that others have its share (docs/rlqs.md,
+// arrived while its Envoy was suspended until others had its share (docs/rlqs.md,
 // "Guarantees"), for 12 s at most.
 func (l *quotaLedger) sum(name string) (sum int64) {
 	for _, e := range l.quotas.envoys {
@@ -140,7 +139,7 @@ func (l *quotaLedger) sum(name string) (sum int64) {
 func (l *quotaLedger) bound(name string) int64 {
 	rate, now := l.quotas.rate, time.Now()
 	for _, c := range l.limits {
-		if c.pending > 0 || now.Before(c.until.Add(l.lowering(c.until))) {
+		if c.pending > 0 || now.Before(l.formerUntil(c.until)) {
 			rate = max(rate, c.rate)
 		}
 	}
@@ -160,15 +159,22 @@ func (l *quotaLedger) bound(name string) int64 {
 	return most
 }
 
-// lowering returns how long rates of a former limit may remain active.
-func (l *quotaLedger) lowering(at time.Time) time.Duration {
+// formerUntil returns until when rates of a limit may be active that was replaced at the given time. A
+// fault may delay the new rates until its end. Then an Envoy finds that its connection is dead (12
+// s), and reports (5 s); or a leader is elected (4.5 s), and learns. Its rates last for their TTL.
+func (l *quotaLedger) formerUntil(replaced time.Time) time.Time {
 	w := l.quotas.world
-	for _, f := range w.faults {
-		if begins := w.traffic.Add(f.at); begins.Before(at.Add(2*time.Second)) && begins.Add(f.lasts()+quotaLeaderLearning+quotaTTL).After(at) {
-			return 45 * time.Second // a rate that is on its way, and its TTL
+	until := replaced.Add(2*time.Second + l.quotas.pongDelay)
+	for i, f := range w.faults {
+		if effectsOf[f.kind].changes || !w.shared && !w.isReplica(f.host) && !f.ofQuotaEnvoy() {
+			continue
+		}
+		begins, ends := w.interval(i)
+		if ends = ends.Add(5*time.Second - recovery + quotaLeaderLearning + quotaTTL); begins.Before(replaced.Add(2 * time.Second)) {
+			until = later(until, ends)
 		}
 	}
-	return 2*time.Second + l.quotas.pongDelay
+	return until
 }
 
 // applied checks the sum after an Envoy has applied an action.
@@ -209,17 +215,17 @@ func (l *quotaLedger) admitted(name string, n uint64) { l.step(name).admitted +=
 
 // step returns the sums of the current step.
 func (l *quotaLedger) step(name string) *quotaSums {
-	i := int(time.Since(l.quotas.world.began) / quotaStep)
+	i, bound := int(time.Since(l.quotas.world.began)/quotaStep), float64(l.bound(name))/float64(quota.Fill/quotaStep)
 	for len(l.steps[name]) <= i {
-		l.steps[name] = append(l.steps[name], quotaSums{})
+		l.steps[name] = append(l.steps[name], quotaSums{bound: bound})
 	}
 	s := &l.steps[name][i]
-	s.bound = max(s.bound, float64(l.bound(name))/float64(quota.Fill/quotaStep))
+	s.bound = max(s.bound, bound)
 	return s
 }
 
 // checkAdmitted checks that no interval of 1 or 5 s admits more than R x W, the tokens saved at its
-// start and those gained in it.
+// start and those gained in it. Steps of Envoys overlap, so there is one more.
 func (l *quotaLedger) checkAdmitted() {
 	for _, name := range sortedKeys(l.steps) {
 		steps := l.steps[name]
@@ -228,11 +234,11 @@ func (l *quotaLedger) checkAdmitted() {
 				admitted, most, largest := 0.0, 0.0, 0.0
 				for _, s := range steps[first : first+n] {
 					admitted += s.admitted
-					most += s.gained
+					most += s.gained + s.bound
 					largest = max(largest, s.bound)
 				}
 				saved := float64(len(l.quotas.envoys))*float64(l.quotas.minTokens) + largest*l.quotas.burst.Seconds()/quotaStep.Seconds()
-				if most += largest*float64(n+1) + saved; admitted > most {
+				if most += largest + saved; admitted > most {
 					l.quotas.world.fail("%s admits %.0f requests within %v, at most %.0f allowed (from %v)", name, admitted, time.Duration(n)*quotaStep, most, time.Duration(first)*quotaStep)
 					return
 				}

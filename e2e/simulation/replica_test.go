@@ -37,7 +37,7 @@ type replica struct {
 	world *world
 	host  string
 
-	operations  turn         // of who changes what follows
+	operations  turn         // guards the fields below
 	clockError  atomic.Int64 // nanoseconds that its clock is ahead
 	suspendedAt atomic.Int64 // nanoseconds since 1970; 0 if it is not suspended
 	*process                 // the current one, or the last
@@ -46,9 +46,11 @@ type replica struct {
 }
 
 // process is a process of a sluice. A killed one goes on running, but without the network and
-// without its state file, so nobody notices.
+// without its state file, so it has no effect.
 type process struct {
 	daemon *daemon.Daemon
+	host   string
+	until  time.Time // when it was stopped or killed; zero while it runs
 	cancel context.CancelFunc
 	killed atomic.Bool
 	orders *orders
@@ -92,7 +94,7 @@ func (r *replica) start() {
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
-	p := &process{started: time.Now(), ended: make(chan struct{}), orders: w.orders}
+	p := &process{host: r.host, started: time.Now(), ended: make(chan struct{}), orders: w.orders}
 	if w.store != nil {
 		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
 			if p.killed.Load() {
@@ -177,7 +179,7 @@ func (r *replica) stop() {
 	began := time.Now()
 	r.cancel()
 	<-r.ended
-	r.running = false
+	r.running, r.until = false, time.Now()
 	if took := time.Since(began); took > maxDrain {
 		r.world.fail("the shutdown of %s took %v", r.host, took)
 	}
@@ -197,7 +199,7 @@ func (r *replica) kill() {
 	r.killed.Store(true)
 	r.world.network.close(r.host)
 	r.cancel()
-	r.running = false
+	r.running, r.until = false, time.Now()
 }
 
 // eventCore adds the log of a replica to the trace.

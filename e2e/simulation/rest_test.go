@@ -72,7 +72,7 @@ func (w *world) checkCounterAtRest(l *limit, tenant string, left uint64) {
 }
 
 // forgotten reports whether the lease of a request may stay held: its connection broke with the reply,
-// or with the news that its client had disconnected; the store forgot its end in a failover; or its
+// or with the report that its client had disconnected; the store forgot its end in a failover; or its
 // replica was killed in an outage, before it could report the lease or the end to the store
 // (docs/failure-modes.md, "Requests in flight").
 func (w *world) forgotten(e *entry) bool {
@@ -87,7 +87,7 @@ func (w *world) forgotten(e *entry) bool {
 // killedInOutage reports whether a replica was killed soon after an interval in which the store may
 // have been unavailable.
 func (w *world) killedInOutage(replica string, from, to time.Time) bool {
-	return w.during(from, to, func(f fault) bool { return f.kind != "kill" && f.kind != "reload" }) > 0 &&
+	return w.during(from, to, func(f fault) bool { return effectsOf[f.kind].outage && w.affects(f, replica) }) > 0 &&
 		w.during(from, to.Add(10*time.Second), func(f fault) bool { return f.kind == "kill" && f.host == replica }) > 0
 }
 
@@ -167,17 +167,13 @@ func (w *world) checkHits(all []metrics) {
 // watchMetrics verifies until ctx ends that no counter goes back.
 func (w *world) watchMetrics(ctx context.Context) {
 	before := map[*process]metrics{}
-	for ctx.Err() == nil {
+	for sleep(ctx, 10*time.Second) {
 		for _, r := range w.replicas {
 			if p := r.process; p.daemon != nil {
 				now := p.values()
 				w.checkMonotone(r.host, before[p], now)
 				before[p] = now
 			}
-		}
-		select {
-		case <-time.After(10 * time.Second):
-		case <-ctx.Done():
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (l *limit) yaml() string {
 		l.key, l.window/time.Second, l.n, l.key, l.algorithm, l.fields)
 }
 
-// scenario is what a seed determines.
+// scenario is a run as a seed determines it.
 type scenario struct {
 	seed         uint64
 	offset       time.Duration // of the start
@@ -80,20 +80,29 @@ func newScenario(seed uint64) *scenario {
 	return c
 }
 
+// newLimit returns a limit of 3 to n per some seconds.
+func newLimit(r *rand.Rand, key, algorithm string, n uint64, seconds ...int) *limit {
+	l := &limit{key: key, algorithm: algorithm, n: 3 + r.Uint64N(n-2), window: time.Duration(seconds[r.IntN(len(seconds))]) * time.Second}
+	rate := float64(l.n) / l.window.Seconds()
+	l.demand = min((0.5+2*r.Float64())*rate, max(5, 1.3*rate)) // more hits only take CPU time
+	switch algorithm {
+	case "token_bucket":
+		l.burst = 1 + r.Uint64N(2*l.n)
+		l.fields = fmt.Sprintf(", burst: %d", l.burst)
+	case "leaky_bucket":
+		l.burst = 1 + r.Uint64N(5)
+		l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
+	}
+	return l
+}
+
 func (c *scenario) chooseLimits(r *rand.Rand) {
 	algorithms := []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket", "concurrency", "reserve"}
 	r.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
 	for _, a := range algorithms[:2+r.IntN(2)] {
-		l := &limit{key: a, algorithm: a, n: 3 + r.Uint64N(12), window: time.Duration([]int{1, 2, 5, 10}[r.IntN(4)]) * time.Second}
-		rate := float64(l.n) / l.window.Seconds()
-		l.demand = min((0.5+2*r.Float64())*rate, max(5, 1.3*rate)) // more hits only take CPU time
+		l := newLimit(r, a, a, 14, 1, 2, 5, 10)
 		switch a {
-		case "token_bucket":
-			l.burst = 1 + r.Uint64N(2*l.n)
-			l.fields = fmt.Sprintf(", burst: %d", l.burst)
 		case "leaky_bucket":
-			l.burst = 1 + r.Uint64N(5)
-			l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
 			if wait := uint64(r.IntN(3)); wait > 0 { // at most the hits of as many tenths of a window
 				l.maxWait = time.Duration(wait) * l.window / 10
 				l.fields += fmt.Sprintf(", max_wait: %v", l.maxWait)
@@ -103,17 +112,18 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 		case "concurrency":
 			l.window = 10 * time.Minute
 			l.lasts = 0.2 + r.Float64()
-			l.demand = (0.5 + 2*r.Float64()) * float64(l.n) / l.lasts
-			l.demand = min(l.demand, 8)
+			l.demand = min((0.5+2*r.Float64())*float64(l.n)/l.lasts, 8)
 		case "reserve":
 			l.algorithm, l.reserve, l.n = "token_bucket", 5+r.Uint64N(20), 100+r.Uint64N(200)
 			l.burst = l.n
 			l.lasts = 0.2 + r.Float64()
-			l.demand = (0.5 + 2*r.Float64()) * float64(l.n/l.reserve) / l.window.Seconds()
-			l.demand = min(l.demand, 8)
+			l.demand = min((0.5+2*r.Float64())*float64(l.n/l.reserve)/l.window.Seconds(), 8)
 			l.fields = fmt.Sprintf(", reserve: { amount: %d, ttl: 600s, unsettled: keep }", l.reserve)
 		}
 		c.limits = append(c.limits, l)
+		if l.burst > 0 { // after an outage it is charged at most its size and the refill of a window (docs/store.md)
+			c.grace = max(c.grace, l.window+time.Duration(l.burst)*l.window/time.Duration(l.n)+recovery)
+		}
 	}
 	c.rules = yamlOf(c.limits)
 	lower := *c.limits[0] // a reload changes the first limit, and adds a rule

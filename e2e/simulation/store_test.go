@@ -34,10 +34,10 @@ type sharedStore struct {
 	topology   string
 	shards     []*storeHost // the current primaries
 	replica    *storeHost   // of the primary, with Sentinel
-	old        []*storeHost // primaries that have left the cluster
+	services   []*service   // all of them, with primaries that have left the cluster
 	sentinels  []*sentinelHost
 	cluster    *luahost.Cluster
-	operations turn // of who changes the above
+	operations turn // guards the fields above
 }
 
 // storeHost is a host with a server of the store.
@@ -81,31 +81,42 @@ func (s *service) stop() {
 	}
 }
 
-func newStoreHost(n *network, host string, server *luahost.Server) *storeHost {
-	h := &storeHost{server, &service{network: n, address: host + storePort, serve: server.Serve}}
+func (s *service) restart(after time.Duration) {
+	s.stop()
+	time.Sleep(after)
+	s.start()
+}
+
+// startService starts a service that is stopped with the store.
+func (s *sharedStore) startService(address string, serve func(net.Listener) error) *service {
+	h := &service{network: s.network, address: address, serve: serve}
 	h.start()
+	s.services = append(s.services, h)
 	return h
+}
+
+func (s *sharedStore) startHost(host string, server *luahost.Server) *storeHost {
+	return &storeHost{server, s.startService(host+storePort, server.Serve)}
 }
 
 // newSharedStore starts the hosts of a store.
 func newSharedStore(n *network, topology string) *sharedStore {
 	s := &sharedStore{network: n, topology: topology, operations: newTurn()}
+	servers := []*luahost.Server{luahost.NewServer()}
 	switch topology {
 	case cluster:
 		s.cluster = luahost.NewCluster("store-0"+storePort, "store-1"+storePort, "store-2"+storePort)
-		for i, server := range s.cluster.Servers() {
-			s.shards = append(s.shards, newStoreHost(n, fmt.Sprint("store-", i), server))
-		}
-		return s
+		servers = s.cluster.Servers()
 	case perSecond:
-		s.shards = append(s.shards, newStoreHost(n, "store-0", luahost.NewServer()), newStoreHost(n, "store-1", luahost.NewServer()))
-		return s
+		servers = append(servers, luahost.NewServer())
 	}
-	s.shards = append(s.shards, newStoreHost(n, "store-0", luahost.NewServer()))
+	for i, server := range servers {
+		s.shards = append(s.shards, s.startHost(fmt.Sprint("store-", i), server))
+	}
 	if topology != sentinels {
 		return s
 	}
-	s.replica = newStoreHost(n, "store-1", luahost.NewServer())
+	s.replica = s.startHost("store-1", luahost.NewServer())
 	s.replica.SetRole(luahost.Replica)
 	for i := range 3 {
 		h := &sentinelHost{}
@@ -118,8 +129,7 @@ func newSharedStore(n *network, topology string) *sharedStore {
 			return h.primary.Load().(string)
 		})
 		h.SetReplicas(s.replica.address)
-		h.service = &service{network: n, address: fmt.Sprint("sentinel-", i, sentinelPort), serve: h.Serve}
-		h.start()
+		h.service = s.startService(fmt.Sprint("sentinel-", i, sentinelPort), h.Serve)
 		s.sentinels = append(s.sentinels, h)
 	}
 	return s
@@ -127,13 +137,7 @@ func newSharedStore(n *network, topology string) *sharedStore {
 
 // stop stops all hosts.
 func (s *sharedStore) stop() {
-	for _, h := range slices.Concat(s.shards, s.old) {
-		h.stop()
-	}
-	if s.replica != nil {
-		s.replica.stop()
-	}
-	for _, h := range s.sentinels {
+	for _, h := range s.services {
 		h.stop()
 	}
 }
@@ -245,9 +249,7 @@ func (s *storeHost) suffer(f fault) {
 	}
 	switch f.kind {
 	case "stop":
-		s.stop()
-		time.Sleep(f.d)
-		s.start()
+		s.restart(f.d)
 	case "flush": // a restart without persistence
 		s.stop()
 		s.FlushAll()
@@ -323,9 +325,7 @@ func (s *sentinelHost) suffer(f fault) {
 	}
 	switch f.kind {
 	case "stop":
-		s.stop()
-		time.Sleep(f.d)
-		s.start()
+		s.restart(f.d)
 	case "lie": // it reports an address without a server
 		s.lies.Store("nowhere" + storePort)
 		time.Sleep(f.d)
@@ -341,11 +341,10 @@ func (s *sharedStore) replaceShard(f fault, i int) {
 	snapshot := old.Snapshot()
 	time.Sleep(replicationLag)
 	old.lose(f)
-	s.old = append(s.old, old)
-	host := fmt.Sprint("store-", i, "-", len(s.old))
+	host := fmt.Sprint("store-", i, "-", len(s.services))
 	server := s.cluster.Replace(i, host+storePort)
 	server.Restore(snapshot)
-	s.shards[i] = newStoreHost(s.network, host, server)
+	s.shards[i] = s.startHost(host, server)
 	time.Sleep(f.d)
 	old.stop()
 }

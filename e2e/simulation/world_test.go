@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// world is one run: the parties, the network and what they did.
+// world is one run: the parties, the network and the trace.
 type world struct {
 	*scenario
 
@@ -61,26 +61,24 @@ func (w *world) fail(format string, args ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, args...))
 }
 
-// newWorld starts the parties of a scenario.
-func newWorld(tb testing.TB, c *scenario) *world {
+// start starts the parties of a scenario.
+func (w *world) start(tb testing.TB) {
 	tb.Helper()
-	w := &world{scenario: c, dir: tb.TempDir(), network: newNetwork(c.seed)}
-	time.Sleep(c.offset) // so that windows do not start with the run
+	w.dir, w.network = tb.TempDir(), newNetwork(w.seed)
+	time.Sleep(w.offset) // so that windows do not start with the run
 	w.began = time.Now()
-	w.ledger.began = w.began
-	if c.shared {
-		w.store = newSharedStore(w.network, c.topology)
+	if w.shared {
+		w.store = newSharedStore(w.network, w.topology)
 	}
 	w.quotas, w.orders = newQuotas(w), newOrders(w)
-	for i := range c.replicas {
+	for i := range w.scenario.replicas {
 		r := &replica{world: w, host: fmt.Sprint("sluice-", i), operations: newTurn()}
 		w.replicas = append(w.replicas, r)
 		r.start()
 	}
-	for i := range c.envoys {
+	for i := range w.scenario.envoys {
 		w.envoys = append(w.envoys, newEnvoy(w, fmt.Sprint("envoy-", i)))
 	}
-	return w
 }
 
 // run plays the scenario, waits until everything is at rest, and checks the invariants.
@@ -114,7 +112,7 @@ func (w *world) run() {
 func (w *world) stop() {
 	w.stopping.Store(true)
 	for _, e := range w.envoys {
-		e.close()
+		w.endConnections(e.host, e.all)
 	}
 	for _, r := range w.replicas {
 		if r.running {
@@ -141,15 +139,18 @@ func (w *world) generate(ctx context.Context, l *limit, tenant string) {
 	random := rand.New(rand.NewPCG(w.seed, hashText(l.key+tenant)))
 	var requests sync.WaitGroup
 	defer requests.Wait()
-	for {
-		select {
-		case <-time.After(time.Duration(random.ExpFloat64() / l.demand * float64(time.Second))):
-		case <-ctx.Done():
-			return
-		}
-		e := w.envoys[random.IntN(len(w.envoys))]
-		q := e.newRequest(l, tenant, random)
-		requests.Go(q.run)
+	for sleep(ctx, time.Duration(random.ExpFloat64()/l.demand*float64(time.Second))) {
+		requests.Go(w.envoys[random.IntN(len(w.envoys))].newRequest(l, tenant, random).run)
+	}
+}
+
+// sleep returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -1,9 +1,9 @@
 "use strict";
 // The page shows /api/v1/state, which docs/state.md describes, once a second.
 
-const maxRows = 100; // of a table
-const maxEvents = 5; // others are in a list that can be opened
-const staleAfter = 3; // seconds without an answer
+const maxRows = 100; // maximum number of rows in a table
+const maxEvents = 5; // number of events above the list that can be opened
+const staleAfter = 3; // age in seconds from which figures are reported as stale
 
 const byId = (id) => document.getElementById(id);
 const mayWrite = document.documentElement.dataset.right === "write";
@@ -176,7 +176,8 @@ const words = () => byId("filter").value.toLowerCase().split(/\s+/).filter(Boole
 // matches reports whether an item contains all words of the filter.
 function matches(x, all) {
   if (!all.length) return true;
-  const text = [x.domain, x.rule, x.limit, x.table, x.name, x.at, x.descriptor, "#" + x.hash, x.why].join(" ");
+  const hash = x.hash && "#" + x.hash;
+  const text = [x.domain, x.rule, x.limit, x.table, x.name, x.at, x.descriptor, hash, x.why].join(" ");
   return all.every((word) => text.toLowerCase().includes(word));
 }
 
@@ -226,7 +227,7 @@ function showTable(table) {
 // Sections.
 
 let state; // the last answer
-let allLimits = []; // of the active rules, including those without hits in the last five minutes
+let allLimits = []; // limits of the active rules, including those without hits in the last five minutes
 const noRates = Object.fromEntries(["hits", "denied", "near"].map((what) => [what + "_per_second", undefined]));
 
 function show() {
@@ -339,7 +340,7 @@ function showEvents() {
 
 // Details of a key or a limit.
 
-let opened; // the table and the id of the item, and the item as of the last answer that had it
+let opened; // table and id of the item, and the item in the last answer that had it
 
 function openDetails(table, id) {
   opened = { table, id };
@@ -386,7 +387,7 @@ function showDetails() {
 
 // chart returns the elements of a chart of the last five minutes.
 function chart(line) {
-  if (!line) return [element("p", {}, "The chart begins ten seconds after the first hit of five minutes.")];
+  if (!line) return [element("p", {}, "No hits in the last five minutes. The chart appears ten seconds after a hit.")];
   const sum = (all) => count(all.reduce((a, b) => a + b, 0)), svg = newLine("");
   const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied (red)`;
   const most = drawLine(svg, line), end = new Date(state.time);
