@@ -251,6 +251,31 @@ descriptors:
 	reportErrors(t, browserErrors)
 }
 
+// TestPageShowsValues shows values of keys for a time, and hides them again.
+func TestPageShowsValues(t *testing.T) {
+	s := start(t, rules)
+	addr := s.Addr("debug")
+	ctx, browserErrors := chromium(t, "http://"+addr, "")
+	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	hit(t, s, "user", "alice", 5)
+	await(ctx, t, "shop: user 3/year")
+	if strings.Contains(bodyText(ctx, t), "alice") {
+		t.Error("a value is shown before anybody has asked for it")
+	}
+	do(ctx, t, chromedp.Click("#unmask"))
+	await(ctx, t, "Show the values of the keys that are denied from now on, for 10 minutes?")
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
+	hit(t, s, "user", "alice", 1)
+	await(ctx, t, "user=alice")
+	await(ctx, t, "keys: hashed, values shown until ")
+	await(ctx, t, "values of denied keys are shown by=127.0.0.1:")
+	do(ctx, t, chromedp.Click("#unmask"))
+	await(ctx, t, "Hide the values of keys?")
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
+	awaitTrue(ctx, t, "!document.body.innerText.includes('user=alice')")
+	reportErrors(t, browserErrors)
+}
+
 // TestPageResetsInAnyDomain resets a key in a domain whose name contains special characters.
 func TestPageResetsInAnyDomain(t *testing.T) {
 	const domain = `a&b=c #d+"<e>`

@@ -235,6 +235,7 @@ function show() {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   setText(byId("about"), `${state.host}, ${state.program}, at ${clock(state.time)} (times: ${zone}); `
     + `${count(config.limits)} limits, rules ${config.hash} since ${clock(config.loaded)}; keys: ${state.top_keys}`
+    + (state.unmasked_until ? `, values shown until ${clock(state.unmasked_until)}` : "")
     + (shared ? "; counters are shared: rates and keys are those seen by this replica" : ""));
   showStatus(state.status);
   const warnings = [];
@@ -244,6 +245,8 @@ function show() {
   rebuild(byId("warnings"), warnings, ([style, text]) => element("p", { class: style }, text));
   byId("conditions").hidden = !state.conditions.length;
   rebuild(byId("conditions").querySelector("ul"), state.conditions, condition);
+  byId("unmask").hidden = !mayWrite || state.top_keys !== "hashed";
+  setText(byId("unmask"), state.unmasked_until ? "Hide values" : "Show values for 10 minutes");
   showEvents();
   showLists();
 }
@@ -397,11 +400,20 @@ function chart(line) {
     element("div", { class: "axis" }, element("span", {}, clock(start)), element("span", {}, clock(end)))];
 }
 
-// Resets.
+// Changes.
 
-let pending; // the path of the reset that the dialog asks about
+let pending; // path of the change that the dialog asks about, empty if the dialog shows an error
 
-async function postReset(path) {
+// ask shows the dialog with a question and the name of its answer.
+function ask(question, answer, path) {
+  pending = path;
+  setText(byId("question"), question);
+  setText(byId("yes"), answer);
+  byId("yes").hidden = !path;
+  byId("confirmation").showModal();
+}
+
+async function post(path) {
   const response = await fetch(path, { method: "POST" });
   const reply = await response.json();
   if (!response.ok) throw new Error(`${response.status}: ${reply.error}`);
@@ -411,7 +423,7 @@ async function postReset(path) {
 async function previewReset(key) {
   let path = "/api/v1/reset?" + new URLSearchParams({ domain: key.domain, key: key.hash }), text;
   try {
-    const r = await postReset(path);
+    const r = await post(path);
     path += `&token=${r.token}`;
     text = `Reset ${keyName(key)} (${limitOfKey(key)})? ${r.counters} counter(s), ${count(r.used)} hit(s) used. `
       + "Requests that they deny will be allowed again."
@@ -420,18 +432,20 @@ async function previewReset(key) {
     path = "";
     text = `Cannot reset ${keyName(key)}. ${e.message}`;
   }
-  pending = path;
-  setText(byId("question"), text);
-  byId("yes").hidden = !path;
-  byId("confirmation").showModal();
+  ask(text, "Reset", path);
 }
 
+byId("unmask").addEventListener("click", () => {
+  if (state.unmasked_until) ask("Hide the values of keys? Sluice forgets them.", "Hide", "/api/v1/unmask?for=0s");
+  else ask("Show the values of the keys that are denied from now on, for 10 minutes? The log and the events name you.",
+    "Show", "/api/v1/unmask?for=10m");
+});
 byId("yes").addEventListener("click", async () => {
   try {
-    await postReset(pending);
+    await post(pending);
     byId("confirmation").close();
   } catch (e) {
-    setText(byId("question"), `Not reset. ${e.message}`);
+    setText(byId("question"), `Not done. ${e.message}`);
     byId("yes").hidden = true;
   }
 });
