@@ -71,7 +71,9 @@ func TestDetailsFollowTheState(t *testing.T) {
 	p.service.Explain = func(r *admin.CounterReport, q client.CounterQuery) string {
 		return fmt.Sprintf("%s of %s\ncounter: %s\n", q.Descriptor, r.Domain, r.Rule)
 	}
-	explain := func(*http.Request) (int, any) { return http.StatusOK, admin.CounterReport{Domain: "shop", Rule: "user"} }
+	explain := func(*http.Request) (int, any) {
+		return http.StatusOK, admin.CounterReport{Domain: "shop", Rule: "user"}
+	}
 	p.replicas(t, explain, func(*http.Request) (int, any) {
 		return http.StatusForbidden, map[string]string{"error": "no\x1b[2J right"}
 	})
