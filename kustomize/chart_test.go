@@ -300,8 +300,9 @@ func TestChartValues(t *testing.T) {
 	}
 	for replicas, values := range map[string]map[string]any{
 		"replicas: 0\n": {"replicas": 0}, "replicas: 5\n": {"replicas": 5, "mode": "sharded"}, "replicas: 6\n": {"replicas": 6, "mode": "store"},
-		"replicas: 1\n": {"replicas": 1},
-		"replicas: 2\n": {"replicas": 2, "limitsPerReplica": true},
+		"replicas: 1\n":  {"replicas": 1},
+		"name: sluice\n": {"autoscaling": true, "mode": "istio", "args": list("--store=redis://valkey:6379/0")},
+		"replicas: 2\n":  {"replicas": 2, "limitsPerReplica": true},
 		// The last flag wins, so the store is that of args.
 		"replicas: 7\n": {"replicas": 7, "mode": "istio", "args": list("--store=redis://valkey:6379/0")},
 	} {
@@ -332,6 +333,7 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{map[string]any{"mode": "sharded", "tls": true}, "tls: the Envoys of mode sharded do not use TLS for sluice"},
 		{map[string]any{"mode": "sidecar-unix", "networkPolicy": true}, "networkPolicy: a sidecar has no separate pod"},
 		{map[string]any{"mode": "sidecar-unix", "replicas": 2}, "replicas: each Envoy has its own sidecar"},
+		{map[string]any{"mode": "sharded", "autoscaling": true}, "autoscaling is true: the replicas of mode sharded"},
 		{map[string]any{"limitsPerReplica": true}, "limitsPerReplica is true: in mode standalone"},
 		{map[string]any{"mode": "sharded", "replicas": 4, "limitsPerReplica": true}, "limitsPerReplica is true: in mode sharded"},
 		{map[string]any{"mode": "store", "replicas": 4, "limitsPerReplica": true}, "limitsPerReplica is true: in mode store"},
@@ -353,7 +355,7 @@ func TestChartRejectsReplicasThatCountSeparately(t *testing.T) {
 		}{
 			{map[string]any{"replicas": 3}, []string{"replicas is 3", "mode " + mode + " count separately", "3 times each limit", "replicas: 1", "mode: store", "args: [--store=redis://", "limitsPerReplica: true"}},
 			{map[string]any{"replicas": 2, "args": []any{"--store-fallback=deny"}}, []string{"replicas is 2", "2 times each limit"}},
-			{map[string]any{"autoscaling": true}, []string{"autoscaling is true", "mode " + mode + " would count separately", "up to 10 times each limit", "mode: store", "autoscaling: false"}},
+			{map[string]any{"autoscaling": true}, []string{"autoscaling is true", "mode " + mode + " do not share counters", "up to 10 times each limit", "mode: store", "autoscaling: false"}},
 			{map[string]any{"autoscaling": true, "limitsPerReplica": true}, []string{"autoscaling is true"}},
 		} {
 			c.values["mode"] = mode

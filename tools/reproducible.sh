@@ -18,10 +18,10 @@ done
 "$@" -s -C "$dir/one" release DIST=dist PUSH= >"$dir/log"
 GOCACHE=$dir/cache "$@" -s -C "$dir/a/longer/path" release DIST=dist PUSH= >"$dir/log"
 
-# The binaries, the archives, the chart, the SBOMs, the tars, and the index of the layout, which
-# contains the digests of all its other files.
-one=$(cd "$dir/one/dist" && sha256sum sluice-* SHA256SUMS oci/index.json)
-two=$(cd "$dir/a/longer/path/dist" && sha256sum sluice-* SHA256SUMS oci/index.json)
+# The binaries, the archives, the chart, the SBOMs, the tars, the provenance, the signatures, and the
+# index of the layout, which contains the digests of all its other files.
+one=$(cd "$dir/one/dist" && sha256sum sluice* SHA256SUMS* oci/index.json)
+two=$(cd "$dir/a/longer/path/dist" && sha256sum sluice* SHA256SUMS* oci/index.json)
 if [ "$one" != "$two" ]; then
 	printf 'reproducible: two builds of one tree differ:\n%s\nand\n%s\n' "$one" "$two" >&2
 	exit 1

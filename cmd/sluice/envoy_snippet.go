@@ -30,16 +30,15 @@ func (k *envoySnippetCmd) Run(c console) error {
 	if k.LLM != "" && k.RLQS {
 		return errors.New("--llm and --rlqs cannot be combined: the rate limit quota filter does not charge tokens")
 	}
+	header := ""
+	parsed, _ := rulefile.Parse("llm.yaml", []byte(llmRules))
+	set, _ := descriptors.Compile(parsed, descriptors.Options{}) // valid, as tests check
 	if k.LLM != "" && len(k.Config) == 0 {
-		parsed, _ := rulefile.Parse("llm.yaml", []byte(llmRules))
-		set, _ := descriptors.Compile(parsed, descriptors.Options{}) // valid, as tests check
-		comment := strings.ReplaceAll(strings.TrimSpace(llmRules), "\n", "\n#   ")
-		_, err := fmt.Fprintf(c.out, "# Rules, for a file llm.yaml:\n#   %s\n\n%s", comment, envoyconfig.Snippet(set, "llm", k.LLM, k.For == "istio"))
+		header = "# Rules, for a file llm.yaml:\n#   " + strings.ReplaceAll(strings.TrimSpace(llmRules), "\n", "\n#   ") + "\n\n"
+	} else if loaded, err := k.loadValid(c, k.Config); err != nil {
 		return err
-	}
-	set, err := k.loadValid(c, k.Config)
-	if err != nil {
-		return err
+	} else {
+		set = loaded
 	}
 	domain, names := k.Domain, set.Domains()
 	switch {
@@ -52,12 +51,13 @@ func (k *envoySnippetCmd) Run(c console) error {
 			return err
 		}
 	}
-	snippet := envoyconfig.Snippet(set, domain, k.LLM, k.For == "istio")
+	snippet := header + envoyconfig.Snippet(set, domain, k.LLM, k.For == "istio")
 	if k.RLQS {
+		var err error
 		if snippet, err = envoyconfig.QuotaSnippet(set, domain, k.For == "istio"); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprint(c.out, snippet)
+	_, err := fmt.Fprint(c.out, snippet)
 	return err
 }

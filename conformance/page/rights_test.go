@@ -46,6 +46,9 @@ func TestPageWithoutRightToWrite(t *testing.T) {
 	if n := get(ctx, t, chromedp.Evaluate[int]("document.querySelectorAll('.reset').length")); n != 0 {
 		t.Errorf("a reader's page has %d reset buttons", n)
 	}
+	if get(ctx, t, chromedp.Evaluate[bool]("document.querySelector('#unmask').checkVisibility()")) {
+		t.Error("a reader's page has a button that shows values")
+	}
 }
 
 // TestPageAsksForAToken verifies that a browser on another machine, which uses the listener's name,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -110,7 +112,9 @@ func TestPageShowsEveryPart(t *testing.T) {
 	if strings.Index(got, "shop: shy") > strings.Index(got, "shop: llm") {
 		t.Errorf("limits of tokens are sorted among those of requests:\n%s", got)
 	}
-	do(ctx, t, chromedp.Evaluate[chromedp.Void]("byId('stale').hidden = false; byId('stale').firstElementChild.append('stale')"), chromedp.Evaluate[chromedp.Void](axe(t)))
+	// A copy of the banner, because the page hides its own while it is paused.
+	do(ctx, t, chromedp.Evaluate[chromedp.Void]("const banner = byId('stale').cloneNode(true); banner.hidden = false; banner.firstElementChild.append('stale'); byId('stale').after(banner)"),
+		chromedp.Evaluate[chromedp.Void](axe(t)))
 	eachDisplay(ctx, t, func(display string) { checkLayout(ctx, t, display) })
 	s.Quota, s.Config = &live.Quota{}, live.Config{Hash: "cafe"}
 	showState(ctx, t, s)
@@ -216,6 +220,59 @@ func TestPageShowsHostileNames(t *testing.T) {
 	}
 	do(ctx, t, chromedp.Click("#details .close"), chromedp.Click("#limits .name button"))
 	check("the details of a limit")
+	reportErrors(t, browserErrors)
+}
+
+// TestPageNamesLimits verifies that keys have the number of their row, that permits in use are shown,
+// that tokens are labelled, and that the dialog of a reset names the key as its row does.
+func TestPageNamesLimits(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "customers.csv"), []byte("customer,requests_per_unit\nacme,0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startIn(t, dir, `
+domain: shop
+descriptors:
+  - {key: customer, rate_limit: {unit: minute, requests_per_unit: 60, table: customers}}
+  - {key: upload, rate_limit: {name: uploads, unit: hour, requests_per_unit: 3, algorithm: concurrency}}
+  - {key: model, rate_limit: {name: llm-tokens, unit: year, requests_per_unit: 4}}
+`, "--top-keys", "clear", "--table", "customers=customers.csv")
+	addr := s.Addr("debug")
+	ctx, browserErrors := chromium(t, "http://"+addr, "")
+	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	hit(t, s, "customer", "acme", 9)
+	hit(t, s, "upload", "large", 5)
+	hit(t, s, "model", "gpt", 5)
+	await(ctx, t, "shop: customer 0/minute, from table customers")
+	await(ctx, t, "shop: upload 3 concurrent requests, each for at most 1 hour, 3 of 3 in flight")
+	await(ctx, t, "shop: model 4/year (tokens)")
+	do(ctx, t, chromedp.Click("#keys .reset"))
+	await(ctx, t, "Reset customer=acme (shop: customer 0/minute, from table customers)? 1 counter(s), ")
+	reportErrors(t, browserErrors)
+}
+
+// TestPageShowsValues shows values of keys for a time, and hides them again.
+func TestPageShowsValues(t *testing.T) {
+	s := start(t, rules)
+	addr := s.Addr("debug")
+	ctx, browserErrors := chromium(t, "http://"+addr, "")
+	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	hit(t, s, "user", "alice", 5)
+	await(ctx, t, "shop: user 3/year")
+	if strings.Contains(bodyText(ctx, t), "alice") {
+		t.Error("a value is shown before anybody has asked for it")
+	}
+	do(ctx, t, chromedp.Click("#unmask"))
+	await(ctx, t, "Show the values of the keys that are denied from now on, for 10 minutes?")
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
+	hit(t, s, "user", "alice", 1)
+	await(ctx, t, "user=alice")
+	await(ctx, t, "keys: hashed, values shown until ")
+	await(ctx, t, "values of denied keys are shown by=127.0.0.1:")
+	do(ctx, t, chromedp.Click("#unmask"))
+	await(ctx, t, "Hide the values of keys?")
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
+	awaitTrue(ctx, t, "!document.body.innerText.includes('user=alice')")
 	reportErrors(t, browserErrors)
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -219,20 +220,20 @@ func (c pacedConn) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
-// neverRead is a connection whose client does not read.
+// neverRead is a connection whose client does not read until ctx ends.
 type neverRead struct {
 	net.Conn
 
 	ctx context.Context //nolint:containedctx // a Read has no other way to end
 }
 
-func (c neverRead) Read([]byte) (int, error) {
+func (c neverRead) Read(p []byte) (int, error) {
 	<-c.ctx.Done()
-	return 0, io.EOF
+	return c.Conn.Read(p)
 }
 
 // reportQuotas opens streams of the quota service and reports requests on all of them, again and
-// again.
+// again. In the end it reads what was queued for them.
 func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcConn, error)) {
 	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
@@ -244,8 +245,9 @@ func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcC
 		}
 		defer c.close()
 		var streams []uint32
-		for range 5 {
-			if id, _, err := c.open(quotaPath, 0, report, func([]byte) {}); err == nil {
+		var queued [5]burst
+		for i := range queued {
+			if id, _, err := c.open(quotaPath, 0, report, queued[i].add); err == nil {
 				streams = append(streams, id)
 			}
 		}
@@ -255,17 +257,54 @@ func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcC
 				err = c.send(id, report)
 			}
 		}
+		if err == nil {
+			err = c.write(func() { _ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}) })
+			time.Sleep(100 * time.Millisecond)
+		}
+		if c.close(); err != nil {
+			return
+		}
+		<-c.done
+		most := 0
+		for _, b := range queued {
+			most = max(most, b.n)
+		}
+		a.world.checkQueued(most)
 	})
 }
 
-// connect passes connections to use, one after the other, until ctx ends.
+// burst counts the messages that arrive together with the first one.
+type burst struct {
+	began time.Time
+	n     int
+}
+
+func (b *burst) add([]byte) {
+	if b.n == 0 {
+		b.began = time.Now()
+	}
+	if time.Since(b.began) < 100*time.Microsecond {
+		b.n++
+	}
+}
+
+// checkQueued checks that only one message was queued for a stream that was not read. Another one may
+// follow at once.
+func (w *world) checkQueued(n int) {
+	if n > 2 {
+		w.fail("%d messages were queued for a quota stream that was not read, at most 2 allowed", n)
+	}
+}
+
+// connect passes connections to use, one after the other, until ctx ends. It closes the last one a
+// second later.
 func (a *attacker) connect(ctx context.Context, to string, use func(net.Conn)) {
 	for ctx.Err() == nil {
 		c, err := a.dial(ctx, to)
 		if err != nil {
 			continue
 		}
-		end := context.AfterFunc(ctx, func() { _ = c.Close() })
+		end := context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, func() { _ = c.Close() }) })
 		use(c)
 		end()
 		_ = c.Close()

@@ -212,6 +212,10 @@ func TestInvariantsCanFail(t *testing.T) {
 			reserves(0.91), reserves(0.89),
 		},
 		{
+			"messages that are queued for a client that does not read", "fixed_window", "3 messages were queued",
+			func(h *handmade) { h.checkQueued(2) }, func(h *handmade) { h.checkQueued(3) },
+		},
+		{
 			"a second answer on a stream", "fixed_window", "the stream does not exist or has been answered",
 			func(h *handmade) { answerTwice(h, 1, 3) }, func(h *handmade) { answerTwice(h, 1, 1) },
 		},

@@ -1,9 +1,9 @@
 "use strict";
 // The page shows /api/v1/state, which docs/state.md describes, once a second.
 
-const maxRows = 100; // of a table
-const maxEvents = 5; // others are in a list that can be opened
-const staleAfter = 3; // seconds without an answer
+const maxRows = 100; // maximum number of rows in a table
+const maxEvents = 5; // number of events above the list that can be opened
+const staleAfter = 3; // age in seconds from which figures are reported as stale
 
 const byId = (id) => document.getElementById(id);
 const mayWrite = document.documentElement.dataset.right === "write";
@@ -176,7 +176,8 @@ const words = () => byId("filter").value.toLowerCase().split(/\s+/).filter(Boole
 // matches reports whether an item contains all words of the filter.
 function matches(x, all) {
   if (!all.length) return true;
-  const text = [x.domain, x.rule, x.limit, x.table, x.name, x.at, x.descriptor, "#" + x.hash, x.why].join(" ");
+  const hash = x.hash && "#" + x.hash;
+  const text = [x.domain, x.rule, x.limit, x.table, x.name, x.at, x.descriptor, hash, x.why].join(" ");
   return all.every((word) => text.toLowerCase().includes(word));
 }
 
@@ -226,7 +227,7 @@ function showTable(table) {
 // Sections.
 
 let state; // the last answer
-let allLimits = []; // of the active rules, including those without hits in the last five minutes
+let allLimits = []; // limits of the active rules, including those without hits in the last five minutes
 const noRates = Object.fromEntries(["hits", "denied", "near"].map((what) => [what + "_per_second", undefined]));
 
 function show() {
@@ -234,6 +235,7 @@ function show() {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   setText(byId("about"), `${state.host}, ${state.program}, at ${clock(state.time)} (times: ${zone}); `
     + `${count(config.limits)} limits, rules ${config.hash} since ${clock(config.loaded)}; keys: ${state.top_keys}`
+    + (state.unmasked_until ? `, values shown until ${clock(state.unmasked_until)}` : "")
     + (shared ? "; counters are shared: rates and keys are those seen by this replica" : ""));
   showStatus(state.status);
   const warnings = [];
@@ -243,6 +245,8 @@ function show() {
   rebuild(byId("warnings"), warnings, ([style, text]) => element("p", { class: style }, text));
   byId("conditions").hidden = !state.conditions.length;
   rebuild(byId("conditions").querySelector("ul"), state.conditions, condition);
+  byId("unmask").hidden = !mayWrite || state.top_keys !== "hashed";
+  setText(byId("unmask"), state.unmasked_until ? "Hide values" : "Show values for 10 minutes");
   showEvents();
   showLists();
 }
@@ -339,7 +343,7 @@ function showEvents() {
 
 // Details of a key or a limit.
 
-let opened; // the table and the id of the item, and the item as of the last answer that had it
+let opened; // table and id of the item, and the item in the last answer that had it
 
 function openDetails(table, id) {
   opened = { table, id };
@@ -386,7 +390,7 @@ function showDetails() {
 
 // chart returns the elements of a chart of the last five minutes.
 function chart(line) {
-  if (!line) return [element("p", {}, "The chart begins ten seconds after the first hit of five minutes.")];
+  if (!line) return [element("p", {}, "No hits in the last five minutes. The chart appears ten seconds after a hit.")];
   const sum = (all) => count(all.reduce((a, b) => a + b, 0)), svg = newLine("");
   const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied (red)`;
   const most = drawLine(svg, line), end = new Date(state.time);
@@ -396,11 +400,20 @@ function chart(line) {
     element("div", { class: "axis" }, element("span", {}, clock(start)), element("span", {}, clock(end)))];
 }
 
-// Resets.
+// Changes.
 
-let pending; // the path of the reset that the dialog asks about
+let pending; // path of the change that the dialog asks about, empty if the dialog shows an error
 
-async function postReset(path) {
+// ask shows the dialog with a question and the name of its answer.
+function ask(question, answer, path) {
+  pending = path;
+  setText(byId("question"), question);
+  setText(byId("yes"), answer);
+  byId("yes").hidden = !path;
+  byId("confirmation").showModal();
+}
+
+async function post(path) {
   const response = await fetch(path, { method: "POST" });
   const reply = await response.json();
   if (!response.ok) throw new Error(`${response.status}: ${reply.error}`);
@@ -410,7 +423,7 @@ async function postReset(path) {
 async function previewReset(key) {
   let path = "/api/v1/reset?" + new URLSearchParams({ domain: key.domain, key: key.hash }), text;
   try {
-    const r = await postReset(path);
+    const r = await post(path);
     path += `&token=${r.token}`;
     text = `Reset ${keyName(key)} (${limitOfKey(key)})? ${r.counters} counter(s), ${count(r.used)} hit(s) used. `
       + "Requests that they deny will be allowed again."
@@ -419,18 +432,20 @@ async function previewReset(key) {
     path = "";
     text = `Cannot reset ${keyName(key)}. ${e.message}`;
   }
-  pending = path;
-  setText(byId("question"), text);
-  byId("yes").hidden = !path;
-  byId("confirmation").showModal();
+  ask(text, "Reset", path);
 }
 
+byId("unmask").addEventListener("click", () => {
+  if (state.unmasked_until) ask("Hide the values of keys? Sluice forgets them.", "Hide", "/api/v1/unmask?for=0s");
+  else ask("Show the values of the keys that are denied from now on, for 10 minutes? The log and the events name you.",
+    "Show", "/api/v1/unmask?for=10m");
+});
 byId("yes").addEventListener("click", async () => {
   try {
-    await postReset(pending);
+    await post(pending);
     byId("confirmation").close();
   } catch (e) {
-    setText(byId("question"), `Not reset. ${e.message}`);
+    setText(byId("question"), `Not done. ${e.message}`);
     byId("yes").hidden = true;
   }
 });

@@ -45,7 +45,8 @@ func (m *model) explain(i item) tea.Cmd {
 			if err != nil {
 				msg.answers = append(msg.answers, fmt.Sprintf("query %s: %v", r.Addr, err))
 			} else {
-				msg.answers = append(msg.answers, replicaPrefix(r.Addr)+"\n"+m.service.Explain(report, query))
+				text := m.service.Explain(report, query)
+				msg.answers = append(msg.answers, strings.ReplaceAll(text, "\ncounter: ", "\ncounter: "+replicaPrefix(r.Addr)))
 			}
 		}
 		return msg
@@ -161,10 +162,16 @@ func (v *view) counters(d *details) []line {
 	case d.counters == nil:
 		return append(lines, v.line(faint, "..."))
 	}
+	var steps []line // of the explanation, after the counters
 	for _, answer := range d.counters {
 		for text := range strings.Lines(answer) {
-			lines = append(lines, v.wrap(plain, "", strings.TrimSpace(text), 5)...)
+			wrapped := v.wrap(plain, "", strings.TrimSpace(text), 5)
+			if strings.HasPrefix(text, "counter: ") {
+				lines = append(lines, wrapped...)
+			} else {
+				steps = append(steps, wrapped...)
+			}
 		}
 	}
-	return lines
+	return append(lines, steps...)
 }

@@ -54,7 +54,7 @@ func TestWorstClientInFourKeys(t *testing.T) {
 	for _, keys := range [][]string{{"/", "p", "enter", "enter"}} {
 		p := newProgram(s)
 		p.press(keys...)
-		for _, want := range []string{"user=?[31mevil?", "rule at     /etc/rules.yaml:7:5", "LAST 5 MINUTES", "requests    ", "14, at most 9 in 10 s", "50% of the domain's denials", "99 since 22:13:20"} {
+		for _, want := range []string{"user=?[31mevil?", "rule at     /etc/rules.yaml:7:5", "LAST 5 MINUTES", "requests    ", "14, at most 9 in 10 s", "50% of the domain's denials", "99 since " + time.Unix(1_700_000_000, 0).Format(time.TimeOnly)} {
 			if !strings.Contains(p.screen(), want) {
 				t.Errorf("after %q the screen lacks %q:\n%s", keys, want, p.screen())
 			}
@@ -69,14 +69,16 @@ func TestDetailsFollowTheState(t *testing.T) {
 	s.Domains[0].DeniedKeys[0].Descriptor = "user=alice"
 	p := newProgram(s)
 	p.service.Explain = func(r *admin.CounterReport, q client.CounterQuery) string {
-		return fmt.Sprintf("%s of %s\ncounters %d\n", q.Descriptor, r.Domain, len(r.Counters))
+		return fmt.Sprintf("%s of %s\ncounter: %s\n", q.Descriptor, r.Domain, r.Rule)
 	}
-	explain := func(*http.Request) (int, any) { return http.StatusOK, admin.CounterReport{Domain: "shop"} }
+	explain := func(*http.Request) (int, any) {
+		return http.StatusOK, admin.CounterReport{Domain: "shop", Rule: "user"}
+	}
 	p.replicas(t, explain, func(*http.Request) (int, any) {
 		return http.StatusForbidden, map[string]string{"error": "no\x1b[2J right"}
 	})
 	p.run(p.press("enter"))
-	for _, want := range []string{"user=alice of shop", "counters 0", "403 Forbidden: no?[2J right", p.snapshot.Replicas[1].Addr + ": 12.3 denied/s"} {
+	for _, want := range []string{"user=alice of shop", "COUNTER (sluice explain)\ncounter: " + p.snapshot.Replicas[0].Addr + ": user\n", "403 Forbidden: no?[2J right", p.snapshot.Replicas[1].Addr + ": 12.3 denied/s"} {
 		if text := ansi.Strip(strings.Join(texts(p.list.lines), "\n")); !strings.Contains(text, want) {
 			t.Errorf("the details lack %q:\n%s", want, text)
 		}

@@ -103,11 +103,15 @@ func (v *view) sections(s *live.State, o order) []section {
 			buckets.note = fmt.Sprintf("%d others", more)
 		}
 	}
+	omitted := ""
+	if n := s.Config.Omitted; n > 0 {
+		omitted = fmt.Sprintf("%d others, with fewer hits", n)
+	}
 	return []section{
 		{title: "CONDITIONS", items: conditions, parts: 2},
 		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", 8}}, items: keys, parts: 2, about: "share of domain's denials"},
 		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
-		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2},
+		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted},
 		buckets,
 		{title: "EVENTS", items: events, parts: 5},
 	}

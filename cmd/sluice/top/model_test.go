@@ -112,13 +112,17 @@ func TestSelectionFollowsItsItem(t *testing.T) {
 	expect("#0-2")
 	p.press("down")
 	expect("#0-0")
-	worse(1)
+	worse(0)
 	expect("#0-0")
 	p.press("end")
 	expect("rule-2")
 	p.press("down", "pgdown")
 	expect("rule-2")
 	p.press("g")
+	expect("#0-0")
+	gone := manyKeys(1, 3)
+	gone.Domains[0].DeniedKeys = gone.Domains[0].DeniedKeys[1:]
+	p.send(fetched{&Snapshot{Sum: gone}, nil})
 	expect("#0-1")
 }
 

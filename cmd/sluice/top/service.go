@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxLimits is the number of limits requested from each replica.
-	maxLimits = 1000
+	// maxLimits is the number of limits requested from each replica, the busiest ones.
+	maxLimits = 300
 	// timeout bounds the requests to the replicas.
 	timeout = 5 * time.Second
 )
