@@ -7,8 +7,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// anyFault selects all faults.
-func anyFault(fault) bool { return true }
+// disturbs selects the faults that may change decisions of orders, whose rules are reloaded unchanged.
+func disturbs(f fault) bool { return f.kind != "reload" }
 
 // addedByOperator returns how many more hits the changes of an operator admit in an interval.
 func (l *limit) addedByOperator(from, to time.Time) (hits uint64) {
@@ -64,7 +64,7 @@ func (o *orders) checkRule(k *orderKind, rule *orderRule) {
 			case e.outcome != admitted || rule.changedAt(e) != nil:
 			case k.waits == 0:
 				certain = append(certain, e)
-			case o.world.during(e.sent, e.received, anyFault) == 0:
+			case o.world.during(e.sent, e.received, disturbs) == 0:
 				// It was decided, or its delay ended, before the replies of the store and of sluice.
 				certain = append(certain, &entry{outcome: admitted, replica: e.replica, hits: e.hits, sent: later(e.sent, e.received.Add(-2*maxLatency)), received: e.received})
 			}
@@ -111,7 +111,7 @@ func (o *orders) checkDenied(k *orderKind, rule *orderRule) {
 func (o *orders) checkPenalty(rule *orderRule, starters []*entry, e *entry) {
 	for _, x := range starters {
 		if !e.sent.After(x.received) || e.received.After(x.sent.Add(rule.penalty)) ||
-			o.world.during(x.sent.Add(-10*time.Second), e.received, anyFault) > 0 ||
+			o.world.during(x.sent.Add(-10*time.Second), e.received, disturbs) > 0 ||
 			slices.ContainsFunc(rule.changes, func(c change) bool { return c.from.Before(e.received) && c.to.Add(afterReset).After(x.sent) }) {
 			continue
 		}
@@ -144,7 +144,7 @@ const afterReset = 1100 * time.Millisecond
 func (o *orders) hasReason(k *orderKind, rule *orderRule, charges [][]charge, i int) bool {
 	for n, l := range rule.limits {
 		e, longest := o.entries[l][i], rule.limits[len(rule.limits)-1].window
-		if n == 0 && o.world.during(e.sent.Add(-2*longest-10*time.Second), e.received, anyFault) > 0 {
+		if n == 0 && o.world.during(e.sent.Add(-2*longest-10*time.Second), e.received, disturbs) > 0 {
 			return true
 		}
 		var counted []charge
@@ -202,7 +202,7 @@ func (o *orders) checkDelays(k *orderKind, rule *orderRule, entries []*entry) {
 	l := rule.limits[0]
 	interval := l.window / time.Duration(l.n)
 	for _, e := range entries {
-		if e.outcome != admitted || o.world.during(e.sent.Add(-20*time.Second), e.received, anyFault) > 0 {
+		if e.outcome != admitted || o.world.during(e.sent.Add(-20*time.Second), e.received, disturbs) > 0 {
 			continue
 		}
 		since := e.sent.Add(-20 * time.Second)
