@@ -74,10 +74,6 @@ var defects = []defect{
 		"return !d.HasAcquired() && counted(d.charge) })", "return false && counted(d.charge) })", "",
 	},
 	{
-		"denied and forgotten", "hits that the store denied, but too late for the fallback, are not charged", "store/unsynced.go",
-		"return b.Charges[i].Refund || b.Decisions[i].Charged > 0", "return true", "",
-	},
-	{
 		"refunds of a denied group", "hits of a group that another slot or store denies are not returned", "store/split.go",
 		"\tp.sendRefund(refund, i, refunds)\n", "", "",
 	},
