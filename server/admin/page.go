@@ -18,8 +18,12 @@ var (
 	pageText string
 	//go:embed page.css
 	pageStyle string
+	//go:embed page_tables.js
+	tablesScript string
 	//go:embed page.js
-	pageScript string
+	mainScript string
+
+	pageScript = tablesScript + mainScript
 )
 
 // pageHandler serves / to browsers as a page of the state, and to other clients as a list of paths.
