@@ -272,7 +272,10 @@ func TestPageShowsValues(t *testing.T) {
 	do(ctx, t, chromedp.Click("#unmask"))
 	await(ctx, t, "Hide the values of keys?")
 	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
-	awaitTrue(ctx, t, "!document.body.innerText.includes('user=alice')")
+	awaitTrue(ctx, t, "!document.body.innerText.includes('values shown until')")
+	if strings.Contains(bodyText(ctx, t), "alice") {
+		t.Error("a value is shown after it was hidden")
+	}
 	reportErrors(t, browserErrors)
 }
 
