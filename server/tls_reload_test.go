@@ -77,7 +77,7 @@ func put(t *testing.T, path string, text []byte) {
 func TestTLSFollowsItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, newer := authority(t), authority(t)
-		first, second := issue(t, ours, testcert.Leaf{Names: []string{host}}), issue(t, ours, testcert.Leaf{Names: []string{host}, Expires: time.Now().Add(2 * time.Hour)})
+		first, second := issue(t, ours, testcert.Leaf{Names: []string{host}}), issue(t, ours, testcert.Leaf{Names: []string{host}, Expires: time.Now().Add(20 * time.Hour)})
 		stale := issue(t, ours, testcert.Leaf{Names: []string{host}, Expires: time.Now().Add(-time.Hour)})
 		files := write(t, first, ours.PEM)
 		core, logger := newLines()
