@@ -15,7 +15,7 @@ import (
 func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 	counted := slices.Clone(entries)
 	if l.algorithm != "fixed_window" { // which counts denied hits
-		counted = slices.DeleteFunc(counted, func(e *entry) bool { return e.outcome == denied })
+		counted = slices.DeleteFunc(counted, func(e *entry) bool { return e.outcome == denied && !w.isDecidedTwice(e) })
 	}
 	charges := w.chargesOf(l, counted)
 	for _, e := range entries {
@@ -33,6 +33,12 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 			return
 		}
 	}
+}
+
+// isDecidedTwice reports whether the fallback may have decided a request because its deadline passed,
+// and later the store, which has then counted it.
+func (w *world) isDecidedTwice(e *entry) bool {
+	return w.shared && e.received.Sub(e.sent) > 10*time.Millisecond && w.withoutStore(e.replica, e.sent, e.received)
 }
 
 // charge is the latest and largest effect that a request may have on a counter.
