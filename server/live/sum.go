@@ -15,13 +15,15 @@ import (
 // unchanged. Rates and counts are added up. Denied keys are merged by hash if all replicas have the
 // same hash key, and otherwise by descriptor. The permits of a key are added up too, unless all
 // replicas share a store.
-// If the rules of the replicas differ, the result contains a condition.
+// If the rules of the replicas differ, the result contains a condition. It has the Config of a replica
+// with limits, or else with rules, if there is one. It has no rules, ShadowMode or TopKeys off only if
+// that is true of all replicas.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
 		return states[0]
 	}
 	sum := *states[0]
-	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
+	sum.Host = fmt.Sprintf("%d replicas", len(states))
 	sum.Quota = nil
 	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	if slices.ContainsFunc(states, func(s *State) bool { return s.HashKey != sum.HashKey }) {
@@ -32,13 +34,20 @@ func Sum(addrs []string, states []*State) *State {
 		sharedStore: !slices.ContainsFunc(states, func(s *State) bool { return s.Counters != "store" }),
 	}
 	indexes := map[string]int{} // index in sum.Domains by name
-	hashes := map[string]bool{}
+	hashes, omitted := map[string]bool{}, 0
 	for i, s := range states {
 		hashes[s.Config.Hash] = true
 		if i > 0 {
 			sum.Status.add(&s.Status)
 		}
-		sum.Config.Omitted = max(sum.Config.Omitted, s.Config.Omitted)
+		if sum.Config.Limits == 0 && (s.Config.Limits > 0 || sum.Config.Hash == "") {
+			sum.Config = s.Config
+		}
+		sum.ShadowMode = sum.ShadowMode && s.ShadowMode
+		if sum.TopKeys == Off {
+			sum.TopKeys = s.TopKeys
+		}
+		omitted = max(omitted, s.Config.Omitted)
 		if s.Started.Before(sum.Started) {
 			sum.Started = s.Started
 		}
@@ -70,10 +79,15 @@ func Sum(addrs []string, states []*State) *State {
 			sum.Domains[n].addDomain(d, merger)
 		}
 	}
+	sum.Config.Omitted = omitted
 	if len(hashes) > 1 {
 		condition := telemetry.NewCondition(telemetry.RulesDiffer, sum.Time)
 		for i, s := range states {
-			condition.Lines = append(condition.Lines, addrs[i]+": rules "+s.Config.Hash)
+			rules := "no rules"
+			if s.Config.Hash != "" {
+				rules = "rules " + s.Config.Hash
+			}
+			condition.Lines = append(condition.Lines, addrs[i]+": "+rules)
 		}
 		sum.Conditions = append(sum.Conditions, condition)
 	}

@@ -72,6 +72,29 @@ func TestSum(t *testing.T) {
 	}
 }
 
+// TestSumOfDifferentSettings checks that the sum has no rules, shadow mode and no keys only if that is
+// true of all replicas, in any order.
+func TestSumOfDifferentSettings(t *testing.T) {
+	addrs := []string{"a:1", "b:1"}
+	bad, empty := &State{ShadowMode: true, TopKeys: Off}, &State{ShadowMode: true, TopKeys: Off, Config: Config{Hash: "0"}}
+	good := &State{TopKeys: Hashed, Config: Config{Hash: "1", Limits: 3, Omitted: 2}}
+	for _, states := range [][]*State{{bad, good}, {good, bad}, {empty, good}, {good, empty}} {
+		sum := Sum(addrs, states)
+		if sum.Config != good.Config || sum.ShadowMode || sum.TopKeys != Hashed || len(sum.Conditions) != 1 {
+			t.Errorf("the sum is %+v, want the rules and the keys of the replica that has them, and a condition", sum)
+		}
+	}
+	if lines := Sum(addrs, []*State{bad, good}).Conditions[0].Lines; lines[0] != "a:1: no rules" || lines[1] != "b:1: rules 1" {
+		t.Errorf("the condition has the lines %q", lines)
+	}
+	if sum := Sum(addrs, []*State{bad, empty}); sum.Config.Hash != "0" || !sum.ShadowMode || sum.TopKeys != Off {
+		t.Errorf("the sum is %+v, want rules without limits, shadow mode and no keys", sum)
+	}
+	if sum := Sum(addrs, []*State{bad, bad}); sum.Config.Hash != "" || len(sum.Conditions) != 0 {
+		t.Errorf("the sum is %+v, want no rules and no condition", sum)
+	}
+}
+
 // TestSumOfUnknownCodes checks that a condition whose code this version does not know is kept.
 func TestSumOfUnknownCodes(t *testing.T) {
 	newer := &State{Conditions: []telemetry.Condition{{Code: "from_the_future", Severity: "info"}, telemetry.NewCondition(telemetry.StoreUnavailable, begin)}}
