@@ -47,7 +47,13 @@ func (f outputFlag) print(c console, report any, text func() error) error {
 	if err := enc.Encode(report); err != nil {
 		return err
 	}
-	_ = json.Indent(&indented, fmt.Appendf(nil, `{"version": %d, %s`, jsonVersion, fields.Bytes()[1:]), "", "  ") // it is valid
+	object, rest := fmt.Appendf(nil, `{"version": %d`, jsonVersion), fields.Bytes()[1:]
+	if rest[0] != '}' {
+		object = append(object, ", "...)
+	}
+	if err := json.Indent(&indented, append(object, rest...), "", "  "); err != nil {
+		return fmt.Errorf("print the report, which is not an object: %w", err)
+	}
 	_, err := indented.WriteTo(c.out)
 	return err
 }
