@@ -122,7 +122,8 @@ func TestPageShowsEveryPart(t *testing.T) {
 		t.Errorf("without Envoys and limits the page is\n%s", got)
 	}
 	showState(ctx, t, newState())
-	if got := bodyText(ctx, t); !strings.Contains(got, "no rules loaded: every request gets an error") || strings.Contains(got, "Divided limits") {
+	if got := bodyText(ctx, t); !strings.Contains(got, "no rules loaded: every request gets an error") || strings.Contains(got, "Divided limits") ||
+		!strings.Contains(got, "; no rules; keys:") || !strings.Contains(got, "no rules are loaded") {
 		t.Errorf("without rules the page is\n%s", got)
 	}
 	reportErrors(t, browserErrors)

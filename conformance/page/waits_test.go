@@ -78,3 +78,45 @@ func TestPageReportsStaleFigures(t *testing.T) {
 	await(ctx, t, "the figures are from ")
 	awaitTrue(ctx, t, `/The last answer was \d+ seconds ago\./.test(document.body.innerText)`)
 }
+
+// TestPageRefreshesWithoutCounter verifies that the page refreshes while the answer to a query of a
+// counter hangs, and that it asks again.
+func TestPageRefreshesWithoutCounter(t *testing.T) {
+	s := start(t, rules, "--top-keys", "clear")
+	addr := s.Addr("debug")
+	ctx, browserErrors := chromium(t, "http://"+addr, "")
+	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	hit(t, s, "user", "alice", 4)
+	await(ctx, t, "user=alice")
+	do(ctx, t, chromedp.Evaluate[chromedp.Void](`var asked = 0, realFetch = fetch;
+		fetch = (path, options) => (path.startsWith("/counters") ? new Promise((_, reject) => {
+			asked++;
+			options.signal.addEventListener("abort", () => reject(options.signal.reason));
+		}) : realFetch(path, options))`), chromedp.Click("#keys .name button"))
+	awaitTrue(ctx, t, "asked === 1")
+	awaitRequests(ctx, t)
+	awaitTrue(ctx, t, "asked === 2")
+	reportErrors(t, browserErrors)
+}
+
+// TestPageAsksOneQuestion verifies that of two resets whose answers are awaited, the dialog asks about
+// the second, and that a later answer does not replace its question.
+func TestPageAsksOneQuestion(t *testing.T) {
+	ctx, browserErrors := openPaused(t)
+	showState(ctx, t, newState())
+	do(ctx, t, chromedp.Evaluate[chromedp.Void](`var answers = [];
+		post = () => new Promise((resolve) => answers.push(resolve));
+		for (const hash of ["first", "second"]) previewReset({ domain: "shop", rule: "user", limit: "5/hour", hash });
+		answers[0]({ counters: 1, used: 2, token: "t" })`))
+	if get(ctx, t, chromedp.Evaluate[bool]("byId('confirmation').open")) {
+		t.Error("the dialog asks about the first reset")
+	}
+	do(ctx, t, chromedp.Evaluate[chromedp.Void](`answers[1]({ counters: 1, used: 2, token: "t" })`))
+	await(ctx, t, "Reset #second (shop: user 5/hour)?")
+	do(ctx, t, chromedp.Evaluate[chromedp.Void](`previewReset({ domain: "shop", rule: "user", limit: "5/hour", hash: "third" });
+		answers[2]({ counters: 1, used: 2, token: "t" })`))
+	if text := bodyText(ctx, t); !strings.Contains(text, "Reset #second") || strings.Contains(text, "Reset #third") {
+		t.Errorf("the question has changed:\n%s", text)
+	}
+	reportErrors(t, browserErrors)
+}

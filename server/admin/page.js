@@ -5,13 +5,16 @@ const staleAfter = 3; // age in seconds from which figures are reported as stale
 
 let state; // the last answer
 let allLimits = []; // limits of the active rules, including those without hits in the last five minutes
-const noRates = Object.fromEntries(["hits", "denied", "near"].map((what) => [what + "_per_second", undefined]));
+const maxLimits = 10000; // maximum number of limits in an answer
+const figures = ["hits_per_second", "denied_per_second", "near_per_second", "hits", "denied", "exceeded", "line"];
+const noFigures = Object.fromEntries(figures.map((name) => [name, undefined]));
 
 function show() {
   const { config } = state, shared = state.counters === "store";
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   setText(byId("about"), `${state.host}, ${state.program}, at ${clock(state.time)} (times: ${zone}); `
-    + `${count(config.limits)} limits, rules ${config.hash} since ${clock(config.loaded)}; keys: ${state.top_keys}`
+    + (config.hash ? `${count(config.limits)} limits, rules ${config.hash} since ${clock(config.loaded)}` : "no rules")
+    + `; keys: ${state.top_keys}`
     + (state.unmasked_until ? `, values shown until ${clock(state.unmasked_until)}` : "")
     + (shared ? "; counters are shared: rates and keys are those seen by this replica" : ""));
   showStatus(state.status);
@@ -47,7 +50,8 @@ function showLists() {
   tables.keys.items = flat(state, "denied_keys");
   const active = flat(state, "rules");
   const seen = new Set(active.map(tables.limits.id));
-  tables.limits.none = "the rules have no limits";
+  for (const l of allLimits) l.unknown = active.length >= state.max;
+  tables.limits.none = state.config.hash ? "the rules have no limits" : "no rules are loaded";
   tables.limits.items = active.concat(allLimits.filter((l) => !seen.has(tables.limits.id(l))));
   const quota = state.quota;
   byId("quota").hidden = !quota;
@@ -128,14 +132,21 @@ function openDetails(table, id) {
   byId("details").showModal();
 }
 
-// readCounter reads the counter of the opened key, if its values are known.
+// readCounter reads and shows the counter of the opened key, if its values are known.
 async function readCounter() {
   const asked = opened, k = asked?.item;
-  if (!k?.descriptor || k.descriptor.endsWith("…")) return;
-  const response = await fetch("/counters?" + new URLSearchParams({ domain: k.domain, descriptor: k.descriptor }));
-  const counter = response.ok && (await response.json()).counters.find((c) => c.key === k.hash);
+  if (!k?.descriptor || k.descriptor.endsWith("…") || asked.reading) return;
+  asked.reading = true;
+  let counter;
+  try {
+    const query = new URLSearchParams({ domain: k.domain, descriptor: k.descriptor });
+    const response = await fetch("/counters?" + query, { signal: AbortSignal.timeout(5000) });
+    counter = response.ok && (await response.json()).counters.find((c) => c.key === k.hash);
+  } catch { /* without an answer no counter is shown */ }
+  asked.reading = false;
   asked.counter = counter && `${count(counter.used)} of ${count(counter.capacity)} used`
     + (counter.resets_at ? `, resets at ${clock(counter.resets_at)}` : "");
+  if (asked === opened && !isSelecting()) showDetails();
 }
 
 function showDetails() {
@@ -153,8 +164,8 @@ function showDetails() {
   ] : [
     ["rule at", x.at],
     ["name", x.name],
-    ["now", ["hits", "denied", "near"].map((what) => `${rate(x[what + "_per_second"] ?? 0)} ${what}/s`).join(", ")],
-    ["in total", `${count(x.hits)} hits, ${count(x.denied)} denied`],
+    ["now", x.hits !== undefined && ["hits", "denied", "near"].map((what) => `${rate(x[what + "_per_second"])} ${what}/s`).join(", ")],
+    ["in total", x.hits !== undefined && `${count(x.hits)} hits, ${count(x.denied)} denied`],
     ["exceeded", x.exceeded && `${count(x.exceeded)} hits while the store was unavailable`],
     ["most denied", tables.keys.items.filter((k) => limitName(k) === limitName(x)).slice(0, 5)
       .map((k) => `${keyName(k)} ${rate(k.denied_per_second)}/s`).join(", ")],
@@ -162,11 +173,13 @@ function showDetails() {
   setText(byId("subject"), isKey ? keyName(x) : limitName(x));
   const given = facts.filter(([, text]) => text);
   byId("facts").replaceChildren(element("dl", {}, ...given.flatMap(([title, text]) =>
-    [element("dt", {}, title), element("dd", {}, text)])), ...chart(limit?.line));
+    [element("dt", {}, title), element("dd", {}, text)])), ...chart(limit));
 }
 
 // chart returns the elements of a chart of the last five minutes.
-function chart(line) {
+function chart(limit) {
+  const line = limit?.line;
+  if (limit?.unknown) return [element("p", {}, `The limit is not among the ${count(state.max)} busiest limits.`)];
   if (!line) return [element("p", {}, "No hits in the last five minutes. The chart appears ten seconds after a hit.")];
   const sum = (all) => count(all.reduce((a, b) => a + b, 0)), svg = newLine("");
   const text = `${sum(line.hits)} hits of all clients in the last five minutes, ${sum(line.denied)} denied (red)`;
@@ -179,6 +192,7 @@ function chart(line) {
 
 // Changes.
 
+let previewed; // key whose reset was asked for last
 let pending; // path of the change that the dialog asks about, empty if the dialog shows an error
 
 // ask shows the dialog with a question and the name of its answer.
@@ -191,13 +205,14 @@ function ask(question, answer, path) {
 }
 
 async function post(path) {
-  const response = await fetch(path, { method: "POST" });
+  const response = await fetch(path, { method: "POST", signal: AbortSignal.timeout(5000) });
   const reply = await response.json();
   if (!response.ok) throw new Error(`${response.status}: ${reply.error}`);
   return reply;
 }
 
 async function previewReset(key) {
+  previewed = key;
   let path = "/api/v1/reset?" + new URLSearchParams({ domain: key.domain, key: key.hash }), text;
   try {
     const r = await post(path);
@@ -209,7 +224,7 @@ async function previewReset(key) {
     path = "";
     text = `Cannot reset ${keyName(key)}. ${e.message}`;
   }
-  ask(text, "Reset", path);
+  if (previewed === key && !byId("confirmation").open) ask(text, "Reset", path);
 }
 
 byId("unmask").addEventListener("click", () => {
@@ -218,13 +233,18 @@ byId("unmask").addEventListener("click", () => {
     "Show", "/api/v1/unmask?for=10m");
 });
 byId("yes").addEventListener("click", async () => {
+  const path = pending;
+  let error;
   try {
-    await post(pending);
-    byId("confirmation").close();
+    await post(path);
   } catch (e) {
-    setText(byId("question"), `Not done. ${e.message}`);
-    byId("yes").hidden = true;
+    error = e.name === "TimeoutError" ? "No answer within 5 seconds. The events show whether it is done."
+      : `Not done. ${e.message}`;
   }
+  if (path !== pending) return; // the dialog asks another question
+  if (!error) byId("confirmation").close();
+  else setText(byId("question"), error);
+  byId("yes").hidden = true;
 });
 for (const button of document.querySelectorAll("dialog .close")) {
   button.addEventListener("click", () => button.closest("dialog").close());
@@ -243,27 +263,30 @@ byId("pause").addEventListener("click", () => {
 byId("filter").addEventListener("input", () => { if (state) showLists(); });
 
 async function refresh() {
-  const get = async (query) => {
+  // A filter, an order and details can concern each limit; details also those without hits.
+  const max = opened || words().length || tables.limits.sorted ? maxLimits : maxRows;
+  const get = async (query, max) => {
     const response = await fetch("/api/v1/state" + query, {
       cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(10000),
     });
     const reply = await response.json();
     if (!response.ok) throw new Error(`${response.status}: ${reply.error}`);
+    reply.max = max;
     return reply;
   };
   try {
-    let reply = await get(state ? `?rules=active&max=${maxRows}` : "");
+    let reply = await (state ? get(`?rules=${opened ? "all" : "active"}&max=${max}`, max) : get("", maxLimits));
     const reloaded = reply.config.hash !== state?.config.hash;
-    if (state && reloaded) reply = await get("");
-    if (reloaded) allLimits = flat(reply, "rules").map((l) => ({ ...l, ...noRates, line: undefined }));
+    if (state && reloaded) reply = await get("", maxLimits);
+    if (reloaded) allLimits = flat(reply, "rules").map((l) => ({ ...l, ...noFigures }));
     answered = performance.now();
     failure = "";
     // A press of a button would be lost if its row moved.
     if (isSelecting() || document.querySelector("main:active")) return;
     state = reply;
     show();
-    await readCounter();
     showDetails();
+    readCounter();
   } catch (e) {
     failure = e.message;
   }
