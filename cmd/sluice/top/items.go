@@ -63,6 +63,8 @@ type section struct {
 	parts int
 	// about is a part of the title, and note a line after the items.
 	about, note string
+	// partial is true if the state lacks rows, and the note is about them.
+	partial bool
 }
 
 // sections returns the lists of a state. Conditions come first, then denied keys.
@@ -100,7 +102,7 @@ func (v *view) sections(s *live.State, o order) []section {
 			buckets.items = append(buckets.items, bucketItem(&q.Largest[i]))
 		}
 		if more := q.Buckets - len(q.Largest); more > 0 {
-			buckets.note = fmt.Sprintf("%d others", more)
+			buckets.note, buckets.partial = fmt.Sprintf("%d others", more), true
 		}
 	}
 	omitted := ""
@@ -108,25 +110,34 @@ func (v *view) sections(s *live.State, o order) []section {
 		omitted = fmt.Sprintf("%d others, with fewer hits", n)
 	}
 	return []section{
-		{title: "CONDITIONS", items: conditions, parts: 2},
+		{title: conditionsTitle, items: conditions, parts: 2},
 		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", 8}}, items: keys, parts: 2, about: "share of domain's denials"},
 		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
-		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted},
+		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted, partial: true},
 		buckets,
 		{title: "EVENTS", items: events, parts: 5},
 	}
 }
 
-// find returns the item of a state with the given id.
-func (v *view) find(s *live.State, id string) (item, bool) {
+// find returns the given item of another state.
+func (v *view) find(s *live.State, other item) (item, bool) {
 	for _, section := range v.sections(s, byDenials) {
-		for _, i := range section.items {
-			if i.id == id {
-				return i, true
-			}
+		if at := indexOf(section.items, other); at >= 0 {
+			return section.items[at], true
 		}
 	}
 	return item{}, false
+}
+
+// indexOf returns the index of the given item of another state, or -1. The id of a key changes when
+// its values are shown or hidden, but not its hash.
+func indexOf(items []item, other item) int {
+	if at := slices.IndexFunc(items, func(i item) bool { return i.id == other.id }); at >= 0 || other.key == nil {
+		return at
+	}
+	return slices.IndexFunc(items, func(i item) bool {
+		return i.key != nil && i.domain == other.domain && i.key.Hash == other.key.Hash
+	})
 }
 
 func makeID(parts ...string) string { return strings.Join(parts, "\x00") }

@@ -150,6 +150,27 @@ func TestFilterAndSort(t *testing.T) {
 	}
 }
 
+// TestFilterNamesItsBounds verifies that the filter reports that it matches no row, and that there
+// are limits that it does not search.
+func TestFilterNamesItsBounds(t *testing.T) {
+	s := manyKeys(1, 3)
+	p := newProgram(s)
+	if p.press("/", "x"); !strings.Contains(p.screen(), "no row matches") || strings.Contains(p.screen(), "others") {
+		t.Errorf("the screen is\n%s", p.screen())
+	}
+	s.Config.Omitted = 7
+	p = newProgram(s)
+	if p.press("/", "x"); !strings.Contains(p.screen(), "7 others, with fewer hits, not searched") || !strings.Contains(p.screen(), "no row matches") {
+		t.Errorf("the screen is\n%s", p.screen())
+	}
+	p.press("esc")
+	p.press("/")
+	p.send(tea.PasteMsg{Content: "rule-1"})
+	if text := p.screen(); !strings.Contains(text, "domain-0: rule-1 5/hour") || strings.Contains(text, "no row matches") || !strings.Contains(text, "not searched") {
+		t.Errorf("after a paste the screen is\n%s", text)
+	}
+}
+
 // TestQuit verifies each way to quit.
 func TestQuit(t *testing.T) {
 	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}, {Code: 'd', Mod: tea.ModCtrl}} {
