@@ -114,11 +114,8 @@ func (m *model) previewReset(i item) tea.Cmd {
 func notResetAt(addr string, err error) string { return fmt.Sprintf("not reset at %s: %v", addr, err) }
 
 // failures formats the errors of replicas as the end of a text.
-func (r *resetReport) failures() (text string) {
-	for _, failed := range r.failed {
-		text += "; " + failed
-	}
-	return text
+func (r *resetReport) failures() string {
+	return strings.Join(append([]string{""}, r.failed...), "; ")
 }
 
 // reset sends the requests of a reset: without tokens for previews, with them to reset. It adds up

@@ -65,12 +65,7 @@ func (v *view) details(d *details, s *Snapshot) []line {
 			lines = append(lines, v.wrap(plain, fmt.Sprintf("%-12s", name), text, 20)...)
 		}
 	}
-	at := func(t time.Time) string {
-		if t.Local().Format(time.DateOnly) == s.Sum.Time.Local().Format(time.DateOnly) {
-			return t.Local().Format("15:04:05 MST")
-		}
-		return t.Local().Format("2006-01-02 15:04:05 MST")
-	}
+	at := func(t time.Time) string { return format.TimeAt(t, s.Sum.Time) + t.Local().Format(" MST") }
 	limit := d.limit
 	if k := d.key; k != nil {
 		limit = limitOfKey(s.Sum, d.domain, k)
@@ -78,6 +73,9 @@ func (v *view) details(d *details, s *Snapshot) []line {
 		fact("counter", "#"+k.Hash)
 	}
 	fact("", d.text)
+	if !d.at.IsZero() {
+		fact("at", at(d.at))
+	}
 	for _, text := range d.more {
 		fact("", text)
 	}
@@ -117,7 +115,7 @@ func (v *view) details(d *details, s *Snapshot) []line {
 	for i := range s.Sum.Domains {
 		for _, k := range s.Sum.Domains[i].DeniedKeys {
 			if s.Sum.Domains[i].Domain == d.domain && limitOfKey(s.Sum, d.domain, &k) == d.limit {
-				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond), v.fit(keyItem(d.domain, &k), v.width-10))))
+				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond), v.fit(keyItem(d.domain, &k, s.Sum.Time), v.width-10))))
 			}
 		}
 	}

@@ -287,6 +287,27 @@ func TestResetWithoutRight(t *testing.T) {
 	}
 }
 
+// TestUnmaskIsIncomplete verifies that the result names the replicas that show values, also if
+// another does not respond.
+func TestUnmaskIsIncomplete(t *testing.T) {
+	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == admin.UnmaskPath {
+			_ = json.NewEncoder(w).Encode(live.Unmasked{Until: &time.Time{}})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(newState())
+	}))
+	t.Cleanup(debug.Close)
+	addr := strings.TrimPrefix(debug.URL, "http://")
+	p := newProgram(newState())
+	p.service.Addrs = []string{addr, "127.0.0.1:1"}
+	p.service.Dial = func(addr, _ string) (*client.Debug, error) { return &client.Debug{Addr: addr}, nil }
+	p.run(p.press("u", "y"))
+	if n := p.notice; !n.failed || !strings.Contains(n.text, addr+": values of denied keys are shown until ") || !strings.Contains(n.text, "query 127.0.0.1:1: ") {
+		t.Errorf("the result is %+v", n)
+	}
+}
+
 // TestHostileNames verifies that no text of the state reaches the terminal as a control character,
 // or leaves the screen, on any screen.
 func TestHostileNames(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +16,8 @@ import (
 )
 
 const (
-	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  p pause  ? help  q quit"
+	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  ? help  q quit"
+	filterKeys  = "  esc end filter  enter details  r reset  ? help  q quit"
 	detailsKeys = "esc back  r reset  p pause  ? help  q quit"
 	helpText    = `
 enter         details: position of the rule, last five minutes, counter
@@ -274,69 +274,6 @@ func (m *model) back() {
 	m.body.GotoTop()
 }
 
-// current returns the item that is open or selected.
-func (m *model) current() (i item, ok bool) {
-	switch {
-	case m.snapshot == nil || m.helping:
-		return item{}, false
-	case m.details != nil:
-		return m.details.item, true
-	case m.cursor < len(m.list.items):
-		return m.list.items[m.cursor], true
-	}
-	return item{}, false
-}
-
-// move moves the cursor. A page is as long as the body.
-func (m *model) move(name string) {
-	first, last := m.linesOf(m.cursor)
-	to := m.cursor
-	switch name {
-	case "up", "k":
-		to--
-	case "down", "j":
-		to++
-	case "pgup", "b":
-		to = m.itemAt(first - m.body.Height())
-	case "pgdown", "f":
-		to = m.itemAt(last + m.body.Height())
-	case "g", "home":
-		to = 0
-	case "G", "end":
-		to = len(m.list.items) - 1
-	default:
-		return
-	}
-	if to = min(to, len(m.list.items)-1); to < 0 {
-		m.body.GotoTop()
-		return
-	}
-	m.cursor, m.selected = to, m.list.items[to]
-	first, last = m.linesOf(to)
-	m.body.SetYOffset(min(max(m.body.YOffset(), last-m.body.Height()+1), max(0, first-2))) // with a title
-}
-
-// linesOf returns the first and the last line of an item.
-func (m *model) linesOf(item int) (first, last int) {
-	first = len(m.list.lines)
-	for i, l := range m.list.lines {
-		if l.item == item {
-			first, last = min(first, i), i
-		}
-	}
-	return first, last
-}
-
-// itemAt returns the first item at or after a line.
-func (m *model) itemAt(at int) int {
-	for _, l := range m.list.lines[min(max(at, 0), len(m.list.lines)):] {
-		if l.item >= 0 {
-			return l.item
-		}
-	}
-	return len(m.list.items) - 1
-}
-
 // arrange updates the lines of the screen after any change.
 func (m *model) arrange() {
 	m.footer = m.footerLines()
@@ -375,16 +312,9 @@ func (m *model) arrange() {
 		texts[i] = l.text
 	}
 	m.body.SetContentLines(texts)
-}
-
-// place sets the cursor to the selected item. If it has disappeared, the cursor keeps its position.
-func (m *model) place() {
-	if m.selected.id == "" {
-		m.cursor = slices.IndexFunc(m.list.items, func(i item) bool { return i.key != nil || i.limit != nil })
-	} else if at := indexOf(m.list.items, m.selected); at >= 0 {
-		m.cursor, m.selected = at, m.list.items[at]
+	if !m.helping && m.details == nil {
+		m.showCursor()
 	}
-	m.cursor = max(0, min(m.cursor, len(m.list.items)-1))
 }
 
 // style returns the style of a line of the body.
@@ -409,10 +339,6 @@ func (m *model) View() tea.View {
 }
 
 func (m *model) footerLines() []line {
-	filter := ""
-	if m.filter.Value() != "" {
-		filter = "/" + m.filter.Value() + "  "
-	}
 	switch {
 	case m.notice != nil && m.notice.failed:
 		return m.view.wrap(red, "", m.notice.text, 4)
@@ -424,7 +350,10 @@ func (m *model) footerLines() []line {
 		return []line{m.view.line(strong, "paused: p resume, q quit")}
 	case m.helping || m.details != nil:
 		return []line{m.view.line(faint, detailsKeys)}
+	case m.filter.Value() != "":
+		filter := m.view.truncate(m.view.printable("/"+m.filter.Value()), max(10, m.view.width-len(filterKeys)))
+		return []line{m.view.line(faint, filter+filterKeys)}
 	default:
-		return []line{m.view.line(faint, filter+listKeys)}
+		return []line{m.view.line(faint, listKeys)}
 	}
 }

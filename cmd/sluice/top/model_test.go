@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,44 @@ func TestScreenFits(t *testing.T) {
 					t.Errorf("after %q %d columns on a terminal of %d: %s", keys, n, size.Width, line)
 				}
 			}
+		}
+	}
+}
+
+// TestSelectionIsVisible verifies that the list shows the selected row, also before the first key,
+// and after its sections have changed.
+func TestSelectionIsVisible(t *testing.T) {
+	s := newState()
+	for i := range 20 {
+		c := s.Conditions[0]
+		c.Text += strconv.Itoa(i)
+		s.Conditions = append(s.Conditions, c)
+	}
+	p := newProgram(s)
+	visible := func(about string) {
+		t.Helper()
+		if first := strings.TrimSpace(strings.Split(p.selection(), "\n")[0]); first == "" || !strings.Contains(p.screen(), first) {
+			t.Errorf("%s: the screen lacks %q:\n%s", about, first, p.screen())
+		}
+	}
+	for _, key := range []string{"a", "G", "a", "g", "a", "pgdown", "s", "esc"} {
+		p.press(key)
+		visible(key)
+	}
+	p.press("G", "?", "down", "esc")
+	visible("after the help")
+	p.send(tea.WindowSizeMsg{Width: 40, Height: 5})
+	visible("a small terminal")
+}
+
+// TestFooterFits verifies that the footer has all keys on a terminal of 80 columns.
+func TestFooterFits(t *testing.T) {
+	p := newProgram(newState())
+	for _, keys := range [][]string{nil, {"enter"}, {"esc", "/", strings.Repeat("x", 90), "enter"}} {
+		p.press(keys...)
+		lines := strings.Split(p.screen(), "\n")
+		if last := strings.TrimSpace(lines[len(lines)-1]); !strings.HasSuffix(last, "q quit") {
+			t.Errorf("after %q the footer is %q", keys, last)
 		}
 	}
 }
