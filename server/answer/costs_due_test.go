@@ -32,7 +32,7 @@ func TestCostsDue(t *testing.T) {
 		"a reservation that has not ended":    {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}}, telemetry.StreamEnds{}},
 		"a reservation with its cost":         {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease, 3}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1, CostsReceived: 1}},
 		"denied costs":                        {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {11}}, telemetry.StreamEnds{CostsDue: 1, CostsReceived: 1}},
-		"costs beyond a limit in shadow mode": {"{unit: hour, requests_per_unit: 1}, shadow_mode: true", [][]int64{{0}, {1}, {0}, {5}}, telemetry.StreamEnds{CostsDue: 2, CostsReceived: 2}},
+		"costs beyond a limit in shadow mode": {"{unit: hour, requests_per_unit: 1, count_refused: false}, shadow_mode: true", [][]int64{{0}, {1}, {0}, {5}}, telemetry.StreamEnds{CostsDue: 2, CostsReceived: 2}},
 		"a denied reservation":                {"{unit: hour, requests_per_unit: 3, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease}, {1}, {1}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
 		"a refund":                            {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {-2}}, telemetry.StreamEnds{CostsDue: 1}},
 	} {
