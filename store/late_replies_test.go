@@ -58,3 +58,36 @@ func TestLateDenialsAreSynced(t *testing.T) {
 		}
 	}
 }
+
+// TestLateDenialOfADeniedGroup has a request whose group the second store denies, while the part in
+// the main store is late: the fallback admits it, and the reply denies it. No hit of the request
+// counts.
+func TestLateDenialOfADeniedGroup(t *testing.T) {
+	t.Parallel()
+	srv, second := storetest.Start(t), storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	perSecond := serverAt(second)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, PerSecond: &perSecond, Timeout: time.Minute, DialTimeout: time.Minute})
+	other := runStore(t, Options{Server: serverAt(srv), Fallback: Deny})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+	var c, o caller
+	full := oneHit(1, refundable[0])
+	denying := oneHit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Second})
+	full.Hits = 8
+	if err := o.decide(other, full); err != nil || o.b.Denied {
+		t.Fatal(err, o.b.Denied)
+	}
+	full.Hits = 4
+	c.startLate(t, s, r, replied, func() bool { return true }, full, denying)
+	if !c.b.Denied {
+		t.Fatal("the second store admits the request")
+	}
+	r.finishLate(t, s, replied)
+	// The reply of a later request proves that the late one has been resolved.
+	storetest.Eventually(t, "up", s.Up)
+	c.usedHits(t, s, full)
+	storetest.Eventually(t, "nothing is unsynced", func() bool { return s.unsyncedCounters() == 0 })
+	if used := o.usedHits(t, other, full); used != 8 {
+		t.Errorf("the store has %d hits, want 8 without those of the denied request", used)
+	}
+}

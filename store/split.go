@@ -48,6 +48,7 @@ type part struct {
 	// The request that the store decided, nil if the fallback did; and the time of the reply.
 	request   *request
 	repliedAt limiter.Time
+	late      *request // the request, if it was in flight when the fallback decided; else nil
 
 	inner *split // split that has decided the part counter by counter, or nil
 }
@@ -143,7 +144,7 @@ func (r *split) release() {
 		p.batch.Reset()
 		clear(p.names)
 		p.names, p.err = p.names[:0], nil
-		if p.request != nil {
+		if p.late = nil; p.request != nil {
 			p.request.release()
 			p.request = nil
 		}
@@ -363,7 +364,7 @@ func (p *part) sendRefund(req *request, i int, hits uint64) {
 // subtractUnsynced subtracts hits of charge i from the unsynced hits. The others stay charged.
 func (p *part) subtractUnsynced(i int, hits uint64) {
 	if hits > 0 {
-		p.backend.ledger.subtract(script.AppendName(nil, p.now, p.batch.Charges[i].Policy, p.names[i]), hits)
+		p.backend.subtractUnsynced(p.late, i, script.AppendName(nil, p.now, p.batch.Charges[i].Policy, p.names[i]), hits)
 	}
 }
 

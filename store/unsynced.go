@@ -95,6 +95,9 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
 	if req.sent {
+		if p, ok := req.waiter.(*part); ok {
+			p.late = req
+		}
 		req.addStrayLeases(now)
 		if req.addUnsynced(now, by); req.outcome != outcomePending {
 			f.resolveLocked(req.outcome, req)
@@ -109,6 +112,24 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 		f.recordUnsynced(by, now, req.batch, i, []byte(req.call.Name(i)), req.call.LeaseName(i), req.slot, req.waiter)
 	}
 	f.requestSync(req.slot)
+}
+
+// subtractUnsynced subtracts hits of a charge from its unsynced hits. They are in late, unless that is
+// nil or its outcome is known.
+func (f *backend) subtractUnsynced(late *request, charge int, name []byte, hits uint64) {
+	f.outcomeMu.Lock()
+	defer f.outcomeMu.Unlock()
+	if late == nil || late.outcome != outcomePending {
+		f.ledger.subtract(name, hits)
+		return
+	}
+	late.unsynced = slices.DeleteFunc(late.unsynced, func(d unsyncedCharge) bool {
+		if d.charge != charge || d.HasAcquired() {
+			return false
+		}
+		d.Subtract(hits)
+		return d.Hits == 0
+	})
 }
 
 // addUnsynced adds the hits that the fallback admitted, and the leases that req returns.

@@ -115,7 +115,7 @@ func TestTopSumsReplicas(t *testing.T) {
 	if strings.Contains(out.String(), "differ between replicas") {
 		t.Errorf("replicas with the same hash key are reported to have different hashes:\n%s", out.String())
 	}
-	for _, want := range []string{"2 replicas", "24.6", "query 127.0.0.1:1: ", "[no_answer]"} {
+	for _, want := range []string{"2 replicas", "24.6", "! 127.0.0.1:1: no answer: ", "[no_answer]"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the sum lacks %q:\n%s", want, out.String())
 		}

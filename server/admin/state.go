@@ -51,7 +51,7 @@ func (a *API) Tick(now time.Time) {
 // advanceLocked advances all rates, so that they cover the same time, and the conditions that depend
 // on counters of rules.
 func (a *API) advanceLocked(now time.Time) {
-	a.maskExpired(now)
+	a.maskExpired()
 	a.service.Recorder().Tick(now)
 	a.hits.Advance(now, func(record func(*telemetry.RuleCounters, live.Counts)) {
 		if r, err := a.service.Active(); err == nil {

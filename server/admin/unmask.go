@@ -28,15 +28,15 @@ func (a *API) unmaskEndpoint() endpoint {
 			if err != nil {
 				return nil, fmt.Errorf("parameter for is %.100q: must be a duration such as 10m, at most %v", values.Get("for"), live.MaxUnmask)
 			}
-			now, _ := a.clock.Now()
-			return a.unmask(time.Unix(0, int64(now)), d, by)
+			return a.unmask(d, by)
 		},
 	}
 }
 
-func (a *API) unmask(now time.Time, d time.Duration, by string) (*live.Unmasked, error) {
+func (a *API) unmask(d time.Duration, by string) (*live.Unmasked, error) {
 	recorder := a.service.Recorder()
-	if err := recorder.Unmask(now, d); err != nil {
+	now, elapsed := a.clock.Now()
+	if err := recorder.Unmask(time.Unix(0, int64(now)), elapsed, d); err != nil {
 		if mode := recorder.Mode(); mode != live.Hashed {
 			return nil, newRequestError(http.StatusConflict, "%v", err)
 		}
@@ -54,8 +54,8 @@ func (a *API) unmask(now time.Time, d time.Duration, by string) (*live.Unmasked,
 }
 
 // maskExpired removes the values of denied keys after the time of unmask.
-func (a *API) maskExpired(now time.Time) {
-	if a.service.Recorder().MaskExpired(now) {
+func (a *API) maskExpired() {
+	if a.service.Recorder().MaskExpired(a.clock.Elapsed()) {
 		a.metrics.UnmaskedUntil.Set(0)
 		a.logger.Info("values of denied keys are no longer shown: the time of the request has passed")
 	}

@@ -4,10 +4,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -55,21 +57,31 @@ func TestUnmask(t *testing.T) {
 	}
 }
 
-// TestUnmaskEndsByItself has the time of a request pass.
+// TestUnmaskEndsByItself has the time of a request pass, while the clock of the host is set back.
 func TestUnmaskEndsByItself(t *testing.T) {
-	s := servertest.Service(t, answer.Settings{}, shownRules)
-	a := newAPI(t, s, zap.NewNop())
-	addr := listen(t, a)
-	if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+admin.UnmaskPath+"?for=1h"); code != 200 {
-		t.Fatalf("the response is %d %s", code, body)
-	}
-	for range 3 {
-		servertest.Hit(t, s, "user", "al", 1, nil)
-	}
-	state := a.State(time.Now().Add(time.Hour+time.Second), admin.AllRules)
-	if k := state.Domains[0].DeniedKeys; state.UnmaskedUntil != nil || len(k) != 1 || k[0].Descriptor != "" {
-		t.Errorf("after an hour the keys are %+v until %v, want no value", k, state.UnmaskedUntil)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := servertest.Service(t, answer.Settings{}, shownRules)
+		core, logs := observer.New(zap.InfoLevel)
+		a := newAPI(t, s, zap.New(core))
+		if err := s.Recorder().Unmask(time.Now(), 0, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			servertest.Hit(t, s, "user", "al", 1, nil)
+		}
+		time.Sleep(time.Hour - time.Second)
+		if k := a.State(time.Now(), admin.AllRules).Domains[0].DeniedKeys; len(k) != 1 || k[0].Descriptor != "user=al" {
+			t.Errorf("before the end the keys are %+v, want user=al", k)
+		}
+		time.Sleep(time.Second)
+		state := a.State(time.Now().Add(-30*time.Minute), admin.AllRules)
+		if k := state.Domains[0].DeniedKeys; state.UnmaskedUntil != nil || len(k) != 1 || k[0].Descriptor != "" {
+			t.Errorf("after an hour the keys are %+v until %v, want no value", k, state.UnmaskedUntil)
+		}
+		if logs.FilterMessageSnippet("no longer shown").Len() != 1 {
+			t.Errorf("the log is %+v, want a line about the end", logs.All())
+		}
+	})
 }
 
 // TestUnmaskRejectsBadRequests checks the status and the message.

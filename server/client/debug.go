@@ -32,6 +32,9 @@ type Debug struct {
 	Token string
 }
 
+// ErrNotFound is wrapped by the error of a request about an object that the server does not have.
+var ErrNotFound = errors.New("404 Not Found")
+
 // State returns the current state. It contains at most maxLimits limits, the busiest ones.
 func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	var state live.State
@@ -120,6 +123,9 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 	if response.StatusCode != http.StatusOK {
 		var failed struct{ Error string }
 		_ = json.Unmarshal(body, &failed) // the response may be from another program
+		if response.StatusCode == http.StatusNotFound && failed.Error != "" {
+			return fmt.Errorf("%w: %s", ErrNotFound, failed.Error)
+		}
 		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "this is not the debug listener of a sluice"))
 	}
 	if err := json.Unmarshal(body, into); err != nil {

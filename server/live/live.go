@@ -48,7 +48,7 @@ type Recorder struct {
 	period   period
 	domains  map[string]*Domain // by name
 	overflow *Domain            // shared by the domains beyond MaxDomains
-	unmasked time.Time          // the end of Unmask; zero if it was not called, or is over
+	unmasked unmasked
 }
 
 // Domain records the denied and unmatched requests of a domain.

@@ -15,10 +15,16 @@ type Unmasked struct {
 	Until *time.Time `json:"until"`
 }
 
-// Unmask stores the values of keys that are denied from now until now+d, at most [MaxUnmask] later.
-// [Recorder.MaskExpired] then removes all of them. A d of 0 removes them at once. It returns an error
-// if the mode is not [Hashed].
-func (l *Recorder) Unmask(now time.Time, d time.Duration) error {
+// unmasked is the time for which [Recorder.Unmask] stores values; zero without one.
+type unmasked struct {
+	until time.Time     // the end, as shown to people
+	end   time.Duration // the same, as elapsed time, which a change of the clock does not affect
+}
+
+// Unmask stores the values of keys that are denied from now until d later, at most [MaxUnmask]. The
+// current time is now, and elapsed is that of a monotonic clock. [Recorder.MaskExpired] then removes
+// all of them. A d of 0 removes them at once. It returns an error if the mode is not [Hashed].
+func (l *Recorder) Unmask(now time.Time, elapsed, d time.Duration) error {
 	switch {
 	case l.mode == Off:
 		return errors.New("denied keys are not recorded: sluice runs with --top-keys=off")
@@ -35,7 +41,7 @@ func (l *Recorder) Unmask(now time.Time, d time.Duration) error {
 		l.maskLocked()
 		return nil
 	}
-	l.unmasked = now.Add(d)
+	l.unmasked = unmasked{now.Add(d), elapsed + d}
 	l.clear.Store(true)
 	return nil
 }
@@ -44,16 +50,15 @@ func (l *Recorder) Unmask(now time.Time, d time.Duration) error {
 func (l *Recorder) UnmaskedUntil() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unmasked
+	return l.unmasked.until
 }
 
-// MaskExpired removes the values that Unmask has stored if its time is over at the time now, or if
-// the clock was set back so far that its end is more than [MaxUnmask] away. It reports whether it
-// did.
-func (l *Recorder) MaskExpired(now time.Time) bool {
+// MaskExpired removes the values that Unmask has stored if its time is over at the given elapsed
+// time. It reports whether it did.
+func (l *Recorder) MaskExpired(elapsed time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if left := l.unmasked.Sub(now); l.unmasked.IsZero() || left > 0 && left <= MaxUnmask {
+	if l.unmasked.until.IsZero() || elapsed < l.unmasked.end {
 		return false
 	}
 	l.maskLocked()
@@ -61,7 +66,7 @@ func (l *Recorder) MaskExpired(now time.Time) bool {
 }
 
 func (l *Recorder) maskLocked() {
-	l.unmasked = time.Time{}
+	l.unmasked = unmasked{}
 	l.clear.Store(false)
 	for d := range l.domainsLocked {
 		if s := d.sketch.Load(); s != nil {

@@ -1,8 +1,10 @@
 package top
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +24,20 @@ type notice struct {
 	confirm tea.Cmd
 }
 
+// question is the message with the answer of the replicas to a preview.
+type question struct {
+	notice
+
+	// input is the number of inputs of the user before the preview. The question is dropped if
+	// there were others: the next key would answer a question that the user has not read.
+	input int
+}
+
 // yes ends questions.
 const yes = " Press y to confirm, or another key."
+
+// waiting is shown while replicas are asked.
+const waiting = "asking..."
 
 // unmaskTime is how long the key u shows values of denied keys.
 const unmaskTime = 10 * time.Minute
@@ -33,9 +47,9 @@ func (m *model) askUnmask() *notice {
 	return &notice{text: "Show the values of the keys that are denied in the next 10 minutes, such as user=alice, to all clients of the debug listener?" + yes, confirm: func() tea.Msg {
 		done, err := m.service.Unmask(m.ctx, unmaskTime)
 		if err != nil {
-			return notice{text: err.Error(), failed: true}
+			done = append(done, err.Error())
 		}
-		return notice{text: strings.Join(done, "; ")}
+		return notice{text: strings.Join(done, "; "), failed: err != nil}
 	}}
 }
 
@@ -45,6 +59,22 @@ type target struct {
 
 	which live.Selection
 	token string
+}
+
+func (t *target) request(ctx context.Context) (*live.Reset, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return t.ResetDenied(ctx, t.which, t.token)
+}
+
+// resetReport is the result of a step of a reset at all replicas.
+type resetReport struct {
+	live.Reset
+
+	// accepted are the targets that accepted the step, with the tokens for the next.
+	accepted []target
+	// failed has the errors of the other replicas.
+	failed []string
 }
 
 // previewReset asks each replica for a preview of the reset of a key, or of the denied keys of a
@@ -67,43 +97,63 @@ func (m *model) previewReset(i item) tea.Cmd {
 		}
 		targets = append(targets, target{Debug: r.Debug, which: which})
 	}
-	shared := m.snapshot.Sum.Counters == "store"
+	var missing []string
+	for _, r := range m.snapshot.Missing {
+		missing = append(missing, notResetAt(r.Addr, r.Err))
+	}
+	shared, input := m.snapshot.Sum.Counters == "store", m.input
+	m.notice = &notice{text: waiting}
 	return func() tea.Msg {
-		accepted, preview, err := m.reset(targets, shared)
-		if err != nil {
-			return notice{text: err.Error(), failed: true}
+		preview := m.reset(targets, shared, missing)
+		if len(preview.accepted) == 0 {
+			return question{notice{text: strings.Join(preview.failed, "; "), failed: true}, input}
 		}
-		return notice{text: fmt.Sprintf("Reset %s? %s, %d used%s.%s", subject, rules.Count(preview.Counters, "counter"), preview.Used, format.NotReset(preview.NotReset), yes), confirm: func() tea.Msg {
-			_, done, err := m.reset(accepted, shared)
-			if err != nil {
-				return notice{text: err.Error(), failed: true}
+		return question{notice{text: fmt.Sprintf("Reset %s? %s, %d used%s.%s", subject, rules.Count(preview.Counters, "counter"), preview.Used, format.NotReset(preview.NotReset)+preview.failures(), yes), confirm: func() tea.Msg {
+			done := m.reset(preview.accepted, shared, preview.failed)
+			if len(done.accepted) == 0 {
+				return notice{text: strings.Join(done.failed, "; "), failed: true}
 			}
-			return notice{text: fmt.Sprintf("reset %s, %d were used%s", rules.Count(done.Counters, "counter"), done.Used, format.NotReset(done.NotReset))}
-		}}
+			return notice{text: fmt.Sprintf("reset %s, %d were used%s", rules.Count(done.Counters, "counter"), done.Used, format.NotReset(done.NotReset)+done.failures()), failed: len(done.failed) > 0}
+		}}, input}
 	}
 }
 
-// reset sends the requests of a reset: without tokens for previews, with them to reset. It returns
-// the targets that accepted, with tokens, and the sum of their reports. Replicas that share the
-// counters report the same ones. An error is returned if all fail: a replica that has not denied a
-// key rejects its reset.
-func (m *model) reset(targets []target, shared bool) (accepted []target, sum live.Reset, err error) {
+func notResetAt(addr string, err error) string { return fmt.Sprintf("not reset at %s: %v", addr, err) }
+
+// failures formats the errors of replicas as the end of a text.
+func (r *resetReport) failures() (text string) {
+	for _, failed := range r.failed {
+		text += "; " + failed
+	}
+	return text
+}
+
+// reset sends the requests of a reset: without tokens for previews, with them to reset. It adds up
+// the reports, except that replicas that share the counters report the same ones. failed has the
+// errors of replicas that did not get as far as this step. A replica that has not denied a key does
+// not find it, which is an error only if no replica does.
+func (m *model) reset(targets []target, shared bool, failed []string) (all resetReport) {
+	var notFound []string
+	all.failed = slices.Clip(failed)
 	for _, t := range targets {
-		report, failed := t.ResetDenied(m.ctx, t.which, t.token)
+		report, err := t.request(m.ctx)
 		switch {
-		case failed != nil:
-			err = errors.Join(err, fmt.Errorf("query %s: %w", t.Addr, failed))
+		case errors.Is(err, client.ErrNotFound):
+			notFound = append(notFound, notResetAt(t.Addr, err))
+			continue
+		case err != nil:
+			all.failed = append(all.failed, notResetAt(t.Addr, err))
 			continue
 		case shared:
-			sum.Counters, sum.Used, sum.NotReset = max(sum.Counters, report.Counters), max(sum.Used, report.Used), max(sum.NotReset, report.NotReset)
+			all.Counters, all.Used, all.NotReset = max(all.Counters, report.Counters), max(all.Used, report.Used), max(all.NotReset, report.NotReset)
 		default:
-			sum.Counters, sum.Used, sum.NotReset = sum.Counters+report.Counters, sum.Used+report.Used, sum.NotReset+report.NotReset
+			all.Counters, all.Used, all.NotReset = all.Counters+report.Counters, all.Used+report.Used, all.NotReset+report.NotReset
 		}
 		t.token = report.Token
-		accepted = append(accepted, t)
+		all.accepted = append(all.accepted, t)
 	}
-	if len(accepted) > 0 {
-		err = nil
+	if len(all.accepted) == 0 {
+		all.failed = append(notFound, all.failed...)
 	}
-	return accepted, sum, err
+	return all
 }

@@ -2,6 +2,7 @@ package top
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -137,6 +138,80 @@ func TestReset(t *testing.T) {
 		if text := p.screen(); !strings.Contains(text, "reset "+strings.Replace(want, " used", " were used", 1)) {
 			t.Errorf("after the reset the screen is\n%s", text)
 		}
+	}
+}
+
+// TestResetIsIncomplete verifies that the question and the result name each replica that does not
+// reset: one that rejects it, one that fails in the second step, and one that does not respond. A
+// replica that has not denied the key is not named.
+func TestResetIsIncomplete(t *testing.T) {
+	p := newProgram(newState())
+	accept := func(*http.Request) (int, any) {
+		return http.StatusOK, live.Reset{Counters: 1, Used: 7, Token: "t"}
+	}
+	answer := func(code int, text string) func(*http.Request) (int, any) {
+		return func(*http.Request) (int, any) { return code, map[string]string{"error": text} }
+	}
+	p.replicas(t, accept, answer(http.StatusForbidden, "alice may only read"), func(r *http.Request) (int, any) {
+		if r.URL.Query().Get("token") != "" {
+			return http.StatusServiceUnavailable, map[string]string{"error": "no store"}
+		}
+		return accept(r)
+	}, answer(http.StatusNotFound, "no such key is denied"))
+	p.snapshot.Missing = []Missing{{"c:1", errors.New("refused")}}
+	p.send(tea.WindowSizeMsg{Width: 200, Height: 24})
+	addr := func(i int) string { return p.snapshot.Replicas[i].Addr }
+	forbidden := "not reset at " + addr(1) + ": 403 Forbidden: alice may only read"
+	p.run(p.press("r"))
+	if text := p.screen(); !strings.Contains(text, "2 counters, 14 used; not reset at c:1: refused; "+forbidden+". Press y") {
+		t.Errorf("the question is\n%s", text)
+	}
+	p.run(p.press("y"))
+	text := strings.ReplaceAll(p.notice.text, "\n", " ")
+	if want := "reset 1 counter, 7 were used; not reset at c:1: refused; " + forbidden + "; not reset at " + addr(2) + ": 503 Service Unavailable: no store"; text != want || !p.notice.failed {
+		t.Errorf("the result is %q, want %q", text, want)
+	}
+}
+
+// TestLateQuestion verifies that a question is dropped if the user has pressed a key since. The y of
+// a filter, or the question about another key, would confirm it.
+func TestLateQuestion(t *testing.T) {
+	s := newState()
+	p := newProgram(s)
+	var resets []string
+	p.replicas(t, func(r *http.Request) (int, any) {
+		if q := r.URL.Query(); q.Get("token") != "" {
+			resets = append(resets, q.Get("key"))
+		}
+		return http.StatusOK, live.Reset{Counters: 1, Used: 7, Token: "t"}
+	})
+	preview := p.press("r")
+	if text := p.screen(); !strings.Contains(text, "asking...") {
+		t.Errorf("while replicas are asked the screen is\n%s", text)
+	}
+	p.press("/", "b", "o")
+	p.run(preview)
+	p.press("y")
+	if p.filter.Value() != "boy" || p.notice != nil {
+		t.Errorf("the filter is %q, the notice %v", p.filter.Value(), p.notice)
+	}
+	p.press("esc")
+	preview = p.press("r")
+	p.send(tea.PasteMsg{Content: "x"})
+	if p.run(preview); p.notice != nil {
+		t.Errorf("after a paste the notice is %q", p.notice.text)
+	}
+	first := p.press("r")
+	p.press("down")
+	second := p.press("r")
+	p.run(second)
+	p.run(first)
+	if text := p.screen(); !strings.Contains(text, "Reset #01  shop") {
+		t.Errorf("the question is\n%s", text)
+	}
+	p.run(p.press("y"))
+	if fmt.Sprint(resets) != "[01]" {
+		t.Errorf("reset %q", resets)
 	}
 }
 

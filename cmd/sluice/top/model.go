@@ -85,6 +85,8 @@ type model struct {
 	list    list // its lines are those of the body
 	body    viewport.Model
 	notice  *notice
+	// input is the number of inputs of the user.
+	input int
 
 	header, footer []line
 }
@@ -143,10 +145,21 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if m.details != nil && m.details.id == msg.id {
 			m.details.counters = msg.answers
 		}
+	case question:
+		if msg.input == m.input {
+			m.notice = &msg.notice
+		}
 	case notice:
 		m.notice = &msg
 	case tea.KeyPressMsg:
+		m.input++
 		then = m.press(msg)
+	case tea.PasteMsg:
+		m.input++
+		m.notice = nil
+		if m.filter.Focused() {
+			then = m.edit(msg)
+		}
 	}
 	m.arrange()
 	return m, then
@@ -163,6 +176,7 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 		return tea.Suspend
 	case asked != nil && asked.confirm != nil:
 		if name == "y" {
+			m.notice = &notice{text: waiting}
 			return asked.confirm
 		}
 		return nil
@@ -170,10 +184,7 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 		m.filter.Blur()
 		return nil
 	case m.filter.Focused() && name != "esc":
-		m.filter, then = m.filter.Update(msg)
-		m.selected = ""
-		m.body.GotoTop()
-		return then
+		return m.edit(msg)
 	}
 	i, ok := m.current()
 	switch name {
@@ -215,6 +226,14 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 		m.move(name)
 	}
 	return nil
+}
+
+// edit changes the filter.
+func (m *model) edit(msg tea.Msg) (then tea.Cmd) {
+	m.filter, then = m.filter.Update(msg)
+	m.selected = ""
+	m.body.GotoTop()
+	return then
 }
 
 func (m *model) back() {

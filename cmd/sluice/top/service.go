@@ -50,6 +50,14 @@ type Snapshot struct {
 	// Sum is the aggregated state of the replicas.
 	Sum      *live.State
 	Replicas []Replica
+	// Missing are the replicas that have not responded.
+	Missing []Missing
+}
+
+// Missing is a replica that has not responded.
+type Missing struct {
+	Addr string
+	Err  error
 }
 
 // Fetch returns the state of the replicas that respond, nil if none does, and the errors of the
@@ -59,28 +67,31 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 	defer cancel()
 	var all []*client.Debug
 	var errs []error
+	snapshot := &Snapshot{}
 	for _, addr := range s.Addrs {
 		replicas, err := s.dial(ctx, addr)
-		all, errs = append(all, replicas...), append(errs, err)
+		if err != nil {
+			errs, snapshot.Missing = append(errs, err), append(snapshot.Missing, Missing{addr, err})
+		}
+		all = append(all, replicas...)
 	}
 	states, failed := make([]*live.State, len(all)), make([]error, len(all))
 	var wait sync.WaitGroup
 	for i, replica := range all {
 		wait.Go(func() {
-			if states[i], failed[i] = replica.State(ctx, maxLimits); failed[i] != nil {
-				failed[i] = fmt.Errorf("query %s: %w", replica.Addr, failed[i])
-			}
+			states[i], failed[i] = replica.State(ctx, maxLimits)
 		})
 	}
 	wait.Wait()
-	errs = append(errs, failed...)
-	snapshot := &Snapshot{}
 	var addrs []string
 	var available []*live.State
 	for i, state := range states {
 		if state != nil {
 			addrs, available = append(addrs, all[i].Addr), append(available, state)
 			snapshot.Replicas = append(snapshot.Replicas, Replica{all[i], state})
+		} else {
+			errs = append(errs, fmt.Errorf("query %s: %w", all[i].Addr, failed[i]))
+			snapshot.Missing = append(snapshot.Missing, Missing{all[i].Addr, failed[i]})
 		}
 	}
 	err := errors.Join(errs...)
@@ -88,12 +99,10 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	snapshot.Sum = live.Sum(addrs, available)
-	for _, err := range errs {
-		if err != nil {
-			missing := telemetry.NewCondition(telemetry.NoAnswer, snapshot.Sum.Time)
-			missing.Text = err.Error()
-			snapshot.Sum.Conditions = append([]telemetry.Condition{missing}, snapshot.Sum.Conditions...)
-		}
+	for _, m := range snapshot.Missing {
+		missing := telemetry.NewCondition(telemetry.NoAnswer, snapshot.Sum.Time)
+		missing.Replica, missing.Text = m.Addr, "no answer: "+m.Err.Error()
+		snapshot.Sum.Conditions = append([]telemetry.Condition{missing}, snapshot.Sum.Conditions...)
 	}
 	return snapshot, err
 }

@@ -73,3 +73,22 @@ func TestNameOfSeveralReplicas(t *testing.T) {
 		t.Errorf("the sum is %+v", got.Sum)
 	}
 }
+
+// TestMissingReplica verifies that the state and its condition name the replica that does not
+// respond.
+func TestMissingReplica(t *testing.T) {
+	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(newState())
+	}))
+	t.Cleanup(debug.Close)
+	s := &Service{Addrs: []string{strings.TrimPrefix(debug.URL, "http://"), "127.0.0.1:1"}, Dial: func(addr, _ string) (*client.Debug, error) {
+		return &client.Debug{Addr: addr}, nil
+	}}
+	got, err := s.Fetch(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "query 127.0.0.1:1: ") {
+		t.Errorf("the error is %v", err)
+	}
+	if len(got.Missing) != 1 || got.Missing[0].Addr != "127.0.0.1:1" || got.Sum.Conditions[0].Replica != "127.0.0.1:1" {
+		t.Errorf("missing are %+v, the first condition is %+v", got.Missing, got.Sum.Conditions[0])
+	}
+}
