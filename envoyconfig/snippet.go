@@ -34,13 +34,12 @@ func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
 	hasLimit := func(is func(l *descriptors.Limit) bool) bool {
 		return slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
 	}
-	lists := snippetLists(set, domain, llms[llm])
+	lists, values := snippetLists(set, domain, llms[llm])
 	return renderSnippet(istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": lists,
 		"PerRoute": llm != "" || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
-		"LLM":      llms[llm], "Reserves": hasLimit(func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil }),
-		"Model": strings.Contains(lists, modelAction),
+		"LLM":      llms[llm], "Values": values, "Model": strings.Contains(lists, modelAction),
 	})
 }
 
@@ -98,11 +97,13 @@ type snippetList struct {
 	actions          string
 	comments, leases []string // leases are the names of those that the rules grant
 	settles, plain   bool     // whether a rule reserves hits, and whether a rule grants no leases
+	unreserved       bool     // whether a limit grants no leases
 }
 
 // snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
-// counter of a call and the quota of the Envoys together would allow twice the limit.
-func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) string {
+// counter of a call and the quota of the Envoys together would allow twice the limit. values are those that the lists
+// charge, for an llm.
+func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) (text string, values []llmValue) {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
 	byActions, order := map[string]*snippetList{}, []*snippetList(nil)
@@ -123,17 +124,22 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) string {
 		}
 		list.add(r, llm)
 	}
+	values = llm.values(order)
 	for _, l := range order {
-		l.write(&b, llm)
+		l.write(&b, llm, values)
 	}
-	return b.String() + divided.String()
+	return b.String() + divided.String(), values
 }
 
 // add adds a rule that needs the list.
 func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
 	s.comments = append(s.comments, fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
 	names := leaseNames(r)
-	settles := !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil })
+	has := func(is func(l *descriptors.Limit) bool) bool {
+		return !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), is)
+	}
+	settles := has(func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil })
+	s.unreserved = s.unreserved || has(func(l *descriptors.Limit) bool { return !l.Policy.UsesLeases() })
 	if llm != nil && len(names) > 0 && !settles && hasSettlement(r) {
 		s.comments = append(s.comments, "# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
 	}
@@ -142,11 +148,11 @@ func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
 
 // write writes the policies of the list: one for the start of a request, and those at the end of a stream, which
 // release leases and report the cost.
-func (s *snippetList) write(b *strings.Builder, llm *llmAPI) {
+func (s *snippetList) write(b *strings.Builder, llm *llmAPI, values []llmValue) {
 	namespace, costs, comment := placeholder, []string{placeholder}, "# Reports the cost of the request, which an earlier filter writes to the metadata:\n"
 	fmt.Fprintf(b, "%s- actions:\n%s", strings.Join(s.comments, ""), s.actions)
 	if llm != nil {
-		namespace, costs, comment = "llm", llm.Costs, "# Charges the tokens of the response:\n"
+		namespace, costs, comment = "llm", llm.keys(values, s), "# Charges the tokens of the response:\n"
 		if s.plain && len(s.leases) == 0 {
 			b.WriteString("  hits_addend: { number: 0 } # only checks the limit\n")
 		}

@@ -151,7 +151,7 @@ descriptors:
       # Charges the tokens of the response:
       - actions:
           - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" }
-        hits_addend: { format: "%DYNAMIC_METADATA(llm:total_tokens)%" }
+        hits_addend: { format: "%DYNAMIC_METADATA(llm:total_tokens_or_estimate)%" }
         apply_on_stream_done: true
       # model=small at rules.yaml:5:5
       - actions:
@@ -178,10 +178,17 @@ descriptors:
 			t.Errorf("the snippet lacks %s:\n%s", want, got)
 		}
 	}
-	if n := strings.Count(got, "(llm:total_tokens)"); n != 4 {
-		t.Errorf("%d elements charge tokens, want those of user, model, mixed and held:\n%s", n, got)
+	if n := strings.Count(got, "(llm:total_tokens)"); n != 1 {
+		t.Errorf("%d elements charge only the tokens that responses report, want that of held:\n%s", n, got)
 	}
-	if strings.Contains(got, "value: 1000") {
+	if n := strings.Count(got, "(llm:total_tokens_or_estimate)"); n != 3 {
+		t.Errorf("%d elements charge streams without usage, want those of user, model and mixed:\n%s", n, got)
+	}
+	if strings.Count(got, "value: 1000") != 1 || !strings.Contains(got, "key: total_tokens_or_estimate, value: 1000") {
+		t.Errorf("a stream without usage costs the wrong limits 1000:\n%s", got)
+	}
+	reserved := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10, name: held, reserve: { amount: 1 } } }]\n")
+	if got := Snippet(reserved, "llm", "openai", false); strings.Contains(got, "estimate") {
 		t.Errorf("a stream without usage costs more than its reservation:\n%s", got)
 	}
 	plain := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")

@@ -305,6 +305,7 @@ func TestChartValues(t *testing.T) {
 		"replicas: 2\n":  {"replicas": 2, "limitsPerReplica": true},
 		// The last flag wins, so the store is that of args.
 		"replicas: 7\n": {"replicas": 7, "mode": "istio", "args": list("--store=redis://valkey:6379/0")},
+		"replicas: 8\n": {"replicas": 8, "mode": "contour", "args": list("--sharded")},
 	} {
 		if text := rules(values); !strings.Contains(text, replicas) {
 			t.Errorf("%v: no %s in %s", values, replicas, text)
@@ -356,7 +357,10 @@ func TestChartRejectsReplicasThatCountSeparately(t *testing.T) {
 			{map[string]any{"replicas": 3}, []string{"replicas is 3", "mode " + mode + " count separately", "3 times each limit", "replicas: 1", "mode: store", "args: [--store=redis://", "limitsPerReplica: true"}},
 			{map[string]any{"replicas": 2, "args": []any{"--store-fallback=deny"}}, []string{"replicas is 2", "2 times each limit"}},
 			{map[string]any{"autoscaling": true}, []string{"autoscaling is true", "mode " + mode + " do not share counters", "up to 10 times each limit", "mode: store", "autoscaling: false"}},
+			{map[string]any{"replicas": 2, "args": []any{"--sharded=false"}}, []string{"replicas is 2", "2 times each limit"}},
+			{map[string]any{"replicas": 2, "args": []any{"--store="}}, []string{"replicas is 2", "2 times each limit"}},
 			{map[string]any{"autoscaling": true, "limitsPerReplica": true}, []string{"autoscaling is true"}},
+			{map[string]any{"autoscaling": true, "args": []any{"--sharded"}}, []string{"autoscaling is true"}},
 		} {
 			c.values["mode"] = mode
 			_, err := render("sluice", c.values)

@@ -183,10 +183,9 @@ func TestLLMSnippets(t *testing.T) {
 	}
 }
 
-// TestLLMPageRules runs the rules of docs/llm.md: tokens are reserved and charged, and a user has
-// at most three responses at the same time.
-func TestLLMPageRules(t *testing.T) {
-	t.Parallel()
+// pageRules returns the path of the rules of docs/llm.md, and their configuration of Envoy.
+func pageRules(t *testing.T) (path string, config object) {
+	t.Helper()
 	suite.Envoy(t, root)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "llm.md"))
 	must.OK(t, err)
@@ -195,8 +194,16 @@ func TestLLMPageRules(t *testing.T) {
 	if !found {
 		t.Fatal("docs/llm.md does not contain llm.yaml")
 	}
-	path := suite.WriteRules(t, rules)
-	_, config := snippet(t, "--llm", "openai", "-c", path)
+	path = suite.WriteRules(t, rules)
+	_, config = snippet(t, "--llm", "openai", "-c", path)
+	return path, config
+}
+
+// TestLLMPageRules runs the rules of docs/llm.md: tokens are reserved and charged, and a user has
+// at most three responses at the same time.
+func TestLLMPageRules(t *testing.T) {
+	t.Parallel()
+	path, config := pageRules(t)
 	window.AwaitHour(t)
 	endless := answer{contentType: "text/event-stream", events: []string{`{}`}, disconnect: true}
 	l := startLLM(t, path, config, []answer{openAI[0], endless})
@@ -224,6 +231,18 @@ func TestLLMPageRules(t *testing.T) {
 	}
 	cancel()
 	suite.Eventually(t, "the streams have ended", func() bool { return l.ask(t, 0, 0, openAI[0]) == http.StatusOK })
+}
+
+// TestLLMPageCharges sends each kind of response with the rules of docs/llm.md. A stream without usage
+// costs the user its reservation, and the model, which has none, 1000 tokens.
+func TestLLMPageCharges(t *testing.T) {
+	t.Parallel()
+	path, config := pageRules(t)
+	answers := slices.Concat(openAI, responses)
+	window.AwaitHour(t)
+	l := startLLM(t, path, config, answers)
+	sum := l.test(t, answers, 1000, l.charged("model"))
+	awaitCharge(t, "the user", sum-1000+4000, l.settled("llm", "user=alice"))
 }
 
 // TestLLMDisconnects checks what a client is charged that disconnects during a stream: the tokens

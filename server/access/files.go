@@ -34,7 +34,7 @@ type keyring struct {
 	cert        *tls.Certificate // nil if none is configured
 	authorities *x509.CertPool   // nil if none are configured
 	expires     time.Time        // earliest expiry of cert and its chain; zero without cert
-	warnFrom    time.Time        // when the condition of that expiry starts
+	warnFrom    time.Time        // when the condition starts: the earliest of cert and its chain
 	creds       credentials.TransportCredentials
 	reported    telemetry.Code // condition of the expiry; used by newTLS and then only by Run
 }
@@ -149,8 +149,9 @@ func checkPEM(path string, text []byte) error {
 	return nil
 }
 
-// earliestExpiry returns the earliest expiry of the certificates in a chain, and when its condition
-// starts.
+// earliestExpiry returns the earliest expiry of the certificates in a chain, and when the first
+// condition of one of them starts. These may be different certificates: an intermediate that is
+// valid for years has an earlier condition than a leaf that is replaced every day.
 func earliestExpiry(chain [][]byte) (expires, warnFrom time.Time, err error) {
 	for _, der := range chain {
 		c, err := x509.ParseCertificate(der)
@@ -159,7 +160,10 @@ func earliestExpiry(chain [][]byte) (expires, warnFrom time.Time, err error) {
 		}
 		if expires.IsZero() || c.NotAfter.Before(expires) {
 			expires = c.NotAfter
-			warnFrom = expires.Add(-min(maxExpiryWarning, c.NotAfter.Sub(c.NotBefore)/10))
+		}
+		from := c.NotAfter.Add(-min(maxExpiryWarning, c.NotAfter.Sub(c.NotBefore)/10))
+		if warnFrom.IsZero() || from.Before(warnFrom) {
+			warnFrom = from
 		}
 	}
 	return expires, warnFrom, nil

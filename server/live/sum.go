@@ -12,8 +12,9 @@ import (
 )
 
 // Sum merges the states of the replicas with the given addresses. A single state is returned
-// unchanged. Rates and counts are added up. Denied keys are merged if they have the same
-// descriptor, or the same hash; hashes are only comparable if the replicas have the same hash key.
+// unchanged. Rates and counts are added up. Denied keys are merged by hash if all replicas have the
+// same hash key, and otherwise by descriptor. The permits of a key are added up too, unless all
+// replicas share a store.
 // If the rules of the replicas differ, the result contains a condition.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
@@ -23,6 +24,13 @@ func Sum(addrs []string, states []*State) *State {
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
 	sum.Quota = nil
 	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	if slices.ContainsFunc(states, func(s *State) bool { return s.HashKey != sum.HashKey }) {
+		sum.HashKey = ""
+	}
+	merger := keyMerger{
+		byHash:      sum.HashKey != "",
+		sharedStore: !slices.ContainsFunc(states, func(s *State) bool { return s.Counters != "store" }),
+	}
 	indexes := map[string]int{} // index in sum.Domains by name
 	hashes := map[string]bool{}
 	for i, s := range states {
@@ -36,9 +44,6 @@ func Sum(addrs []string, states []*State) *State {
 		}
 		if u := s.UnmaskedUntil; u != nil && (sum.UnmaskedUntil == nil || u.After(*sum.UnmaskedUntil)) {
 			sum.UnmaskedUntil = u
-		}
-		if s.HashKey != sum.HashKey {
-			sum.HashKey = ""
 		}
 		addr := addrs[i]
 		for _, c := range s.Conditions {
@@ -62,7 +67,7 @@ func Sum(addrs []string, states []*State) *State {
 				indexes[d.Domain] = n
 				sum.Domains = append(sum.Domains, DomainState{Domain: d.Domain, DeniedKeys: []Key{}, Unmatched: []Unmatched{}, Rules: []RuleState{}})
 			}
-			sum.Domains[n].addDomain(d)
+			sum.Domains[n].addDomain(d, merger)
 		}
 	}
 	if len(hashes) > 1 {
@@ -113,18 +118,10 @@ func mergeByName[T any](all, more []T, name func(*T) string, add func(a, b *T)) 
 	return all
 }
 
-func (d *DomainState) addDomain(o *DomainState) {
+func (d *DomainState) addDomain(o *DomainState, m keyMerger) {
 	d.Add(o.Rate)
 	d.DeniedRequests += o.DeniedRequests
-	d.DeniedKeys = mergeByName(d.DeniedKeys, o.DeniedKeys, (*Key).identity, func(a, b *Key) {
-		a.PerSecond += b.PerSecond
-		a.Denied = limiter.SaturatingAdd(a.Denied, b.Denied)
-		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
-		a.Permits, a.InFlight = a.Permits+b.Permits, addCounts(a.InFlight, b.InFlight)
-		if b.PenaltyUntil != nil && (a.PenaltyUntil == nil || a.PenaltyUntil.Before(*b.PenaltyUntil)) {
-			a.PenaltyUntil = b.PenaltyUntil
-		}
-	})
+	d.DeniedKeys = mergeByName(d.DeniedKeys, o.DeniedKeys, m.identity, m.add)
 	d.Unmatched = mergeByName(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
 		a.Seen = limiter.SaturatingAdd(a.Seen, b.Seen)
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
@@ -138,9 +135,32 @@ func (d *DomainState) addDomain(o *DomainState) {
 	})
 }
 
+// keyMerger merges the denied keys of replicas.
+type keyMerger struct {
+	byHash      bool // whether the hashes of all replicas are comparable
+	sharedStore bool // whether all replicas count in the store
+}
+
+// add adds the key b of another replica to a.
+func (m keyMerger) add(a, b *Key) {
+	a.Descriptor = cmp.Or(a.Descriptor, b.Descriptor) // with unmasked keys, only some replicas may know it
+	a.PerSecond += b.PerSecond
+	a.Denied = limiter.SaturatingAdd(a.Denied, b.Denied)
+	a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+	if m.sharedStore { // replicas with different rules may differ
+		a.Permits = max(a.Permits, b.Permits)
+	} else {
+		a.Permits = limiter.SaturatingAdd(a.Permits, b.Permits)
+	}
+	a.InFlight = addCounts(a.InFlight, b.InFlight)
+	if b.PenaltyUntil != nil && (a.PenaltyUntil == nil || a.PenaltyUntil.Before(*b.PenaltyUntil)) {
+		a.PenaltyUntil = b.PenaltyUntil
+	}
+}
+
 // identity returns a string that is the same for the same key at all replicas.
-func (k *Key) identity() string {
-	if k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, ellipsis) { // a cut descriptor is ambiguous
+func (m keyMerger) identity(k *Key) string {
+	if !m.byHash && k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, ellipsis) { // a cut descriptor is ambiguous
 		return k.Rule + "\x00" + k.Limit + "\x00" + k.Descriptor
 	}
 	return k.Hash

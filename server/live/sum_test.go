@@ -95,14 +95,14 @@ func TestSumOfReplicasThatCountSeparately(t *testing.T) {
 }
 
 // TestSumOfTruncatedKeys checks that clients whose descriptors are equal up to the cut stay
-// separate.
+// separate, and that keys with the same descriptor are merged if their hashes are not comparable.
 func TestSumOfTruncatedKeys(t *testing.T) {
-	of := func(keys ...Key) *State {
-		return &State{HashKey: "k", Domains: []DomainState{{Domain: "d", DeniedKeys: keys}}}
+	of := func(hashKey string, keys ...Key) *State {
+		return &State{HashKey: hashKey, Domains: []DomainState{{Domain: "d", DeniedKeys: keys}}}
 	}
 	sum := Sum([]string{"a", "b"}, []*State{
-		of(Key{Hash: "1", Descriptor: "token=xx…", PerSecond: 1}, Key{Hash: "2", Descriptor: "token=xx…", PerSecond: 2}, Key{Hash: "3", Descriptor: "token=y", PerSecond: 4}),
-		of(Key{Hash: "1", Descriptor: "token=xx…", PerSecond: 8}, Key{Hash: "4", Descriptor: "token=y", PerSecond: 16}),
+		of("j", Key{Hash: "1", Descriptor: "token=xx…", PerSecond: 1}, Key{Hash: "2", Descriptor: "token=xx…", PerSecond: 2}, Key{Hash: "3", Descriptor: "token=y", PerSecond: 4}),
+		of("k", Key{Hash: "1", Descriptor: "token=xx…", PerSecond: 8}, Key{Hash: "4", Descriptor: "token=y", PerSecond: 16}),
 	})
 	got := map[string]float64{}
 	for _, k := range sum.Domains[0].DeniedKeys {
@@ -110,6 +110,36 @@ func TestSumOfTruncatedKeys(t *testing.T) {
 	}
 	if len(got) != 3 || got["1"] != 9 || got["2"] != 2 || got["3"] != 20 {
 		t.Errorf("rates by hash are %v, want 9, 2 and 20", got)
+	}
+}
+
+// TestSumOfUnmaskedKeys checks that a key is one key if only one replica knows its values, because
+// the other one denied it before the values were shown.
+func TestSumOfUnmaskedKeys(t *testing.T) {
+	of := func(descriptor string) *State {
+		return &State{HashKey: "k", Domains: []DomainState{{Domain: "d", DeniedKeys: []Key{
+			{Hash: "1", Rule: "user", Limit: "1/minute", Descriptor: descriptor, PerSecond: 5},
+		}}}}
+	}
+	for _, states := range [][]*State{{of("user=alice"), of("")}, {of(""), of("user=alice"), of("")}} {
+		keys := Sum(make([]string, len(states)), states).Domains[0].DeniedKeys
+		if len(keys) != 1 || keys[0].Descriptor != "user=alice" || keys[0].PerSecond != 5*float64(len(states)) {
+			t.Errorf("the keys of %d replicas are %+v, want one of user=alice", len(states), keys)
+		}
+	}
+}
+
+// TestSumOfPermits checks that the permits of a shared store count once, even if the rules of one
+// replica are older, and that those in memory are added up.
+func TestSumOfPermits(t *testing.T) {
+	of := func(counters string, permits uint64) *State {
+		return &State{Counters: counters, HashKey: "k", Domains: []DomainState{{Domain: "d", DeniedKeys: []Key{{Hash: "1", Permits: permits}}}}}
+	}
+	for counters, want := range map[string]uint64{"store": 10, "memory": 18} {
+		sum := Sum([]string{"a", "b"}, []*State{of(counters, 8), of(counters, 10)})
+		if got := sum.Domains[0].DeniedKeys[0].Permits; got != want {
+			t.Errorf("the sum of 8 and 10 permits in %s is %d, want %d", counters, got, want)
+		}
 	}
 }
 

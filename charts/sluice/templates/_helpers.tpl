@@ -13,10 +13,17 @@
 {{- if ne .Values.mode "envoy-ai-gateway" }}yes{{ end -}}
 {{- end }}
 
+{{/* Non-empty if replicas share counters in a store. */}}
+{{- define "sluice.shared" -}}
+{{- $shared := eq .Values.mode "store" }}
+{{- range .Values.args }}{{ if regexMatch "^--store=.+" . }}{{ $shared = true }}{{ end }}{{ end }}
+{{- if $shared }}yes{{ end -}}
+{{- end }}
+
 {{/* Non-empty if several replicas would each grant the limits: without a store, and without sharding. */}}
 {{- define "sluice.separate" -}}
-{{- $separate := not (or (eq .Values.mode "store") (include "sluice.envoy" .)) }}
-{{- range .Values.args }}{{ if hasPrefix "--store=" . }}{{ $separate = false }}{{ end }}{{ end }}
+{{- $separate := not (or (include "sluice.shared" .) (include "sluice.envoy" .)) }}
+{{- range .Values.args }}{{ if regexMatch "^--sharded(=(true|yes|1))?$" . }}{{ $separate = false }}{{ end }}{{ end }}
 {{- if $separate }}yes{{ end -}}
 {{- end }}
 
