@@ -109,7 +109,7 @@ func TestSelectionIsVisible(t *testing.T) {
 			t.Errorf("%s: the screen lacks %q:\n%s", about, first, p.screen())
 		}
 	}
-	for _, key := range []string{"a", "G", "a", "g", "a", "pgdown", "s", "esc", "g", "down", "down", "down"} {
+	for _, key := range []string{"a", "G", "a", "g", "a", "pgdown", "s", "esc", "a", "g", "down", "down", "down"} {
 		p.press(key)
 		visible(key)
 	}
