@@ -155,8 +155,8 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStoreClock", "as good as NTP", []string{`sluice_store_clock_offset_seconds{instance="a"} 0.02x200`}, nil},
 		{"SluiceStoreDiverges", "once", []string{`sluice_store_divergent_batches_total{instance="a"} 0x115 1x85`}, []string{`{instance="a"}`}},
 		{"SluiceCostsMissing", "of one rule", []string{
-			`sluice_costs_due_total{instance="a",rule="k"} 0+1x200`, `ratelimit_service_rate_limit_total_hits{instance="a",rule="k"} 0x200`,
-			`sluice_costs_due_total{instance="a",rule="l"} 0+1x200`, `ratelimit_service_rate_limit_total_hits{instance="a",rule="l"} 0+500x200`,
+			`sluice_costs_due_total{instance="a",rule="k"} 0+1x200`, `sluice_costs_received_total{instance="a",rule="k"} 0x200`, `ratelimit_service_rate_limit_total_hits{instance="a",rule="k"} 0+2x200`,
+			`sluice_costs_due_total{instance="a",rule="l"} 0+1x200`, `sluice_costs_received_total{instance="a",rule="l"} 0+1x200`,
 			`sluice_costs_due_total{instance="a",rule="m"} 0+1x200`,
 		}, []string{`{instance="a", rule="k"}`, `{instance="a", rule="m"}`}},
 		{"SluiceLeasesExpire", "on one route", []string{`sluice_leases_expired_total{instance="a",rule="k"} 0+1x200`, `sluice_leases_expired_total{instance="a",rule="l"} 0x200`}, []string{`{instance="a", rule="k"}`}},

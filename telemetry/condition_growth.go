@@ -19,6 +19,7 @@ type growth struct {
 	sum    uint64 // growth of the count since the condition started
 	since  time.Time
 	last   time.Time // time of the last growth; zero, like since, without a condition
+	ticked time.Time // time of the last tick; zero before the first
 	// marks are counts at two earlier times, at least markInterval apart, the older one first.
 	marks [2]mark
 }
@@ -78,11 +79,14 @@ func (g *growth) tick(now time.Time) {
 	} else if now.Sub(g.last) > growthEnds {
 		g.since = time.Time{}
 	}
-	before := g.was
-	g.was = n
+	before := mark{g.was, g.ticked}
+	if g.ticked.IsZero() || now.Before(g.ticked) { // the clock was set back
+		before.at = now
+	}
+	g.was, g.ticked = n, now
 	switch age := now.Sub(g.marks[1].at); {
-	case age < 0 || age > 2*markInterval: // the first call, or the clock was set
-		g.marks = [2]mark{{before, now}, {before, now}}
+	case age < 0 || age > 2*markInterval: // the first tick, ticks have paused, or the clock was set
+		g.marks = [2]mark{before, {n, now}}
 	case age >= markInterval:
 		g.marks = [2]mark{g.marks[1], {n, now}}
 	}

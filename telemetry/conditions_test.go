@@ -259,3 +259,20 @@ func TestConditionsAreInTheDocs(t *testing.T) {
 		t.Errorf("there are %d codes and %d definitions", n, len(seen))
 	}
 }
+
+// TestRateAfterPause checks the rate of a count that has grown by 10 a second, while ticks paused.
+func TestRateAfterPause(t *testing.T) {
+	n := uint64(0)
+	e, _, _ := watchedLogger(zap.InfoLevel)
+	e.conditions.WhileGrows(MemoryFull, func() uint64 { return n })
+	now := time.Unix(1_700_000_000, 0)
+	e.conditions.Tick(now)
+	for i, seconds := range []uint64{1, 1, 1, 1, 1, 1, 1, 1, 6, 1, 16, 1, 1, 3600, 1, 1, 1, 1, 1, 1} {
+		now = now.Add(time.Duration(seconds) * time.Second)
+		n += 10 * seconds
+		active := e.conditions.Active(now)
+		if len(active) != 1 || active[0].Fields["per_second"] != 10.0 {
+			t.Fatalf("tick %d, %d s after the one before: %+v, want 10 per second", i, seconds, active)
+		}
+	}
+}

@@ -45,13 +45,24 @@ func (c *RuleCounters) CountReturned() { c.returned.Add(1) }
 // check with 0 hits, or the end of a reservation.
 func (c *RuleCounters) CountCostDue() { c.costsDue.Add(1) }
 
+// CountCost counts hits as the cost of an ended request, if any request had one to be charged then.
+// Otherwise it costs a load.
+func (c *RuleCounters) CountCost() {
+	if c.costsDue.Load() > 0 {
+		c.costsReceived.Add(1)
+	}
+}
+
 // StreamEnds are counts of a limit that show whether Envoy reports the ends of streams. With a
 // store, Expired includes leases that another process may have released.
-type StreamEnds struct{ CostsDue, Returned, Expired uint64 }
+type StreamEnds struct{ CostsDue, CostsReceived, Returned, Expired uint64 }
 
 // StreamEnds returns the current counts.
 func (c *RuleCounters) StreamEnds() StreamEnds {
-	return StreamEnds{CostsDue: c.costsDue.Load(), Returned: c.returned.Load(), Expired: c.expired.Load()}
+	return StreamEnds{
+		CostsDue: c.costsDue.Load(), CostsReceived: c.costsReceived.Load(),
+		Returned: c.returned.Load(), Expired: c.expired.Load(),
+	}
 }
 
 // BeforeCollect adds a function that is called before the counters of rules are read, to update
@@ -63,9 +74,10 @@ func (r *Rules) BeforeCollect(update func()) {
 }
 
 var (
-	leasesDesc   = ruleDesc("sluice_leases_active", "Active leases of this process, that is requests in flight or reservations: neither released nor expired. Only without a store.")
-	costsDueDesc = ruleDesc("sluice_costs_due_total", "Requests whose cost is to be charged at the end of their streams: admitted checks with 0 hits, and ended reservations. Absent before the first.")
-	expiredDesc  = ruleDesc("sluice_leases_expired_total", "Leases that expired because they were not released. Only without a store.")
+	leasesDesc        = ruleDesc("sluice_leases_active", "Active leases of this process, that is requests in flight or reservations: neither released nor expired. Only without a store.")
+	costsDueDesc      = ruleDesc("sluice_costs_due_total", "Requests whose cost is to be charged at the end of their streams: admitted checks with 0 hits, and ended reservations. Absent before the first.")
+	costsReceivedDesc = ruleDesc("sluice_costs_received_total", "Charges with hits, except reservations and refunds, since the first request in sluice_costs_due_total. Absent before that.")
+	expiredDesc       = ruleDesc("sluice_leases_expired_total", "Leases that expired because they were not released. Only without a store.")
 )
 
 // collectLeases emits the leases of a limit that grants leases. With a store they are not counted,
@@ -73,6 +85,7 @@ var (
 func (s *ruleSeries) collectLeases(ch chan<- prometheus.Metric, labels []string, stored bool) {
 	if due := s.counters.costsDue.Load(); due > 0 {
 		ch <- prometheus.MustNewConstMetric(costsDueDesc, prometheus.CounterValue, float64(due), labels...)
+		ch <- prometheus.MustNewConstMetric(costsReceivedDesc, prometheus.CounterValue, float64(s.counters.costsReceived.Load()), labels...)
 	}
 	active, expired := s.counters.activeLeases.Load(), s.counters.expired.Load()
 	if !stored && (s.limit.Leases || expired > 0) || active > 0 {

@@ -66,12 +66,15 @@ type RuleCounters struct {
 	otherHits atomic.Uint64
 	// exceeded counts hits that turned out to exceed the limit after an outage of the store.
 	exceeded atomic.Uint64
+	// costsDue counts requests whose cost is to be charged at the end of their streams. It is in the
+	// cache line of the hits, since each charge reads it.
+	costsDue atomic.Uint64
 	// activeLeases is the number of active leases. expired counts those that expired, and returned
 	// those that were returned at the end of their streams.
 	activeLeases      atomic.Int64
 	expired, returned atomic.Uint64
-	// costsDue counts requests whose cost is to be charged at the end of their streams.
-	costsDue atomic.Uint64
+	// costsReceived counts the costs of such requests.
+	costsReceived atomic.Uint64
 	// penalties counts penalties that have started.
 	penalties atomic.Uint64
 	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths.

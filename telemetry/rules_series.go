@@ -40,7 +40,7 @@ func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, h := range ruleHits {
 		ch <- h.desc
 	}
-	for _, d := range []*prometheus.Desc{exceededDesc, leasesDesc, expiredDesc, penaltiesDesc, assignedDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
+	for _, d := range []*prometheus.Desc{exceededDesc, leasesDesc, costsDueDesc, costsReceivedDesc, expiredDesc, penaltiesDesc, assignedDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
 		ch <- d
 	}
 }

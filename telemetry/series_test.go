@@ -35,6 +35,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	})[0]
 	limit.AddLeases(1)
 	limit.CountCostDue()
+	limit.CountCost()
 	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

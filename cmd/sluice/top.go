@@ -14,7 +14,7 @@ import (
 
 type topCmd struct {
 	Addr     []string       `default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listeners of running services, separated by commas. A DNS name with several addresses stands for all of them. Their figures are added up."`
-	Once     bool           `help:"Print the state once and exit. Default if standard output is not a terminal, or TERM is dumb."`
+	Once     bool           `help:"Print the state once and exit. Default if standard input or output is not a terminal, or TERM is dumb."`
 	Output   string         `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
 	Unmask   *time.Duration `range:"0s..1h" placeholder:"TIME" help:"First show the values of the keys that are denied from now on, such as user=alice, for this time, at most 1h; 0s ends that. Requires the right to write. For services with --top-keys=hashed."`
 	Interval time.Duration  `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
@@ -49,7 +49,7 @@ func (t *topCmd) Run(ctx context.Context, c console) error {
 		}
 	}
 	terminal := c.terminal()
-	if t.Output == "text" && !t.Once && top.IsInteractive(terminal, os.Getenv("TERM")) {
+	if t.Output == "text" && !t.Once && top.IsInteractive(c.in, terminal, os.Getenv("TERM")) {
 		ctx, stop := signalContext(ctx)
 		defer stop()
 		return service.Show(ctx, c.in, terminal, t.Interval)

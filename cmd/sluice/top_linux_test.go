@@ -88,6 +88,22 @@ func TestTopOnADumbTerminal(t *testing.T) {
 	}
 }
 
+// TestTopWithoutKeyboard verifies that top prints the state once if standard input is not a terminal.
+func TestTopWithoutKeyboard(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	null, err := os.Open(os.DevNull)
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, null.Close()) })
+	master, terminal := openTerminals(t)
+	code := run(t.Context(), []string{"sluice", "top", "--addr", serveState(t)}, console{null, terminal, terminal})
+	if code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	if shown := readUntil(t, master, "shop: user 5/hour\r\n"); strings.Contains(shown, "\x1b[?1049h") {
+		t.Errorf("the output is %q", shown)
+	}
+}
+
 // readUntil reads from a terminal until its output contains text.
 func readUntil(t *testing.T, from *os.File, text string) string {
 	t.Helper()

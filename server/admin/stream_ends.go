@@ -12,7 +12,10 @@ import (
 
 // streamEnds raises conditions for rules whose requests have no call at the ends of their streams.
 // It must be used by one goroutine at a time.
-type streamEnds struct{ waits map[waitID]*wait }
+type streamEnds struct {
+	waits map[waitID]*wait
+	last  map[*telemetry.RuleCounters]telemetry.StreamEnds // counts that are not all 0, at the last advance
+}
 
 // waitID identifies a rule and the condition that is raised if its requests have no call.
 type waitID struct {
@@ -20,36 +23,56 @@ type waitID struct {
 	subject string
 }
 
-// ruleEnds are the counts of a rule.
+// ruleEnds are the counts of a rule or limit since the last advance.
 type ruleEnds struct {
 	telemetry.StreamEnds
-	charged uint64 // hits
+	everReceived, everReturned bool // before or since
 }
 
 // advance raises and ends conditions at the time now. each calls its argument with the counters of
-// each limit.
+// each limit. Sums of counters would fall when a rule loses a limit, so advance adds up the growth
+// of each.
 func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r *answer.Active, each func(func(limit int, c *telemetry.RuleCounters))) {
-	limits := map[*descriptors.Limit]ruleEnds{}
+	limits, last := map[*descriptors.Limit]ruleEnds{}, map[*telemetry.RuleCounters]telemetry.StreamEnds{}
 	each(func(i int, c *telemetry.RuleCounters) {
-		n := c.StreamEnds()
+		n, known := last[c]
+		if !known {
+			n = c.StreamEnds()
+		}
+		if n == (telemetry.StreamEnds{}) {
+			return
+		}
+		last[c] = n
 		if i < 0 || i >= len(r.Set.Limits) || n.CostsDue == 0 && n.Expired == 0 {
 			return
 		}
-		l := r.Set.Limits[i]
+		l, was := r.Set.Limits[i], s.last[c]
 		sum := limits[l]
-		sum.CostsDue, sum.Returned, sum.Expired, sum.charged = sum.CostsDue+n.CostsDue, sum.Returned+n.Returned, sum.Expired+n.Expired, sum.charged+c.Hits().Total
+		sum.CostsDue += n.CostsDue - was.CostsDue
+		sum.CostsReceived += n.CostsReceived - was.CostsReceived
+		sum.Returned += n.Returned - was.Returned
+		sum.Expired += n.Expired - was.Expired
+		sum.everReceived, sum.everReturned = sum.everReceived || n.CostsReceived > 0, sum.everReturned || n.Returned > 0
 		limits[l] = sum
 	})
-	rules := map[*descriptors.Rule]ruleEnds{} // a request has one cost for all limits of its rule
+	s.last = last
+	rules := map[*descriptors.Rule]ruleEnds{}
 	for l, n := range limits {
 		sum := rules[l.Rule]
-		sum.CostsDue, sum.Returned, sum.Expired, sum.charged = max(sum.CostsDue, n.CostsDue), sum.Returned+n.Returned, sum.Expired+n.Expired, sum.charged+n.charged
+		sum.CostsDue = max(sum.CostsDue, n.CostsDue) // a request has one cost for all limits of its rule
+		sum.CostsReceived, sum.Returned, sum.Expired = sum.CostsReceived+n.CostsReceived, sum.Returned+n.Returned, sum.Expired+n.Expired
+		sum.everReceived, sum.everReturned = sum.everReceived || n.everReceived, sum.everReturned || n.everReturned
 		rules[l.Rule] = sum
 	}
 	waits := map[waitID]*wait{}
-	check := func(id waitID, received, requests, least uint64, fields ...zap.Field) {
-		waits[id] = s.waits[id].advance(now, received, requests)
-		if missing := waits[id].missing(now, least); missing > 0 {
+	check := func(id waitID, ever bool, received, requests, least uint64, fields ...zap.Field) {
+		w := s.waits[id]
+		if w == nil {
+			w = &wait{ever: ever}
+		}
+		w.advance(now, received, requests)
+		waits[id] = w
+		if missing := w.missing(now, least); missing > 0 {
 			conditions.Update(id.code, id.subject, append(fields, zap.Uint64("requests", missing))...)
 		} else {
 			conditions.End(id.code, id.subject)
@@ -58,8 +81,8 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 	for rule, n := range rules {
 		subject := rule.Domain() + ": " + rule.Path()
 		domain, path, source := zap.String("domain", rule.Domain()), zap.String("rule", rule.Path()), zap.String("source", rule.Pos().String())
-		check(waitID{telemetry.CostsMissing, subject}, n.charged, n.CostsDue, minCosts, domain, path, source, zap.Int("charged", 0))
-		check(waitID{telemetry.LeasesNotReturned, subject}, n.Returned, n.Expired, minLeases, domain, path, source, zap.Int("returned", 0))
+		check(waitID{telemetry.CostsMissing, subject}, n.everReceived, n.CostsReceived, n.CostsDue, minCosts, domain, path, source, zap.Int("charged", 0))
+		check(waitID{telemetry.LeasesNotReturned, subject}, n.everReturned, n.Returned, n.Expired, minLeases, domain, path, source, zap.Int("returned", 0))
 	}
 	for id := range s.waits {
 		if waits[id] == nil {
@@ -85,46 +108,37 @@ const (
 
 // wait describes the requests of a rule since the last call at the end of a stream.
 type wait struct {
-	received    uint64 // hits or leases that calls have reported
-	requests    uint64
-	base        uint64    // number of requests at the last call
+	requests    uint64    // number of requests since the last call
 	longest     uint64    // most requests between two calls
 	ever        bool      // there was a call
 	first, last time.Time // first and last request since the last call; zero if there was none
 }
 
-// advance records the counts at the time now. w is nil at the first time.
-func (w *wait) advance(now time.Time, received, requests uint64) *wait {
-	if w == nil {
-		w = &wait{received: received, ever: received > 0}
-		if w.ever {
-			w.base, w.requests = requests, requests
-		}
-	}
+// advance records the received calls and the requests since the last advance, at the time now.
+func (w *wait) advance(now time.Time, received, requests uint64) {
 	if now.Before(w.last) { // the clock was set back
 		w.first, w.last = now, now
 	}
-	grown := requests > w.requests
-	switch w.requests = requests; {
-	case received > w.received:
-		w.longest = max(w.longest, requests-w.base)
-		w.received, w.base, w.ever, w.first = received, requests, true, time.Time{}
-	case grown && w.first.IsZero():
+	w.requests += requests
+	switch {
+	case received > 0:
+		w.longest = max(w.longest, w.requests)
+		w.requests, w.ever, w.first = 0, true, time.Time{}
+	case requests > 0 && w.first.IsZero():
 		w.first = now
-	case !grown && now.Sub(w.last) > waitEnds:
-		w.base, w.first = requests, time.Time{}
+	case requests == 0 && now.Sub(w.last) > waitEnds:
+		w.requests, w.first = 0, time.Time{}
 	}
-	if grown {
+	if requests > 0 {
 		w.last = now
 	}
-	return w
 }
 
 // missing returns the number of requests since the last call if that is a problem, and else 0.
 func (w *wait) missing(now time.Time, least uint64) uint64 {
-	n, waited := w.requests-w.base, now.Sub(w.first)
-	if w.first.IsZero() || n < least || waited < minWait || w.ever && (waited < minWaitAgain || n < factorAgain*w.longest) {
+	waited := now.Sub(w.first)
+	if w.first.IsZero() || w.requests < least || waited < minWait || w.ever && (waited < minWaitAgain || w.requests < factorAgain*w.longest) {
 		return 0
 	}
-	return n
+	return w.requests
 }

@@ -8,7 +8,7 @@ import (
 // TestWait plays requests and calls at the ends of their streams, one second after another.
 func TestWait(t *testing.T) {
 	const never = -1
-	type step struct{ requests, received, seconds int } // per second
+	type step struct{ requests, received, seconds uint64 } // per second
 	for name, tt := range map[string]struct {
 		steps []step
 		begin int // second of the first problem, from 1
@@ -27,16 +27,13 @@ func TestWait(t *testing.T) {
 		"the requests stop and a few more come": {[]step{{5, 0, 100}, {0, 0, 700}, {1, 0, 5}}, 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w *wait
+			w := &wait{}
 			now, second, begin := time.Unix(1_700_000_000, 0), 0, never
-			var requests, received uint64
-			w = w.advance(now, received, requests)
 			for _, s := range tt.steps {
 				for range s.seconds {
 					second++
 					now = now.Add(time.Second)
-					requests, received = requests+uint64(s.requests), received+uint64(s.received)
-					w = w.advance(now, received, requests)
+					w.advance(now, s.received, s.requests)
 					if w.missing(now, minCosts) > 0 && begin == never {
 						begin = second
 					}
@@ -53,13 +50,13 @@ func TestWait(t *testing.T) {
 // back by an hour.
 func TestWaitAfterClockSetBack(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	w := (*wait)(nil).advance(now, 0, 0)
+	w := &wait{}
 	for i := range uint64(100) {
 		if i == 50 {
 			now = now.Add(-time.Hour)
 		}
 		now = now.Add(time.Second)
-		w = w.advance(now, 0, 10*(i+1))
+		w.advance(now, 0, 10)
 		if i == 40 || i == 53 {
 			if n := w.missing(now, minCosts); n != 10*(i+1) {
 				t.Errorf("%d requests miss a call in second %d, want all %d", n, i, 10*(i+1))

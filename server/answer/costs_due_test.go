@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestCostsDue counts the requests whose cost follows at the end of their streams, and the leases
-// that were returned.
+// TestCostsDue counts the requests whose cost follows at the end of their streams, the costs, and
+// the leases that were returned.
 func TestCostsDue(t *testing.T) {
 	const lease = -1 // the lease of the first call
 	for name, tt := range map[string]struct {
@@ -21,16 +21,20 @@ func TestCostsDue(t *testing.T) {
 		calls [][]int64 // hits of the descriptors of each call; negative hits are a refund
 		want  telemetry.StreamEnds
 	}{
-		"checks":                           {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {0}, {3}}, telemetry.StreamEnds{CostsDue: 2}},
-		"no checks":                        {"{unit: hour, requests_per_unit: 10}", [][]int64{{1}, {2}, {-2}}, telemetry.StreamEnds{}},
-		"denied checks":                    {"{unit: hour, requests_per_unit: 1, count_refused: true}", [][]int64{{5}, {0}, {0}}, telemetry.StreamEnds{}},
-		"checks of failures":               {"{unit: hour, requests_per_unit: 10, penalty: [1m]}", [][]int64{{0}, {0}}, telemetry.StreamEnds{}},
-		"checks of permits":                {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{0}}, telemetry.StreamEnds{}},
-		"a returned permit":                {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{1}, {lease}}, telemetry.StreamEnds{Returned: 1}},
-		"a permit that is returned twice":  {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{1}, {lease}, {lease}}, telemetry.StreamEnds{Returned: 1}},
-		"a reservation without its cost":   {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
-		"a reservation that has not ended": {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}}, telemetry.StreamEnds{}},
-		"a reservation with its cost":      {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease, 3}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
+		"checks":                              {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {0}, {3}}, telemetry.StreamEnds{CostsDue: 2, CostsReceived: 1}},
+		"no checks":                           {"{unit: hour, requests_per_unit: 10}", [][]int64{{1}, {2}, {-2}}, telemetry.StreamEnds{}},
+		"denied checks":                       {"{unit: hour, requests_per_unit: 1, count_refused: true}", [][]int64{{5}, {0}, {0}}, telemetry.StreamEnds{}},
+		"checks of failures":                  {"{unit: hour, requests_per_unit: 10, penalty: [1m]}", [][]int64{{0}, {0}}, telemetry.StreamEnds{}},
+		"checks of permits":                   {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{0}}, telemetry.StreamEnds{}},
+		"a returned permit":                   {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{1}, {lease}}, telemetry.StreamEnds{Returned: 1}},
+		"a permit that is returned twice":     {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{1}, {lease}, {lease}}, telemetry.StreamEnds{Returned: 1}},
+		"a reservation without its cost":      {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
+		"a reservation that has not ended":    {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}}, telemetry.StreamEnds{}},
+		"a reservation with its cost":         {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease, 3}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1, CostsReceived: 1}},
+		"denied costs":                        {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {11}}, telemetry.StreamEnds{CostsDue: 1, CostsReceived: 1}},
+		"costs beyond a limit in shadow mode": {"{unit: hour, requests_per_unit: 1, count_refused: false}, shadow_mode: true", [][]int64{{0}, {1}, {0}, {5}}, telemetry.StreamEnds{CostsDue: 2, CostsReceived: 2}},
+		"a denied reservation":                {"{unit: hour, requests_per_unit: 3, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease}, {1}, {1}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
+		"a refund":                            {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {-2}}, telemetry.StreamEnds{CostsDue: 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := service(t, Settings{Clock: clock.New()}, "{domain: d, descriptors: [{key: k, rate_limit: "+tt.limit+"}]}")

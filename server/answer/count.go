@@ -60,8 +60,13 @@ func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
 		h = s.classifyHits(charge, d)
 	}
 	counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
-	if charge.Hits == 0 && x.expectsCost(charge) {
-		counters.CountCostDue()
+	switch {
+	case charge.Hits == 0:
+		if x.expectsCost(charge) {
+			counters.CountCostDue()
+		}
+	case !charge.Refund && !charge.Reserve:
+		counters.CountCost()
 	}
 	if counters.Add(h); d.PenaltyStarted {
 		counters.CountPenalty()

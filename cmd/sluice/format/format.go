@@ -26,6 +26,14 @@ func Printable(s string) string {
 // Time formats a time of day in the local time zone.
 func Time(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
+// TimeAt is Time with the date, unless that is the one of now.
+func TimeAt(t, now time.Time) string {
+	if t.Local().Format(time.DateOnly) == now.Local().Format(time.DateOnly) {
+		return Time(t)
+	}
+	return t.Local().Format(time.DateTime)
+}
+
 // Rate formats a rate in few characters.
 func Rate(f float64) string {
 	switch {

@@ -1,7 +1,6 @@
 package top
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,12 +60,6 @@ type target struct {
 	token string
 }
 
-func (t *target) request(ctx context.Context) (*live.Reset, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return t.ResetDenied(ctx, t.which, t.token)
-}
-
 // resetReport is the result of a step of a reset at all replicas.
 type resetReport struct {
 	live.Reset
@@ -91,7 +84,7 @@ func (m *model) previewReset(i item) tea.Cmd {
 	for _, r := range m.snapshot.Replicas {
 		if i.key != nil {
 			which.Key = i.key.Hash
-			if own, ok := m.view.find(r.State, i.id); ok {
+			if own, ok := m.view.find(r.State, i); ok {
 				which.Key = own.key.Hash
 			}
 		}
@@ -121,11 +114,8 @@ func (m *model) previewReset(i item) tea.Cmd {
 func notResetAt(addr string, err error) string { return fmt.Sprintf("not reset at %s: %v", addr, err) }
 
 // failures formats the errors of replicas as the end of a text.
-func (r *resetReport) failures() (text string) {
-	for _, failed := range r.failed {
-		text += "; " + failed
-	}
-	return text
+func (r *resetReport) failures() string {
+	return strings.Join(append([]string{""}, r.failed...), "; ")
 }
 
 // reset sends the requests of a reset: without tokens for previews, with them to reset. It adds up
@@ -136,7 +126,9 @@ func (m *model) reset(targets []target, shared bool, failed []string) (all reset
 	var notFound []string
 	all.failed = slices.Clip(failed)
 	for _, t := range targets {
-		report, err := t.request(m.ctx)
+		ctx, cancel := m.service.bound(m.ctx)
+		report, err := t.ResetDenied(ctx, t.which, t.token)
+		cancel()
 		switch {
 		case errors.Is(err, client.ErrNotFound):
 			notFound = append(notFound, notResetAt(t.Addr, err))

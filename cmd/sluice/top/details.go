@@ -29,11 +29,13 @@ type explained struct {
 }
 
 // explain asks the replicas about the counter of a key. It returns nil for other items, and for
-// keys whose descriptor is unknown or cut.
+// keys whose descriptor is unknown or cut. It also returns nil while the last answers about the key
+// are outstanding.
 func (m *model) explain(i item) tea.Cmd {
-	if i.key == nil || i.key.Descriptor == "" || strings.HasSuffix(i.key.Descriptor, "…") {
+	if i.key == nil || i.key.Descriptor == "" || strings.HasSuffix(i.key.Descriptor, "…") || m.explaining == i.id {
 		return nil
 	}
+	m.explaining = i.id
 	query, replicas := client.CounterQuery{Domain: i.domain, Descriptor: i.key.Descriptor}, m.snapshot.Replicas
 	if m.snapshot.Sum.Counters == "store" {
 		replicas = replicas[:min(1, len(replicas))] // they share the counter
@@ -41,7 +43,9 @@ func (m *model) explain(i item) tea.Cmd {
 	return func() tea.Msg {
 		msg := explained{id: i.id}
 		for _, r := range replicas {
-			report, err := r.Counters(m.ctx, query)
+			ctx, cancel := m.service.bound(m.ctx)
+			report, err := r.Counters(ctx, query)
+			cancel()
 			if err != nil {
 				msg.answers = append(msg.answers, fmt.Sprintf("query %s: %v", r.Addr, err))
 			} else {
@@ -61,12 +65,7 @@ func (v *view) details(d *details, s *Snapshot) []line {
 			lines = append(lines, v.wrap(plain, fmt.Sprintf("%-12s", name), text, 20)...)
 		}
 	}
-	at := func(t time.Time) string {
-		if t.Local().Format(time.DateOnly) == s.Sum.Time.Local().Format(time.DateOnly) {
-			return t.Local().Format("15:04:05 MST")
-		}
-		return t.Local().Format("2006-01-02 15:04:05 MST")
-	}
+	at := func(t time.Time) string { return format.TimeAt(t, s.Sum.Time) + t.Local().Format(" MST") }
 	limit := d.limit
 	if k := d.key; k != nil {
 		limit = limitOfKey(s.Sum, d.domain, k)
@@ -74,6 +73,9 @@ func (v *view) details(d *details, s *Snapshot) []line {
 		fact("counter", "#"+k.Hash)
 	}
 	fact("", d.text)
+	if !d.at.IsZero() {
+		fact("at", at(d.at))
+	}
 	for _, text := range d.more {
 		fact("", text)
 	}
@@ -97,7 +99,7 @@ func (v *view) details(d *details, s *Snapshot) []line {
 	}
 	if len(s.Replicas) > 1 && limit != nil {
 		for _, r := range s.Replicas {
-			own, _ := v.find(r.State, d.id)
+			own, _ := v.find(r.State, d.item)
 			fact("replica", fmt.Sprintf("%s: %s denied/s", r.Addr, format.Rate(own.denied)))
 		}
 	}
@@ -113,7 +115,7 @@ func (v *view) details(d *details, s *Snapshot) []line {
 	for i := range s.Sum.Domains {
 		for _, k := range s.Sum.Domains[i].DeniedKeys {
 			if s.Sum.Domains[i].Domain == d.domain && limitOfKey(s.Sum, d.domain, &k) == d.limit {
-				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond), v.fit(keyItem(d.domain, &k), v.width-10))))
+				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond), v.fit(keyItem(d.domain, &k, s.Sum.Time), v.width-10))))
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,62 @@ func TestDetailsFollowTheState(t *testing.T) {
 	p.press("esc")
 	if p.details != nil {
 		t.Error("esc does not go back")
+	}
+}
+
+// TestUnmaskedKeyStaysOpen verifies that details and the selection follow a key whose values become
+// known, also if its hash is not that of the sum.
+func TestUnmaskedKeyStaysOpen(t *testing.T) {
+	masked, known := newState(), newState()
+	masked.Domains[0].DeniedKeys[0].Descriptor, known.Domains[0].DeniedKeys[0].Descriptor = "", "user=alice"
+	masked.Domains[0].DeniedKeys[1].Descriptor, known.Domains[0].DeniedKeys[1].Descriptor = "", "user=bob"
+	p := newProgram(masked)
+	p.press("down")
+	slices.Reverse(known.Domains[0].DeniedKeys)
+	p.send(fetched{&Snapshot{Sum: known}, nil})
+	if got := p.selection(); !strings.Contains(got, "user=bob") {
+		t.Errorf("selected is %q", got)
+	}
+	p = newProgram(masked)
+	p.press("enter")
+	p.send(fetched{&Snapshot{Sum: known}, nil})
+	if text := p.screen(); !strings.Contains(text, "user=alice") || strings.Contains(text, "not in the last minute") {
+		t.Errorf("the details are\n%s", text)
+	}
+	p = newProgram(masked)
+	p.press("enter")
+	sum := newState()
+	sum.Domains[0].DeniedKeys[0].Descriptor, sum.Domains[0].DeniedKeys[0].Hash = "user=alice", "of another replica"
+	p.send(fetched{&Snapshot{Sum: sum, Replicas: []Replica{{State: known}}}, nil})
+	if text := p.screen(); !strings.Contains(text, "user=alice") || strings.Contains(text, "not in the last minute") {
+		t.Errorf("the details are\n%s", text)
+	}
+}
+
+// TestReplicaHangs verifies that a replica that does not respond delays requests for a limited
+// time, and that details do not start a query while another is under way.
+func TestReplicaHangs(t *testing.T) {
+	s := newState()
+	s.Domains[0].DeniedKeys[0].Descriptor = "user=alice"
+	p := newProgram(s)
+	debug := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(debug.Close)
+	p.snapshot.Replicas = []Replica{{&client.Debug{Addr: strings.TrimPrefix(debug.URL, "http://")}, s}}
+	p.service.timeout = time.Millisecond
+	p.run(p.press("r"))
+	if text := p.screen(); !strings.Contains(text, "deadline exceeded") {
+		t.Errorf("the reset shows\n%s", text)
+	}
+	query := p.press("enter")
+	if p.explain(p.details.item) != nil {
+		t.Error("a second query starts while one is under way")
+	}
+	p.run(query)
+	if text := strings.Join(texts(p.list.lines), "\n"); !strings.Contains(text, "deadline exceeded") {
+		t.Errorf("the details are\n%s", text)
+	}
+	if p.explain(p.details.item) == nil {
+		t.Error("no query follows the first")
 	}
 }
 
@@ -227,6 +284,27 @@ func TestResetWithoutRight(t *testing.T) {
 	}
 	if then := p.press("y"); then != nil {
 		t.Error("y confirms an error")
+	}
+}
+
+// TestUnmaskIsIncomplete verifies that the result names the replicas that show values, also if
+// another does not respond.
+func TestUnmaskIsIncomplete(t *testing.T) {
+	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == admin.UnmaskPath {
+			_ = json.NewEncoder(w).Encode(live.Unmasked{Until: &time.Time{}})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(newState())
+	}))
+	t.Cleanup(debug.Close)
+	addr := strings.TrimPrefix(debug.URL, "http://")
+	p := newProgram(newState())
+	p.service.Addrs = []string{addr, "127.0.0.1:1"}
+	p.service.Dial = func(addr, _ string) (*client.Debug, error) { return &client.Debug{Addr: addr}, nil }
+	p.run(p.press("u", "y"))
+	if n := p.notice; !n.failed || !strings.Contains(n.text, addr+": values of denied keys are shown until ") || !strings.Contains(n.text, "query 127.0.0.1:1: ") {
+		t.Errorf("the result is %+v", n)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -22,7 +23,9 @@ type item struct {
 	cells                []string
 	prefix, client, text string
 	more                 []string
-	tone                 tone
+	// at is the time of an event, and of the start of a condition.
+	at   time.Time
+	tone tone
 	// Items are sorted by rank, and then by the other fields.
 	domain       string
 	rank         int
@@ -63,13 +66,15 @@ type section struct {
 	parts int
 	// about is a part of the title, and note a line after the items.
 	about, note string
+	// partial is true if the state lacks rows, and the note is about them.
+	partial bool
 }
 
 // sections returns the lists of a state. Conditions come first, then denied keys.
 func (v *view) sections(s *live.State, o order) []section {
 	var conditions, keys, unmatched, limits, events []item
 	for i := range s.Conditions {
-		conditions = append(conditions, conditionItem(&s.Conditions[i]))
+		conditions = append(conditions, conditionItem(&s.Conditions[i], s.Time))
 	}
 	for i := range s.UnknownDomains {
 		unmatched = append(unmatched, unknownItem(&s.UnknownDomains[i]))
@@ -77,17 +82,21 @@ func (v *view) sections(s *live.State, o order) []section {
 	for i := range s.Domains {
 		d := &s.Domains[i]
 		for j := range d.DeniedKeys {
-			keys = append(keys, keyItem(d.Domain, &d.DeniedKeys[j]))
+			keys = append(keys, keyItem(d.Domain, &d.DeniedKeys[j], s.Time))
 		}
 		for j := range d.Unmatched {
-			unmatched = append(unmatched, unmatchedItem(d.Domain, &d.Unmatched[j]))
+			unmatched = append(unmatched, unmatchedItem(d.Domain, &d.Unmatched[j], s.Time))
 		}
 		for j := range d.Rules {
 			limits = append(limits, v.limitItem(d.Domain, &d.Rules[j]))
 		}
 	}
 	for i := range s.Events {
-		events = append(events, eventItem(&s.Events[i]))
+		events = append(events, eventItem(&s.Events[i], s.Time))
+	}
+	sinceWidth := len(time.TimeOnly)
+	for _, k := range keys {
+		sinceWidth = max(sinceWidth, len(k.cells[3])) // a date is longer
 	}
 	slices.SortStableFunc(keys, o.compare)
 	slices.SortStableFunc(limits, o.compare)
@@ -100,7 +109,7 @@ func (v *view) sections(s *live.State, o order) []section {
 			buckets.items = append(buckets.items, bucketItem(&q.Largest[i]))
 		}
 		if more := q.Buckets - len(q.Largest); more > 0 {
-			buckets.note = fmt.Sprintf("%d others", more)
+			buckets.note, buckets.partial = fmt.Sprintf("%d others", more), true
 		}
 	}
 	omitted := ""
@@ -108,34 +117,43 @@ func (v *view) sections(s *live.State, o order) []section {
 		omitted = fmt.Sprintf("%d others, with fewer hits", n)
 	}
 	return []section{
-		{title: "CONDITIONS", items: conditions, parts: 2},
-		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", 8}}, items: keys, parts: 2, about: "share of domain's denials"},
+		{title: conditionsTitle, items: conditions, parts: 2},
+		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", sinceWidth}}, items: keys, parts: 2, about: "share of domain's denials"},
 		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
-		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted},
+		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted, partial: true},
 		buckets,
 		{title: "EVENTS", items: events, parts: 5},
 	}
 }
 
-// find returns the item of a state with the given id.
-func (v *view) find(s *live.State, id string) (item, bool) {
+// find returns the given item of another state.
+func (v *view) find(s *live.State, other item) (item, bool) {
 	for _, section := range v.sections(s, byDenials) {
-		for _, i := range section.items {
-			if i.id == id {
-				return i, true
-			}
+		if at := indexOf(section.items, other); at >= 0 {
+			return section.items[at], true
 		}
 	}
 	return item{}, false
+}
+
+// indexOf returns the index of the given item of another state, or -1. The id of a key changes when
+// its values are shown or hidden, but not its hash.
+func indexOf(items []item, other item) int {
+	if at := slices.IndexFunc(items, func(i item) bool { return i.id == other.id }); at >= 0 || other.key == nil {
+		return at
+	}
+	return slices.IndexFunc(items, func(i item) bool {
+		return i.key != nil && i.domain == other.domain && i.key.Hash == other.key.Hash
+	})
 }
 
 func makeID(parts ...string) string { return strings.Join(parts, "\x00") }
 
 const indent = "           "
 
-func conditionItem(c *telemetry.Condition) item {
+func conditionItem(c *telemetry.Condition, now time.Time) item {
 	return item{
-		id: makeID("condition", c.Replica, string(c.Code), c.Text), tone: toneOf(c.Severity), prefix: format.Time(c.Since) + " ! ",
+		id: makeID("condition", c.Replica, string(c.Code), c.Text), tone: toneOf(c.Severity), at: c.Since, prefix: format.TimeAt(c.Since, now) + " ! ",
 		text: fmt.Sprintf("%s%s [%s]%s", replicaPrefix(c.Replica), c.Text, c.Code, telemetry.FieldsText(c.Fields)),
 		more: append(slices.Clip(c.Lines), "remedy: "+c.Remedy),
 	}
@@ -143,10 +161,11 @@ func conditionItem(c *telemetry.Condition) item {
 
 func toneOf(severity string) tone { return map[string]tone{"error": red, "warning": yellow}[severity] }
 
-func keyItem(domain string, k *live.Key) item {
+func keyItem(domain string, k *live.Key, now time.Time) item {
+	since := format.TimeAt(k.Since, now)
 	i := item{
 		id: makeID("key", domain, k.Hash), tone: yellow, client: "#" + k.Hash, text: domain + ": " + k.Rule + " " + k.Limit + unitSuffix(k.Unit),
-		cells:  []string{format.Rate(k.PerSecond), fmt.Sprintf("%.0f%%", 100*k.Share), strconv.FormatUint(k.Denied, 10), format.Time(k.Since)},
+		cells:  []string{format.Rate(k.PerSecond), fmt.Sprintf("%.0f%%", 100*k.Share), strconv.FormatUint(k.Denied, 10), since[:min(len(since), len(time.DateOnly))]},
 		domain: domain, denied: k.PerSecond, hits: float64(k.Denied), key: k,
 	}
 	if k.PerSecond == 0 {
@@ -161,7 +180,7 @@ func keyItem(domain string, k *live.Key) item {
 		i.text += fmt.Sprintf(", %d of %d in flight", *k.InFlight, k.Permits)
 	}
 	if k.PenaltyUntil != nil {
-		i.text = "until " + format.Time(*k.PenaltyUntil) + "  " + i.text
+		i.text = "until " + format.TimeAt(*k.PenaltyUntil, now) + "  " + i.text
 	}
 	if k.Descriptor != "" {
 		i.client = k.Descriptor
@@ -195,8 +214,8 @@ func unknownItem(u *live.UnknownDomain) item {
 	return i
 }
 
-func unmatchedItem(domain string, u *live.Unmatched) item {
-	text := fmt.Sprintf("%s, seen %d, last %s: ", domain, u.Seen, format.Time(u.Last))
+func unmatchedItem(domain string, u *live.Unmatched, now time.Time) item {
+	text := fmt.Sprintf("%s, seen %d, last %s: ", domain, u.Seen, format.TimeAt(u.Last, now))
 	// The positions of rules are long and may be truncated, so the suggestion comes first.
 	if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean([]string{u.Meant})); ok && u.Meant != "" {
 		text += fmt.Sprintf("did you mean %q? %s", u.Meant, why)
@@ -234,7 +253,7 @@ func bucketItem(b *live.QuotaBucket) item {
 	}
 }
 
-func eventItem(e *telemetry.Event) item {
+func eventItem(e *telemetry.Event, now time.Time) item {
 	text := replicaPrefix(e.Replica) + e.Text
 	switch {
 	case e.Ends:
@@ -249,7 +268,7 @@ func eventItem(e *telemetry.Event) item {
 	if len(e.Lines) > 0 {
 		text += "; " + e.Lines[0]
 	}
-	return item{id: makeID("event", e.Replica, e.Time.String(), e.Text), tone: toneOf(e.Level), prefix: format.Time(e.Time) + "   ", text: text}
+	return item{id: makeID("event", e.Replica, e.Time.String(), e.Text), tone: toneOf(e.Level), at: e.Time, prefix: format.TimeAt(e.Time, now) + "   ", text: text}
 }
 
 func replicaPrefix(replica string) string {

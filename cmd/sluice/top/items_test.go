@@ -71,8 +71,8 @@ func TestTextIsPlain(t *testing.T) {
 func TestLongKeysKeepTheirLimit(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	v := view{width: 90, utf8: true}
-	got := texts(v.screen(&live.State{Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
-		Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
+	got := texts(v.screen(&live.State{Time: until, Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
+		Since: until, Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
 	}}}}}, 60))
 	last := got[len(got)-1]
 	if !strings.HasSuffix(last, "user="+strings.Repeat("é", 12)+"…  until 03:04:05  shop: user 5/hour") {
@@ -80,10 +80,29 @@ func TestLongKeysKeepTheirLimit(t *testing.T) {
 	}
 }
 
+// TestOtherDays verifies that times of other days have a date.
+func TestOtherDays(t *testing.T) {
+	s := newState()
+	s.Events[0].Time, s.Conditions[0].Since, s.Domains[0].DeniedKeys[0].Since = s.Time.AddDate(0, 0, -3), s.Time.AddDate(0, 0, -4), s.Time.AddDate(0, 0, -5)
+	date := func(days int) string { return s.Time.Local().AddDate(0, 0, -days).Format(time.DateOnly) }
+	v := view{width: 80}
+	text := strings.Join(texts(v.screen(s, 60)), "\n")
+	for _, want := range []string{date(3) + " " + format.Time(s.Events[0].Time) + "   rules loaded", date(4) + " " + format.Time(s.Conditions[0].Since) + " ! failed", "99  " + date(5) + "  user="} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, text)
+		}
+	}
+	p := newProgram(s)
+	p.press("G", "enter")
+	if text := p.screen(); !strings.Contains(text, "at          "+date(3)) {
+		t.Errorf("the details of an event are\n%s", text)
+	}
+}
+
 // TestAClientIsNamedOnce verifies that a rule for one client is not preceded by the client.
 func TestAClientIsNamedOnce(t *testing.T) {
 	v := view{width: 80}
-	got := v.fit(keyItem("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}), 43)
+	got := v.fit(keyItem("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}, time.Time{}), 43)
 	if want := "shop: user=customer-00001 5/hour"; got != want {
 		t.Errorf("the key is %q, want %q", got, want)
 	}

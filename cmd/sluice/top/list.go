@@ -21,15 +21,21 @@ type list struct {
 	lines []line
 }
 
+// conditionsTitle is the title of the section to which the filter does not apply.
+const conditionsTitle = "CONDITIONS"
+
 // add adds a section. It shows only items that match the filter, in at most maxLines lines.
 func (l *list) add(v *view, s section, filter string, maxLines int) {
 	var items []item
 	for _, i := range s.items {
-		if filter == "" || s.title == "CONDITIONS" || strings.Contains(strings.ToLower(i.client+" "+i.text), filter) {
+		if filter == "" || s.title == conditionsTitle || strings.Contains(strings.ToLower(i.client+" "+i.text), filter) {
 			items = append(items, i)
 		}
 	}
-	if len(items) == 0 && (s.note == "" || filter != "") {
+	if filter != "" && s.note != "" {
+		s.note += ", not searched"
+	}
+	if len(items) == 0 && (s.note == "" || filter != "" && !s.partial) {
 		return
 	}
 	all := len(items)
@@ -77,7 +83,7 @@ func (l *list) add(v *view, s section, filter string, maxLines int) {
 	if s.note != "" {
 		lines = append(lines, v.line(yellow, "  "+s.note))
 	}
-	l.items = append(l.items, items...)
+	l.items = append(l.items, items[:shown]...)
 	l.lines = append(append(l.lines, line{item: -1}, v.line(strong, heading+s.title)), lines...)
 }
 
@@ -88,8 +94,16 @@ func (v *view) layout(s *live.State, o order, filter string, height int) (l list
 	if height == 0 {
 		share = 1 << 30
 	}
+	matches := 0
 	for _, one := range v.sections(s, o) {
+		before := len(l.items)
 		l.add(v, one, filter, share*one.parts)
+		if one.title != conditionsTitle {
+			matches += len(l.items) - before
+		}
+	}
+	if filter != "" && matches == 0 {
+		l.lines = append(l.lines, line{item: -1}, v.line(yellow, "no row matches"))
 	}
 	return l
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +12,12 @@ import (
 	"charm.land/bubbles/v2/viewport"
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/term"
 )
 
 const (
-	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  p pause  ? help  q quit"
+	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  ? help  q quit"
+	filterKeys  = "  esc end filter  enter details  r reset  ? help  q quit"
 	detailsKeys = "esc back  r reset  p pause  ? help  q quit"
 	helpText    = `
 enter         details: position of the rule, last five minutes, counter
@@ -38,8 +39,11 @@ Times are in the time zone of the status line.`
 )
 
 // IsInteractive reports whether a terminal of the type $TERM, or nil for another output, can show
-// the state until the user quits.
-func IsInteractive(terminal *os.File, kind string) bool { return terminal != nil && !isDumb(kind) }
+// the state until the user quits. Keys are only read from a terminal.
+func IsInteractive(in io.Reader, terminal *os.File, kind string) bool {
+	keyboard, ok := in.(*os.File)
+	return ok && term.IsTerminal(keyboard.Fd()) && terminal != nil && !isDumb(kind)
+}
 
 // isDumb reports whether terminals of a type cannot move the cursor.
 func isDumb(kind string) bool {
@@ -76,15 +80,17 @@ type model struct {
 	order  order
 	all    bool // show all items of each section
 	filter textinput.Model
-	// selected is the id of the selected item, empty for the most denied key, and cursor its index.
-	selected string
+	// selected is the selected item, empty for the most denied key, and cursor its index.
+	selected item
 	cursor   int
 	// The body shows help, details, or the list.
 	helping bool
 	details *details
-	list    list // its lines are those of the body
-	body    viewport.Model
-	notice  *notice
+	// explaining is the id of the key about whose counter the replicas are asked, or empty.
+	explaining string
+	list       list // its lines are those of the body
+	body       viewport.Model
+	notice     *notice
 	// input is the number of inputs of the user.
 	input int
 
@@ -130,9 +136,10 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.snapshot, m.err = msg.snapshot, msg.err
 		then = m.wait()
 		if d := m.details; d != nil && m.snapshot != nil {
-			found, ok := m.view.find(m.snapshot.Sum, d.id)
-			if d.gone = !ok; ok {
-				d.item = found
+			if found, ok := m.findInSnapshot(d.item); ok {
+				d.item, d.gone = found, false
+			} else {
+				d.gone = true
 			}
 			then = tea.Batch(then, m.explain(d.item))
 		}
@@ -142,6 +149,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			then = m.wait()
 		}
 	case explained:
+		if m.explaining == msg.id {
+			m.explaining = ""
+		}
 		if m.details != nil && m.details.id == msg.id {
 			m.details.counters = msg.answers
 		}
@@ -163,6 +173,20 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	}
 	m.arrange()
 	return m, then
+}
+
+// findInSnapshot returns the given item of an earlier snapshot. The sum has only one of the hashes
+// that replicas have for a key.
+func (m *model) findInSnapshot(earlier item) (found item, ok bool) {
+	if found, ok = m.view.find(m.snapshot.Sum, earlier); ok || earlier.key == nil {
+		return found, ok
+	}
+	for _, r := range m.snapshot.Replicas {
+		if own, has := m.view.find(r.State, earlier); has {
+			return m.view.find(m.snapshot.Sum, own)
+		}
+	}
+	return item{}, false
 }
 
 // press handles a key.
@@ -231,7 +255,7 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 // edit changes the filter.
 func (m *model) edit(msg tea.Msg) (then tea.Cmd) {
 	m.filter, then = m.filter.Update(msg)
-	m.selected = ""
+	m.selected = item{}
 	m.body.GotoTop()
 	return then
 }
@@ -245,72 +269,9 @@ func (m *model) back() {
 	default:
 		m.filter.Reset()
 		m.filter.Blur()
-		m.selected = ""
+		m.selected = item{}
 	}
 	m.body.GotoTop()
-}
-
-// current returns the item that is open or selected.
-func (m *model) current() (i item, ok bool) {
-	switch {
-	case m.snapshot == nil || m.helping:
-		return item{}, false
-	case m.details != nil:
-		return m.details.item, true
-	case m.cursor < len(m.list.items):
-		return m.list.items[m.cursor], true
-	}
-	return item{}, false
-}
-
-// move moves the cursor. A page is as long as the body.
-func (m *model) move(name string) {
-	first, last := m.linesOf(m.cursor)
-	to := m.cursor
-	switch name {
-	case "up", "k":
-		to--
-	case "down", "j":
-		to++
-	case "pgup", "b":
-		to = m.itemAt(first - m.body.Height())
-	case "pgdown", "f":
-		to = m.itemAt(last + m.body.Height())
-	case "g", "home":
-		to = 0
-	case "G", "end":
-		to = len(m.list.items) - 1
-	default:
-		return
-	}
-	if to = min(to, len(m.list.items)-1); to < 0 {
-		m.body.GotoTop()
-		return
-	}
-	m.cursor, m.selected = to, m.list.items[to].id
-	first, last = m.linesOf(to)
-	m.body.SetYOffset(min(max(m.body.YOffset(), last-m.body.Height()+1), max(0, first-2))) // with a title
-}
-
-// linesOf returns the first and the last line of an item.
-func (m *model) linesOf(item int) (first, last int) {
-	first = len(m.list.lines)
-	for i, l := range m.list.lines {
-		if l.item == item {
-			first, last = min(first, i), i
-		}
-	}
-	return first, last
-}
-
-// itemAt returns the first item at or after a line.
-func (m *model) itemAt(at int) int {
-	for _, l := range m.list.lines[min(max(at, 0), len(m.list.lines)):] {
-		if l.item >= 0 {
-			return l.item
-		}
-	}
-	return len(m.list.items) - 1
 }
 
 // arrange updates the lines of the screen after any change.
@@ -351,17 +312,9 @@ func (m *model) arrange() {
 		texts[i] = l.text
 	}
 	m.body.SetContentLines(texts)
-}
-
-// place sets the cursor to the selected item. If it has disappeared, the cursor keeps its position.
-func (m *model) place() {
-	at := slices.IndexFunc(m.list.items, func(i item) bool {
-		return i.id == m.selected || m.selected == "" && (i.key != nil || i.limit != nil)
-	})
-	if at >= 0 || m.selected == "" {
-		m.cursor = at
+	if !m.helping && m.details == nil {
+		m.showCursor()
 	}
-	m.cursor = max(0, min(m.cursor, len(m.list.items)-1))
 }
 
 // style returns the style of a line of the body.
@@ -386,10 +339,6 @@ func (m *model) View() tea.View {
 }
 
 func (m *model) footerLines() []line {
-	filter := ""
-	if m.filter.Value() != "" {
-		filter = "/" + m.filter.Value() + "  "
-	}
 	switch {
 	case m.notice != nil && m.notice.failed:
 		return m.view.wrap(red, "", m.notice.text, 4)
@@ -401,7 +350,10 @@ func (m *model) footerLines() []line {
 		return []line{m.view.line(strong, "paused: p resume, q quit")}
 	case m.helping || m.details != nil:
 		return []line{m.view.line(faint, detailsKeys)}
+	case m.filter.Value() != "":
+		filter := m.view.truncate(m.view.printable("/"+m.filter.Value()), max(10, m.view.width-len(filterKeys)))
+		return []line{m.view.line(faint, filter+filterKeys)}
 	default:
-		return []line{m.view.line(faint, filter+listKeys)}
+		return []line{m.view.line(faint, listKeys)}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,44 @@ func TestScreenFits(t *testing.T) {
 	}
 }
 
+// TestSelectionIsVisible verifies that the list shows the selected row, also before the first key,
+// and after its sections have changed.
+func TestSelectionIsVisible(t *testing.T) {
+	s := newState()
+	for i := range 20 {
+		c := s.Conditions[0]
+		c.Text += strconv.Itoa(i)
+		s.Conditions = append(s.Conditions, c)
+	}
+	p := newProgram(s)
+	visible := func(about string) {
+		t.Helper()
+		if first := strings.TrimSpace(strings.Split(p.selection(), "\n")[0]); first == "" || !strings.Contains(p.screen(), first) {
+			t.Errorf("%s: the screen lacks %q:\n%s", about, first, p.screen())
+		}
+	}
+	for _, key := range []string{"a", "G", "a", "g", "a", "pgdown", "s", "esc", "a", "g", "down", "down", "down"} {
+		p.press(key)
+		visible(key)
+	}
+	p.press("G", "?", "down", "esc")
+	visible("after the help")
+	p.send(tea.WindowSizeMsg{Width: 40, Height: 5})
+	visible("a small terminal")
+}
+
+// TestFooterFits verifies that the footer has all keys on a terminal of 80 columns.
+func TestFooterFits(t *testing.T) {
+	p := newProgram(newState())
+	for _, keys := range [][]string{nil, {"enter"}, {"esc", "/", strings.Repeat("x", 90), "enter"}} {
+		p.press(keys...)
+		lines := strings.Split(p.screen(), "\n")
+		if last := strings.TrimSpace(lines[len(lines)-1]); !strings.HasSuffix(last, "q quit") {
+			t.Errorf("after %q the footer is %q", keys, last)
+		}
+	}
+}
+
 // TestSelectionFollowsItsItem verifies that the first key is selected until the user selects
 // another, which then stays selected.
 func TestSelectionFollowsItsItem(t *testing.T) {
@@ -147,6 +186,27 @@ func TestFilterAndSort(t *testing.T) {
 	p.press("a", "end")
 	if text := p.screen(); !strings.Contains(text, "rule-9 ") {
 		t.Errorf("the last item is not on the screen:\n%s", text)
+	}
+}
+
+// TestFilterNamesItsBounds verifies that the filter reports that it matches no row, and that there
+// are limits that it does not search.
+func TestFilterNamesItsBounds(t *testing.T) {
+	s := manyKeys(1, 3)
+	p := newProgram(s)
+	if p.press("/", "x"); !strings.Contains(p.screen(), "no row matches") || strings.Contains(p.screen(), "others") {
+		t.Errorf("the screen is\n%s", p.screen())
+	}
+	s.Config.Omitted = 7
+	p = newProgram(s)
+	if p.press("/", "x"); !strings.Contains(p.screen(), "7 others, with fewer hits, not searched") || !strings.Contains(p.screen(), "no row matches") {
+		t.Errorf("the screen is\n%s", p.screen())
+	}
+	p.press("esc")
+	p.press("/")
+	p.send(tea.PasteMsg{Content: "rule-1"})
+	if text := p.screen(); !strings.Contains(text, "domain-0: rule-1 5/hour") || strings.Contains(text, "no row matches") || !strings.Contains(text, "not searched") {
+		t.Errorf("after a paste the screen is\n%s", text)
 	}
 }
 

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ import (
 const (
 	// maxLimits is the number of limits requested from each replica, the busiest ones.
 	maxLimits = 300
-	// timeout bounds the requests to the replicas.
-	timeout = 5 * time.Second
+	// maxWait is the default of Service.timeout.
+	maxWait = 5 * time.Second
 )
 
 // Service is a running service of one or more replicas.
@@ -36,6 +37,14 @@ type Service struct {
 	Explain func(*admin.CounterReport, client.CounterQuery) string
 	// Lookup is a method of [net.Resolver].
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+	// timeout bounds each request to a replica. Zero means 5 seconds.
+	timeout time.Duration
+}
+
+// bound returns a context for a request to a replica.
+func (s *Service) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(s.timeout, maxWait))
 }
 
 // Replica is a replica that has responded.
@@ -63,7 +72,7 @@ type Missing struct {
 // Fetch returns the state of the replicas that respond, nil if none does, and the errors of the
 // others.
 func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var all []*client.Debug
 	var errs []error

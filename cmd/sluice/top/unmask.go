@@ -14,10 +14,11 @@ func (s *Service) Unmask(ctx context.Context, d time.Duration) (done []string, e
 	if snapshot == nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	for _, r := range snapshot.Replicas {
-		switch report, failed := r.Unmask(ctx, d); {
+		one, cancel := s.bound(ctx)
+		report, failed := r.Unmask(one, d)
+		cancel()
+		switch {
 		case failed != nil:
 			err = errors.Join(err, fmt.Errorf("%s: %w", r.Addr, failed))
 		case report.Until == nil:
