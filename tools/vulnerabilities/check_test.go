@@ -13,7 +13,7 @@ var database = map[string]string{
 	"index/db.json":      `{"modified":"2026-01-01T00:00:00Z"}`,
 	"index/modules.json": `[{"path":"go.yaml.in/yaml/v4","vulns":[{"id":"GO-2026-0001","modified":"2026-01-01T00:00:00Z"}]}]`,
 	"ID/GO-2026-0001.json": `{"schema_version":"1.3.1","id":"GO-2026-0001","modified":"2026-01-01T00:00:00Z","published":"2026-01-01T00:00:00Z",
-		"summary":"a test","details":"a test","affected":[{"package":{"name":"go.yaml.in/yaml/v4","ecosystem":"Go"},
+		"summary":"a test","details":"a test","database_specific":{"url":"https://pkg.go.dev/vuln/GO-2026-0001"},"affected":[{"package":{"name":"go.yaml.in/yaml/v4","ecosystem":"Go"},
 		"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],"ecosystem_specific":{"imports":[{"path":"go.yaml.in/yaml/v4"}]}}]}`,
 }
 
