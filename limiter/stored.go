@@ -31,11 +31,7 @@ func (s Stored) Clone() *Batch {
 	b := s.b
 	c := &Batch{Charges: slices.Clone(b.Charges), QuotaPass: b.QuotaPass, Budget: b.Budget, Clock: b.Clock, Partition: b.Partition}
 	for i := range c.Charges {
-		p := *c.Charges[i].Policy
-		if p.Reserve != nil {
-			reserve := *p.Reserve
-			p.Reserve = &reserve
-		}
+		p := c.Charges[i].Policy.Clone(nil)
 		c.Charges[i].Policy = &p
 	}
 	c.Stored().OffsetRefunds()
