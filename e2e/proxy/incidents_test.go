@@ -243,6 +243,40 @@ func TestIncidentFullMemory(t *testing.T) {
 	})
 }
 
+// TestIncidentFloodingClient has a client that floods while its values are hidden. After --unmask,
+// the first row of denied keys names it.
+func TestIncidentFloodingClient(t *testing.T) {
+	t.Parallel()
+	p, limits := startSetup(t, setup{rules: rulesWithLimit(1), listener: listener{routes: userRoutes}})
+	window.AwaitHour(t)
+	flood := func() {
+		for i := range 40 {
+			p.get(t, "/", fmt.Sprintf("x-user: user-%d", i))
+			p.get(t, "/", "x-user: flooder")
+		}
+	}
+	worst := func(args ...string) string {
+		lines := strings.Split(top(t, limits, args...), "\n")
+		lines = lines[:min(len(lines), 24)]
+		head := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "DENIED/S  SHARE") })
+		if head < 0 || head+1 == len(lines) {
+			t.Fatalf("the first screen has no denied key:\n%s", strings.Join(lines, "\n"))
+		}
+		return lines[head+1]
+	}
+	flood()
+	if first := worst("--unmask", "10m"); !strings.Contains(first, "  #") || strings.Contains(first, "flooder") {
+		t.Errorf("the first key is %q, want the hash of the flooder: values of earlier requests are not kept", first)
+	}
+	began, first := time.Now(), ""
+	suite.Eventually(t, "the first key names the flooder", func() bool {
+		flood()
+		first = worst()
+		return strings.Contains(first, "  user=flooder  d: user 1/hour")
+	})
+	t.Logf("top names the client after %v: %s", time.Since(began).Round(time.Millisecond), first)
+}
+
 // hasCondition reports whether the state has a condition with the given code.
 func hasCondition(t *testing.T, s *sluice.Sluice, code telemetry.Code) bool {
 	t.Helper()

@@ -113,7 +113,7 @@ func newQuotas(w *world) *quotas {
 		e.random = rand.New(rand.NewPCG(w.seed, hashText(e.host)))
 		q.envoys = append(q.envoys, e)
 		if q.oneAddress {
-			w.network.behind[e.host] = "quota-0"
+			w.network.update(e.host, func(l *links) { l.behind = "quota-0" })
 		}
 	}
 	return q
