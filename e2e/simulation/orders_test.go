@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -316,21 +315,3 @@ func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
 	}
 	return err == nil && status == http.StatusOK
 }
-
-const operatorHost = "operator"
-
-// localListener accepts the connections of the operator as if they came from its own machine.
-type localListener struct{ net.Listener }
-
-func (l localListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if other, ok := c.(*conn); ok && hostOf(other.remote) == operatorHost {
-		c = localConn{c}
-	}
-	return c, err
-}
-
-type localConn struct{ net.Conn }
-
-func (localConn) LocalAddr() net.Addr  { return address("127.0.0.1" + debugPort) }
-func (localConn) RemoteAddr() net.Addr { return address("127.0.0.1:1024") }
