@@ -44,6 +44,7 @@ func dump(l *Limit) string {
 	if q := r.Divided(); q != nil {
 		b.WriteString(", " + q.String())
 	}
+	b.WriteString(r.deniedField())
 	b.WriteString(d.fields() + "\n")
 	return b.String()
 }

@@ -98,7 +98,14 @@ func (r *Rule) fields() (text string) {
 	if m := r.Metadata(); m != nil {
 		text += ", metadata: " + metadataText(m)
 	}
-	return text
+	return text + r.deniedField()
+}
+
+func (r *Rule) deniedField() string {
+	if d := r.optionalOrZero().denied; d != nil {
+		return ", denied_response: " + d.String()
+	}
+	return ""
 }
 
 // valueToMetric reports whether the rule or a descriptor above it has value_to_metric.
@@ -118,6 +125,9 @@ func (d *domain) fields() (text string) {
 	}
 	if d.maxCounters > 0 {
 		text += fmt.Sprintf(", max_counters: %d", d.maxCounters)
+	}
+	if d.denied != nil {
+		text += ", denied_response: " + d.denied.String()
 	}
 	return text
 }
