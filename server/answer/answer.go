@@ -111,8 +111,8 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	for i := range x.statuses {
 		b = appendStatus(b, &x.statuses[i])
 	}
-	if s.settings.ResponseHeaders || s.settings.RequestHeaders || s.settings.RetryAfterHeader {
-		b = s.appendHeaders(b, x)
+	if s.addsHeaders || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
+		b = s.appendHeaders(b, x, rules)
 	}
 	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || x.plan.Leases && x.plan.Batch.HasLease() {
 		b = s.appendMetadata(b, x, rules)
@@ -145,11 +145,11 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// appendHeaders appends the response headers and those of the forwarded request. They describe the
-// last descriptor that is over its limit and not a quota. If there is none, they describe the first
-// descriptor with the fewest remaining hits.
-func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
-	var described *descriptorStatus
+// appendHeaders appends the headers and the body of the reply. They describe the last descriptor
+// that is over its limit and not a quota. If there is none, they describe the first descriptor with
+// the fewest remaining hits.
+func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
+	described := -1
 	var retry uint64
 	fewest := uint32(math.MaxUint32)
 	for i := range x.statuses {
@@ -158,24 +158,32 @@ func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
 			continue
 		}
 		if st.remaining < fewest {
-			described, fewest = st, st.remaining
+			described, fewest = i, st.remaining
 		}
 		if st.code == codeOverLimit {
 			retry = max(retry, st.resetSeconds)
 			if rule := x.plan.Matches[i].Rule; !s.settings.QuotaMode && (rule == nil || !rule.Quota) {
-				described, fewest = st, 0
+				described, fewest = i, 0
 			}
 		}
 	}
-	if s.settings.ResponseHeaders && described != nil {
-		b = described.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	if described < 0 {
+		return b
 	}
-	if s.settings.RetryAfterHeader && x.overLimit && retry > 0 {
+	st := &x.statuses[described]
+	if s.settings.ResponseHeaders {
+		b = st.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	}
+	denied := s.deniedResponse(x, rules, described)
+	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || denied != nil) && !s.namesRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
 	}
-	if s.settings.RequestHeaders && described != nil {
+	if denied != nil || x.overLimit && s.settings.GRPCDenials {
+		b = s.appendDenied(b, x, denied, described)
+	}
+	if s.settings.RequestHeaders {
 		names := Headers(s.settings.RequestNames)
-		b = described.appendHeaders(b, fieldRequestHeaders, &names)
+		b = st.appendHeaders(b, fieldRequestHeaders, &names)
 	}
 	return b
 }
