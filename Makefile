@@ -158,7 +158,7 @@ STAGES := test-in-. test-torture test-cached test-hooked test-in-dashboards $(ON
 IN_STAGES = $(MAKE) -s -j3 $(STAGES)
 
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(BUILD)/clients/sdk $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -326,13 +326,14 @@ envoy: $(ENVOY) ## install Envoy into .build/ (done by test and demo)
 	@echo '$(ENVOY)'
 
 # Clients of e2e/clients other than grpc-go. The tests of a missing client are skipped and reported.
-CLIENTS := python node java tonic
+CLIENTS := python node java tonic sdk
 .PHONY: clients
-clients: $(CLIENTS:%=$(BUILD)/clients/%) ## install gRPC clients of other languages into .build/ (done by test-clients)
+clients: $(CLIENTS:%=$(BUILD)/clients/%) ## install gRPC clients of other languages, and clients of LLMs, into .build/ (done by test-clients)
 
 $(BUILD)/clients/python: e2e/clients/testdata/python/requirements.txt
 $(BUILD)/clients/node: e2e/clients/testdata/node/package-lock.json
 $(BUILD)/clients/java: e2e/clients/testdata/java/pom.xml e2e/clients/testdata/java/Calls.java
+$(BUILD)/clients/sdk: e2e/clients/testdata/sdk/requirements.txt
 $(BUILD)/clients/tonic: e2e/clients/testdata/tonic/Cargo.lock e2e/clients/testdata/tonic/src/main.rs
 $(BUILD)/clients/%:
 	@tools/client.sh $* '$@' || echo 'make: without the client $*, its calls are not tested' >&2
