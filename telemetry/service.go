@@ -48,7 +48,7 @@ type Metrics struct {
 	RefundedHits, CounterResets                                prometheus.Counter
 	UnmaskedUntil                                              prometheus.Gauge
 	DelayedResponses, CancelledDelays                          prometheus.Counter
-	PendingDelays, CountsAlone                                 prometheus.Gauge
+	PendingDelays, CountsAlone, ShadowMode                     prometheus.Gauge
 	Panics, RejectedConnections                                prometheus.Counter
 	ClosedConnections                                          ClosedConnections
 	Rejected                                                   Rejected
@@ -93,6 +93,7 @@ func New(o Options) (*Metrics, error) {
 	m.DelayedResponses = m.counter("sluice_delayed_responses_total", "Responses that were delayed by a leaky bucket.")
 	m.PendingDelays = m.gauge("sluice_delayed_responses_pending", "Responses that are currently delayed by a leaky bucket.")
 	m.CountsAlone = m.gauge("sluice_counts_alone", "1 if other replicas do not share the counters: they are in memory, and --sharded is not set. Each such replica grants the complete limit.")
+	m.ShadowMode = m.gauge("sluice_shadow_mode", "1 with --shadow-mode: every request is allowed.")
 	m.CancelledDelays = m.counter("sluice_delayed_responses_cancelled_total", "Delayed responses whose client cancelled the call or disconnected.")
 	m.Panics = m.counter("sluice_panics_total", "Panics, each a bug in sluice. The request was answered with INTERNAL, or decided by the fallback of the store.")
 	m.UnmaskedUntil = m.gauge("sluice_keys_unmasked_until_timestamp_seconds", "Until when values of denied keys are shown because of /api/v1/unmask, in Unix seconds; 0 if they are not.")

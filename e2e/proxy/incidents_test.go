@@ -277,6 +277,30 @@ func TestIncidentFloodingClient(t *testing.T) {
 	t.Logf("top names the client after %v: %s", time.Since(began).Round(time.Millisecond), first)
 }
 
+// TestSomeReplicasInShadowMode has an Envoy with two replicas, one of which allows every request.
+func TestSomeReplicasInShadowMode(t *testing.T) {
+	t.Parallel()
+	args := []string{"--sharded", "--config", suite.WriteRules(t, rulesWithLimit(0))}
+	a, b := startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: append(args, "--shadow-mode")})
+	p := startProxyTo(t, []listener{{routes: userRoutes}}, "", []string{a.Addr("grpc"), b.Addr("grpc")})
+	admitted := 0
+	for range 20 {
+		if p.get(t, "/", "x-user: al").status == http.StatusOK {
+			admitted++
+		}
+	}
+	if admitted == 0 || admitted == 20 {
+		t.Errorf("%d of 20 requests were admitted, want those that one replica answers", admitted)
+	}
+	want := telemetry.ShadowModeDiffers.Define().Sentence + " [shadow_mode_differs] " + b.Addr("debug") + ": shadow mode remedy: "
+	if printed := top(t, a, "--addr", b.Addr("debug")); !strings.Contains(strings.Join(strings.Fields(printed), " "), want) {
+		t.Errorf("top does not name the replica in shadow mode:\n%s", printed)
+	}
+	if m, n := metric(t, a, "sluice_shadow_mode"), metric(t, b, "sluice_shadow_mode"); m != 0 || n != 1 {
+		t.Errorf("the metrics are %v and %v, want 0 and 1", m, n)
+	}
+}
+
 // hasCondition reports whether the state has a condition with the given code.
 func hasCondition(t *testing.T, s *sluice.Sluice, code telemetry.Code) bool {
 	t.Helper()

@@ -18,7 +18,8 @@ import (
 type quotaBucket struct {
 	filter.Bucket
 
-	stale     bool // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
+	stale     bool      // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
+	appliedAt time.Time // when the last action arrived
 	changedAt time.Time
 	// misledAt is when the Envoy last had another rate than that of its requests: it had no valid
 	// assignment, or did not use all of it.
@@ -154,8 +155,9 @@ func (e *quotaEnvoy) receive(s *h2client.Stream, message []byte) {
 			before = b.Tokens
 		}
 		was := b.Bucket
+		b.appliedAt = time.Now()
 		if b.Apply(e.now(), actionOf(a)); b.Rate != was.Rate {
-			b.changedAt = time.Now()
+			b.changedAt = b.appliedAt
 		}
 		b.stale = time.Since(e.pausedUntil) < 50*time.Millisecond && e.pausedUntil.Sub(e.pauseBegan) >= 12*time.Second
 		e.world.record(e.host, "%s gets kind %d, %d/h, %v tokens", name, b.Kind, b.Rate, b.MaxTokens)

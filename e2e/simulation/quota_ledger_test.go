@@ -70,6 +70,26 @@ func (q *quotas) started(host string, m *telemetry.Metrics) {
 	q.ledger.metrics[host] = m
 	q.ledger.learns = append(q.ledger.learns, time.Now().Add(quotaLearning+quotaTTL))
 	q.ledger.excuseLocked(quotaLearning)
+	if !q.world.shared {
+		time.AfterFunc(quotaLearning, func() { q.ledger.excuseUnknown(host, m) })
+	}
+}
+
+// excuseUnknown permits more than the limit of the buckets with a share that a process does not
+// know when it has learnt.
+func (l *quotaLedger) excuseUnknown(host string, m *telemetry.Metrics) {
+	l.quotas.mu.Lock()
+	defer l.quotas.mu.Unlock()
+	if l.metrics[host] != m {
+		return // it has ended
+	}
+	for name := range l.quotas.demands {
+		for _, e := range l.quotas.envoys {
+			if b := e.buckets[name]; b.known() && b.Active(e.now()) && time.Since(b.appliedAt) >= quotaLearning {
+				l.excused[name] = time.Now().Add(quotaTTL)
+			}
+		}
+	}
 }
 
 // excuseLocked permits more than the limit of the buckets whose rates another divider has changed in the
@@ -103,7 +123,7 @@ func (l *quotaLedger) watch(ctx context.Context) {
 			m := l.metrics[host]
 			now := [2]float64{value(m.Quota.LeaderDomains), value(m.Quota.MisdirectedStreams)}
 			if b, known := before[host]; known && l.quotas.world.shared && (now[0] != b[0] || now[1] != b[1]) {
-				if now[0] > b[0] {
+				if now[0] > 0 { // maybe again, which ends its streams
 					l.learns = append(l.learns, time.Now().Add(quotaLeaderLearning+quotaTTL))
 				}
 				l.excuseLocked(quotaLeaderLearning)
