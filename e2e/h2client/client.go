@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/protobuf/proto"
 )
 
 // Options configures a connection.
@@ -176,44 +175,33 @@ func (c *Conn) register(s *Stream, message []byte) error {
 // StatusError is a gRPC status other than OK.
 type StatusError struct{ Status, Message string }
 
+// Error returns the status and the message.
 func (e *StatusError) Error() string { return "grpc-status " + e.Status + ": " + e.Message }
 
-// Call makes a unary call and waits for its reply, until the timeout or the end of ctx. The error is
-// a [*StatusError] if the server has answered with one. A reply that cannot be decoded is a violation.
-func (c *Conn) Call(ctx context.Context, path string, timeout time.Duration, request, reply proto.Message) error {
+// Call makes a unary call and returns its reply. It waits until the timeout or the end of ctx. The
+// error is a [*StatusError] if the server has answered with one.
+func (c *Conn) Call(ctx context.Context, path string, timeout time.Duration, message []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s, err := c.Open(path, timeout, Marshal(request), nil)
+	s, err := c.Open(path, timeout, message, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	select {
 	case <-s.Done:
 	case <-ctx.Done():
 		s.reset()
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	switch {
 	case s.Err != nil:
-		return s.Err
+		return nil, s.Err
 	case s.Status != "0":
-		return &StatusError{s.Status, s.Message}
+		return nil, &StatusError{s.Status, s.Message}
 	case len(s.body) < 5 || int(binary.BigEndian.Uint32(s.body[1:])) != len(s.body)-5:
-		return fmt.Errorf("a body of %d bytes, which is not one message", len(s.body))
+		return nil, fmt.Errorf("a body of %d bytes, which is not one message", len(s.body))
 	}
-	if err = proto.Unmarshal(s.body[5:], reply); err != nil {
-		c.violate("a reply cannot be decoded: %v", err)
-	}
-	return err
-}
-
-// Marshal encodes a message, deterministically.
-func Marshal(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	return b
+	return s.body[5:], nil
 }
 
 // read processes frames until the connection ends.

@@ -10,6 +10,7 @@ import (
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
@@ -46,6 +47,26 @@ func (w *world) checkProtocol(host string, c *h2client.Conn) {
 	if v := c.Violation(); v != "" {
 		w.fail("%s: the server violates the protocol: %s", host, v)
 	}
+}
+
+// call makes a unary call. A reply that cannot be decoded is a violation.
+func (w *world) call(ctx context.Context, c *h2client.Conn, path string, timeout time.Duration, request, reply proto.Message) error {
+	b, err := c.Call(ctx, path, timeout, mustMarshal(request))
+	if err != nil {
+		return err
+	}
+	if err = proto.Unmarshal(b, reply); err != nil {
+		w.fail("a reply to a call of %s cannot be decoded: %v", path, err)
+	}
+	return err
+}
+
+func mustMarshal(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }
 
 // conn returns the connection to a replica, and opens one if there is none.
@@ -94,7 +115,7 @@ func (e *envoy) callRequest(replica string, disconnects time.Duration, request *
 		return nil, err
 	}
 	reply, began := new(rls.RateLimitResponse), time.Now()
-	err = c.Call(ctx, rateLimitPath, timeout, request, reply)
+	err = e.world.call(ctx, c, rateLimitPath, timeout, request, reply)
 	e.world.checkDeadline(replica, began.Add(timeout))
 	if err != nil {
 		return nil, err

@@ -235,7 +235,7 @@ func (c neverRead) Read(p []byte) (int, error) {
 // reportQuotas opens streams of the quota service and reports requests on all of them, again and
 // again. In the end it reads what was queued for them.
 func (a *attacker) reportQuotas(ctx context.Context, use func(net.Conn) net.Conn, o h2client.Options) {
-	report := h2client.Marshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
 	}}})
 	a.connect(ctx, a.replica+grpcPort, func(conn net.Conn) {

@@ -126,7 +126,7 @@ func (e *quotaEnvoy) report(names ...string) {
 	}
 	e.quotas.mu.Unlock()
 	if len(m.GetBucketQuotaUsages()) > 0 {
-		e.send(h2client.Marshal(m))
+		e.send(mustMarshal(m))
 	}
 }
 

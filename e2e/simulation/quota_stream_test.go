@@ -164,7 +164,7 @@ func (e *quotaEnvoy) checkHealth(ctx context.Context, replica string) {
 			}
 		}
 		var reply grpc_health_v1.HealthCheckResponse
-		err = c.Call(ctx, "/grpc.health.v1.Health/Check", time.Second, &grpc_health_v1.HealthCheckRequest{Service: "quota." + quotaDomain}, &reply)
+		err = e.world.call(ctx, c, "/grpc.health.v1.Health/Check", time.Second, &grpc_health_v1.HealthCheckRequest{Service: "quota." + quotaDomain}, &reply)
 		if err == nil && reply.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			err = fmt.Errorf("%v", reply.GetStatus())
 		}
