@@ -5,7 +5,6 @@
 // (store/storetest/luahost); proxies that call as Envoy does; and an in-memory network between them.
 //
 //	network_test.go     connections with latency, silence and resets
-//	grpc_test.go        the client's side of HTTP/2 and gRPC
 //	replica_test.go     sluices, which start, drain, are killed and reload rules
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
 //	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
