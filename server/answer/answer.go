@@ -114,7 +114,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	if s.addsHeaders || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
 		b = s.appendHeaders(b, x, rules)
 	}
-	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || x.plan.Leases && x.plan.Batch.HasLease() {
+	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && x.overLimit || x.plan.Leases && x.plan.Batch.HasLease() {
 		b = s.appendMetadata(b, x, rules)
 	}
 	x.reply = b
@@ -145,13 +145,12 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// appendHeaders appends the headers and the body of the reply. They describe the last descriptor
-// that is over its limit and not a quota. If there is none, they describe the first descriptor with
-// the fewest remaining hits.
-func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
-	described := -1
-	var retry uint64
-	fewest := uint32(math.MaxUint32)
+// describedMatch returns the index of the match that the headers and denied_by describe: the last
+// one that is over its limit and not a quota. If there is none, it is the first one with the fewest
+// remaining hits, or -1 if none has a limit. retry is the longest time until the reset of those over
+// their limits, in seconds.
+func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
+	described, fewest := -1, uint32(math.MaxUint32)
 	for i := range x.statuses {
 		st := &x.statuses[i]
 		if st.limit == nil {
@@ -167,6 +166,13 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 			}
 		}
 	}
+	return described, retry
+}
+
+// appendHeaders appends the response headers and those of the forwarded request, and the body of a
+// denial.
+func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
+	described, retry := s.describedMatch(x)
 	if described < 0 {
 		return b
 	}
@@ -175,10 +181,10 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 		b = st.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
 	}
 	denied := s.deniedResponse(x, rules, described)
-	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || denied != nil) && !s.namesRetryAfter {
+	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
 	}
-	if denied != nil || x.overLimit && s.settings.GRPCDenials {
+	if denied != nil {
 		b = s.appendDenied(b, x, denied, described)
 	}
 	if s.settings.RequestHeaders {

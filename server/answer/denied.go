@@ -32,8 +32,9 @@ func (s *Service) configureHeaders() {
 	}
 }
 
-// deniedResponse returns the response to a denied request that descriptor i describes, or nil. The
-// reply to a call that returns a lease has none, because no client receives it.
+// deniedResponse returns the response to a denied request that descriptor i describes, or nil if
+// nothing is added to the denial. The reply to a call that returns a lease has none, because no
+// client receives it.
 func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules.DeniedResponse {
 	if !x.overLimit || x.plan.ReturnsLease() {
 		return nil
@@ -44,17 +45,18 @@ func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules
 			d = own
 		}
 	}
-	if d.IsNone() {
+	switch {
+	case !d.IsNone():
+		return d
+	case s.settings.GRPCDenials:
+		return rules.DeniedPreset("none")
+	default:
 		return nil
 	}
-	return d
 }
 
-// appendDenied appends the body and the headers of a denial, without Retry-After. d may be nil.
+// appendDenied appends the body and the headers of a denial, without Retry-After.
 func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, described int) []byte {
-	if d == nil {
-		d = rules.DeniedPreset("none")
-	}
 	wait := x.longestWait()
 	st, m := &x.statuses[described], &x.plan.Matches[described]
 	name := x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
@@ -132,18 +134,14 @@ func (x *Exchange) longestWait() (wait time.Duration) {
 	return wait
 }
 
-// appendLimitName appends to the empty dst the name of the limit of charge at, or else the name of
-// its rule in the metadata.
+// appendLimitName appends to the empty dst the name of the limit of charge at, or else that of its
+// rule, with the label of the limit in a list.
 func (x *Exchange) appendLimitName(dst []byte, m *descriptors.Match, at int) []byte {
-	switch l := x.plan.Limits[at]; {
-	case l.Name != "":
+	l := x.plan.Limits[at]
+	if l.Name != "" {
 		return append(dst, l.Name...)
-	case m.Rule == nil:
-		return append(dst, "override"...)
-	default:
-		key, _, _ := m.Rule.AppendMetricKey(dst, nil)
-		return key
 	}
+	return appendLabel(appendRuleKey(dst, m), l)
 }
 
 // NextDenying implements [rules.DenyingLimits]. Positions are those of charges.
