@@ -66,7 +66,7 @@ func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
 	switch {
 	case charge.Hits == 0:
 		if x.expectsCost(charge) {
-			counters.CountCostDue()
+			counters.CountCostDue(x.plan.Batch.HasLease())
 		}
 	case !charge.Refund && !charge.Reserve:
 		counters.CountCost()

@@ -26,6 +26,7 @@ type Settings struct {
 	RequestNames     RequestHeaders `embed:""`
 	DynamicMetadata  bool           `group:"replies" help:"Add the request and the metadata of matched rules to the dynamic metadata of responses."`
 	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata of responses, under the key sluice."`
+	DeniedBy         bool           `group:"replies" help:"Add the name of the limit that denied a request, or else the path of its rule, to the dynamic metadata of the denial, under the key denied_by."`
 
 	// LeaseGrace of 0 means that leases are never revoked because of closed connections.
 	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Release the leases of an Envoy that lost its last connection, seems dead, and does not reconnect within this time. 0 disables it."`
