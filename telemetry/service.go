@@ -45,23 +45,23 @@ type Metrics struct {
 
 	// The help texts in New describe these.
 	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides, NotAddresses prometheus.Counter
-	RefundedHits, CounterResets                                prometheus.Counter
-	UnmaskedUntil                                              prometheus.Gauge
-	DelayedResponses, CancelledDelays                          prometheus.Counter
-	PendingDelays, CountsAlone, ShadowMode                     prometheus.Gauge
-	Panics, RejectedConnections                                prometheus.Counter
-	ClosedConnections                                          ClosedConnections
-	Rejected                                                   Rejected
-	Leases                                                     Leases
-	Quota                                                      Quota
-	DebugDenied                                                DebugDenied
-	TokenFile                                                  TokenFile
-	UnknownDomains                                             *UnknownDomains
-	Events                                                     *Events
-	Conditions                                                 *Conditions
-	ClientErrors                                               ClientErrors
-	Build                                                      Build
-	Started                                                    time.Time
+	RefundedHits, CounterResets                                              prometheus.Counter
+	UnmaskedUntil                                                            prometheus.Gauge
+	DelayedResponses, CancelledDelays                                        prometheus.Counter
+	PendingDelays, CountsAlone, ShadowMode                                   prometheus.Gauge
+	Panics, RejectedConnections                                              prometheus.Counter
+	ClosedConnections                                                        ClosedConnections
+	Rejected                                                                 Rejected
+	Leases                                                                   Leases
+	Quota                                                                    Quota
+	DebugDenied                                                              DebugDenied
+	TokenFile                                                                TokenFile
+	UnknownDomains                                                           *UnknownDomains
+	Events                                                                   *Events
+	Conditions                                                               *Conditions
+	ClientErrors                                                             ClientErrors
+	Build                                                                    Build
+	Started                                                                  time.Time
 
 	readTable func() TableStats // nil before WatchTable
 }
