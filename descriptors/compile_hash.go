@@ -96,6 +96,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	for _, set := range []bool{c.ShadowMode, c.QuotaMode, c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List} {
 		b = append(strconv.AppendBool(b, set), ' ')
 	}
+	if c.Set != nil {
+		b = c.Set.AppendDigest(b)
+	}
 	if c.Denied != nil {
 		b = append(strconv.AppendQuote(b, c.Denied.String()), ' ')
 	}

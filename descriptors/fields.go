@@ -89,6 +89,7 @@ func (r *Rule) fields() (text string) {
 			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
+	text += r.prefixFields()
 	if names := r.optionalOrZero().replacedNames; names != nil {
 		text += ", replaces: [" + strings.Join(names, ", ") + "]"
 	}
@@ -106,6 +107,15 @@ func (r *Rule) deniedField() string {
 		return ", denied_response: " + d.String()
 	}
 	return ""
+}
+
+func (r *Rule) prefixFields() (text string) {
+	for _, n := range r.node.lineage() {
+		if n.set != nil && n.set.prefix != singleAddresses {
+			text += fmt.Sprintf(", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
+		}
+	}
+	return text
 }
 
 // valueToMetric reports whether the rule or a descriptor above it has value_to_metric.
