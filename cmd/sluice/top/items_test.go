@@ -262,7 +262,8 @@ func TestLongNamesAreShortened(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	s := &live.State{Time: at, Domains: []live.DomainState{{
 		Domain: "shop", DeniedKeys: []live.Key{
-			{Descriptor: "user=alice", Rule: rule, Limit: "5/hour", Since: at, PerSecond: 3}, {Hash: strings.Repeat("x", 16), Rule: "user", Limit: "5/hour, penalty: [1h, 24h]", Since: at, PerSecond: 2},
+			{Descriptor: "user=alice", Rule: rule, Limit: "5/hour", Since: at, PerSecond: 3},
+			{Hash: strings.Repeat("x", 16), Rule: "user", Limit: "5/hour, penalty: [1h, 24h]", Since: at, PerSecond: 2},
 			{Descriptor: "token=" + strings.Repeat("x", 100) + "end", Rule: "token", Limit: "5/hour", Since: at, PerSecond: 1},
 		},
 		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}, {Rule: strings.Repeat("long > ", 99) + "end", Limit: "5/hour"}},
