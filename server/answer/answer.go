@@ -111,7 +111,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	for i := range x.statuses {
 		b = appendStatus(b, &x.statuses[i])
 	}
-	if s.addsHeaders || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
+	if s.settings.addsHeaders() || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
 		b = s.appendHeaders(b, x, rules)
 	}
 	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && x.overLimit || x.plan.Leases && x.plan.Batch.HasLease() {
@@ -177,8 +177,11 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 		return b
 	}
 	st := &x.statuses[described]
-	if s.settings.ResponseHeaders {
+	if s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders {
 		b = st.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	}
+	if s.settings.RateLimitHeaders == structuredHeaders {
+		b = x.appendStructured(b)
 	}
 	denied := s.deniedResponse(x, rules, described)
 	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {

@@ -26,9 +26,9 @@ func (s *Service) configureHeaders() {
 		s.denied = d
 	}
 	s.describesDenials = s.denied != nil || c.GRPCDenials
-	s.addsHeaders = c.ResponseHeaders || c.RequestHeaders || c.RetryAfterHeader
+	legacy := c.ResponseHeaders || c.RateLimitHeaders == legacyHeaders
 	for _, name := range []string{c.Headers.Limit, c.Headers.Remaining, c.Headers.Reset} {
-		s.namesRetryAfter = s.namesRetryAfter || c.ResponseHeaders && strings.EqualFold(name, "Retry-After")
+		s.namesRetryAfter = s.namesRetryAfter || legacy && strings.EqualFold(name, "Retry-After")
 	}
 }
 

@@ -34,6 +34,7 @@ type Exchange struct {
 	metricKey      []byte    // scratch for a metric key with values of the request
 	lookupKey      []byte    // scratch for looking up metricKey
 	body           []byte    // body of a denial, and scratch behind it
+	named          []int     // charges that the structured headers describe
 	overLimit      bool
 	large          bool         // whether a request was larger than MaxReusableRequest
 	rules          *activeRules // set from Begin to Finish

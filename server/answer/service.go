@@ -32,10 +32,10 @@ type Service struct {
 	now    func() limiter.Time
 	leases *leases.Lessor
 	panics *telemetry.Panics // set by [NewHandler]
-	// addsHeaders and describesDenials report whether the settings add headers to all replies, and
-	// to denials. namesRetryAfter reports whether one of [Settings].Headers is Retry-After.
-	addsHeaders, describesDenials, namesRetryAfter bool
-	denied                                         *rules.DeniedResponse // of [Settings].DeniedResponse
+	// describesDenials reports whether the settings add something to denials, and namesRetryAfter
+	// whether one of [Settings].Headers is Retry-After.
+	describesDenials, namesRetryAfter bool
+	denied                            *rules.DeniedResponse // of [Settings].DeniedResponse
 	quotaExchange                                  Exchange              // scratch of CountQuota
 
 	onRulesChangedMu sync.Mutex // protects onRulesChanged
