@@ -168,6 +168,26 @@ func TestIncidentMissingCosts(t *testing.T) {
 	}
 }
 
+// TestIncidentMissingCostsOfHolders has requests that also hold a permit. Costs are missing once
+// enough permits were returned.
+func TestIncidentMissingCostsOfHolders(t *testing.T) {
+	t.Parallel()
+	const streams = "{ actions: [{ request_headers: { header_name: x-user, descriptor_key: streams } }]"
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, tokenRules+
+		"  - { key: streams, rate_limit: { name: streams, unit: hour, requests_per_unit: 100, algorithm: concurrency } }\n")}})
+	p := startStreaming(t, listener{
+		before: "[" + tokensFromJSON + "]",
+		routes: strings.TrimSuffix(tokenRoutes, "] } } }]") + ", " + streams + ` }, ` + streams +
+			`, hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, apply_on_stream_done: true }] } } }]`,
+	}, limits)
+	for range 20 {
+		p.get(t, "/", "x-user: al")
+	}
+	if c := expectCause(t, limits, telemetry.CostsMissing, nil, "rule=user"); c.Fields["requests"] != 20.0 {
+		t.Errorf("the fields are %v, want 20 requests", c.Fields)
+	}
+}
+
 // TestIncidentLeasesNotReturned has routes that acquire permits and never return them.
 func TestIncidentLeasesNotReturned(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/quota"
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
@@ -36,11 +37,10 @@ type quotaEnvoy struct {
 	// The fields below are guarded by quotas.mu.
 	healthy                 map[string]bool // by replica
 	buckets                 map[string]*quotaBucket
-	conns                   []*grpcConn
-	conn                    *grpcConn   // the last one, which is used
-	replica                 string      // of conn
-	stream                  *grpcStream // nil for none
-	id                      uint32
+	conns                   []*h2client.Conn
+	conn                    *h2client.Conn   // the last one, which is used
+	replica                 string           // of conn
+	stream                  *h2client.Stream // nil for none
 	connecting              bool
 	pausedUntil, pauseBegan time.Time
 }
@@ -131,7 +131,7 @@ func (e *quotaEnvoy) report(names ...string) {
 }
 
 // receive applies the actions of a message.
-func (e *quotaEnvoy) receive(s *grpcStream, message []byte) {
+func (e *quotaEnvoy) receive(s *h2client.Stream, message []byte) {
 	m := new(rlqs.RateLimitQuotaResponse)
 	if err := proto.Unmarshal(message, m); err != nil {
 		e.world.fail("%s: a quota response cannot be decoded: %v", e.host, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/quota"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -24,7 +25,7 @@ type quotaLedger struct {
 	failed  bool                          // one violation is enough
 	// last are the last assignments of all streams, and reserved is the sum of the parts of the
 	// limit that they reserve at samples points in time.
-	last              map[*grpcStream]assignment
+	last              map[*h2client.Stream]assignment
 	reserved, samples float64
 }
 
@@ -47,7 +48,7 @@ type (
 )
 
 func (l *quotaLedger) init(q *quotas) {
-	l.quotas, l.excused, l.metrics, l.steps, l.last = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}, map[*grpcStream]assignment{}
+	l.quotas, l.excused, l.metrics, l.steps, l.last = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}, map[*h2client.Stream]assignment{}
 }
 
 // Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
