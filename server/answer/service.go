@@ -36,7 +36,7 @@ type Service struct {
 	// whether one of [Settings].Headers is Retry-After.
 	describesDenials, namesRetryAfter bool
 	denied                            *rules.DeniedResponse // of [Settings].DeniedResponse
-	quotaExchange                                  Exchange              // scratch of CountQuota
+	quotaExchange                     Exchange              // scratch of CountQuota
 
 	onRulesChangedMu sync.Mutex // protects onRulesChanged
 	onRulesChanged   []func()   // called after the rules have changed
