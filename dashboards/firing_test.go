@@ -48,9 +48,15 @@ func info(job, pod, hash string) string {
 }
 
 // countsAlone returns a series of sluice_counts_alone for a pod.
-func countsAlone(pod string, value int) string {
-	return fmt.Sprintf("sluice_counts_alone{job=%q,namespace=%q,pod=%q} %dx200", "j", "shop", pod, value)
+func countsAlone(pod string, value int) string { return podSeries("sluice_counts_alone", pod, value) }
+
+// podSeries returns a series of a gauge for a pod.
+func podSeries(gauge, pod string, value int) string {
+	return fmt.Sprintf("%s{job=%q,namespace=%q,pod=%q} %dx200", gauge, "j", "shop", pod, value)
 }
+
+// shadowMode returns a series of sluice_shadow_mode for a pod.
+func shadowMode(pod string, value int) string { return podSeries("sluice_shadow_mode", pod, value) }
 
 // hits returns the series of a domain: its hits per minute, and those over the limit.
 func hits(total, over string) string {
@@ -175,6 +181,8 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceReplicasCountSeparately", "of a Deployment", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("web-7d4f9c8b6d-bbbbb", 1)}, []string{`{job="j", namespace="shop", workload="web"}`}},
 		{"SluiceReplicasCountSeparately", "one of two", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("web-7d4f9c8b6d-bbbbb", 0)}, nil},
 		{"SluiceReplicasCountSeparately", "sidecars of two workloads", []string{countsAlone("web-7d4f9c8b6d-x2x4z", 1), countsAlone("shop-5c6d7f8g9h-bbbbb", 1)}, nil},
+		{"SluiceShadowModeDiffers", "one of two", []string{shadowMode("web-7d4f9c8b6d-x2x4z", 1), shadowMode("web-7d4f9c8b6d-bbbbb", 0)}, []string{`{job="j", namespace="shop", workload="web"}`}},
+		{"SluiceShadowModeDiffers", "two of two, and another workload", []string{shadowMode("web-7d4f9c8b6d-x2x4z", 1), shadowMode("web-7d4f9c8b6d-bbbbb", 1), shadowMode("shop-5c6d7f8g9h-bbbbb", 0)}, nil},
 		{"SluiceRequestsRejected", "for one reason", []string{
 			`sluice_rejected_requests_total{instance="a",reason="no_domain"} 0+1x200`, `sluice_rejected_requests_total{instance="a",reason="entries"} 7x200`,
 			`sluice_rejected_requests_total{instance="a",reason="grpc_on_http_port"} 0+1x200`,

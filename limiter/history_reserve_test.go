@@ -178,7 +178,8 @@ func (h *budgetHistory) explained(denied porcupine.Operation, held map[uint64]ui
 	sum, ended := as[reservation](denied.Input).hits, map[uint64]bool{}
 	for _, op := range h.ops {
 		if o := as[reservation](op.Input); o.hits == 0 && op.Call < denied.Return {
-			ended[o.lease] = ended[o.lease] || op.Return < denied.Call
+			settled := as[uint64](op.Output) > 0 // otherwise another call may still be about to settle the lease
+			ended[o.lease] = ended[o.lease] || settled && op.Return < denied.Call
 			switch {
 			case o.cost >= 0:
 				sum += uint64(o.cost)

@@ -155,6 +155,21 @@ func (ps *permits) release(lease uint64) {
 	ps.hint, ps.count = i, ps.count-1
 }
 
+// renewLease gives the permit of a returned lease a nonce that differs from its present one, and
+// returns the new lease. The caller holds the lock of the cells.
+func (v *view) renewLease(c *Charge) uint64 {
+	ps, i := v.permits(c.Policy), permitIndex(c.Hits)
+	old, nonce, salt := ps.cell(i).Load(), c.Hits&nonceMask, v.class.nonces.salt(c.ID, v.at)
+	for nonce == old&nonceMask {
+		ps.leasesGranted++
+		nonce = v.class.nonces.nonce(salt, ps.leasesGranted)
+	}
+	ps.cell(i).Store(old&^nonceMask | nonce)
+	past := &v.class.noteAt(v.index).past
+	past.Store(past.Load()&^nonceMask | ps.leasesGranted&nonceMask)
+	return FirstLease + i<<nonceBits + nonce
+}
+
 // rescan clears expired permits and updates high, first and end. The caller holds the lock of the
 // cells.
 func (ps *permits) rescan(now int64) {

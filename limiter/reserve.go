@@ -204,8 +204,8 @@ func (b *Batch) isSettled(i int) bool {
 	return b.special && b.usesLeases && i < len(b.settled) && b.settled[i]
 }
 
-// settleLease charges the cost first and then releases the hold; see reserveHits. If two requests
-// return the same lease, one of them finds it released and undoes its charge.
+// settleLease claims the lease, then charges the cost and then releases the hold; see reserveHits.
+// If several requests return the same lease, only one of them claims it and charges a cost for it.
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
@@ -213,9 +213,7 @@ func (b *Batch) settleLease(at Time, i int) {
 	if b.table == nil {
 		hits = b.stored[i].reported.SettledHits
 	} else {
-		a := b.companionBatch(lease)
-		a.peekCharge(at, 0, 0, &a.Decisions[0])
-		hits = a.Decisions[0].Charged
+		hits, lease.Hits = b.claimLease(at, lease)
 	}
 	*d = Decision{Reset: time.Second}
 	// In a mirror only the store knows the hits of the lease, and releases them there.
@@ -229,31 +227,36 @@ func (b *Batch) settleLease(at Time, i int) {
 			break
 		}
 	}
-	var did Decision
-	var mark int64
+	pause(betweenCharges)
 	switch {
 	case cost >= 0:
-		did, mark = b.forceCharge(at, i, b.Charges[cost].Hits)
-		b.Decisions[cost], b.marks[cost] = did, mark
+		b.Decisions[cost], b.marks[cost] = b.forceCharge(at, i, b.Charges[cost].Hits)
 	case !c.Policy.Reserve.release:
-		did, mark = b.forceCharge(at, i, hits)
+		b.forceCharge(at, i, hits)
 	}
 	pause(betweenCharges)
-	if b.table == nil {
+	if d.Charged = hits; b.table == nil {
 		b.dropStoredReservation(i, hits)
-		d.Charged = hits
-		return
+	} else {
+		b.companionBatch(lease).decideCharge(at, 0)
 	}
+}
+
+// claimLease replaces the nonce of a returned lease, so that no other request can return it. The
+// hits stay held under the new lease. If the lease is not valid, claimLease returns 0.
+func (b *Batch) claimLease(at Time, lease Charge) (hits, claimed uint64) {
 	a := b.companionBatch(lease)
-	if a.decideCharge(at, 0); a.Decisions[0].Charged == hits {
-		d.Charged = hits
-		return
-	}
-	if did.Charged > 0 {
-		b.undoCompanion(at, Charge{ID: c.ID, Policy: c.Policy, Hits: did.Charged}, did, mark)
-	}
-	if cost >= 0 {
-		b.settled[cost] = false // it is an ordinary charge
+	for v := &a.view; ; {
+		a.read(at, 0, v)
+		hits, _ = v.leaseHits(lease.Policy, lease.Hits, at)
+		switch {
+		case hits == 0 && v.unchanged():
+			return 0, 0
+		case hits > 0 && v.lockCells():
+			claimed = v.renewLease(&lease)
+			v.slot.word.Store(nextVersion(v.word, v.word&payloadMask))
+			return hits, claimed
+		}
 	}
 }
 

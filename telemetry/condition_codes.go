@@ -15,6 +15,7 @@ const (
 	RulesMissing                Code = "rules_missing"
 	RulesDiffer                 Code = "rules_differ"
 	ReplicasCountSeparately     Code = "replicas_count_separately"
+	ShadowModeDiffers           Code = "shadow_mode_differs"
 	TableRejected               Code = "table_rejected"
 	TableNotSaved               Code = "table_not_saved"
 	StoreUnavailable            Code = "store_unavailable"
@@ -77,6 +78,11 @@ var Definitions = []Definition{
 		Code: ReplicasCountSeparately, Level: zapcore.WarnLevel, Docs: "docs/state.md#several-replicas",
 		Sentence: "replicas count separately: each grants the whole limit",
 		Remedy:   "share the counters with --store, or send each key to one replica and set --sharded; see examples/sharded",
+	},
+	{
+		Code: ShadowModeDiffers, Level: zapcore.WarnLevel, Docs: "docs/state.md#several-replicas",
+		Sentence: "only some replicas are in shadow mode; they allow requests that the others deny",
+		Remedy:   "set --shadow-mode for all replicas, or for none",
 	},
 	{
 		Code: TableRejected, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#files",

@@ -42,8 +42,14 @@ func (c *RuleCounters) CountExpired() { c.expired.Add(1) }
 func (c *RuleCounters) CountReturned() { c.returned.Add(1) }
 
 // CountCostDue counts a request whose cost is to be charged at the end of its stream: an admitted
-// check with 0 hits, or the end of a reservation.
-func (c *RuleCounters) CountCostDue() { c.costsDue.Add(1) }
+// check with 0 hits, or the end of a reservation. leased is true if the request holds a lease of
+// another limit, whose return shows that the stream has ended.
+func (c *RuleCounters) CountCostDue(leased bool) {
+	c.costsDue.Add(1)
+	if leased {
+		c.costsDueLeased.Add(1)
+	}
+}
 
 // CountCost counts hits as the cost of an ended request, if any request had one to be charged then.
 // Otherwise it costs a load.
@@ -55,12 +61,12 @@ func (c *RuleCounters) CountCost() {
 
 // StreamEnds are counts of a limit that show whether Envoy reports the ends of streams. With a
 // store, Expired includes leases that another process may have released.
-type StreamEnds struct{ CostsDue, CostsReceived, Returned, Expired uint64 }
+type StreamEnds struct{ CostsDue, CostsDueLeased, CostsReceived, Returned, Expired uint64 }
 
 // StreamEnds returns the current counts.
 func (c *RuleCounters) StreamEnds() StreamEnds {
 	return StreamEnds{
-		CostsDue: c.costsDue.Load(), CostsReceived: c.costsReceived.Load(),
+		CostsDue: c.costsDue.Load(), CostsDueLeased: c.costsDueLeased.Load(), CostsReceived: c.costsReceived.Load(),
 		Returned: c.returned.Load(), Expired: c.expired.Load(),
 	}
 }

@@ -75,6 +75,8 @@ type RuleCounters struct {
 	expired, returned atomic.Uint64
 	// costsReceived counts the costs of such requests.
 	costsReceived atomic.Uint64
+	// costsDueLeased counts those requests in costsDue that hold a lease of another limit.
+	costsDueLeased atomic.Uint64
 	// penalties counts penalties that have started.
 	penalties atomic.Uint64
 	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths.

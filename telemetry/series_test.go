@@ -34,7 +34,7 @@ func everySeries(t *testing.T, m *Metrics) {
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute, Penalty: true, Divided: true,
 	})[0]
 	limit.AddLeases(1)
-	limit.CountCostDue()
+	limit.CountCostDue(false)
 	limit.CountCost()
 	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())
 	if err != nil {

@@ -44,24 +44,24 @@ type Metrics struct {
 	TLS func(use string) *TLS
 
 	// The help texts in New describe these.
-	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides prometheus.Counter
-	RefundedHits, CounterResets                                prometheus.Counter
-	UnmaskedUntil                                              prometheus.Gauge
-	DelayedResponses, CancelledDelays                          prometheus.Counter
-	PendingDelays, CountsAlone                                 prometheus.Gauge
-	Panics, RejectedConnections                                prometheus.Counter
-	ClosedConnections                                          ClosedConnections
-	Rejected                                                   Rejected
-	Leases                                                     Leases
-	Quota                                                      Quota
-	DebugDenied                                                DebugDenied
-	TokenFile                                                  TokenFile
-	UnknownDomains                                             *UnknownDomains
-	Events                                                     *Events
-	Conditions                                                 *Conditions
-	ClientErrors                                               ClientErrors
-	Build                                                      Build
-	Started                                                    time.Time
+	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides, NotAddresses prometheus.Counter
+	RefundedHits, CounterResets                                              prometheus.Counter
+	UnmaskedUntil                                                            prometheus.Gauge
+	DelayedResponses, CancelledDelays                                        prometheus.Counter
+	PendingDelays, CountsAlone, ShadowMode                                   prometheus.Gauge
+	Panics, RejectedConnections                                              prometheus.Counter
+	ClosedConnections                                                        ClosedConnections
+	Rejected                                                                 Rejected
+	Leases                                                                   Leases
+	Quota                                                                    Quota
+	DebugDenied                                                              DebugDenied
+	TokenFile                                                                TokenFile
+	UnknownDomains                                                           *UnknownDomains
+	Events                                                                   *Events
+	Conditions                                                               *Conditions
+	ClientErrors                                                             ClientErrors
+	Build                                                                    Build
+	Started                                                                  time.Time
 
 	readTable func() TableStats // nil before WatchTable
 }
@@ -88,11 +88,13 @@ func New(o Options) (*Metrics, error) {
 	m.ServiceErrors, m.StoreErrors = errors.WithLabelValues("service_error"), errors.WithLabelValues("redis_error")
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over a limit that were allowed only because of the global shadow mode.")
 	m.UnknownDomains = newUnknownDomains(r)
+	m.NotAddresses = m.counter("sluice_values_not_addresses_total", "Values of descriptors that were compared with ranges of addresses (cidr) but are not addresses, so that no range matched.")
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Limit overrides in descriptors that were ignored because of an invalid unit or window; the configured limit applied.")
 	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that refunds subtracted from counters. A refund subtracts at most the used hits.")
 	m.DelayedResponses = m.counter("sluice_delayed_responses_total", "Responses that were delayed by a leaky bucket.")
 	m.PendingDelays = m.gauge("sluice_delayed_responses_pending", "Responses that are currently delayed by a leaky bucket.")
 	m.CountsAlone = m.gauge("sluice_counts_alone", "1 if other replicas do not share the counters: they are in memory, and --sharded is not set. Each such replica grants the complete limit.")
+	m.ShadowMode = m.gauge("sluice_shadow_mode", "1 with --shadow-mode: every request is allowed.")
 	m.CancelledDelays = m.counter("sluice_delayed_responses_cancelled_total", "Delayed responses whose client cancelled the call or disconnected.")
 	m.Panics = m.counter("sluice_panics_total", "Panics, each a bug in sluice. The request was answered with INTERNAL, or decided by the fallback of the store.")
 	m.UnmaskedUntil = m.gauge("sluice_keys_unmasked_until_timestamp_seconds", "Until when values of denied keys are shown because of /api/v1/unmask, in Unix seconds; 0 if they are not.")

@@ -14,6 +14,8 @@ for copy in one a/longer/path; do
 	mkdir -p "$dir/$copy"
 	git ls-files -z --cached --others --exclude-standard |
 		tar -c --null --ignore-failed-read -T - 2>/dev/null | tar -x -C "$dir/$copy"
+	# Only a tree that git knows is signed.
+	echo "gitdir: $(git rev-parse --absolute-git-dir)" >"$dir/$copy/.git"
 done
 "$@" -s -C "$dir/one" release DIST=dist PUSH= >"$dir/log"
 GOCACHE=$dir/cache "$@" -s -C "$dir/a/longer/path" release DIST=dist PUSH= >"$dir/log"

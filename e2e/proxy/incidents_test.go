@@ -168,6 +168,26 @@ func TestIncidentMissingCosts(t *testing.T) {
 	}
 }
 
+// TestIncidentMissingCostsOfHolders has requests that also hold a permit. Costs are missing once
+// enough permits were returned.
+func TestIncidentMissingCostsOfHolders(t *testing.T) {
+	t.Parallel()
+	const streams = "{ actions: [{ request_headers: { header_name: x-user, descriptor_key: streams } }]"
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, tokenRules+
+		"  - { key: streams, rate_limit: { name: streams, unit: hour, requests_per_unit: 100, algorithm: concurrency } }\n")}})
+	p := startStreaming(t, listener{
+		before: "[" + tokensFromJSON + "]",
+		routes: strings.TrimSuffix(tokenRoutes, "] } } }]") + ", " + streams + ` }, ` + streams +
+			`, hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, apply_on_stream_done: true }] } } }]`,
+	}, limits)
+	for range 20 {
+		p.get(t, "/", "x-user: al")
+	}
+	if c := expectCause(t, limits, telemetry.CostsMissing, nil, "rule=user"); c.Fields["requests"] != 20.0 {
+		t.Errorf("the fields are %v, want 20 requests", c.Fields)
+	}
+}
+
 // TestIncidentLeasesNotReturned has routes that acquire permits and never return them.
 func TestIncidentLeasesNotReturned(t *testing.T) {
 	t.Parallel()
@@ -241,6 +261,64 @@ func TestIncidentFullMemory(t *testing.T) {
 			p.get(t, "/", fmt.Sprintf("x-user: user-%d", user))
 		}
 	})
+}
+
+// TestIncidentFloodingClient has a client that floods while its values are hidden. After --unmask,
+// the first row of denied keys names it.
+func TestIncidentFloodingClient(t *testing.T) {
+	t.Parallel()
+	p, limits := startSetup(t, setup{rules: rulesWithLimit(1), listener: listener{routes: userRoutes}})
+	window.AwaitHour(t)
+	flood := func() {
+		for i := range 40 {
+			p.get(t, "/", fmt.Sprintf("x-user: user-%d", i))
+			p.get(t, "/", "x-user: flooder")
+		}
+	}
+	worst := func(args ...string) string {
+		lines := strings.Split(top(t, limits, args...), "\n")
+		lines = lines[:min(len(lines), 24)]
+		head := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "DENIED/S  SHARE") })
+		if head < 0 || head+1 == len(lines) {
+			t.Fatalf("the first screen has no denied key:\n%s", strings.Join(lines, "\n"))
+		}
+		return lines[head+1]
+	}
+	flood()
+	if first := worst("--unmask", "10m"); !strings.Contains(first, "  #") || strings.Contains(first, "flooder") {
+		t.Errorf("the first key is %q, want the hash of the flooder: values of earlier requests are not kept", first)
+	}
+	began, first := time.Now(), ""
+	suite.Eventually(t, "the first key names the flooder", func() bool {
+		flood()
+		first = worst()
+		return strings.Contains(first, "  user=flooder  d: user 1/hour")
+	})
+	t.Logf("top names the client after %v: %s", time.Since(began).Round(time.Millisecond), first)
+}
+
+// TestSomeReplicasInShadowMode has an Envoy with two replicas, one of which allows every request.
+func TestSomeReplicasInShadowMode(t *testing.T) {
+	t.Parallel()
+	args := []string{"--sharded", "--config", suite.WriteRules(t, rulesWithLimit(0))}
+	a, b := startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: append(args, "--shadow-mode")})
+	p := startProxyTo(t, []listener{{routes: userRoutes}}, "", []string{a.Addr("grpc"), b.Addr("grpc")})
+	admitted := 0
+	for range 20 {
+		if p.get(t, "/", "x-user: al").status == http.StatusOK {
+			admitted++
+		}
+	}
+	if admitted == 0 || admitted == 20 {
+		t.Errorf("%d of 20 requests were admitted, want those that one replica answers", admitted)
+	}
+	want := telemetry.ShadowModeDiffers.Define().Sentence + " [shadow_mode_differs] " + b.Addr("debug") + ": shadow mode remedy: "
+	if printed := top(t, a, "--addr", b.Addr("debug")); !strings.Contains(strings.Join(strings.Fields(printed), " "), want) {
+		t.Errorf("top does not name the replica in shadow mode:\n%s", printed)
+	}
+	if m, n := metric(t, a, "sluice_shadow_mode"), metric(t, b, "sluice_shadow_mode"); m != 0 || n != 1 {
+		t.Errorf("the metrics are %v and %v, want 0 and 1", m, n)
+	}
 }
 
 // hasCondition reports whether the state has a condition with the given code.

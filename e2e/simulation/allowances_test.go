@@ -88,7 +88,15 @@ func (w *world) affects(f fault, replica string) bool {
 
 // breaks reports whether connections end, because of the fault or because the store answers too late.
 func (w *world) breaks(f fault) bool {
-	return effectsOf[f.kind].breaks || f.kind == "slow" && 2*(f.d/10+maxLatency) > w.storeTimeout
+	return effectsOf[f.kind].breaks || f.kind == "slow" && 2*f.latency() > w.storeTimeout
+}
+
+// latency returns the latency of bytes during the fault.
+func (f fault) latency() time.Duration {
+	if f.kind == "slow" {
+		return f.d/10 + maxLatency
+	}
+	return maxLatency
 }
 
 // recovery is how long a replica may need to find that the store is available again.

@@ -41,7 +41,7 @@ func (w *world) isDecidedTwice(e *entry) bool {
 	return w.shared && e.received.Sub(e.sent) > 10*time.Millisecond && w.withoutStore(e.replica, e.sent, e.received)
 }
 
-// charge is the latest and largest effect that a request may have on a counter.
+// charge is the latest effect that a request may have on a counter; it may have two.
 type charge struct {
 	*entry
 
@@ -54,10 +54,10 @@ func (w *world) chargesOf(l *limit, entries []*entry) []charge {
 	charges := make([]charge, 0, len(entries))
 	for _, e := range entries {
 		c := charge{e, w.countsUntil(l, e), float64(e.hits)}
-		if w.mayCountTwice(e) {
-			c.hits *= 2
-		}
 		charges = append(charges, c)
+		if again := w.countsAgain(e); !again.IsZero() {
+			charges = append(charges, charge{e, later(c.until, again), c.hits})
+		}
 	}
 	slices.SortFunc(charges, func(a, b charge) int { return a.until.Compare(b.until) })
 	return charges
@@ -103,18 +103,21 @@ func (w *world) countsUntil(l *limit, e *entry) time.Time {
 	return until
 }
 
-// mayCountTwice reports whether the connection to the store may have ended before the store answered
-// a request.
-func (w *world) mayCountTwice(e *entry) bool {
+// countsAgain returns the latest time at which the store may count a request a second time, because the
+// connection may have ended before it answered; zero if it does not. A store that stalled executes
+// afterwards what it has received.
+func (w *world) countsAgain(e *entry) (until time.Time) {
 	const soon = 10 * time.Millisecond
 	for i, f := range w.faults {
 		begins, ends := w.interval(i)
+		executed := ends.Add(-recovery + 2*f.latency())
 		if e.outcome != unknown && e.received.Sub(e.sent) <= soon {
 			ends = begins.Add(soon)
+			executed = ends
 		}
 		if w.shared && w.affects(f, e.replica) && w.breaks(f) && begins.Before(e.received.Add(soon)) && ends.After(e.sent) {
-			return true
+			until = later(later(until, executed), e.received)
 		}
 	}
-	return false
+	return until
 }

@@ -5,7 +5,6 @@
 // (store/storetest/luahost); proxies that call as Envoy does; and an in-memory network between them.
 //
 //	network_test.go     connections with latency, silence and resets
-//	grpc_test.go        the client's side of HTTP/2 and gRPC
 //	replica_test.go     sluices, which start, drain, are killed and reload rules
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
 //	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
@@ -20,7 +19,7 @@
 //	allowances_test.go  how much more each kind of fault permits
 //	denials_test.go     the check that denied requests had used up the limit
 //	rest_test.go        what must be true when everything is over
-//	invariants_test.go  a ledger for each invariant that violates it; also orders_invariants_test.go
+//	invariants_test.go  ledgers that violate each invariant; handmade_test.go makes them
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
 //	defects_test.go     mistakes in the service that a run must find

@@ -10,8 +10,10 @@ import (
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/store"
 )
 
@@ -22,49 +24,70 @@ type envoy struct {
 	host  string
 
 	mu    sync.Mutex
-	conns map[string]*grpcConn // by replica
-	all   []*grpcConn
+	conns map[string]*h2client.Conn // by replica
+	all   []*h2client.Conn
 	turn  int
 }
 
 func newEnvoy(w *world, host string) *envoy {
-	return &envoy{world: w, host: host, conns: map[string]*grpcConn{}}
+	return &envoy{world: w, host: host, conns: map[string]*h2client.Conn{}}
 }
 
 // endConnections closes connections, and reports violations of the protocol by the server.
-func (w *world) endConnections(host string, conns []*grpcConn) {
+func (w *world) endConnections(host string, conns []*h2client.Conn) {
 	for _, c := range conns {
-		c.close()
-		<-c.done
-		if c.violated != "" {
-			w.fail("%s: the server violates the protocol: %s", host, c.violated)
-		}
+		c.Close()
+		<-c.Done
+		w.checkProtocol(host, c)
 	}
 }
 
+// checkProtocol verifies that the server has answered each call once, and no others.
+func (w *world) checkProtocol(host string, c *h2client.Conn) {
+	if v := c.Violation(); v != "" {
+		w.fail("%s: the server violates the protocol: %s", host, v)
+	}
+}
+
+// call makes a unary call. A reply that cannot be decoded is a violation.
+func (w *world) call(ctx context.Context, c *h2client.Conn, path string, timeout time.Duration, request, reply proto.Message) error {
+	b, err := c.Call(ctx, path, timeout, mustMarshal(request))
+	if err != nil {
+		return err
+	}
+	if err = proto.Unmarshal(b, reply); err != nil {
+		w.fail("a reply to a call of %s cannot be decoded: %v", path, err)
+	}
+	return err
+}
+
+func mustMarshal(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // conn returns the connection to a replica, and opens one if there is none.
-func (e *envoy) conn(ctx context.Context, replica string) (*grpcConn, error) {
+func (e *envoy) conn(ctx context.Context, replica string) (*h2client.Conn, error) {
 	e.mu.Lock()
 	c := e.conns[replica]
 	e.mu.Unlock()
-	if c != nil && c.usable() {
+	if c != nil && c.Usable() {
 		return c, nil
 	}
-	c, err := dialGRPC(ctx, e.world.network, e.host, replica+grpcPort)
+	conn, err := e.world.network.dial(ctx, e.host, replica+grpcPort)
 	if err != nil {
+		return nil, err
+	}
+	if c, err = h2client.New(conn, h2client.Options{Window: 1 << 20}); err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.conns[replica], e.all = c, append(e.all, c)
 	return c, nil
-}
-
-// usable reports whether new calls can be made.
-func (c *grpcConn) usable() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err == nil && !c.leaving
 }
 
 // pick returns the next replica, in turn.
@@ -92,7 +115,7 @@ func (e *envoy) callRequest(replica string, disconnects time.Duration, request *
 		return nil, err
 	}
 	reply, began := new(rls.RateLimitResponse), time.Now()
-	err = c.callProto(ctx, rateLimitPath, timeout, request, reply)
+	err = e.world.call(ctx, c, rateLimitPath, timeout, request, reply)
 	e.world.checkDeadline(replica, began.Add(timeout))
 	if err != nil {
 		return nil, err
@@ -174,7 +197,7 @@ const (
 )
 
 func outcomeOf(reply *rls.RateLimitResponse, err error) outcome {
-	var status *callError
+	var status *h2client.StatusError
 	switch {
 	case errors.As(err, &status):
 		return failed

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"golang.org/x/net/http2"
 
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -36,10 +36,10 @@ func (a attack) String() string {
 // ownAttacks are the attacks in addition to those of package hostile. They return when ctx ends.
 var ownAttacks = map[string]func(ctx context.Context, a *attacker){
 	"quota streams never read": func(ctx context.Context, a *attacker) {
-		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(neverRead{c, ctx}, 0, 0) })
+		a.reportQuotas(ctx, func(c net.Conn) net.Conn { return neverRead{c, ctx} }, h2client.Options{})
 	},
 	"quota streams without pongs": func(ctx context.Context, a *attacker) {
-		a.reportQuotas(ctx, func(c net.Conn) (*grpcConn, error) { return newGRPC(c, time.Hour, 1<<20) })
+		a.reportQuotas(ctx, func(c net.Conn) net.Conn { return c }, h2client.Options{PongDelay: time.Hour, Window: 1 << 20})
 	},
 	"half-open connections": func(ctx context.Context, a *attacker) { a.trickle(ctx, a.replica+grpcPort, nil) },
 	"half a preface": func(ctx context.Context, a *attacker) {
@@ -234,37 +234,37 @@ func (c neverRead) Read(p []byte) (int, error) {
 
 // reportQuotas opens streams of the quota service and reports requests on all of them, again and
 // again. In the end it reads what was queued for them.
-func (a *attacker) reportQuotas(ctx context.Context, open func(net.Conn) (*grpcConn, error)) {
+func (a *attacker) reportQuotas(ctx context.Context, use func(net.Conn) net.Conn, o h2client.Options) {
 	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
 		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
 	}}})
 	a.connect(ctx, a.replica+grpcPort, func(conn net.Conn) {
-		c, err := open(conn)
+		c, err := h2client.New(use(conn), o)
 		if err != nil {
 			return
 		}
-		defer c.close()
-		var streams []uint32
+		defer c.Close()
+		var streams []*h2client.Stream
 		var queued [5]burst
 		for i := range queued {
-			if id, _, err := c.open(quotaPath, 0, report, queued[i].add); err == nil {
-				streams = append(streams, id)
+			if s, err := c.Open(quotaPath, 0, report, queued[i].add); err == nil {
+				streams = append(streams, s)
 			}
 		}
 		for err == nil && ctx.Err() == nil {
 			time.Sleep(time.Second)
-			for _, id := range streams {
-				err = c.send(id, report)
+			for _, s := range streams {
+				err = s.Send(report)
 			}
 		}
 		if err == nil {
-			err = c.write(func() { _ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}) })
+			err = c.SetWindow(1 << 20)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if c.close(); err != nil {
+		if c.Close(); err != nil {
 			return
 		}
-		<-c.done
+		<-c.Done
 		most := 0
 		for _, b := range queued {
 			most = max(most, b.n)
@@ -279,7 +279,7 @@ type burst struct {
 	n     int
 }
 
-func (b *burst) add([]byte) {
+func (b *burst) add(*h2client.Stream, []byte) {
 	if b.n == 0 {
 		b.began = time.Now()
 	}

@@ -29,10 +29,10 @@ type ledger struct {
 	entries []*entry
 }
 
-func (l *ledger) add(e *entry) {
+func (l *ledger) add(all ...*entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries = append(l.entries, e)
+	l.entries = append(l.entries, all...)
 }
 
 // of returns the entries of a counter.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -25,23 +26,20 @@ type network struct {
 	listeners map[string]*listener // by address
 	dials     map[string]int       // number of connections by "from>to"
 	conns     map[*conn]bool       // open ends
-	silent    map[string]time.Time // by host: no byte arrives or leaves before this time
-	suspended map[string]bool      // by host: its connections continue one after the other then
-	latency   map[string]slowLinks // by host: additional latency
-	behind    map[string]string    // by host: the host whose address it shares, as with NAT
+	links     map[string]links     // by host
 }
 
-// slowLinks is an additional latency until a time.
-type slowLinks struct {
-	extra time.Duration
-	until time.Time
+// links are the connections of a host.
+type links struct {
+	silentUntil time.Time     // no byte arrives or leaves before this time
+	suspended   bool          // they continue one after the other then
+	extra       time.Duration // additional latency
+	slowUntil   time.Time     // of extra
+	behind      string        // the host whose address it shares, as with NAT
 }
 
 func newNetwork(seed uint64) *network {
-	return &network{
-		seed: seed, listeners: map[string]*listener{}, dials: map[string]int{}, conns: map[*conn]bool{},
-		silent: map[string]time.Time{}, suspended: map[string]bool{}, latency: map[string]slowLinks{}, behind: map[string]string{},
-	}
+	return &network{seed: seed, listeners: map[string]*listener{}, dials: map[string]int{}, conns: map[*conn]bool{}, links: map[string]links{}}
 }
 
 func hostOf(address string) string {
@@ -49,27 +47,28 @@ func hostOf(address string) string {
 	return host
 }
 
+func (n *network) update(host string, change func(*links)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.links[host]
+	change(&l)
+	n.links[host] = l
+}
+
 // silence stops all bytes from and to a host for the given time. They arrive later, as with TCP
 // over a network that loses packets.
 func (n *network) silence(host string, d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.silent[host] = time.Now().Add(d)
+	n.update(host, func(l *links) { l.silentUntil = time.Now().Add(d) })
 }
 
 // suspend is silence of a host that reads its connections in any order when it resumes.
 func (n *network) suspend(host string, d time.Duration) {
-	n.silence(host, d)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.suspended[host] = true
+	n.update(host, func(l *links) { l.silentUntil, l.suspended = time.Now().Add(d), true })
 }
 
 // slow adds latency to all bytes that a host sends or receives, for the given time.
 func (n *network) slow(host string, extra, d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.latency[host] = slowLinks{extra, time.Now().Add(d)}
+	n.update(host, func(l *links) { l.extra, l.slowUntil = extra, time.Now().Add(d) })
 }
 
 // reset resets all connections of a host.
@@ -84,8 +83,7 @@ func (n *network) reset(host string) {
 	n.mu.Unlock()
 	slices.SortFunc(ends, func(a, b *conn) int { return cmp.Compare(a.name+a.local, b.name+b.local) })
 	for _, c := range ends {
-		c.in.fail(syscall.ECONNRESET)
-		c.out.fail(syscall.ECONNRESET)
+		c.abort()
 		time.Sleep(time.Microsecond) // so that the order of the effects is certain
 	}
 }
@@ -93,15 +91,12 @@ func (n *network) reset(host string) {
 // close closes the listeners of a host and resets its connections.
 func (n *network) close(host string) {
 	n.mu.Lock()
-	var all []*listener
-	for _, at := range sortedKeys(n.listeners) {
-		if hostOf(at) == host {
-			all = append(all, n.listeners[at])
-		}
-	}
+	all := maps.Clone(n.listeners)
 	n.mu.Unlock()
-	for _, l := range all {
-		_ = l.Close()
+	for _, at := range sortedKeys(all) {
+		if hostOf(at) == host {
+			_ = all[at].Close()
+		}
 	}
 	n.reset(host)
 }
@@ -110,11 +105,7 @@ func (n *network) close(host string) {
 func (n *network) blockedUntil(a, b string) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	until := n.silent[a]
-	if other := n.silent[b]; other.After(until) {
-		until = other
-	}
-	return until
+	return later(n.links[a].silentUntil, n.links[b].silentUntil)
 }
 
 // readableFrom returns when what has arrived can be read. h.mu must be locked.
@@ -126,7 +117,7 @@ func (n *network) readableFrom(h *half) time.Time {
 		return until
 	}
 	spread := 100 * time.Microsecond // so that not all connections continue at once
-	if n.suspended[h.to] {
+	if n.links[h.to].suspended {
 		if spread = resumeFor; len(h.segments) == 0 {
 			until = until.Add(time.Millisecond) // the end, after others have run
 		}
@@ -139,7 +130,7 @@ func (n *network) extraLatency(a, b string) (extra time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, host := range []string{a, b} {
-		if l := n.latency[host]; time.Now().Before(l.until) {
+		if l := n.links[host]; time.Now().Before(l.slowUntil) {
 			extra += l.extra
 		}
 	}
@@ -161,11 +152,17 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
+// operatorHost is a host on the same machine as each peer.
+const operatorHost = "operator"
+
 // ipOf returns the address of a host as its peers see it.
 func (n *network) ipOf(host string) net.Addr {
+	if host == operatorHost {
+		return address("127.0.0.1:1024")
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := hashText(cmp.Or(n.behind[host], host))
+	h := hashText(cmp.Or(n.links[host].behind, host))
 	return &net.TCPAddr{IP: net.IPv4(10, byte(h>>16), byte(h>>8), byte(h)), Port: 1024 + int(h>>24%50_000)}
 }
 
@@ -216,25 +213,18 @@ func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
 	n.dials[link]++
 	name := fmt.Sprint(link, "#", n.dials[link])
 	n.mu.Unlock()
-	delay := n.latencyOf(name) + n.extraLatency(from, hostOf(to))
-	for {
-		if until := n.blockedUntil(from, hostOf(to)); time.Until(until) > 0 {
-			delay += time.Until(until)
-		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: context.Cause(ctx)}
-		}
-		if delay = 0; !n.blockedUntil(from, hostOf(to)).After(time.Now()) {
-			break
+	failed := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: err} }
+	blockedFor := func() time.Duration { return max(0, time.Until(n.blockedUntil(from, hostOf(to)))) }
+	for delay := n.latencyOf(name) + n.extraLatency(from, hostOf(to)) + blockedFor(); delay > 0; delay = blockedFor() {
+		if !sleep(ctx, delay) {
+			return nil, failed(context.Cause(ctx))
 		}
 	}
 	n.mu.Lock()
 	l := n.listeners[to]
 	n.mu.Unlock()
 	if l == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
+		return nil, failed(syscall.ECONNREFUSED)
 	}
 	client, server := n.pipe(name, from, to)
 	select {
@@ -242,7 +232,7 @@ func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
 		return client, nil
 	default:
 		client.abort()
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
+		return nil, failed(syscall.ECONNREFUSED)
 	}
 }
 
@@ -286,9 +276,16 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error)  { return c.in.read(p) }
 func (c *conn) Write(p []byte) (int, error) { return c.out.write(p) }
-func (c *conn) CloseWrite() error           { c.out.end(); return nil }
-func (c *conn) LocalAddr() net.Addr         { return address(c.local) }
+func (c *conn) CloseWrite() error           { c.out.end(syscall.EPIPE); return nil }
 func (c *conn) RemoteAddr() net.Addr        { return c.network.ipOf(hostOf(c.remote)) }
+
+// LocalAddr returns an address of the loopback interface to the operator.
+func (c *conn) LocalAddr() net.Addr {
+	if hostOf(c.remote) == operatorHost {
+		return address("127.0.0.1" + debugPort)
+	}
+	return address(c.local)
+}
 
 // SetLinger makes Close discard what has not arrived, as with TCP and 0 seconds.
 func (c *conn) SetLinger(int) error { c.out.update(func() { c.out.discards = true }); return nil }
@@ -298,8 +295,7 @@ func (c *conn) SetLinger(int) error { c.out.update(func() { c.out.discards = tru
 func (c *conn) Close() error {
 	c.forget()
 	c.in.fail(net.ErrClosed)
-	c.out.end()
-	c.out.failWrites(net.ErrClosed)
+	c.out.end(net.ErrClosed)
 	return nil
 }
 
@@ -322,12 +318,12 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 func (c *conn) SetReadDeadline(t time.Time) error {
-	c.in.setDeadline(&c.in.readDeadline, t)
+	c.in.update(func() { c.in.readDeadline = t })
 	return nil
 }
 
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	c.out.setDeadline(&c.out.writeDeadline, t)
+	c.out.update(func() { c.out.writeDeadline = t })
 	return nil
 }
 
@@ -349,9 +345,9 @@ type half struct {
 	ended                       bool  // by the sender, after the segments
 	discards                    bool  // at the end, what has not arrived
 	err                         error // of reads and writes, at once
-	writeErr                    error
+	writeErr                    error // after the end
 	readDeadline, writeDeadline time.Time
-	changed                     chan struct{} // closed at the next change; nil if nothing waits for it
+	changed                     chan struct{} // closed at the next change
 }
 
 // segment is bytes that arrive together.
@@ -361,32 +357,25 @@ type segment struct {
 }
 
 func newHalf(n *network, name, from, to string) *half {
-	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight}
+	return &half{network: n, name: name, from: from, to: to, limit: maxInFlight, changed: make(chan struct{})}
 }
 
 func (h *half) notifyLocked() {
-	if h.changed != nil {
-		close(h.changed)
-		h.changed = nil
-	}
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
-// unlockAndWait waits for a change, or until a time, unless that is zero.
-func (h *half) unlockAndWait(until time.Time) {
-	if h.changed == nil {
-		h.changed = make(chan struct{})
-	}
-	changed := h.changed
+// waitLocked waits for a change, or until a time, unless that is zero.
+func (h *half) waitLocked(until time.Time) {
+	changed, timeout := h.changed, (<-chan time.Time)(nil)
 	h.mu.Unlock()
-	if until.IsZero() {
-		<-changed
-		return
+	defer h.mu.Lock()
+	if !until.IsZero() {
+		timeout = time.After(time.Until(until))
 	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
 	select {
 	case <-changed:
-	case <-timer.C:
+	case <-timeout:
 	}
 }
 
@@ -397,17 +386,16 @@ func (h *half) update(do func()) {
 	h.notifyLocked()
 }
 
-func (h *half) end() {
+// end is called by the sender, whose later writes fail.
+func (h *half) end(err error) {
 	blocked := h.network.blockedUntil(h.from, h.to).After(time.Now())
 	h.update(func() {
-		h.ended = true
+		h.ended, h.writeErr = true, err
 		if h.discards {
 			h.segments = slices.DeleteFunc(h.segments, func(s segment) bool { return blocked || s.at.After(time.Now()) })
 		}
 	})
 }
-
-func (h *half) failWrites(err error) { h.update(func() { h.writeErr = err }) }
 
 func (h *half) fail(err error) {
 	h.update(func() {
@@ -417,34 +405,23 @@ func (h *half) fail(err error) {
 	})
 }
 
-func (h *half) setDeadline(which *time.Time, t time.Time) { h.update(func() { *which = t }) }
-
 // write queues p. Some writes arrive in two parts.
 func (h *half) write(p []byte) (written int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for len(p) > 0 {
-		h.mu.Lock()
-		switch {
-		case h.err != nil || h.writeErr != nil || h.ended:
-			err = syscall.EPIPE
-			if h.writeErr != nil {
-				err = h.writeErr
-			} else if h.err != nil {
-				err = h.err
-			}
-		case isPast(h.writeDeadline):
-			err = os.ErrDeadlineExceeded
-		}
-		if err != nil {
-			h.mu.Unlock()
+		if err := cmp.Or(h.writeErr, h.err); err != nil {
 			return written, err
+		}
+		if isPast(h.writeDeadline) {
+			return written, os.ErrDeadlineExceeded
 		}
 		if n := min(len(p), h.limit-h.size); n > 0 {
 			h.queueLocked(p[:n])
 			p, written = p[n:], written+n
-			h.mu.Unlock()
-			continue
+		} else {
+			h.waitLocked(h.writeDeadline)
 		}
-		h.unlockAndWait(h.writeDeadline)
 	}
 	return written, nil
 }
@@ -467,32 +444,26 @@ func (h *half) queueLocked(p []byte) {
 
 // read returns the bytes that have arrived, or waits.
 func (h *half) read(p []byte) (n int, err error) {
-	for {
-		h.mu.Lock()
-		if h.err != nil {
-			h.mu.Unlock()
-			return 0, h.err
-		}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.err == nil {
 		next := h.readDeadline
-		blocked := h.network.readableFrom(h)
-		if !isPast(blocked) && !blocked.IsZero() {
+		if blocked := h.network.readableFrom(h); blocked.After(time.Now()) {
 			next = earlier(next, blocked)
 		} else if n = h.takeLocked(p); n > 0 {
 			h.notifyLocked()
-			h.mu.Unlock()
 			return n, nil
 		} else if len(h.segments) > 0 {
 			next = earlier(next, h.segments[0].at)
 		} else if h.ended {
-			h.mu.Unlock()
 			return 0, io.EOF
 		}
 		if isPast(h.readDeadline) {
-			h.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		}
-		h.unlockAndWait(next)
+		h.waitLocked(next)
 	}
+	return 0, h.err
 }
 
 // takeLocked copies bytes that have arrived to p.

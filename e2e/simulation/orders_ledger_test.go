@@ -29,7 +29,7 @@ func (l *limit) addedByOperator(from, to time.Time) (hits uint64) {
 }
 
 // changedAt returns the change of a rule that was in progress on the replica of a request.
-func (o *orderRule) changedAt(e *entry) *change {
+func (o *orderRule) changedAt(e *entry) *ruleChange {
 	for i, c := range o.changes {
 		if c.kind == "rule" && c.replica == e.replica && c.from.Before(e.received) && c.to.After(e.sent) {
 			return &o.changes[i]
@@ -48,18 +48,21 @@ func (o *orders) check() {
 }
 
 func (o *orders) checkRule(k *orderKind, rule *orderRule) {
-	first := o.entries[rule.limits[0]]
-	o.checkDenied(k, rule)
+	var entries [][]*entry // by limit
+	for _, l := range rule.limits {
+		entries = append(entries, o.world.ledger.of(l, ordersTenant))
+	}
+	o.checkDenied(k, rule, entries)
 	if k.waits > 0 {
-		o.checkDelays(k, rule, first)
+		o.checkDelays(k, rule, entries[0])
 	}
 	if rule.shadow {
 		return // it denies nothing
 	}
-	for _, l := range rule.limits {
+	for i, l := range rule.limits {
 		l.changes = rule.changes
 		var certain []*entry
-		for _, e := range o.entries[l] {
+		for _, e := range entries[i] {
 			switch {
 			case e.outcome != admitted || rule.changedAt(e) != nil:
 			case k.waits == 0:
@@ -77,17 +80,16 @@ func (o *orders) checkRule(k *orderKind, rule *orderRule) {
 const maxLatency = 6 * time.Millisecond
 
 // checkDenied verifies that each denial has a reason, and that nothing is admitted during a penalty.
-func (o *orders) checkDenied(k *orderKind, rule *orderRule) {
-	entries := o.entries[rule.limits[0]]
+func (o *orders) checkDenied(k *orderKind, rule *orderRule, entries [][]*entry) {
 	var starters []*entry
 	if rule.penalty > 0 {
-		starters = slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return !o.startsPenalty(e) })
+		starters = slices.DeleteFunc(slices.Clone(entries[0]), func(e *entry) bool { return !startsPenalty(e, entries[0]) })
 	}
 	var charges [][]charge // by limit
-	for _, l := range rule.limits {
-		charges = append(charges, o.world.chargesOf(l, o.entries[l]))
+	for i, l := range rule.limits {
+		charges = append(charges, o.world.chargesOf(l, entries[i]))
 	}
-	for i, e := range entries {
+	for i, e := range entries[0] {
 		during := rule.changedAt(e)
 		switch {
 		case e.outcome == admitted && rule.penalty > 0:
@@ -99,7 +101,7 @@ func (o *orders) checkDenied(k *orderKind, rule *orderRule) {
 		case during != nil && k.name == "removed" && e.sent.After(during.active) && e.received.Before(during.until):
 			o.world.fail("orders: %s denied a request at %v, although it has no rule for %s", e.replica, e.sent.Sub(o.world.began), rule.key)
 			return
-		case during == nil && !o.hasReason(k, rule, charges, i):
+		case during == nil && !o.hasReason(k, rule, entries, charges, i):
 			o.world.fail("orders: %s denied %d hits at %v without a reason", rule.key, e.hits, e.sent.Sub(o.world.began))
 			return
 		}
@@ -112,7 +114,7 @@ func (o *orders) checkPenalty(rule *orderRule, starters []*entry, e *entry) {
 	for _, x := range starters {
 		if !e.sent.After(x.received) || e.received.After(x.sent.Add(rule.penalty)) ||
 			o.world.during(x.sent.Add(-10*time.Second), e.received, disturbs) > 0 ||
-			slices.ContainsFunc(rule.changes, func(c change) bool { return c.from.Before(e.received) && c.to.Add(afterReset).After(x.sent) }) {
+			slices.ContainsFunc(rule.changes, func(c ruleChange) bool { return c.from.Before(e.received) && c.to.Add(afterReset).After(x.sent) }) {
 			continue
 		}
 		o.world.fail("orders: %s admitted a request at %v, although it denied one at %v and has a penalty of %v",
@@ -123,14 +125,14 @@ func (o *orders) checkPenalty(rule *orderRule, starters []*entry, e *entry) {
 
 // startsPenalty reports whether x was certainly denied by the limit and not by a penalty, because a
 // request was admitted since the denials before.
-func (o *orders) startsPenalty(x *entry) bool {
+func startsPenalty(x *entry, entries []*entry) bool {
 	var last time.Time // when the last of the other denials may have been decided
-	for _, y := range o.entries[x.limit] {
+	for _, y := range entries {
 		if y != x && y.outcome != admitted && !y.sent.After(x.received) {
 			last = later(last, y.received)
 		}
 	}
-	return x.outcome == denied && slices.ContainsFunc(o.entries[x.limit], func(y *entry) bool {
+	return x.outcome == denied && slices.ContainsFunc(entries, func(y *entry) bool {
 		return y.outcome == admitted && y.sent.After(last) && y.received.Before(x.sent)
 	})
 }
@@ -141,9 +143,9 @@ const afterReset = 1100 * time.Millisecond
 
 // hasReason reports whether the charges before entry i may have used up a limit of the rule. With
 // all_or_nothing or a list, hits that another limit denied do not count (docs/rules.md).
-func (o *orders) hasReason(k *orderKind, rule *orderRule, charges [][]charge, i int) bool {
+func (o *orders) hasReason(k *orderKind, rule *orderRule, entries [][]*entry, charges [][]charge, i int) bool {
 	for n, l := range rule.limits {
-		e, longest := o.entries[l][i], rule.limits[len(rule.limits)-1].window
+		e, longest := entries[n][i], rule.limits[len(rule.limits)-1].window
 		if n == 0 && o.world.during(e.sent.Add(-2*longest-10*time.Second), e.received, disturbs) > 0 {
 			return true
 		}
@@ -191,7 +193,7 @@ func returnedInTime(l *limit, e *entry) bool {
 
 // resetBetween reports whether a reset has certainly removed the hits of x before e.
 func (o *orders) resetBetween(rule *orderRule, x, e *entry) bool {
-	return slices.ContainsFunc(rule.changes, func(c change) bool {
+	return slices.ContainsFunc(rule.changes, func(c ruleChange) bool {
 		return c.kind == "reset" && c.ok && x.outcome == admitted && x.received.Before(c.from) && c.to.Add(afterReset).Before(e.sent)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,9 +24,8 @@ type orders struct {
 	kinds      []*orderKind
 	allNothing bool // all_or_nothing
 
-	mu      sync.Mutex
-	row     uint32 // number of the tenant's row in the table; 0 for no row
-	entries map[*limit][]*entry
+	mu  sync.Mutex
+	row uint32 // number of the tenant's row in the table; 0 for no row
 }
 
 // orderKind is a kind of requests. A request has a descriptor for each rule.
@@ -44,13 +42,13 @@ type orderRule struct {
 	shadow  bool     // shadow_mode
 	penalty time.Duration
 	table   bool
-	changes []change
+	changes []ruleChange
 	text    string // of the rule
 	other   string // the rule with another algorithm, or no rule
 }
 
-// change is a change that an operator made between two times.
-type change struct {
+// ruleChange is a change that an operator made between two times.
+type ruleChange struct {
 	kind     string
 	from, to time.Time
 	replica  string
@@ -68,7 +66,7 @@ const (
 // newOrders chooses two kinds of requests.
 func newOrders(w *world) *orders {
 	r := rand.New(rand.NewPCG(w.seed, 5))
-	o := &orders{world: w, allNothing: r.IntN(2) == 0, entries: map[*limit][]*entry{}}
+	o := &orders{world: w, allNothing: r.IntN(2) == 0}
 	names := []string{"table", "list", "group", "delayed", "penalty", "shadow", "candidate", "removed", "changed", "refunded"}
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names[:2] {
@@ -210,7 +208,7 @@ func (o *orders) generate(ctx context.Context, k *orderKind) {
 				time.Sleep(after)
 				from := time.Now()
 				o.send(k, e, hits, time.Hour, true)
-				o.note(k.rules[0], change{kind: "refund", from: from, to: time.Now(), n: hits})
+				o.note(k.rules[0], ruleChange{kind: "refund", from: from, to: time.Now(), n: hits})
 			}
 		})
 	}
@@ -229,8 +227,7 @@ func (o *orders) send(k *orderKind, e *envoy, hits uint64, disconnects time.Dura
 	if refund {
 		return false
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	var all []*entry
 	for i, rule := range k.rules {
 		for _, l := range rule.limits {
 			a := &entry{limit: l, tenant: ordersTenant, replica: replica, hits: hits, sent: sent, received: received, outcome: overall}
@@ -243,9 +240,10 @@ func (o *orders) send(k *orderKind, e *envoy, hits uint64, disconnects time.Dura
 					a.outcome = refunded
 				}
 			}
-			o.entries[l] = append(o.entries[l], a)
+			all = append(all, a)
 		}
 	}
+	o.world.ledger.add(all...)
 	return overall == admitted
 }
 
@@ -253,7 +251,7 @@ func (o *orders) send(k *orderKind, e *envoy, hits uint64, disconnects time.Dura
 const refunded outcome = "refunded"
 
 // note records a change of an operator.
-func (o *orders) note(rule *orderRule, c change) {
+func (o *orders) note(rule *orderRule, c ruleChange) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	rule.changes = append(rule.changes, c)
@@ -264,7 +262,7 @@ func (o *orders) operate(ctx context.Context, k *orderKind) {
 	random := rand.New(rand.NewPCG(o.world.seed, hashText("operator"+k.name)))
 	for sleep(ctx, time.Duration((3+random.ExpFloat64()*8)*float64(time.Second))) {
 		rule, r := k.rules[random.IntN(len(k.rules))], o.world.replicas[random.IntN(len(o.world.replicas))]
-		c := change{from: time.Now(), replica: r.host}
+		c := ruleChange{from: time.Now(), replica: r.host}
 		switch lasts := time.Duration(random.Int64N(int64(4 * time.Second))); {
 		case k.name == "delayed" || k.name == "shadow":
 			return
@@ -316,21 +314,3 @@ func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
 	}
 	return err == nil && status == http.StatusOK
 }
-
-const operatorHost = "operator"
-
-// localListener accepts the connections of the operator as if they came from its own machine.
-type localListener struct{ net.Listener }
-
-func (l localListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if other, ok := c.(*conn); ok && hostOf(other.remote) == operatorHost {
-		c = localConn{c}
-	}
-	return c, err
-}
-
-type localConn struct{ net.Conn }
-
-func (localConn) LocalAddr() net.Addr  { return address("127.0.0.1" + debugPort) }
-func (localConn) RemoteAddr() net.Addr { return address("127.0.0.1:1024") }

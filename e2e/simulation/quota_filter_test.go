@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/quota"
 	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
@@ -17,7 +18,8 @@ import (
 type quotaBucket struct {
 	filter.Bucket
 
-	stale     bool // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
+	stale     bool      // the Envoy was suspended when its assignment arrived, see [quotaLedger.sum]
+	appliedAt time.Time // when the last action arrived
 	changedAt time.Time
 	// misledAt is when the Envoy last had another rate than that of its requests: it had no valid
 	// assignment, or did not use all of it.
@@ -35,11 +37,10 @@ type quotaEnvoy struct {
 	// The fields below are guarded by quotas.mu.
 	healthy                 map[string]bool // by replica
 	buckets                 map[string]*quotaBucket
-	conns                   []*grpcConn
-	conn                    *grpcConn   // the last one, which is used
-	replica                 string      // of conn
-	stream                  *grpcStream // nil for none
-	id                      uint32
+	conns                   []*h2client.Conn
+	conn                    *h2client.Conn   // the last one, which is used
+	replica                 string           // of conn
+	stream                  *h2client.Stream // nil for none
 	connecting              bool
 	pausedUntil, pauseBegan time.Time
 }
@@ -130,7 +131,7 @@ func (e *quotaEnvoy) report(names ...string) {
 }
 
 // receive applies the actions of a message.
-func (e *quotaEnvoy) receive(s *grpcStream, message []byte) {
+func (e *quotaEnvoy) receive(s *h2client.Stream, message []byte) {
 	m := new(rlqs.RateLimitQuotaResponse)
 	if err := proto.Unmarshal(message, m); err != nil {
 		e.world.fail("%s: a quota response cannot be decoded: %v", e.host, err)
@@ -154,8 +155,9 @@ func (e *quotaEnvoy) receive(s *grpcStream, message []byte) {
 			before = b.Tokens
 		}
 		was := b.Bucket
+		b.appliedAt = time.Now()
 		if b.Apply(e.now(), actionOf(a)); b.Rate != was.Rate {
-			b.changedAt = time.Now()
+			b.changedAt = b.appliedAt
 		}
 		b.stale = time.Since(e.pausedUntil) < 50*time.Millisecond && e.pausedUntil.Sub(e.pauseBegan) >= 12*time.Second
 		e.world.record(e.host, "%s gets kind %d, %d/h, %v tokens", name, b.Kind, b.Rate, b.MaxTokens)

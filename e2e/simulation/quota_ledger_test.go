@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/quota"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -24,7 +25,7 @@ type quotaLedger struct {
 	failed  bool                          // one violation is enough
 	// last are the last assignments of all streams, and reserved is the sum of the parts of the
 	// limit that they reserve at samples points in time.
-	last              map[*grpcStream]assignment
+	last              map[*h2client.Stream]assignment
 	reserved, samples float64
 }
 
@@ -47,7 +48,7 @@ type (
 )
 
 func (l *quotaLedger) init(q *quotas) {
-	l.quotas, l.excused, l.metrics, l.steps, l.last = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}, map[*grpcStream]assignment{}
+	l.quotas, l.excused, l.metrics, l.steps, l.last = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}, map[*h2client.Stream]assignment{}
 }
 
 // Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
@@ -69,6 +70,26 @@ func (q *quotas) started(host string, m *telemetry.Metrics) {
 	q.ledger.metrics[host] = m
 	q.ledger.learns = append(q.ledger.learns, time.Now().Add(quotaLearning+quotaTTL))
 	q.ledger.excuseLocked(quotaLearning)
+	if !q.world.shared {
+		time.AfterFunc(quotaLearning, func() { q.ledger.excuseUnknown(host, m) })
+	}
+}
+
+// excuseUnknown permits more than the limit of the buckets with a share that a process does not
+// know when it has learnt.
+func (l *quotaLedger) excuseUnknown(host string, m *telemetry.Metrics) {
+	l.quotas.mu.Lock()
+	defer l.quotas.mu.Unlock()
+	if l.metrics[host] != m {
+		return // it has ended
+	}
+	for name := range l.quotas.demands {
+		for _, e := range l.quotas.envoys {
+			if b := e.buckets[name]; b.known() && b.Active(e.now()) && time.Since(b.appliedAt) >= quotaLearning {
+				l.excused[name] = time.Now().Add(quotaTTL)
+			}
+		}
+	}
 }
 
 // excuseLocked permits more than the limit of the buckets whose rates another divider has changed in the
@@ -102,7 +123,7 @@ func (l *quotaLedger) watch(ctx context.Context) {
 			m := l.metrics[host]
 			now := [2]float64{value(m.Quota.LeaderDomains), value(m.Quota.MisdirectedStreams)}
 			if b, known := before[host]; known && l.quotas.world.shared && (now[0] != b[0] || now[1] != b[1]) {
-				if now[0] > b[0] {
+				if now[0] > 0 { // maybe again, which ends its streams
 					l.learns = append(l.learns, time.Now().Add(quotaLeaderLearning+quotaTTL))
 				}
 				l.excuseLocked(quotaLeaderLearning)

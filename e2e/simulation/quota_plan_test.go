@@ -113,7 +113,7 @@ func newQuotas(w *world) *quotas {
 		e.random = rand.New(rand.NewPCG(w.seed, hashText(e.host)))
 		q.envoys = append(q.envoys, e)
 		if q.oneAddress {
-			w.network.behind[e.host] = "quota-0"
+			w.network.update(e.host, func(l *links) { l.behind = "quota-0" })
 		}
 	}
 	return q
@@ -130,8 +130,8 @@ func (q *quotas) rules() string {
 		quotaDomain, quotaKey, q.rate, q.burst, q.minTokens)
 }
 
-// Durations after the traffic, of faults in it: until each Envoy must have its shares, and until
-// nothing may be assigned after all requests have ended. The first is the sum of: an Envoy finds
+// Durations after the traffic and all faults until each Envoy must have its shares, and after that,
+// until nothing may be assigned since all requests have ended. The first is the sum of: an Envoy finds
 // that its connection is dead (12 s), its next report (5 s), and its former share (12.5 s), or the
 // election of a leader (4.5 s) and its learning (15.5 s). The second are six idle reports, a probe
 // and the TTL.
@@ -157,7 +157,11 @@ func (q *quotas) run() {
 		}
 	}
 	parties.Go(func() { q.ledger.watch(ctx) })
-	time.Sleep(w.duration + quotaRecovery)
+	end := w.duration
+	for _, f := range w.faults {
+		end = max(end, f.at+f.lasts())
+	}
+	time.Sleep(end + quotaRecovery)
 	q.ledger.checkRecovered()
 	q.mu.Lock()
 	q.ended = true

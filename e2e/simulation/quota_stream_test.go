@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 )
 
 const quotaPath = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
@@ -48,13 +50,13 @@ func (c suspendable) Write(p []byte) (int, error) {
 // lost, as with Envoy.
 func (e *quotaEnvoy) send(report []byte) {
 	e.quotas.mu.Lock()
-	c, id, open, opens := e.conn, e.id, e.stream != nil, e.stream == nil && !e.connecting
+	s, opens := e.stream, e.stream == nil && !e.connecting
 	e.connecting = e.connecting || opens
 	e.quotas.mu.Unlock()
 	if opens {
 		go e.open(report)
-	} else if open {
-		if err := c.send(id, report); err != nil {
+	} else if s != nil {
+		if err := s.Send(report); err != nil {
 			e.world.record(e.host, "cannot report: %v", err)
 		}
 	}
@@ -62,29 +64,23 @@ func (e *quotaEnvoy) send(report []byte) {
 
 // open opens a stream, and sends the first report.
 func (e *quotaEnvoy) open(first []byte) {
-	var s *grpcStream
-	var id uint32
-	set := make(chan struct{}) // closed when s is set
+	var s *h2client.Stream
 	c, err := e.connect()
 	if err == nil {
-		id, s, err = c.open(quotaPath, 0, first, func(message []byte) {
-			<-set
-			e.receive(s, message)
-		})
+		s, err = c.Open(quotaPath, 0, first, e.receive)
 	}
 	e.quotas.mu.Lock()
 	if e.connecting = false; err == nil {
-		e.stream, e.id = s, id
+		e.stream = s
 	}
 	e.quotas.mu.Unlock()
-	close(set)
 	if err != nil {
 		e.world.record(e.host, "cannot open a stream: %v", err)
 		return
 	}
-	e.world.record(e.host, "opens stream %d to %s", id, e.replica)
-	<-s.finished
-	e.world.record(e.host, "stream %d has ended: %s %v", id, s.status, s.err) // the message has random names
+	e.world.record(e.host, "opens a stream to %s", e.replica)
+	<-s.Done
+	e.world.record(e.host, "a stream has ended: %s %v", s.Status, s.Err) // the message has random names
 	e.quotas.mu.Lock()
 	defer e.quotas.mu.Unlock()
 	if e.stream == s {
@@ -93,7 +89,7 @@ func (e *quotaEnvoy) open(first []byte) {
 }
 
 // connect returns a connection to a healthy sluice: the last one or a new one.
-func (e *quotaEnvoy) connect() (*grpcConn, error) {
+func (e *quotaEnvoy) connect() (*h2client.Conn, error) {
 	e.quotas.mu.Lock()
 	var healthy []string
 	for _, r := range e.world.replicas {
@@ -106,7 +102,7 @@ func (e *quotaEnvoy) connect() (*grpcConn, error) {
 		return nil, errors.New("no healthy sluice")
 	}
 	replica := healthy[hashText(e.host+e.now().String())%uint64(len(healthy))]
-	if e.conn != nil && replica == e.replica && e.conn.usable() {
+	if e.conn != nil && replica == e.replica && e.conn.Usable() {
 		return e.conn, nil
 	}
 	c, err := e.dial(replica, e.quotas.pongDelay)
@@ -114,7 +110,7 @@ func (e *quotaEnvoy) connect() (*grpcConn, error) {
 		return nil, err
 	}
 	if e.conn != nil {
-		e.conn.close()
+		e.conn.Close()
 	}
 	e.quotas.mu.Lock()
 	defer e.quotas.mu.Unlock()
@@ -123,36 +119,36 @@ func (e *quotaEnvoy) connect() (*grpcConn, error) {
 	return c, nil
 }
 
-func (e *quotaEnvoy) dial(replica string, pongDelay time.Duration) (*grpcConn, error) {
+func (e *quotaEnvoy) dial(replica string, pongDelay time.Duration) (*h2client.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	conn, err := e.world.network.dial(ctx, e.host, replica+grpcPort)
 	if err != nil {
 		return nil, err
 	}
-	return newGRPC(suspendable{conn, e}, pongDelay, 1<<20)
+	return h2client.New(suspendable{conn, e}, h2client.Options{PongDelay: pongDelay, Window: 1 << 20})
 }
 
 // keepAlive closes a connection whose PING is not acknowledged within 2 s, as configured in
 // docs/rlqs.md.
-func (e *quotaEnvoy) keepAlive(c *grpcConn) {
+func (e *quotaEnvoy) keepAlive(c *h2client.Conn) {
 	for {
 		select {
 		case <-time.After(10 * time.Second):
-		case <-c.done:
+		case <-c.Done:
 			return
 		}
-		if c.ping() != nil {
+		if c.Ping() != nil {
 			return
 		}
 		select {
-		case <-c.pongs:
-		case <-c.done:
+		case <-c.Pongs:
+		case <-c.Done:
 			return
 		case <-time.After(2 * time.Second):
 			e.awaitResume()
 			e.world.record(e.host, "closes a connection without a pong")
-			c.close()
+			c.Close()
 			return
 		}
 	}
@@ -160,15 +156,15 @@ func (e *quotaEnvoy) keepAlive(c *grpcConn) {
 
 // checkHealth asks a sluice every second whether it divides the domain.
 func (e *quotaEnvoy) checkHealth(ctx context.Context, replica string) {
-	var c *grpcConn
+	var c *h2client.Conn
 	check := func() (err error) {
-		if c == nil || !c.usable() {
+		if c == nil || !c.Usable() {
 			if c, err = e.dial(replica, 0); err != nil {
 				return err
 			}
 		}
 		var reply grpc_health_v1.HealthCheckResponse
-		err = c.callProto(ctx, "/grpc.health.v1.Health/Check", time.Second, &grpc_health_v1.HealthCheckRequest{Service: "quota." + quotaDomain}, &reply)
+		err = e.world.call(ctx, c, "/grpc.health.v1.Health/Check", time.Second, &grpc_health_v1.HealthCheckRequest{Service: "quota." + quotaDomain}, &reply)
 		if err == nil && reply.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			err = fmt.Errorf("%v", reply.GetStatus())
 		}
@@ -185,7 +181,7 @@ func (e *quotaEnvoy) checkHealth(ctx context.Context, replica string) {
 		e.quotas.mu.Unlock()
 	}
 	if c != nil {
-		c.close()
-		<-c.done
+		c.Close()
+		<-c.Done
 	}
 }

@@ -156,8 +156,7 @@ func (r *replica) configure() server.Options {
 	return server.Options{
 		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, MetricsAddr: r.host + metricsPort, MetricsPath: "/metrics", Name: r.host,
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
-			l, err := r.world.network.listen(addr)
-			return localListener{l}, err
+			return r.world.network.listen(addr)
 		},
 		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}

@@ -24,7 +24,7 @@ type limit struct {
 	reserve   uint64        // amount
 	demand    float64       // requests per second and tenant
 	lasts     float64       // mean duration of a request in seconds
-	changes   []change      // that an operator makes
+	changes   []ruleChange  // that an operator makes
 }
 
 func (l *limit) grantsLeases() bool { return l.algorithm == "concurrency" || l.reserve > 0 }

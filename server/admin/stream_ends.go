@@ -34,6 +34,7 @@ type ruleEnds struct {
 // of each.
 func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r *answer.Active, each func(func(limit int, c *telemetry.RuleCounters))) {
 	limits, last := map[*descriptors.Limit]ruleEnds{}, map[*telemetry.RuleCounters]telemetry.StreamEnds{}
+	leases := map[string]uint64{} // leases that ended, by domain
 	each(func(i int, c *telemetry.RuleCounters) {
 		n, known := last[c]
 		if !known {
@@ -43,12 +44,17 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 			return
 		}
 		last[c] = n
-		if i < 0 || i >= len(r.Set.Limits) || n.CostsDue == 0 && n.Expired == 0 {
+		if i < 0 || i >= len(r.Set.Limits) {
 			return
 		}
 		l, was := r.Set.Limits[i], s.last[c]
+		leases[l.Rule.Domain()] += n.Returned - was.Returned + n.Expired - was.Expired
+		if n.CostsDue == 0 && n.Expired == 0 {
+			return
+		}
 		sum := limits[l]
 		sum.CostsDue += n.CostsDue - was.CostsDue
+		sum.CostsDueLeased += n.CostsDueLeased - was.CostsDueLeased
 		sum.CostsReceived += n.CostsReceived - was.CostsReceived
 		sum.Returned += n.Returned - was.Returned
 		sum.Expired += n.Expired - was.Expired
@@ -60,17 +66,18 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 	for l, n := range limits {
 		sum := rules[l.Rule]
 		sum.CostsDue = max(sum.CostsDue, n.CostsDue) // a request has one cost for all limits of its rule
+		sum.CostsDueLeased = max(sum.CostsDueLeased, n.CostsDueLeased)
 		sum.CostsReceived, sum.Returned, sum.Expired = sum.CostsReceived+n.CostsReceived, sum.Returned+n.Returned, sum.Expired+n.Expired
 		sum.everReceived, sum.everReturned = sum.everReceived || n.everReceived, sum.everReturned || n.everReturned
 		rules[l.Rule] = sum
 	}
 	waits := map[waitID]*wait{}
-	check := func(id waitID, ever bool, received, requests, least uint64, fields ...zap.Field) {
+	check := func(id waitID, ever bool, received, requests, ended, least uint64, fields ...zap.Field) {
 		w := s.waits[id]
 		if w == nil {
 			w = &wait{ever: ever}
 		}
-		w.advance(now, received, requests)
+		w.advance(now, received, requests, ended)
 		waits[id] = w
 		if missing := w.missing(now, least); missing > 0 {
 			conditions.Update(id.code, id.subject, append(fields, zap.Uint64("requests", missing))...)
@@ -81,8 +88,8 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 	for rule, n := range rules {
 		subject := rule.Domain() + ": " + rule.Path()
 		domain, path, source := zap.String("domain", rule.Domain()), zap.String("rule", rule.Path()), zap.String("source", rule.Pos().String())
-		check(waitID{telemetry.CostsMissing, subject}, n.everReceived, n.CostsReceived, n.CostsDue, minCosts, domain, path, source, zap.Int("charged", 0))
-		check(waitID{telemetry.LeasesNotReturned, subject}, n.everReturned, n.Returned, n.Expired, minLeases, domain, path, source, zap.Int("returned", 0))
+		check(waitID{telemetry.CostsMissing, subject}, n.everReceived, n.CostsReceived, n.CostsDue, n.CostsDue-n.CostsDueLeased+leases[rule.Domain()], minCosts, domain, path, source, zap.Int("charged", 0))
+		check(waitID{telemetry.LeasesNotReturned, subject}, n.everReturned, n.Returned, n.Expired, n.Expired, minLeases, domain, path, source, zap.Int("returned", 0))
 	}
 	for id := range s.waits {
 		if waits[id] == nil {
@@ -96,8 +103,9 @@ const (
 	// minCosts and minLeases are the numbers of requests without a call at the end, from which that
 	// is a problem.
 	minCosts, minLeases = 10, 3
-	// minWait is the minimum time since the first of them, and minWaitAgain if there were calls
-	// before: streams may be long, and a rule may count failures alone.
+	// minWait is the minimum time since the first of them. It is minWaitAgain if there were calls
+	// before, or if their leases have not ended: streams may be long, and a rule may count failures
+	// alone.
 	minWait, minWaitAgain = 2 * time.Second, time.Minute
 	// factorAgain times the longest sequence of requests without a call is the minimum number of
 	// requests if there were calls before.
@@ -109,17 +117,19 @@ const (
 // wait describes the requests of a rule since the last call at the end of a stream.
 type wait struct {
 	requests    uint64    // number of requests since the last call
+	ended       uint64    // number of streams since then that have ended, or whose end is unknown
 	longest     uint64    // most requests between two calls
 	ever        bool      // there was a call
 	first, last time.Time // first and last request since the last call; zero if there was none
 }
 
-// advance records the received calls and the requests since the last advance, at the time now.
-func (w *wait) advance(now time.Time, received, requests uint64) {
+// advance records the received calls, the requests and the ended streams since the last advance, at
+// the time now.
+func (w *wait) advance(now time.Time, received, requests, ended uint64) {
 	if now.Before(w.last) { // the clock was set back
 		w.first, w.last = now, now
 	}
-	w.requests += requests
+	w.requests, w.ended = w.requests+requests, w.ended+ended
 	switch {
 	case received > 0:
 		w.longest = max(w.longest, w.requests)
@@ -129,6 +139,9 @@ func (w *wait) advance(now time.Time, received, requests uint64) {
 	case requests == 0 && now.Sub(w.last) > waitEnds:
 		w.requests, w.first = 0, time.Time{}
 	}
+	if w.first.IsZero() {
+		w.ended = 0
+	}
 	if requests > 0 {
 		w.last = now
 	}
@@ -137,7 +150,8 @@ func (w *wait) advance(now time.Time, received, requests uint64) {
 // missing returns the number of requests since the last call if that is a problem, and else 0.
 func (w *wait) missing(now time.Time, least uint64) uint64 {
 	waited := now.Sub(w.first)
-	if w.first.IsZero() || w.requests < least || waited < minWait || w.ever && (waited < minWaitAgain || w.requests < factorAgain*w.longest) {
+	least = max(least, factorAgain*w.longest)
+	if w.first.IsZero() || w.requests < least || waited < minWait || waited < minWaitAgain && (w.ever || w.ended < least) {
 		return 0
 	}
 	return w.requests

@@ -33,7 +33,7 @@ func TestWait(t *testing.T) {
 				for range s.seconds {
 					second++
 					now = now.Add(time.Second)
-					w.advance(now, s.received, s.requests)
+					w.advance(now, s.received, s.requests, s.requests)
 					if w.missing(now, minCosts) > 0 && begin == never {
 						begin = second
 					}
@@ -43,6 +43,37 @@ func TestWait(t *testing.T) {
 				t.Errorf("the problem begins in second %d and has ended: %t; want %d, %t", begin, end, tt.begin, tt.end)
 			}
 		})
+	}
+}
+
+// TestWaitForLeases plays ten requests per second whose leases show when their streams end.
+func TestWaitForLeases(t *testing.T) {
+	type step struct{ received, ended, seconds uint64 } // per second
+	for name, tt := range map[string]struct {
+		steps []step
+		begin int // second of the first problem, from 1; 0 if there is none
+	}{
+		"short streams without a cost":         {[]step{{0, 10, 100}}, 3},
+		"long streams with a cost":             {[]step{{0, 0, 50}, {10, 10, 100}}, 0},
+		"long streams without a cost":          {[]step{{0, 0, 50}, {0, 10, 100}}, 51},
+		"few of the ended streams had no cost": {[]step{{0, 0, 50}, {0, 1, 9}, {10, 10, 100}}, 0},
+		"leases that never end":                {[]step{{0, 0, 100}}, 61},
+	} {
+		now, second, begin, w := time.Unix(1_700_000_000, 0), 0, 0, &wait{}
+		w.advance(now, 0, 0, 1000)
+		for _, s := range tt.steps {
+			for range s.seconds {
+				second++
+				now = now.Add(time.Second)
+				w.advance(now, s.received, 10, s.ended)
+				if w.missing(now, minCosts) > 0 && begin == 0 {
+					begin = second
+				}
+			}
+		}
+		if begin != tt.begin {
+			t.Errorf("%s: the problem begins in second %d, want %d", name, begin, tt.begin)
+		}
 	}
 }
 
@@ -56,7 +87,7 @@ func TestWaitAfterClockSetBack(t *testing.T) {
 			now = now.Add(-time.Hour)
 		}
 		now = now.Add(time.Second)
-		w.advance(now, 0, 10)
+		w.advance(now, 0, 10, 10)
 		if i == 40 || i == 53 {
 			if n := w.missing(now, minCosts); n != 10*(i+1) {
 				t.Errorf("%d requests miss a call in second %d, want all %d", n, i, 10*(i+1))

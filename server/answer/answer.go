@@ -111,10 +111,10 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	for i := range x.statuses {
 		b = appendStatus(b, &x.statuses[i])
 	}
-	if s.settings.ResponseHeaders || s.settings.RequestHeaders || s.settings.RetryAfterHeader {
+	if s.settings.addsHeaders() {
 		b = s.appendHeaders(b, x)
 	}
-	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || x.plan.Leases && x.plan.Batch.HasLease() {
+	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && x.overLimit || x.plan.Leases && x.plan.Batch.HasLease() {
 		b = s.appendMetadata(b, x, rules)
 	}
 	x.reply = b
@@ -145,37 +145,45 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// appendHeaders appends the response headers and those of the forwarded request. They describe the
-// last descriptor that is over its limit and not a quota. If there is none, they describe the first
-// descriptor with the fewest remaining hits.
-func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
-	var described *descriptorStatus
-	var retry uint64
-	fewest := uint32(math.MaxUint32)
+// describedMatch returns the index of the match that the headers and denied_by describe: the last
+// one that is over its limit and not a quota. If there is none, it is the first one with the fewest
+// remaining hits, or -1 if none has a limit. retry is the longest time until the reset of those over
+// their limits, in seconds.
+func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
+	described, fewest := -1, uint32(math.MaxUint32)
 	for i := range x.statuses {
 		st := &x.statuses[i]
 		if st.limit == nil {
 			continue
 		}
 		if st.remaining < fewest {
-			described, fewest = st, st.remaining
+			described, fewest = i, st.remaining
 		}
 		if st.code == codeOverLimit {
 			retry = max(retry, st.resetSeconds)
 			if rule := x.plan.Matches[i].Rule; !s.settings.QuotaMode && (rule == nil || !rule.Quota) {
-				described, fewest = st, 0
+				described, fewest = i, 0
 			}
 		}
 	}
-	if s.settings.ResponseHeaders && described != nil {
-		b = described.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	return described, retry
+}
+
+// appendHeaders appends the response headers and those of the forwarded request.
+func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
+	described, retry := s.describedMatch(x)
+	if (s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders) && described >= 0 {
+		b = x.statuses[described].appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	}
+	if s.settings.RateLimitHeaders == structuredHeaders {
+		b = x.appendStructured(b)
 	}
 	if s.settings.RetryAfterHeader && x.overLimit && retry > 0 {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
 	}
-	if s.settings.RequestHeaders && described != nil {
+	if s.settings.RequestHeaders && described >= 0 {
 		names := Headers(s.settings.RequestNames)
-		b = described.appendHeaders(b, fieldRequestHeaders, &names)
+		b = x.statuses[described].appendHeaders(b, fieldRequestHeaders, &names)
 	}
 	return b
 }

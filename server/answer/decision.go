@@ -92,22 +92,24 @@ func (x *Exchange) decision() decision {
 	return d
 }
 
-// ruleName returns the value of the metric label rule for a matched rule, but without values of the
-// request and with all dots. For a list of limits, the label of the limit that determines the
-// status is appended.
-func (x *Exchange) ruleName(m *descriptors.Match) string {
+// ruleName returns appendRuleName as a string.
+func (x *Exchange) ruleName(m *descriptors.Match) string { return string(x.appendRuleName(nil, m)) }
+
+// appendRuleName appends the value of the metric label rule for a matched rule, but without values
+// of the request and with all dots. For a list of limits, the label of the limit that determines
+// the status follows.
+func (x *Exchange) appendRuleName(b []byte, m *descriptors.Match) []byte {
 	if m.Rule == nil {
-		return "override"
+		return append(b, "override"...)
 	}
-	key, _, _ := m.Rule.AppendMetricKey(nil, nil)
-	name := string(key)
+	b, _, _ = m.Rule.AppendMetricKey(b, nil)
 	if m.Count == 0 {
-		return name
+		return b
 	}
 	if label := x.plan.Limits[x.statusCharge(m)].Label; label != "" {
-		name += " " + label
+		b = append(append(b, ' '), label...)
 	}
-	return name
+	return b
 }
 
 // NewTracer returns a handler that creates a span for each rate-limit request. Health checks,

@@ -10,7 +10,7 @@ import (
 func TestDeniedRequestAllocatesNothing(t *testing.T) {
 	requests := userRequests(t, 2000)
 	for _, mode := range []string{live.Off, live.Hashed, live.Clear} {
-		s := benchService(t, Settings{TopKeys: mode}, deniedRules)
+		s := benchService(t, Settings{TopKeys: mode, DeniedBy: true}, deniedRules)
 		x := &Exchange{}
 		i := 0
 		ask := func() {

@@ -67,7 +67,7 @@ func (s *Service) recordLeaseEnd(rules *activeRules, x *Exchange, i int, number 
 			counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
 			counters.CountReturned()
 			if c.Policy.Reserve != nil {
-				counters.CountCostDue()
+				counters.CountCostDue(false) // the stream has ended
 				s.recordCost(x, at)
 			}
 			return

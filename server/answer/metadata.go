@@ -20,11 +20,35 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 		if s.settings.DecisionMetadata {
 			b = appendMember(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
 		}
+		if s.settings.DeniedBy && x.overLimit {
+			b = s.appendDeniedBy(b, x)
+		}
 		if x.plan.Leases {
 			b = appendLeases(b, x)
 		}
 		return b
 	})
+}
+
+// appendDeniedBy appends the name of the limit that denied x's request, or else its rule, for
+// access logs and filters behind the limiter. It contains only printable ASCII; other bytes of the
+// name become question marks.
+func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
+	i, _ := s.describedMatch(x)
+	if i < 0 {
+		return b
+	}
+	m := &x.plan.Matches[i]
+	if name := x.plan.Limits[x.statusCharge(m)].Name; name != "" {
+		x.metricKey = append(x.metricKey[:0], name...)
+	} else {
+		x.metricKey = x.appendRuleName(x.metricKey[:0], m)
+	}
+	text := x.metricKey[:min(len(x.metricKey), maxName)]
+	for j, c := range text {
+		text[j] = printable(c)
+	}
+	return appendTextMember(b, "denied_by", text)
 }
 
 // appendLeases appends the number of each lease under the lease's name. Envoy returns it as the
@@ -117,7 +141,7 @@ func appendUnit(b []byte, unit int32) []byte {
 }
 
 // appendDecisions appends the decisions as a Struct Value. The decision of a descriptor contains
-// the rule and limit that determined its status, the used hits of the limit, the seconds until the
+// the rule, and the name and value of the limit that determined its status, the used hits of the limit, the seconds until the
 // same hits would be admitted (0 if they were, -1 for never), and the charged hits, which a client
 // may refund.
 func appendDecisions(b []byte, x *Exchange, rules *activeRules) []byte {
@@ -145,6 +169,9 @@ func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	}
 	at := x.statusCharge(m)
 	d, l := &x.plan.Batch.Decisions[at], x.plan.Limits[at]
+	if l.Name != "" {
+		b = appendTextMember(b, "name", l.Name)
+	}
 	b = appendMember(b, "limit", func(b []byte) []byte {
 		return appendMessage(b, 3, func(b []byte) []byte {
 			b = strconv.AppendUint(b, uint64(l.RequestsPerUnit), 10)

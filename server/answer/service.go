@@ -61,6 +61,9 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	if settings.Decider != nil {
 		s.decider, s.decidesAsync = settings.Decider, true
 	}
+	if settings.ShadowMode {
+		metrics.ShadowMode.Set(1)
+	}
 	if settings.CountsAlone() {
 		metrics.CountsAlone.Set(1)
 	}

@@ -19,6 +19,7 @@ type Settings struct {
 
 	ResponseHeaders  bool    `group:"replies" help:"Add response headers with the limit, the remaining requests and the time until the reset."`
 	Headers          Headers `embed:""`
+	RateLimitHeaders string  `group:"replies" name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Response headers with limits: none, legacy (those of --response-headers) or structured (RateLimit-Policy and RateLimit of the IETF draft, with each enforced limit that has a name)."`
 	RetryAfterHeader bool    `group:"replies" help:"Add a Retry-After header to denials."`
 	// RequestHeaders and RequestNames correspond to ResponseHeaders and Headers, for the request
 	// that Envoy forwards.
@@ -26,6 +27,7 @@ type Settings struct {
 	RequestNames     RequestHeaders `embed:""`
 	DynamicMetadata  bool           `group:"replies" help:"Add the request and the metadata of matched rules to the dynamic metadata of responses."`
 	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata of responses, under the key sluice."`
+	DeniedBy         bool           `group:"replies" help:"Add the name of the limit that denied a request, or else the path of its rule, to the dynamic metadata of the denial, under the key denied_by."`
 
 	// LeaseGrace of 0 means that leases are never revoked because of closed connections.
 	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Release the leases of an Envoy that lost its last connection, seems dead, and does not reconnect within this time. 0 disables it."`
@@ -53,6 +55,18 @@ type Settings struct {
 	TableMetrics map[string]*telemetry.Table `kong:"-"`
 	// Bounds limit the size of a request.
 	Bounds Bounds `embed:"" group:"bounds"`
+}
+
+// Values of [Settings].RateLimitHeaders.
+const (
+	legacyHeaders     = "legacy"
+	structuredHeaders = "structured"
+)
+
+// addsHeaders reports whether replies may have headers.
+func (s *Settings) addsHeaders() bool {
+	return s.ResponseHeaders || s.RequestHeaders || s.RetryAfterHeader ||
+		s.RateLimitHeaders == legacyHeaders || s.RateLimitHeaders == structuredHeaders
 }
 
 // CountsAlone reports whether other replicas neither share the counters nor get requests with other

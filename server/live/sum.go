@@ -15,9 +15,9 @@ import (
 // unchanged. Rates and counts are added up. Denied keys are merged by hash if all replicas have the
 // same hash key, and otherwise by descriptor. The permits of a key are added up too, unless all
 // replicas share a store.
-// If the rules of the replicas differ, the result contains a condition. It has the Config of a replica
-// with limits, or else with rules, if there is one. It has no rules, ShadowMode or TopKeys off only if
-// that is true of all replicas.
+// If the rules or the ShadowMode of the replicas differ, the result contains a condition. It has the
+// Config of a replica with limits, or else with rules, if there is one. It has no rules, ShadowMode
+// or TopKeys off only if that is true of all replicas.
 func Sum(addrs []string, states []*State) *State {
 	if len(states) == 1 {
 		return states[0]
@@ -91,28 +91,28 @@ func Sum(addrs []string, states []*State) *State {
 		}
 		sum.Conditions = append(sum.Conditions, condition)
 	}
-	alone := countingAlone(states)
+	var alone, shadow []string
+	for i, s := range states {
+		if s.CountsAlone {
+			alone = append(alone, addrs[i]+": counts in memory")
+		}
+		if s.ShadowMode {
+			shadow = append(shadow, addrs[i]+": shadow mode")
+		}
+	}
 	sum.CountsAlone = len(alone) > 0
 	if len(alone) > 1 {
 		condition := telemetry.NewCondition(telemetry.ReplicasCountSeparately, sum.Started)
-		condition.Text = fmt.Sprintf("%d %s", len(alone), condition.Text)
-		for _, i := range alone {
-			condition.Lines = append(condition.Lines, addrs[i]+": counts in memory")
-		}
+		condition.Text, condition.Lines = fmt.Sprintf("%d %s", len(alone), condition.Text), alone
+		sum.Conditions = append(sum.Conditions, condition)
+	}
+	if len(shadow) > 0 && !sum.ShadowMode {
+		condition := telemetry.NewCondition(telemetry.ShadowModeDiffers, sum.Started)
+		condition.Lines = shadow
 		sum.Conditions = append(sum.Conditions, condition)
 	}
 	sum.sort()
 	return &sum
-}
-
-// countingAlone returns the indexes of the states of replicas that count alone.
-func countingAlone(states []*State) (alone []int) {
-	for i, s := range states {
-		if s.CountsAlone {
-			alone = append(alone, i)
-		}
-	}
-	return alone
 }
 
 // mergeByName adds each element of more to the element of all with the same name, or appends it if

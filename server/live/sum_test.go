@@ -2,6 +2,7 @@ package live
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,15 +81,19 @@ func TestSumOfDifferentSettings(t *testing.T) {
 	good := &State{TopKeys: Hashed, Config: Config{Hash: "1", Limits: 3, Omitted: 2}}
 	for _, states := range [][]*State{{bad, good}, {good, bad}, {empty, good}, {good, empty}} {
 		sum := Sum(addrs, states)
-		if sum.Config != good.Config || sum.ShadowMode || sum.TopKeys != Hashed || len(sum.Conditions) != 1 {
-			t.Errorf("the sum is %+v, want the rules and the keys of the replica that has them, and a condition", sum)
+		if sum.Config != good.Config || sum.ShadowMode || sum.TopKeys != Hashed || len(sum.Conditions) != 2 {
+			t.Fatalf("the sum is %+v, want the rules and the keys of the replica that has them, and two conditions", sum)
+		}
+		c := sum.Conditions[1]
+		if want := addrs[slices.Index(states, good)^1] + ": shadow mode"; c.Code != telemetry.ShadowModeDiffers || !slices.Equal(c.Lines, []string{want}) {
+			t.Errorf("the second condition is %+v, want shadow_mode_differs with %q", c, want)
 		}
 	}
 	if lines := Sum(addrs, []*State{bad, good}).Conditions[0].Lines; lines[0] != "a:1: no rules" || lines[1] != "b:1: rules 1" {
 		t.Errorf("the condition has the lines %q", lines)
 	}
-	if sum := Sum(addrs, []*State{bad, empty}); sum.Config.Hash != "0" || !sum.ShadowMode || sum.TopKeys != Off {
-		t.Errorf("the sum is %+v, want rules without limits, shadow mode and no keys", sum)
+	if sum := Sum(addrs, []*State{bad, empty}); sum.Config.Hash != "0" || !sum.ShadowMode || sum.TopKeys != Off || len(sum.Conditions) != 1 {
+		t.Errorf("the sum is %+v, want rules without limits, shadow mode and no keys, and one condition", sum)
 	}
 	if sum := Sum(addrs, []*State{bad, bad}); sum.Config.Hash != "" || len(sum.Conditions) != 0 {
 		t.Errorf("the sum is %+v, want no rules and no condition", sum)

@@ -29,6 +29,10 @@ func writeRelease(ctx context.Context, o *options, programs []*program, out io.W
 	if i < 0 {
 		return fmt.Errorf("none of the programs is for this machine, %s/%s, to generate the manual page and the completions", runtime.GOOS, runtime.GOARCH)
 	}
+	signer, err := newSigner(o.release, o.source)
+	if err != nil {
+		return err
+	}
 	common, err := documents(programs[i].path, o.source)
 	if err != nil {
 		return err
@@ -49,7 +53,7 @@ func writeRelease(ctx context.Context, o *options, programs []*program, out io.W
 			return err
 		}
 	}
-	return writeSums(ctx, o, append(names, chart), programs, out)
+	return writeSums(ctx, o, signer, append(names, chart), programs, out)
 }
 
 // writeChart writes the Helm chart, and returns the name of its file.
@@ -158,12 +162,8 @@ func chart(dir, version, image string) (tree, error) {
 }
 
 // writeSums writes the files by which a release is verified: SHA256SUMS, for sha256sum --check, and
-// the provenance of the named files, the images and their SBOMs. With a key it signs both.
-func writeSums(ctx context.Context, o *options, names []string, programs []*program, out io.Writer) error {
-	signer, err := newSigner(o.release)
-	if err != nil {
-		return err
-	}
+// the provenance of the named files, the images and their SBOMs. It signs both unless signer is nil.
+func writeSums(ctx context.Context, o *options, signer *signer, names []string, programs []*program, out io.Writer) error {
 	for _, p := range programs {
 		if p.platform.OS == "linux" { // images are only for Linux
 			name := "sluice-" + dashed(p.platform)

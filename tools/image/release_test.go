@@ -17,14 +17,14 @@ import (
 
 // releaseInto writes the archive of sluiceBinary, the chart and the checksums to out, with links to
 // the files of TestMain's image.
-func releaseInto(t *testing.T, out string) {
+func releaseInto(t *testing.T, out string, flags ...string) {
 	t.Helper()
 	for _, suffix := range []string{".docker.tar", ".spdx.json"} {
 		name := "sluice-linux-" + runtime.GOARCH + suffix
 		check(t, os.Link(filepath.Join(built, name), filepath.Join(out, name)))
 	}
 	check(t, os.CopyFS(filepath.Join(out, "oci"), os.DirFS(filepath.Join(built, "oci"))))
-	check(t, run(t.Context(), imageArgs(out, "-release"), t.Output(), t.Output()))
+	check(t, run(t.Context(), imageArgs(out, append(flags, "-release")...), t.Output(), t.Output()))
 }
 
 // TestReleaseInstalls installs the archive as described in README.md, and uses each of its files.

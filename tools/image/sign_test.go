@@ -39,13 +39,31 @@ func newKey(t *testing.T, key any, err error) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
-// signedRelease returns the files of a release in dir that is signed with a new key, by name.
-func signedRelease(t *testing.T, dir string) map[string][]byte {
+// clone returns the directory of a repository with the files that a release contains, and its
+// commit.
+func clone(t *testing.T) (dir, commit string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range []string{".gitignore", "go.mod", "go.sum", "LICENSE", "README.md", "CHANGELOG.md"} {
+		check(t, os.WriteFile(filepath.Join(dir, name), read(t, filepath.Join(source, name)), 0o600))
+	}
+	check(t, os.CopyFS(filepath.Join(dir, "charts"), os.DirFS(filepath.Join(source, "charts"))))
+	output(t, "git", "-C", dir, "init", "-q")
+	output(t, "git", "-C", dir, "add", "-A")
+	output(t, "git", "-C", dir, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "a release")
+	return dir, strings.TrimSpace(output(t, "git", "-C", dir, "rev-parse", "HEAD"))
+}
+
+// signedRelease returns the files of a release in dir that is signed with a new key, by name, and
+// the flags with which it was built.
+func signedRelease(t *testing.T, dir string) (files map[string][]byte, flags []string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	t.Setenv(keyVariable, newKey(t, key, err))
-	releaseInto(t, dir)
-	return filesIn(t, dir)
+	from, commit := clone(t)
+	flags = []string{"-source", from, "-revision", commit}
+	releaseInto(t, dir, flags...)
+	return filesIn(t, dir), flags
 }
 
 func filesIn(t *testing.T, dir string) map[string][]byte {
@@ -164,7 +182,7 @@ func verifyStatement(text []byte, digests map[string]string) error {
 // detected.
 func TestReleaseIsSigned(t *testing.T) {
 	dir := t.TempDir()
-	files := signedRelease(t, dir)
+	files, flags := signedRelease(t, dir)
 	key := parseKey(t, files["sluice.pub"])
 	check(t, verify(t.Context(), key, files))
 	if len(files) != 9 {
@@ -208,7 +226,7 @@ func TestReleaseIsSigned(t *testing.T) {
 	}
 
 	again := t.TempDir()
-	releaseInto(t, again)
+	releaseInto(t, again, flags...)
 	for name, content := range filesIn(t, again) {
 		if !bytes.Equal(content, files[name]) {
 			t.Errorf("two releases with one key differ in %s", name)
@@ -258,7 +276,7 @@ func TestVerifyWithOpenSSL(t *testing.T) {
 		t.Fatal("docs/image.md has no commands that verify a release")
 	}
 	dir := t.TempDir()
-	files := signedRelease(t, dir)
+	files, _ := signedRelease(t, dir)
 	shell := func() (string, error) {
 		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
 		cmd.Dir = dir
@@ -288,16 +306,59 @@ func TestVerifyWithOpenSSL(t *testing.T) {
 func TestSigningKeyIsRejected(t *testing.T) {
 	rsaKey, rsaErr := rsa.GenerateKey(rand.Reader, 2048)
 	p384, p384Err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	p256, p256Err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	for _, c := range []struct{ key, version, want string }{
-		{"release.key", "v1", "SLUICE_RELEASE_KEY must contain a private key"},
-		{newKey(t, rsaKey, rsaErr), "v1", "ECDSA P-256"},
-		{newKey(t, p384, p384Err), "v1", "openssl genpkey"},
-		{newKey(t, p256, p256Err), "v1.2.3-4-gabc-dirty", "sign v1.2.3-4-gabc-dirty: the tree has changes"},
+	from, commit := clone(t)
+	for _, c := range []struct{ key, want string }{
+		{"release.key", "SLUICE_RELEASE_KEY must contain a private key"},
+		{newKey(t, rsaKey, rsaErr), "ECDSA P-256"},
+		{newKey(t, p384, p384Err), "openssl genpkey"},
 	} {
 		t.Setenv(keyVariable, c.key)
-		if _, err := newSigner(release{version: c.version}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := newSigner(release{version: "v1", revision: commit}, from); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("newSigner = %v, want %q", err, c.want)
 		}
 	}
+}
+
+// TestChangedTreeIsNotSigned verifies that only a clone at its commit is signed, whatever the name
+// of the version.
+func TestChangedTreeIsNotSigned(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	t.Setenv(keyVariable, newKey(t, key, err))
+	from, commit := clone(t)
+	in := func(name string) string { return filepath.Join(from, name) }
+	license := read(t, in("LICENSE"))
+	expect := func(r release, want string) {
+		t.Helper()
+		out := t.TempDir()
+		o := &options{release: r, out: out, source: from}
+		err := writeRelease(t.Context(), o, []*program{mustRead(t)}, t.Output())
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), ", or unset SLUICE_RELEASE_KEY") {
+			t.Errorf("a release of %+v: %v, want %q", r, err, want)
+		}
+		if files := filesIn(t, out); len(files) > 0 {
+			t.Errorf("a release that is not signed has %q", slices.Sorted(maps.Keys(files)))
+		}
+	}
+	r := release{version: "v1.2.3", revision: commit}
+	if signer, err := newSigner(r, from); err != nil || signer == nil {
+		t.Errorf("a clone without changes is not signed: %v", err)
+	}
+	expect(release{version: "v1.2.3-4-gabc-dirty", revision: commit}, "sign v1.2.3-4-gabc-dirty: when make started, the tree had changes")
+	expect(release{version: "v1.2.3", revision: revision}, "the tree is at the commit "+commit+`, not "`+revision)
+	check(t, os.WriteFile(in("LICENSE"), []byte("none"), 0o600))
+	expect(r, "sign v1.2.3: the tree has changes that are not in a commit:\n M LICENSE\ncommit them")
+	output(t, "git", "-C", from, "add", "-A")
+	expect(r, "\nM  LICENSE\n")
+	check(t, os.WriteFile(in("LICENSE"), license, 0o600))
+	output(t, "git", "-C", from, "add", "-A")
+	check(t, os.WriteFile(in("new.go"), nil, 0o600))
+	expect(r, "\n?? new.go\n")
+	check(t, os.Remove(in("new.go")))
+	check(t, os.Mkdir(in("dist"), 0o700)) // ignored
+	check(t, os.WriteFile(in("dist/sluice"), nil, 0o600))
+	if _, err := newSigner(r, from); err != nil {
+		t.Errorf("with an ignored file a clone is not signed: %v", err)
+	}
+	check(t, os.RemoveAll(in(".git")))
+	expect(r, "not a git repository")
 }

@@ -18,11 +18,12 @@ import (
 type item struct {
 	// id identifies the item in the states of other times and replicas.
 	id string
-	// An item of a table has cells, other items have a prefix. Then come the client, which may be
-	// truncated, and the text. more are further lines.
-	cells                []string
-	prefix, client, text string
-	more                 []string
+	// An item of a table has cells, other items have a prefix. Then come the client and the text.
+	// The client and the name of the limit, which is a part of the text, may be shortened. more are
+	// further lines.
+	cells                      []string
+	prefix, client, name, text string
+	more                       []string
 	// at is the time of an event, and of the start of a condition.
 	at   time.Time
 	tone tone
@@ -164,21 +165,23 @@ func toneOf(severity string) tone { return map[string]tone{"error": red, "warnin
 func keyItem(domain string, k *live.Key, now time.Time) item {
 	since := format.TimeAt(k.Since, now)
 	i := item{
-		id: makeID("key", domain, k.Hash), tone: yellow, client: "#" + k.Hash, text: domain + ": " + k.Rule + " " + k.Limit + unitSuffix(k.Unit),
+		id: makeID("key", domain, k.Hash), tone: yellow, client: "#" + k.Hash, name: domain + ": " + k.Rule,
 		cells:  []string{format.Rate(k.PerSecond), fmt.Sprintf("%.0f%%", 100*k.Share), strconv.FormatUint(k.Denied, 10), since[:min(len(since), len(time.DateOnly))]},
 		domain: domain, denied: k.PerSecond, hits: float64(k.Denied), key: k,
 	}
 	if k.PerSecond == 0 {
 		i.tone = faint
 	}
+	limit := " " + k.Limit
 	if k.OwnLimit != "" && k.Table != "" {
-		i.text = domain + ": " + k.Rule + " " + k.OwnLimit + ", from table " + k.Table + unitSuffix(k.Unit)
+		limit = " " + k.OwnLimit + ", from table " + k.Table
 	} else if k.Rule == "" {
-		i.text = domain + ": limit override of the request"
+		i.name, limit = domain+": limit override of the request", ""
 	}
 	if k.InFlight != nil {
-		i.text += fmt.Sprintf(", %d of %d in flight", *k.InFlight, k.Permits)
+		limit = fmt.Sprintf(" %d of %d in flight,", *k.InFlight, k.Permits) + limit
 	}
+	i.text = i.name + limit + unitSuffix(k.Unit)
 	if k.PenaltyUntil != nil {
 		i.text = "until " + format.TimeAt(*k.PenaltyUntil, now) + "  " + i.text
 	}
@@ -235,7 +238,7 @@ func (v *view) limitItem(domain string, r *live.RuleState) item {
 		hits = r.Line.Hits
 	}
 	return item{
-		id: makeID("limit", domain, r.Rule, r.Limit, r.Name, strconv.FormatBool(r.Shadow)), text: text,
+		id: makeID("limit", domain, r.Rule, r.Limit, r.Name, strconv.FormatBool(r.Shadow)), name: domain + ": " + r.Rule, text: text,
 		cells:  []string{format.Rate(r.Hits), format.Rate(r.Denied), v.sparkline(hits, 15)},
 		domain: domain, rank: strings.Index("requests permits tokens hits", r.Unit), denied: r.Denied, hits: r.Hits, limit: r,
 	}
@@ -247,8 +250,9 @@ func bucketItem(b *live.QuotaBucket) item {
 	if name == "" && b.Hash != "" {
 		name = "#" + b.Hash
 	}
+	name = fmt.Sprintf("%s%s: %s %s", replicaPrefix(b.Replica), b.Domain, b.Rule, name)
 	return item{
-		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), text: fmt.Sprintf("%s%s: %s %s", replicaPrefix(b.Replica), b.Domain, b.Rule, name),
+		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), name: name, text: name,
 		cells: []string{format.Rate(b.DemandRate), format.Rate(b.Assigned), format.Rate(b.LimitRate)}, more: []string{format.Shares(b, 4)},
 	}
 }

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestTextIsPlain(t *testing.T) {
 	}
 }
 
-// TestLongKeysKeepTheirLimit verifies that the name of a client is truncated in favour of the
+// TestLongKeysKeepTheirLimit verifies that the name of a client is shortened in favour of the
 // limit and the end of the penalty.
 func TestLongKeysKeepTheirLimit(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
@@ -75,7 +76,7 @@ func TestLongKeysKeepTheirLimit(t *testing.T) {
 		Since: until, Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
 	}}}}}, 60))
 	last := got[len(got)-1]
-	if !strings.HasSuffix(last, "user="+strings.Repeat("é", 12)+"…  until 03:04:05  shop: user 5/hour") {
+	if !strings.HasSuffix(last, "user=éééé…éééééééé  until 03:04:05  shop: user 5/hour") {
 		t.Errorf("the line is %q", last)
 	}
 }
@@ -129,7 +130,7 @@ func TestWideCharactersFit(t *testing.T) {
 		}
 	}
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"漢…  shop: user 5/hour", "user=" + strings.Repeat("e\u0301", 8) + "  shop: "} {
+	for _, want := range []string{"user=漢漢漢…漢漢漢漢漢  shop: user 5/hour", "user=" + strings.Repeat("e\u0301", 8) + "  shop: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the screen lacks %q:\n%s", want, text)
 		}
@@ -243,7 +244,7 @@ func TestLimitsNameTheirUnits(t *testing.T) {
 	v := view{width: 120}
 	for _, o := range []order{byDenials, byHits} {
 		text := strings.Join(texts(v.layout(s, o, "", 60).lines), "\n")
-		for _, want := range []string{"customer=acme  shop: customer 0/minute, from table customers", "tenant=b  shop: tenant 3 at once (permits), 3 of 3 in flight", "shop: model 100000/minute (tokens)"} {
+		for _, want := range []string{"customer=acme  shop: customer 0/minute, from table customers", "tenant=b  shop: tenant 3 of 3 in flight, 3 at once (permits)", "shop: model 100000/minute (tokens)"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the list lacks %q:\n%s", want, text)
 			}
@@ -254,18 +255,60 @@ func TestLimitsNameTheirUnits(t *testing.T) {
 	}
 }
 
-// TestColumnsAreDroppedFirst verifies that limits and keys are complete on a narrow terminal.
-func TestColumnsAreDroppedFirst(t *testing.T) {
+// TestLongNamesAreShortened verifies that clients and rules are shortened for the other columns and
+// the limits, and that columns are dropped on a narrow terminal, for all rows of a table.
+func TestLongNamesAreShortened(t *testing.T) {
 	rule := "user > path=/a/rather/long/path/of/a/rule"
-	s := &live.State{Domains: []live.DomainState{{
-		Domain: "shop", DeniedKeys: []live.Key{{Descriptor: "user=alice", Rule: rule, Limit: "5/hour"}, {Hash: strings.Repeat("x", 200), Rule: "user", Limit: "5/hour"}},
-		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}},
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	s := &live.State{Time: at, Domains: []live.DomainState{{
+		Domain: "shop", DeniedKeys: []live.Key{
+			{Descriptor: "user=alice", Rule: rule, Limit: "5/hour", Since: at, PerSecond: 3},
+			{Hash: strings.Repeat("x", 16), Rule: "user", Limit: "5/hour, penalty: [1h, 24h]", Since: at, PerSecond: 2},
+			{Descriptor: "token=" + strings.Repeat("x", 100) + "end", Rule: "token", Limit: "5/hour", Since: at, PerSecond: 1},
+		},
+		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}, {Rule: strings.Repeat("long > ", 99) + "end", Limit: "5/hour"}},
 	}}}
-	v := view{width: 80}
-	text := strings.Join(texts(v.layout(s, byDenials, "", 60).lines), "\n")
-	for _, want := range []string{"DENIED/S  KEY", "     0.0  user=alice  shop: " + rule + " 5/hour", "  HITS/S  DENIED/S  LIMIT", "     0.0       0.0  shop: " + rule + " 5/hour"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the list lacks %q:\n%s", want, text)
+	for width, want := range map[int][]string{
+		60: {
+			"DENIED/S  SHARE  KEY (share of domain's denials)",
+			"     3.0     0%  user=alice  shop: user >~h/of/a/rule 5/hour",
+			"     2.0     0%  #xxxxxxxxxxxxxxxx  shop: user 5/hour, pena~",
+			"     1.0     0%  token=xxxxx~xxxxxxxxend  shop: token 5/hour",
+			"  HITS/S  DENIED/S  LIMIT",
+			"     0.0       0.0  shop: user > pat~g/path/of/a/rule 5/hour",
+			"     0.0       0.0  shop: long > lon~ong > long > end 5/hour",
+		},
+		80: {
+			"DENIED/S  SHARE    DENIED     SINCE  KEY (share of domain's denials)",
+			"     3.0     0%         0  03:04:05  user=alice  shop: user >~h/of/a/rule 5/hour",
+			"     2.0     0%         0  03:04:05  #xxxxxxxxxxxxxxxx  shop: user 5/hour, pena~",
+			"     1.0     0%         0  03:04:05  token=xxxxx~xxxxxxxxend  shop: token 5/hour",
+			"  HITS/S  DENIED/S   LAST 5 MINUTES  LIMIT",
+			"     0.0       0.0  000000000000000  shop: user > path=~ng/path/of/a/rule 5/hour",
+			"     0.0       0.0  000000000000000  shop: long > long ~long > long > end 5/hour",
+		},
+		120: {
+			"DENIED/S  SHARE    DENIED     SINCE  KEY (share of domain's denials)",
+			"     3.0     0%         0  03:04:05  user=alice  shop: " + rule + " 5/hour",
+			"     2.0     0%         0  03:04:05  #xxxxxxxxxxxxxxxx  shop: user 5/hour, penalty: [1h, 24h]",
+			"     1.0     0%         0  03:04:05  token=xxxxxxxxxxxxxxxxxxxxxxxxx~xxxxxxxxxxxxxxxxxxxxxxxxxxxxend  shop: token 5/hour",
+			"  HITS/S  DENIED/S   LAST 5 MINUTES  LIMIT",
+			"     0.0       0.0  000000000000000  shop: " + rule + " 5/hour",
+		},
+	} {
+		lines := texts((&view{width: width}).layout(s, byDenials, "", 60).lines)
+		for _, line := range want {
+			if !slices.Contains(lines, line) {
+				t.Errorf("at %d columns the list lacks\n%s\nit is\n%s", width, line, strings.Join(lines, "\n"))
+			}
+		}
+	}
+	// The end of a penalty and the limit need the space of a column.
+	s.Domains[0].DeniedKeys[2].PenaltyUntil = &at
+	lines := texts((&view{width: 80}).layout(s, byDenials, "", 60).lines)
+	for _, line := range []string{"DENIED/S  SHARE    DENIED  KEY (share of domain's denials)", "     1.0     0%         0  token=xx~xxxxxend  until 03:04:05  shop: token 5/hour"} {
+		if !slices.Contains(lines, line) {
+			t.Errorf("with a penalty the list lacks\n%s\nit is\n%s", line, strings.Join(lines, "\n"))
 		}
 	}
 }

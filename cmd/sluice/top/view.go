@@ -69,12 +69,17 @@ func (v *view) wrap(t tone, prefix, text string, maxLines int) (lines []line) {
 	return lines
 }
 
-// truncate shortens a text to the given number of columns.
+// truncate cuts the end of a text to fit the given number of columns.
 func (v *view) truncate(text string, columns int) string {
+	return ansi.Truncate(text, columns, v.ellipsis())
+}
+
+// ellipsis returns the character that replaces others.
+func (v *view) ellipsis() string {
 	if v.utf8 {
-		return ansi.Truncate(text, columns, "…")
+		return "…"
 	}
-	return ansi.Truncate(text, columns, "~")
+	return "~"
 }
 
 // maxText bounds the texts that are formatted, in bytes. Screens show less of each.
@@ -124,15 +129,22 @@ type column struct {
 	width int
 }
 
-// table formats items. It drops columns, the last ones first, while that makes an item fit.
+// minClient and minName are the numbers of columns to which a client and the name of a limit are
+// shortened. A hash has 17. A table drops columns only if both together get less than the sum.
+const minClient, minName = 17, 10
+
+// table formats items. It drops columns, the last ones first, while that makes an item fit without
+// the options of its limit.
 func (v *view) table(columns []column, items []item) (shown []column, lines []line) {
 	used := 0
 	for _, c := range columns {
 		used += c.width + 2
 	}
 	for _, i := range items {
-		width := ansi.StringWidth(v.printable(i.client + "  " + i.text))
-		for width <= v.width && len(columns) > 1 && used+width > v.width {
+		p := v.partsOf(i)
+		client := min(ansi.StringWidth(p.client), minClient)
+		width := client + min(ansi.StringWidth(p.name), minClient+minName-client) + ansi.StringWidth(p.before+p.limit)
+		for columns[0].width+2+width <= v.width && len(columns) > 1 && used+width > v.width {
 			used -= columns[len(columns)-1].width + 2
 			columns = columns[:len(columns)-1]
 		}
@@ -143,14 +155,44 @@ func (v *view) table(columns []column, items []item) (shown []column, lines []li
 	return columns, lines
 }
 
-// fit returns the client and the text of an item for the given number of columns of the terminal.
-// If both do not fit, it truncates the client, but leaves space for a hash.
-func (v *view) fit(i item, columns int) string {
-	if i.client == "" {
-		return i.text
+// parts are the printable parts of an item of a table. A line that is too long lacks options.
+type parts struct{ client, before, name, limit, options string }
+
+func (v *view) partsOf(i item) parts {
+	before, limit, _ := strings.Cut(i.text, i.name)
+	if i.client != "" {
+		before = "  " + before
 	}
-	text := "  " + i.text
-	return v.truncate(v.printable(i.client), max(17, columns-ansi.StringWidth(v.printable(text)))) + text
+	options := ""
+	if at := strings.IndexAny(limit, ",("); at > 0 {
+		limit, options = limit[:at], limit[at:]
+	}
+	return parts{v.printable(i.client), v.printable(before), v.printable(i.name), v.printable(limit), v.printable(options)}
+}
+
+// fit returns the client and the text of an item for the given number of columns of the terminal.
+// If they do not fit, the line will lack options; then it shortens the client, then the name.
+func (v *view) fit(i item, columns int) string {
+	p := v.partsOf(i)
+	columns -= ansi.StringWidth(p.before + p.limit)
+	client := v.shorten(p.client, max(minClient, columns-ansi.StringWidth(p.name)))
+	name := v.shorten(p.name, max(minName, columns-ansi.StringWidth(client)))
+	return client + p.before + name + p.limit + p.options
+}
+
+// shorten replaces the middle of a text to fit the given number of columns. Both ends may
+// distinguish it from others.
+func (v *view) shorten(text string, columns int) string {
+	width := ansi.StringWidth(text)
+	if width <= columns {
+		return text
+	}
+	start := ansi.Truncate(text, columns/2, "")
+	end := ansi.TruncateLeft(text, width-(columns-columns/2-1), "")
+	if ansi.StringWidth(end) > columns-columns/2-1 { // the first character takes two columns
+		end = ansi.TruncateLeft(text, width-(columns-columns/2-2), "")
+	}
+	return start + v.ellipsis() + end
 }
 
 // align aligns texts right in columns.
