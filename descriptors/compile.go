@@ -253,6 +253,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 	parent.below = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
 		c.fail(pos, nodePath(d, n), "duplicate %s on this level; first at %s", what, first.pos)
 	})
+	c.warnHidden(d, parent.below)
 	return c.sha.level(&digests)
 }
 
