@@ -150,7 +150,7 @@ once-kustomize: INPUTS := charts dashboards docs/image.md docs/kubernetes.md exa
 once-e2e/ci: INPUTS := .pre-commit-hooks.yaml action.yml docs/ci.md envoy.yaml examples/quickstart
 once-e2e/dropin: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
 once-tools/vulnerabilities: INPUTS := tools/vulnerabilities/check.sh
-once-tools/image: INPUTS := LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
+once-tools/image: INPUTS := .gitignore LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
 
 # Three stages run at a time, because many tests wait for other processes. The largest starts first.
 STAGES := test-in-. test-torture test-cached test-hooked test-in-dashboards $(ONCE:%=once-%)
