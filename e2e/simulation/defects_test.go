@@ -133,6 +133,26 @@ var defects = []defect{
 		"quota stream grows", "messages for a client that does not read are queued without a bound", "server/transport/builtin/quota.go",
 		"\tcase q.unsent > 0: // Sent queues it again\n", "\tcase q.unsent < 0:\n", "",
 	},
+	{
+		"condition that stays", "a condition lasts two minutes after its last error", "telemetry/condition_growth.go",
+		"const growthEnds = time.Minute", "const growthEnds = 2 * time.Minute", "e2e/simulation.TestStateAgreesWithModel",
+	},
+	{
+		"hasty condition", "missing costs are reported although some requests never had costs", "server/admin/stream_ends.go",
+		"least = max(least, factorAgain*w.longest)", "", "e2e/simulation.TestStateAgreesWithModel",
+	},
+	{
+		"cost without effect", "a cost does not end the condition that costs are missing", "server/admin/stream_ends.go",
+		"w.requests, w.ever, w.first = 0, true, time.Time{}", "w.ever = true", "e2e/simulation.TestStateAgreesWithModel",
+	},
+	{
+		"expired lease", "an expired lease is found by the next request only", "server/admin/state.go",
+		"\ta.service.ExpireLeases()\n", "", "e2e/simulation.TestStateAgreesWithModel",
+	},
+	{
+		"period of calls", "the rates of calls and of rules cover different times", "server/admin/state.go",
+		"\ta.calls.advance(now, a.metrics.Calls)\n\ta.unknown", "\tif now.Unix()%3 == 0 {\n\t\ta.calls.advance(now, a.metrics.Calls)\n\t}\n\ta.unknown", "e2e/simulation.TestStateAgreesWithModel",
+	},
 }
 
 // root is the root of the module.

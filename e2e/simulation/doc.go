@@ -23,6 +23,7 @@
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
 //	defects_test.go     mistakes in the service that a run must find
+//	state_test.go       sluices whose state is compared with a model, state_model_test.go
 //
 // # Seeds
 //
