@@ -3,9 +3,9 @@ package simulation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -26,7 +26,7 @@ type envoy struct {
 	mu    sync.Mutex
 	conns map[string]*h2client.Conn // by replica
 	all   []*h2client.Conn
-	turn  int
+	turn  atomic.Int64
 }
 
 func newEnvoy(w *world, host string) *envoy {
@@ -92,21 +92,14 @@ func (e *envoy) conn(ctx context.Context, replica string) (*h2client.Conn, error
 
 // pick returns the next replica, in turn.
 func (e *envoy) pick() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.turn++
-	return e.world.replicas[e.turn%len(e.world.replicas)].host
+	return e.world.replicas[int(e.turn.Add(1))%len(e.world.replicas)].host
 }
 
 const rateLimitPath = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
 // call makes a rate limit call with the timeout of the filter. It ends earlier if the client of the
 // request disconnects after the given time.
-func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcommon.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
-	return e.callRequest(replica, disconnects, &rls.RateLimitRequest{Domain: domain, Descriptors: descs})
-}
-
-func (e *envoy) callRequest(replica string, disconnects time.Duration, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (e *envoy) call(replica string, disconnects time.Duration, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	timeout := e.world.callTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, disconnects))
 	defer cancel()
@@ -170,6 +163,10 @@ func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request 
 	return q
 }
 
+func (q *request) call(replica string, disconnects time.Duration, descs ...*rlcommon.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
+	return q.envoy.call(replica, disconnects, &rls.RateLimitRequest{Domain: domain, Descriptors: descs})
+}
+
 // descriptor returns a descriptor with the entries of a request.
 func (q *request) descriptor(hits uint64, negative bool) *rlcommon.RateLimitDescriptor {
 	return newDescriptor(q.limit.key, q.tenant, hits, negative)
@@ -212,9 +209,9 @@ func outcomeOf(reply *rls.RateLimitResponse, err error) outcome {
 // run makes the calls of a request.
 func (q *request) run() {
 	w, e := q.envoy.world, &entry{limit: q.limit, tenant: q.tenant, hits: q.hits, replica: q.replica, sent: time.Now()}
-	reply, err := q.envoy.call(q.replica, q.disconnects, q.descriptor(q.hits, false))
+	reply, err := q.call(q.replica, q.disconnects, q.descriptor(q.hits, false))
 	e.received, e.outcome = time.Now(), outcomeOf(reply, err)
-	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, errText(err))
+	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, err)
 	w.ledger.add(e)
 	if q.disconnects >= w.callTimeout && (e.outcome == unknown || e.outcome == failed) {
 		e.unanswered = err
@@ -237,20 +234,12 @@ func (q *request) run() {
 		descs = append(descs, q.descriptor(q.cost, false))
 		e.cost = q.cost
 	}
-	_, err = q.envoy.call(q.ends, time.Hour, descs...)
+	_, err = q.call(q.ends, time.Hour, descs...)
 	e.ended, e.endFailed = time.Now(), err != nil
-	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.ends, err)
 	if q.endsTwice > 0 {
 		time.Sleep(q.endsTwice)
-		_, err = q.envoy.call(q.ends, time.Hour, descs[0])
-		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+		_, err = q.call(q.ends, time.Hour, descs[0])
+		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.ends, err)
 	}
-}
-
-// errText returns the text of an error without addresses of memory.
-func errText(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	return fmt.Sprint(err)
 }

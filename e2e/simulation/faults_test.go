@@ -82,12 +82,6 @@ func (w *world) playFaults(ctx context.Context) {
 	w.faultEnds = make([]time.Time, len(w.faults))
 	for i, f := range w.faults {
 		faults.Go(func() {
-			defer func() {
-				w.faultEnds[i] = time.Now()
-				if f.kind == "slow" || f.kind == "silence" { // they last
-					w.faultEnds[i] = w.faultEnds[i].Add(f.lasts())
-				}
-			}()
 			time.Sleep(time.Until(w.traffic.Add(f.at)))
 			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
 			switch {
@@ -97,6 +91,10 @@ func (w *world) playFaults(ctx context.Context) {
 				w.replica(f.host).suffer(f)
 			default:
 				w.store.suffer(f)
+			}
+			w.faultEnds[i] = time.Now()
+			if f.kind == "slow" || f.kind == "silence" { // they last
+				w.faultEnds[i] = w.faultEnds[i].Add(f.lasts())
 			}
 		})
 	}
@@ -122,7 +120,7 @@ func (n *network) suffer(f fault) bool {
 	case "silence":
 		n.silence(f.host, f.d)
 	case "slow":
-		n.slow(f.host, f.d/10, slowFor)
+		n.update(f.host, func(l *links) { l.extra, l.slowUntil = f.d/10, time.Now().Add(slowFor) })
 	case "reset":
 		n.reset(f.host)
 	default:
@@ -151,7 +149,7 @@ func (r *replica) suffer(f fault) {
 		time.Sleep(f.d)
 		r.reload(r.world.rules)
 	case "suspend": // its clock stands still
-		r.world.network.suspend(r.host, f.d)
+		r.world.network.update(r.host, func(l *links) { l.silentUntil, l.suspended = time.Now().Add(f.d), true })
 		r.suspendedAt.Store(time.Now().UnixNano())
 		time.Sleep(f.d)
 		r.suspendedAt.Store(0)

@@ -348,7 +348,7 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 		began := time.Now()
 		status, err := w.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
 		took := time.Since(began)
-		w.record("prometheus", "scrapes %s: %d %v", replica, status, errText(err))
+		w.record("prometheus", "scrapes %s: %d %v", replica, status, err)
 		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
 		if !disturbed && (err != nil || status != http.StatusOK || took > maxScrape) {
 			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
@@ -358,8 +358,6 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 
 // requestHTTP makes a request from a host on a new connection.
 func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) (status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		panic(err)
@@ -367,7 +365,8 @@ func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) 
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.network.dial(ctx, from, to)
 	}}
-	reply, err := transport.RoundTrip(request)
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	reply, err := client.Do(request)
 	if err != nil {
 		return 0, err
 	}

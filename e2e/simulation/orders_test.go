@@ -221,9 +221,9 @@ func (o *orders) send(k *orderKind, e *envoy, hits uint64, disconnects time.Dura
 	for _, rule := range k.rules {
 		request.Descriptors = append(request.Descriptors, newDescriptor(rule.key, ordersTenant, hits, refund))
 	}
-	reply, err := e.callRequest(replica, disconnects, request)
+	reply, err := e.call(replica, disconnects, request)
 	overall, received := outcomeOf(reply, err), time.Now()
-	o.world.record(e.host, "orders %s %d (refund %t) at %s: %s %v", k.name, hits, refund, replica, overall, errText(err))
+	o.world.record(e.host, "orders %s %d (refund %t) at %s: %s %v", k.name, hits, refund, replica, overall, err)
 	if refund {
 		return false
 	}

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // quotaDomain is the domain of the divided limit, whose only key is quotaKey.
@@ -107,7 +110,9 @@ func newQuotas(w *world) *quotas {
 		return nil
 	}
 	q := &quotas{quotaPlan: w.quota, world: w, rate: w.quota.rates[0]}
-	q.ledger.init(q)
+	q.ledger = quotaLedger{
+		quotas: q, excused: map[string]time.Time{}, metrics: map[string]*telemetry.Metrics{}, steps: map[string][]quotaSums{}, last: map[*h2client.Stream]assignment{},
+	}
 	for i := range q.quotaPlan.envoys {
 		e := &quotaEnvoy{quotas: q, world: w, index: i, host: fmt.Sprint("quota-", i), healthy: map[string]bool{}, buckets: map[string]*quotaBucket{}}
 		e.random = rand.New(rand.NewPCG(w.seed, hashText(e.host)))

@@ -175,7 +175,7 @@ func (e *quotaEnvoy) checkHealth(ctx context.Context, replica string) {
 		err := check()
 		e.quotas.mu.Lock()
 		if e.healthy[replica] != (err == nil) {
-			e.world.record(e.host, "health of %s: %v", replica, errText(err))
+			e.world.record(e.host, "health of %s: %v", replica, err)
 		}
 		e.healthy[replica] = err == nil
 		e.quotas.mu.Unlock()

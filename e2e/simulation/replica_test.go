@@ -96,7 +96,7 @@ func (r *replica) start() {
 	}
 	p := &process{host: r.host, started: time.Now(), ended: make(chan struct{}), orders: w.orders}
 	if w.store != nil {
-		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
+		o.Store = w.store.options(w.scenario, func(ctx context.Context, _, to string) (net.Conn, error) {
 			if p.killed.Load() {
 				return nil, net.ErrClosed
 			}
@@ -136,15 +136,10 @@ func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.hos
 
 // load activates rules.
 func (p *process) load(text string) error {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text+"---\n"+p.orders.rules(p.changed)))
 	if err := ds.Err(); err != nil {
 		panic(err)
 	}
-	more, ds := rulefile.Parse("orders.yaml", []byte(p.orders.rules(p.changed)))
-	if err := ds.Err(); err != nil {
-		panic(err)
-	}
-	configs = append(configs, more...)
 	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: p.daemon.Table.Key(), Tables: p.daemon.Tables, TablesLater: true})
 	if err := ds.Err(); err != nil {
 		panic(err)

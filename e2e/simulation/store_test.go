@@ -143,34 +143,26 @@ func (s *sharedStore) stop() {
 }
 
 // options returns the options of a client of the store.
-func (s *sharedStore) options(c *scenario, dial func(ctx context.Context, to string) (net.Conn, error), host string) *store.Options {
-	at := func(address string) redis.Server {
-		server := redis.Server{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) }}
-		if address != "" {
-			server.Network, server.Address = "tcp", address
-		}
-		return server
-	}
+func (s *sharedStore) options(c *scenario, dial func(ctx context.Context, network, to string) (net.Conn, error), host string) *store.Options {
 	o := &store.Options{
-		Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
+		Server: redis.Server{DialContext: dial}, Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
 		Spread: func(mean time.Duration) time.Duration { return mean + s.network.latencyOf(host+" spread") },
 	}
+	second := o.Server
 	switch s.topology {
 	case sentinels:
-		o.Server = at("")
 		o.Server.Master = masterName
 		for _, h := range s.sentinels {
 			o.Server.Sentinels = append(o.Server.Sentinels, h.address)
 		}
 	case cluster:
-		o.Server = at("")
 		o.Server.Nodes = []string{"store-0" + storePort, "store-1" + storePort, "store-2" + storePort}
 	case perSecond:
-		o.Server = at("store-0" + storePort)
-		second := at("store-1" + storePort)
+		second.Network, second.Address = "tcp", "store-1"+storePort
 		o.PerSecond = &second
+		fallthrough
 	default:
-		o.Server = at("store-0" + storePort)
+		o.Server.Network, o.Server.Address = "tcp", "store-0"+storePort
 	}
 	return o
 }
