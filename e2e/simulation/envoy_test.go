@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,29 +18,61 @@ import (
 	"github.com/sluice-ratelimit/sluice/store"
 )
 
+// connections are those of a host to sluices.
+type connections struct {
+	world   *world
+	host    string
+	options h2client.Options
+	wrap    func(net.Conn) net.Conn // nil for none
+
+	mu   sync.Mutex
+	last map[string]*h2client.Conn // by replica
+	all  []*h2client.Conn
+}
+
+func (w *world) newConnections(host string) *connections {
+	return &connections{world: w, host: host, options: h2client.Options{Window: 1 << 20}, last: map[string]*h2client.Conn{}}
+}
+
+// to returns the connection to a replica, and opens one if there is none.
+func (c *connections) to(ctx context.Context, replica string) (*h2client.Conn, error) {
+	c.mu.Lock()
+	last := c.last[replica]
+	c.mu.Unlock()
+	if last != nil && last.Usable() {
+		return last, nil
+	}
+	conn, err := c.world.network.dial(ctx, c.host, replica+grpcPort)
+	if err != nil {
+		return nil, err
+	}
+	if c.wrap != nil {
+		conn = c.wrap(conn)
+	}
+	if last, err = h2client.New(conn, c.options); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[replica], c.all = last, append(c.all, last)
+	return last, nil
+}
+
+// end closes all connections, and reports violations of the protocol by the server.
+func (c *connections) end() {
+	for _, one := range c.all {
+		one.Close()
+		<-one.Done
+		c.world.checkProtocol(c.host, one)
+	}
+}
+
 // envoy is a proxy that calls the replicas as Envoy 1.40 does: one connection to each, a deadline for
 // each call, and a second call at the end of a request with a lease.
 type envoy struct {
-	world *world
-	host  string
+	*connections
 
-	mu    sync.Mutex
-	conns map[string]*h2client.Conn // by replica
-	all   []*h2client.Conn
-	turn  atomic.Int64
-}
-
-func newEnvoy(w *world, host string) *envoy {
-	return &envoy{world: w, host: host, conns: map[string]*h2client.Conn{}}
-}
-
-// endConnections closes connections, and reports violations of the protocol by the server.
-func (w *world) endConnections(host string, conns []*h2client.Conn) {
-	for _, c := range conns {
-		c.Close()
-		<-c.Done
-		w.checkProtocol(host, c)
-	}
+	turn atomic.Int64
 }
 
 // checkProtocol verifies that the server has answered each call once, and no others.
@@ -62,32 +95,7 @@ func (w *world) call(ctx context.Context, c *h2client.Conn, path string, timeout
 }
 
 func mustMarshal(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
-// conn returns the connection to a replica, and opens one if there is none.
-func (e *envoy) conn(ctx context.Context, replica string) (*h2client.Conn, error) {
-	e.mu.Lock()
-	c := e.conns[replica]
-	e.mu.Unlock()
-	if c != nil && c.Usable() {
-		return c, nil
-	}
-	conn, err := e.world.network.dial(ctx, e.host, replica+grpcPort)
-	if err != nil {
-		return nil, err
-	}
-	if c, err = h2client.New(conn, h2client.Options{Window: 1 << 20}); err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.conns[replica], e.all = c, append(e.all, c)
-	return c, nil
+	return mustHave(proto.MarshalOptions{Deterministic: true}.Marshal(m))
 }
 
 // pick returns the next replica, in turn.
@@ -103,7 +111,7 @@ func (e *envoy) call(replica string, disconnects time.Duration, request *rls.Rat
 	timeout := e.world.callTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, disconnects))
 	defer cancel()
-	c, err := e.conn(ctx, replica)
+	c, err := e.to(ctx, replica)
 	if err != nil {
 		return nil, err
 	}

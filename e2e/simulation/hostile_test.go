@@ -179,10 +179,7 @@ func (a *attacker) play(ctx context.Context) {
 		return
 	}
 	t := hostile.Target{Addr: a.replica + grpcPort, Domain: "attacked", Key: "client", Value: "mallory", Dial: a.dial}
-	found, err := hostile.Find(a.name, t)
-	if err != nil {
-		panic(err)
-	}
+	found := mustHave(hostile.Find(a.name, t))
 	for ctx.Err() == nil { // it ends when a sluice does not run
 		_, _ = found.Run(ctx, t, a.conns)
 		time.Sleep(time.Second)
@@ -358,10 +355,7 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 
 // requestHTTP makes a request from a host on a new connection.
 func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) (status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
-	if err != nil {
-		panic(err)
-	}
+	request := mustHave(http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody))
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.network.dial(ctx, from, to)
 	}}

@@ -133,7 +133,6 @@ type listener struct {
 	address string
 	pending chan *conn
 	done    chan struct{}
-	once    sync.Once
 }
 
 // address implements [net.Addr].
@@ -178,12 +177,12 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close also resets the connections that have not been accepted.
 func (l *listener) Close() error {
-	l.once.Do(func() {
-		l.network.mu.Lock()
+	l.network.mu.Lock()
+	if l.network.listeners[l.address] == l {
 		delete(l.network.listeners, l.address)
-		l.network.mu.Unlock()
 		close(l.done)
-	})
+	}
+	l.network.mu.Unlock()
 	for {
 		select {
 		case c := <-l.pending:

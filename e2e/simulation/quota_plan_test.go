@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -115,6 +116,9 @@ func newQuotas(w *world) *quotas {
 	}
 	for i := range q.quotaPlan.envoys {
 		e := &quotaEnvoy{quotas: q, world: w, index: i, host: fmt.Sprint("quota-", i), healthy: map[string]bool{}, buckets: map[string]*quotaBucket{}}
+		e.conns, e.health = w.newConnections(e.host), w.newConnections(e.host)
+		e.conns.wrap = func(c net.Conn) net.Conn { return suspendable{c, e} }
+		e.health.wrap, e.conns.options.PongDelay = e.conns.wrap, q.pongDelay
 		e.random = rand.New(rand.NewPCG(w.seed, hashText(e.host)))
 		q.envoys = append(q.envoys, e)
 		if q.oneAddress {
@@ -177,7 +181,8 @@ func (q *quotas) run() {
 	cancel()
 	parties.Wait()
 	for _, e := range q.envoys {
-		w.endConnections(e.host, e.conns)
+		e.conns.end()
+		e.health.end()
 	}
 	if !q.idles {
 		time.Sleep(quotaRest)

@@ -7,7 +7,6 @@ import (
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -189,25 +188,17 @@ func (w *world) checkMonotone(host string, before, now metrics) {
 
 // values returns the metrics of the process.
 func (p *process) values() metrics {
-	families, err := p.daemon.Metrics.Registry.Gather()
-	if err != nil {
-		panic(err)
-	}
 	values := metrics{}
-	for _, f := range families {
+	for _, f := range mustHave(p.daemon.Metrics.Registry.Gather()) {
 		for _, m := range f.GetMetric() {
-			values[f.GetName()+labels(m)] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			name := f.GetName()
+			for i, l := range m.GetLabel() {
+				if i < 2 && l.GetValue() != "" {
+					name += " " + l.GetValue()
+				}
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
 	return values
-}
-
-func labels(m *dto.Metric) string {
-	var b strings.Builder
-	for i, l := range m.GetLabel() {
-		if i < 2 && l.GetValue() != "" {
-			b.WriteString(" " + l.GetValue())
-		}
-	}
-	return b.String()
 }

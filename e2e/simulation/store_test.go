@@ -64,10 +64,7 @@ type service struct {
 }
 
 func (s *service) start() {
-	l, err := s.network.listen(s.address)
-	if err != nil {
-		panic(err)
-	}
+	l := mustHave(s.network.listen(s.address))
 	s.listener = l
 	go func() { _ = s.serve(l) }()
 }
