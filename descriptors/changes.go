@@ -60,14 +60,14 @@ func (c *Changes) compare(domain string, old, now *node) {
 	if old.below != nil {
 		for i := range old.below.children {
 			n := &old.below.children[i]
-			byKey[key{n.key, n.value}] = n
+			byKey[key{n.key, n.valueText()}] = n
 		}
 	}
 	if now.below != nil {
 		for i := range now.below.children {
 			n := &now.below.children[i]
-			before := byKey[key{n.key, n.value}]
-			delete(byKey, key{n.key, n.value})
+			before := byKey[key{n.key, n.valueText()}]
+			delete(byKey, key{n.key, n.valueText()})
 			if before == nil {
 				before = &node{}
 			}
@@ -79,7 +79,7 @@ func (c *Changes) compare(domain string, old, now *node) {
 		return
 	}
 	for i := range old.below.children { // not byKey, to keep their order
-		if n := &old.below.children[i]; byKey[key{n.key, n.value}] == n {
+		if n := &old.below.children[i]; byKey[key{n.key, n.valueText()}] == n {
 			c.rule(domain, n, n.rule.text(), "")
 			c.compare(domain, n, &node{})
 		}
@@ -144,7 +144,7 @@ func (s *Set) Counterpart(l *Limit) *Limit {
 	}
 	n := &d.root
 	for _, step := range l.Rule.node.lineage() {
-		if n = n.child(step.key, step.value); n == nil {
+		if n = n.child(step); n == nil {
 			return nil
 		}
 	}
@@ -159,9 +159,18 @@ func (s *Set) Counterpart(l *Limit) *Limit {
 	return nil
 }
 
-// child returns the descriptor below n with the given key and value, or nil.
-func (n *node) child(key, value string) *node {
+// child returns the descriptor below n with the key and values of other, or nil.
+func (n *node) child(other *node) *node {
 	if n.below == nil {
+		return nil
+	}
+	key, value := other.key, other.value
+	if other.set != nil && other.set.text != "" {
+		for i := range n.below.children {
+			if child := &n.below.children[i]; child.key == key && child.set != nil && child.set.text == other.set.text {
+				return child
+			}
+		}
 		return nil
 	}
 	if b := n.below.find([]byte(key)); b != nil && value == "" && !isWildcard(key) {

@@ -223,6 +223,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		return digest{}
 	}
 	var digests levelDigests
+	var sets map[int]*rules.ValueSet // by index in children
 	children := make([]node, len(configs))
 	for i := range configs {
 		from, n := &configs[i], &children[i]
@@ -230,6 +231,12 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		*n = node{
 			parent: parent, key: cfg.Key, value: cfg.Value,
 			share: cfg.ShareThreshold, valueToMetric: cfg.ValueToMetric, pos: cfg.Pos,
+		}
+		if cfg.Set != nil {
+			if sets == nil {
+				sets = map[int]*rules.ValueSet{}
+			}
+			sets[i], n.set = cfg.Set, newValueSet(cfg.Set)
 		}
 		if c.found.Full() {
 			return digest{} // the rules have errors, so there is no hash
@@ -243,8 +250,8 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			*from = rules.Descriptor{}
 		}
 	}
-	parent.below = newLevel(children, func(n, first *node) {
-		c.fail(n.pos, nodePath(d, n), "duplicate key and value on this level; first at %s", first.pos)
+	parent.below = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
+		c.fail(pos, nodePath(d, n), "duplicate %s on this level; first at %s", what, first.pos)
 	})
 	return c.sha.level(&digests)
 }
@@ -263,4 +270,12 @@ func pathText(lineage []*node) string {
 
 func (n *node) text() string { return n.level().String() }
 
-func (n *node) level() rules.Level { return rules.Level{Key: n.key, Value: n.value} }
+func (n *node) level() rules.Level { return rules.Level{Key: n.key, Value: n.valueText()} }
+
+// valueText returns the value, or the text of the set of values.
+func (n *node) valueText() string {
+	if n.set != nil {
+		return n.set.text
+	}
+	return n.value
+}

@@ -32,8 +32,8 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 	if n.key == "" {
 		c.fail(n.pos, nodePath(d, n), "the key is empty; every descriptor needs one")
 	}
-	if n.share && !isWildcard(n.key+n.value) {
-		c.fail(n.pos, nodePath(d, n), `share_threshold requires a "*" in value or key`)
+	if n.share && !n.matchesSeveral() {
+		c.fail(n.pos, nodePath(d, n), `share_threshold requires a "*" in value or key, or values or cidr`)
 	}
 }
 

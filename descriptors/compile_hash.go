@@ -93,6 +93,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	for _, set := range []bool{c.ShadowMode, c.QuotaMode, c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List} {
 		b = append(strconv.AppendBool(b, set), ' ')
 	}
+	if c.Set != nil {
+		b = c.Set.AppendDigest(b)
+	}
 	for i := range c.RateLimits {
 		l := &c.RateLimits[i]
 		b = append(strconv.AppendBool(b, l.Unlimited), ' ')

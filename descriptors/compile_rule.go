@@ -17,8 +17,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: cfg.ShadowMode, Quota: cfg.QuotaMode,
 	}
 	shared := sharedPatterns(lineage)
-	if cfg.Metadata != nil || shared != nil {
-		r.optional = &optionalFields{metadata: cfg.Metadata, shared: shared}
+	counted := countedLevels(lineage)
+	if cfg.Metadata != nil || shared != nil || counted != nil {
+		r.optional = &optionalFields{metadata: cfg.Metadata, shared: shared, counted: counted}
 	}
 	switch {
 	case r.Shadow:
@@ -87,14 +88,17 @@ func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
 func sharedPatterns(lineage []*node) [][]byte {
 	var shared [][]byte
 	for i, n := range lineage {
-		if !n.share || !isWildcard(n.key) && !isWildcard(n.value) {
+		if !n.share || !n.matchesSeveral() {
 			continue
 		}
 		if shared == nil {
 			shared = make([][]byte, len(lineage))
 		}
 		shared[i] = []byte(n.value)
-		if n.value == "" {
+		switch {
+		case n.set != nil:
+			shared[i] = []byte(sharedMark + n.set.text)
+		case n.value == "":
 			shared[i] = []byte("*") // a key with a `*` and no value matches any value
 		}
 	}

@@ -27,8 +27,8 @@ func dump(l *Limit) string {
 	b.WriteString(d.name)
 	for _, n := range r.node.lineage() {
 		b.WriteString("." + n.key)
-		if n.value != "" {
-			b.WriteString("_" + n.value)
+		if value := n.valueText(); value != "" {
+			b.WriteString("_" + value)
 		}
 	}
 	fmt.Fprintf(&b, ": unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
@@ -44,6 +44,6 @@ func dump(l *Limit) string {
 	if q := r.Divided(); q != nil {
 		b.WriteString(", " + q.String())
 	}
-	b.WriteString(d.fields() + "\n")
+	b.WriteString(r.prefixFields() + d.fields() + "\n")
 	return b.String()
 }

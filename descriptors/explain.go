@@ -87,6 +87,12 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 	if try("exact", sent.String(), n, n != nil) {
 		return n
 	}
+	if branch != nil && branch.ranges != nil {
+		text, hit := branch.ranges.explain(e)
+		if try("range", text, hit, hit != nil) {
+			return hit
+		}
+	}
 	for i := range wild {
 		w := &wild[i]
 		if try("wildcard", w.node.text(), w.node, w.key.matches(e.Key) && w.value.matches(e.Value)) {

@@ -89,6 +89,7 @@ func (r *Rule) fields() (text string) {
 			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
+	text += r.prefixFields()
 	if names := r.optionalOrZero().replacedNames; names != nil {
 		text += ", replaces: [" + strings.Join(names, ", ") + "]"
 	}
@@ -97,6 +98,15 @@ func (r *Rule) fields() (text string) {
 	}
 	if m := r.Metadata(); m != nil {
 		text += ", metadata: " + metadataText(m)
+	}
+	return text
+}
+
+func (r *Rule) prefixFields() (text string) {
+	for _, n := range r.node.lineage() {
+		if n.set != nil && n.set.prefix != singleAddresses {
+			text += fmt.Sprintf(", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
+		}
 	}
 	return text
 }

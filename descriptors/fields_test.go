@@ -18,6 +18,9 @@ import (
 var fieldExamples = map[string][2]string{
 	"key":             {"key: a, rate_limit: {LIMIT}", "key: b, rate_limit: {LIMIT}"},
 	"value":           {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, value: v"},
+	"values":          {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, values: [v, w]"},
+	"cidr":            {"key: a, rate_limit: {LIMIT}, cidr: [10.0.0.0/8]", "key: a, rate_limit: {LIMIT}, cidr: [10.0.0.0/9]"},
+	"prefix":          {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, prefix: {v6: 64}"},
 	"descriptors":     {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, descriptors: [{key: b, rate_limit: {LIMIT}}]"},
 	"shadow_mode":     {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, shadow_mode: true"},
 	"quota_mode":      {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, quota_mode: true"},

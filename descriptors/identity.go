@@ -23,6 +23,7 @@ type ruleIdentity struct {
 type openPart struct {
 	level int
 	key   bool
+	set   *valueSet // nil unless the value is counted as an address
 }
 
 // newIdentity returns the identity of the rule at the end of lineage. Elements of shared that are
@@ -31,7 +32,7 @@ func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
 	id := ruleIdentity{literal: d.prefix}
 	for i, n := range lineage {
 		if isWildcard(n.key) {
-			id.open = append(id.open, openPart{i, true})
+			id.open = append(id.open, openPart{level: i, key: true})
 		} else {
 			id.literal.AddBytesAt(keyPart(i), []byte(n.key))
 		}
@@ -39,7 +40,11 @@ func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
 		case shared != nil && shared[i] != nil:
 			id.literal.AddBytesAt(valuePart(i), shared[i])
 		case n.value == "" || isWildcard(n.value) || isWildcard(n.key):
-			id.open = append(id.open, openPart{i, false})
+			open := openPart{level: i}
+			if n.set != nil && n.set.addresses {
+				open.set = n.set
+			}
+			id.open = append(id.open, open)
 		default:
 			id.literal.AddBytesAt(valuePart(i), []byte(n.value))
 		}
@@ -52,9 +57,13 @@ func (id *ruleIdentity) hashEntries(entries []Entry) identity.Hasher {
 	h := id.literal
 	for _, part := range id.open {
 		e := &entries[part.level]
-		if part.key {
+		switch {
+		case part.key:
 			h.AddBytesAt(keyPart(part.level), e.Key)
-		} else {
+		case part.set != nil:
+			var buf [maxCounted]byte
+			h.AddBytesAt(valuePart(part.level), part.set.counted(buf[:], e.Value))
+		default:
 			h.AddBytesAt(valuePart(part.level), e.Value)
 		}
 	}

@@ -202,7 +202,7 @@ func FuzzMatch(f *testing.F) {
 				if hit := plainWalk(configs[0].Descriptors, d.Entries); hit != nil {
 					want = hit.Pos.Line
 				}
-				n := s.domains["d"].match(d.Entries)
+				n := s.domains["d"].match(d.Entries, new(int))
 				if n != nil {
 					got = n.pos.Line
 				}

@@ -52,9 +52,10 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 		// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
 		// whose value is empty, unless some level shares its threshold.
 		keepUnderscore := r.detailedMetric && r.optional.shared == nil
-		dst = appendMetricLevel(dst, entries[level].Key, entries[level].Value, keepUnderscore)
+		var buf [maxCounted]byte
+		dst = appendMetricLevel(dst, entries[level].Key, r.counted(buf[:], level, entries[level].Value), keepUnderscore)
 	} else {
-		dst = appendMetricLevel(dst, n.key, n.value, false)
+		dst = appendMetricLevel(dst, n.key, n.valueText(), false)
 	}
 	k.sanitize(dst[start:])
 	key1End, key2End = metricEnds(level, len(dst), key1End, key2End)

@@ -65,17 +65,17 @@ func (n *Namer) Name(p *Plan, req *Request) {
 		if n.ratelimit != nil && n.asRatelimit(p, i, req) {
 			continue
 		}
-		var shared [][]byte
-		if m.override == nil {
-			shared = m.Rule.optionalOrZero().shared
+		rule := m.Rule
+		if m.override != nil {
+			rule = nil
 		}
-		sum := n.sum(p, req.Domain, req.Descriptors[i].Entries, shared)
+		sum := n.sum(p, req.Domain, req.Descriptors[i].Entries, rule)
 		for c := m.First; c < m.First+m.Count; c++ {
 			n.name(p, c, sum[:16])
 		}
 	}
 	for _, c := range p.Candidates {
-		sum := n.sum(p, req.Domain, req.Descriptors[c.Match].Entries, p.Matches[c.Match].Rule.optionalOrZero().shared)
+		sum := n.sum(p, req.Domain, req.Descriptors[c.Match].Entries, p.Matches[c.Match].Rule)
 		n.name(p, c.Charge, sum[:16])
 	}
 }
@@ -113,9 +113,14 @@ func (n *Namer) Named(sum NameSum, p *limiter.Policy) []byte {
 	return name
 }
 
-// sum hashes a descriptor's entries. Elements of shared that are not nil replace the values of
-// entries.
-func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [sha256.Size]byte {
+// sum hashes a descriptor's entries as the counters of a rule distinguish them, or as sent if rule
+// is nil.
+func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, rule *Rule) [sha256.Size]byte {
+	var shared [][]byte
+	if rule != nil {
+		shared = rule.optionalOrZero().shared
+	}
+	var buf [maxCounted]byte
 	b := p.hashed[:0]
 	b = append(b, n.seed...)
 	b = appendPart(b, domain)
@@ -123,6 +128,8 @@ func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [s
 		value := entries[i].Value
 		if shared != nil && shared[i] != nil {
 			value = shared[i]
+		} else if rule != nil {
+			value = rule.counted(buf[:], i, value)
 		}
 		b = appendPart(appendPart(b, entries[i].Key), value)
 	}

@@ -147,6 +147,8 @@ func (r *Rule) whyNotRatelimit() string {
 	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		switch {
+		case n.set != nil:
+			return "envoyproxy/ratelimit has no values, cidr or prefix"
 		case isWildcard(n.key):
 			return `a key has a "*"`
 		case n.hasOpenValue() && (shared == nil || shared[i] == nil) && strings.Contains(n.value, "_"):

@@ -17,6 +17,7 @@ type node struct {
 	parent *node  // nil at the domain's root
 
 	key, value    string
+	set           *valueSet // nil for a node with one value, a wildcard or any value
 	pos           rules.Pos
 	share         bool // share_threshold
 	valueToMetric bool
@@ -47,6 +48,8 @@ type branch struct {
 	key     string
 	exact   []exact
 	byValue map[string]*node // nil if there are few values
+	// ranges are the ranges of addresses, or nil.
+	ranges *rangeTable
 	// wild are the wildcards that can match the key, in file order: in its values, or in keys.
 	wild []wildcard
 	// keyOnly is the descriptor without a value, or nil.
@@ -72,9 +75,13 @@ func newWildcard(n *node) wildcard {
 	return wildcard{key: newPattern(n.key), value: newPattern(value), node: n}
 }
 
+// duplicateFunc reports that the descriptor n has a value or range at pos that the descriptor first
+// has, too. what is that value or range.
+type duplicateFunc func(pos rules.Pos, n, first *node, what string)
+
 // newLevel indexes the descriptors of one level, which are in file order. It calls onDuplicate for
-// each duplicate of a key and value.
-func newLevel(children []node, onDuplicate func(n, first *node)) *level {
+// each duplicate of a key and value. sets are the sets of values of the descriptors, by index.
+func newLevel(children []node, sets map[int]*rules.ValueSet, onDuplicate duplicateFunc) *level {
 	l := &level{children: children}
 	at := map[string]int{} // index in l.branches by key
 	var withValue []int    // number of descriptors with a value, parallel to l.branches
@@ -90,6 +97,8 @@ func newLevel(children []node, onDuplicate func(n, first *node)) *level {
 	for i := range children {
 		if n := &children[i]; n.value != "" {
 			withValue[find(n.key)]++
+		} else if set := sets[i]; set != nil {
+			withValue[find(n.key)] += len(set.Values)
 		}
 	}
 	anyOf := map[string]*node{} // descriptors without a value by key, which is a wildcard
@@ -97,11 +106,14 @@ func newLevel(children []node, onDuplicate func(n, first *node)) *level {
 		n := &children[i]
 		var first *node
 		switch {
+		case n.set != nil && n.set.text != "":
+			j := find(n.key)
+			l.branches[j].addSet(n, sets[i], withValue[j], onDuplicate)
 		case n.value != "":
 			// A pattern is also an exact value: the text of the pattern itself matches it before
 			// any wildcard.
 			i := find(n.key)
-			first = l.branches[i].add(n, withValue[i])
+			first = l.branches[i].add(n.value, n, withValue[i])
 		case !isWildcard(n.key):
 			b := &l.branches[find(n.key)]
 			first, b.keyOnly = b.keyOnly, n
@@ -109,7 +121,7 @@ func newLevel(children []node, onDuplicate func(n, first *node)) *level {
 			first, anyOf[n.key] = anyOf[n.key], n
 		}
 		if first != nil {
-			onDuplicate(n, first)
+			onDuplicate(n.pos, n, first, "key and value")
 		}
 		if isWildcard(n.key) {
 			l.wild = append(l.wild, newWildcard(n))
@@ -152,27 +164,28 @@ func (l *level) distributeWildcards() {
 	}
 }
 
-// add adds a node with a value. values is the number of values in the branch. If the value has a
+// add adds a value of a node. values is the number of values in the branch. If the value has a
 // node, add returns that.
-func (b *branch) add(n *node, values int) (first *node) {
+func (b *branch) add(value string, n *node, values int) (first *node) {
 	if values > maxLinearSearch {
 		if b.byValue == nil {
 			b.byValue = make(map[string]*node, values)
 		}
-		if first = b.byValue[n.value]; first == nil {
-			b.byValue[n.value] = n
+		if first = b.byValue[value]; first == nil {
+			b.byValue[value] = n
 		}
 		return first
 	}
-	if i := slices.IndexFunc(b.exact, func(e exact) bool { return e.value == n.value }); i >= 0 {
+	if i := slices.IndexFunc(b.exact, func(e exact) bool { return e.value == value }); i >= 0 {
 		return b.exact[i].node
 	}
-	b.exact = append(b.exact, exact{n.value, n})
+	b.exact = append(b.exact, exact{value, n})
 	return nil
 }
 
-// next returns the node that an entry matches, or nil.
-func (l *level) next(e *Entry) *node {
+// next returns the node that an entry matches, or nil. It adds 1 to notAddresses if there are ranges
+// for the key but the value is not an address.
+func (l *level) next(e *Entry, notAddresses *int) *node {
 	b := l.find(e.Key)
 	if b == nil {
 		for i := range l.wild {
@@ -184,6 +197,11 @@ func (l *level) next(e *Entry) *node {
 	}
 	if n := b.find(e.Value); n != nil {
 		return n
+	}
+	if b.ranges != nil {
+		if n := b.ranges.lookup(e.Value, notAddresses); n != nil {
+			return n
+		}
 	}
 	for i := range b.wild {
 		if w := &b.wild[i]; w.value.matches(e.Value) {

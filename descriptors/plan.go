@@ -69,7 +69,7 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
-	p.rows = 0
+	p.rows, p.NotAddresses = 0, 0
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
 	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false
@@ -82,7 +82,7 @@ func (p *Plan) begin(d *domain, n int) {
 func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
 	m := &p.Matches[i]
 	var rule *Rule
-	if n := d.match(desc.Entries); n != nil {
+	if n := d.match(desc.Entries, &p.NotAddresses); n != nil {
 		rule = n.rule
 	}
 	if desc.HasOverride {

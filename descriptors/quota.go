@@ -56,7 +56,8 @@ func (s *Set) Match(domain []byte, entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	if n := d.match(entries); n != nil {
+	var notAddresses int
+	if n := d.match(entries, &notAddresses); n != nil {
 		return n.rule
 	}
 	return nil

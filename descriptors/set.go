@@ -111,6 +111,9 @@ type optionalFields struct {
 	// value at share_threshold levels, nil at others.
 	shared     [][]byte
 	candidates []*Limit
+	// counted is nil, or parallel to the levels: the set of values that are counted as addresses,
+	// or nil.
+	counted []*valueSet
 	// replaces are the ids of all names that the rule's limits replace, and replacedNames the
 	// names.
 	replaces      []int32
@@ -131,11 +134,12 @@ func (r *Rule) Domain() string { return r.domain.name }
 // DomainIndex returns the index of the rule's domain in [Set.Domains].
 func (r *Rule) DomainIndex() int { return r.domain.index }
 
-// Levels returns the keys and values that lead to the rule.
+// Levels returns the keys and values that lead to the rule. The value is empty for a level with
+// several values.
 func (r *Rule) Levels() []rules.Level {
 	var all []rules.Level
 	for _, n := range r.node.lineage() {
-		all = append(all, n.level())
+		all = append(all, rules.Level{Key: n.key, Value: n.value})
 	}
 	return all
 }
@@ -305,6 +309,9 @@ type Plan struct {
 	DomainName string
 	// DomainIndex is the index of the domain in [Set.Domains], or -1 if it is not known.
 	DomainIndex int
+	// NotAddresses is the number of values that were compared with ranges of addresses but are not
+	// addresses.
+	NotAddresses int
 	// Matches has one element for each descriptor of the request, in order.
 	Matches []Match
 	// Limits is parallel to Batch.Charges.

@@ -27,7 +27,7 @@ var importRules = []struct {
 }{
 	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
 	{folder: "descriptors/tables", own: []string{"limiter", "descriptors/rules", "internal/jsonview"}, others: []string{}},
-	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "quota", "descriptors/tables"}, others: []string{}},
+	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "quota", "descriptors/tables"}, others: []string{"github.com/gaissmai/bart"}},
 	{folder: "descriptors/rules", own: []string{"limiter"}, others: []string{}},
 	{folder: "descriptors/envoygateway", own: []string{"descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules", "descriptors/envoygateway"}, others: []string{"go.yaml.in/yaml/v4"}},

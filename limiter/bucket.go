@@ -231,6 +231,14 @@ func (k Bucket) Need(hits uint64) uint64 {
 	return uint64(inTicks.need(hits))
 }
 
+// Duration converts a level to a duration, rounded up.
+func (k Bucket) Duration(level uint64) time.Duration {
+	if k.Fine {
+		return fine.toDuration(ticks(level))
+	}
+	return coarse.toDuration(ticks(level))
+}
+
 // DelayWithin returns the maximum delay of a request with the given budget.
 func (k Bucket) DelayWithin(budget time.Duration) uint64 {
 	inTicks := bucket{delay: ticks(k.Delay)}

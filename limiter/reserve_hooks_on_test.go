@@ -22,8 +22,7 @@ func TestLeaseReturnedConcurrently(t *testing.T) {
 				left = left[:len(left)-1]
 			}
 			f := func(at point) {
-				switch at {
-				case whileCellsHeld, beforeSlotDead, afterSlotDead, whileCountersMove:
+				if at == whileCellsHeld || at == beforeSlotDead || at == afterSlotDead || at == whileCountersMove {
 					return // a lock is held
 				}
 				if left[len(left)-1]--; left[len(left)-1] == 0 && len(left) < calls {

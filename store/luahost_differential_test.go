@@ -48,7 +48,10 @@ func newMirror(t *testing.T) *mirror {
 	must.OK(t, err)
 	m.in = bufio.NewReader(m.conn)
 	m.host.OnCommand(m.compare)
-	t.Cleanup(func() { _ = m.conn.Close() })
+	t.Cleanup(func() {
+		m.host.OnCommand(nil) // a command of a closed connection may still be running
+		_ = m.conn.Close()
+	})
 	return m
 }
 

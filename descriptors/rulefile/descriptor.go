@@ -47,6 +47,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.Key, keyAt = p.intern(d.Key), f.at
 		case "value":
 			d.Value, _ = p.text(path, f)
+		case "values", "cidr", "prefix":
+			p.valueSet(path, f, &d)
 		case "rate_limit":
 			single = p.rateLimit(path, f, single)
 		case "rate_limits":
@@ -65,8 +67,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.ValueToMetric = p.bool(path, f)
 		case "share_threshold":
 			d.ShareThreshold = p.bool(path, f)
-			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold && !strings.Contains(key+value, "*") {
-				p.fail(path, f.key, `"share_threshold" requires a "*" in "value" or "key"; not %q and %q`, rules.Shorten(value), rules.Shorten(key))
+			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold && !strings.Contains(key+value, "*") && !hasField(fields, "values", "cidr") {
+				p.fail(path, f.key, `"share_threshold" requires a "*" in "value" or "key", or "values" or "cidr"; not %q and %q`, rules.Shorten(value), rules.Shorten(key))
 			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
@@ -76,6 +78,9 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	}
 	if keyOK && d.Key == "" {
 		p.fail(path, keyAt, `"key" is missing or empty; every descriptor needs one`)
+	}
+	if d.Set != nil {
+		p.checkValueSet(path, fields, &d)
 	}
 	if single != nil {
 		if single.config.Shadow {

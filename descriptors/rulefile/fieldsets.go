@@ -15,12 +15,13 @@ var (
 		"domain", "descriptors", "all_or_nothing", "max_counters",
 	}}
 	descriptorFields = fieldSet{"in a descriptor", []string{
-		"key", "value", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
+		"key", "value", "values", "cidr", "prefix", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
 	limitFields = fieldSet{"in rate_limit", append([]string{
 		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "quota",
 	}, defaultableFields...)}
+	prefixFields   = fieldSet{"in prefix", []string{"v4", "v6"}}
 	reserveFields  = fieldSet{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
 	quotaFields    = fieldSet{"in quota", []string{"burst", "min_tokens", "approximate"}}
 	replacesFields = fieldSet{"in an item of replaces", []string{"name"}}
@@ -44,7 +45,7 @@ var (
 )
 
 func fieldSets() []fieldSet {
-	return []fieldSet{rootFields, descriptorFields, limitFields, reserveFields, quotaFields, replacesFields}
+	return []fieldSet{rootFields, descriptorFields, prefixFields, limitFields, reserveFields, quotaFields, replacesFields}
 }
 
 // referenceFields are the fields of envoyproxy/ratelimit. It accepts each of them in any map and

@@ -37,6 +37,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}
 	root := decode(Schema())
 	descriptor, limit := decode(root.Definitions["descriptor"]), decode(root.Definitions["rate_limit"])
+	prefix := decode(descriptor.Properties["prefix"])
 	reserve := decode(limit.Properties["reserve"])
 	quota := decode(limit.Properties["quota"])
 	replaces := decode(decode(limit.Properties["replaces"]).Items)
@@ -46,6 +47,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}{
 		{root.Properties, rootFields},
 		{descriptor.Properties, descriptorFields},
+		{prefix.Properties, prefixFields},
 		{limit.Properties, limitFields},
 		{reserve.Properties, reserveFields},
 		{quota.Properties, quotaFields},
@@ -92,6 +94,15 @@ func TestSchemaBounds(t *testing.T) {
 		"{domain: d, descriptors: [{key: k*, share_threshold: true}]}",
 		"{domain: d, descriptors: [{key: k, value: abc, share_threshold: false}]}",
 	}
+	for _, fields := range []string{
+		"values: [a, 1, true]", "values: [a], share_threshold: true", "cidr: [10.0.0.0/8, '::/0', 192.0.2.7]",
+		"cidr: [10.0.0.0/8], prefix: {v4: 24, v6: 64}", "cidr: [10.0.0.0/8], share_threshold: true", "prefix: {v6: 64}",
+		"prefix: {v4: 32}, share_threshold: false", // the others are mistakes
+		"values: []", "values: a", "values: ['a*']", "values: ['']", "cidr: ['10.*']", "cidr: 10.0.0.0/8", "prefix: {}", "prefix: {v4: 33}",
+		"value: a, values: [b]", "values: [a], cidr: [10.0.0.0/8]", "values: [a], prefix: {v4: 24}",
+	} {
+		texts = append(texts, "{domain: d, descriptors: [{key: k, "+fields+"}]}")
+	}
 	for unit, most := range map[string]int{"second": 315360000, "Minute": 5256000, "hour": 87600, "day": 3650, "week": 521, "month": 121, "YEAR": 10} {
 		for _, n := range []int{most, most + 1} {
 			texts = append(texts, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: %s, requests_per_unit: 1, unit_multiplier: %d}}]}", unit, n))
@@ -107,8 +118,8 @@ func TestSchemaBounds(t *testing.T) {
 			rejected++
 		}
 	}
-	if rejected != 9 {
-		t.Errorf("%d rejected, want 9", rejected)
+	if rejected != 20 {
+		t.Errorf("%d rejected, want 20", rejected)
 	}
 }
 

@@ -26,7 +26,9 @@ type Config struct {
 type Descriptor struct {
 	Pos Pos
 	// Key is not empty in a valid tree. An empty Value matches any value.
-	Key, Value     string
+	Key, Value string
+	// Set selects the values to match if Value is empty, or is nil.
+	Set            *ValueSet
 	ShadowMode     bool
 	QuotaMode      bool
 	DetailedMetric bool

@@ -24,7 +24,8 @@ func TestClientInputCannotBypassLimits(t *testing.T) {
 	t.Run("all reporting enabled over TLS", func(t *testing.T) {
 		t.Parallel()
 		certificates := startRotation(t, envoyName)
-		args := append(certificates.flags(), "--dynamic-metadata", "--decision-metadata", "--response-headers", "--tracing")
+		args := append(certificates.flags(), "--dynamic-metadata", "--decision-metadata", "--denied-by",
+			"--response-headers", "--ratelimit-headers=structured", "--tracing")
 		testClientInput(t, args, certificates.cluster(t, sluiceName))
 	})
 }

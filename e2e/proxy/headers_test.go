@@ -2,6 +2,8 @@ package proxy_test
 
 import (
 	"net/http"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -168,5 +170,39 @@ descriptors:
 				}
 			}
 		})
+	}
+}
+
+// TestStructuredHeaders checks the headers of the IETF draft, also with names that must be escaped.
+// They must not add a header of their own.
+func TestStructuredHeaders(t *testing.T) {
+	t.Parallel()
+	p, _ := startSetup(t, setup{
+		rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: per-user, unit: year, requests_per_unit: 2 }
+      - { name: "burst \"of\\é", unit: hour, requests_per_unit: 3600, algorithm: token_bucket, burst: 5 }
+`,
+		args:     []string{"--ratelimit-headers=structured", "--retry-after-header"},
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t) // and a year ends with an hour
+	const policy = `"per-user";q=2;w=31536000, "burst \"of\\??";q=5;w=5`
+	for i, want := range []string{
+		`^"per-user";r=1;t=(\d+), "burst \\"of\\\\\?\?";r=4;t=1$`,
+		`^"per-user";r=0;t=(\d+), "burst \\"of\\\\\?\?";r=[34];t=1$`,
+		`^"per-user";r=0;t=(\d+), "burst \\"of\\\\\?\?";r=[345];t=1$`,
+	} {
+		got := p.get(t, "/", "x-user: al")
+		found := regexp.MustCompile(want).FindStringSubmatch(got.get("RateLimit"))
+		if got.get("RateLimit-Policy") != policy || found == nil || (got.status == http.StatusOK) != (i < 2) {
+			t.Fatalf("reply %d: %v, want RateLimit-Policy %q and RateLimit %q", i, got, policy, want)
+		}
+		if reset, _ := strconv.Atoi(found[1]); i == 2 && got.number("Retry-After") < reset {
+			t.Errorf("Retry-After is %d, before the end of t, %d", got.number("Retry-After"), reset)
+		}
 	}
 }

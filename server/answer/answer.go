@@ -111,7 +111,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	for i := range x.statuses {
 		b = appendStatus(b, &x.statuses[i])
 	}
-	if s.settings.ResponseHeaders || s.settings.RequestHeaders || s.settings.RetryAfterHeader {
+	if s.settings.addsHeaders() {
 		b = s.appendHeaders(b, x)
 	}
 	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && x.overLimit || x.plan.Leases && x.plan.Batch.HasLease() {
@@ -172,8 +172,11 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 // appendHeaders appends the response headers and those of the forwarded request.
 func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
 	described, retry := s.describedMatch(x)
-	if s.settings.ResponseHeaders && described >= 0 {
+	if (s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders) && described >= 0 {
 		b = x.statuses[described].appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	}
+	if s.settings.RateLimitHeaders == structuredHeaders {
+		b = x.appendStructured(b)
 	}
 	if s.settings.RetryAfterHeader && x.overLimit && retry > 0 {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)

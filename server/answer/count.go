@@ -15,6 +15,9 @@ func (s *Service) countRequest(rules *activeRules, x *Exchange) {
 		s.metrics.UnknownDomains.Add(x.decoder.req.Domain, uint64(len(x.plan.Matches)))
 		return
 	}
+	if x.plan.NotAddresses > 0 {
+		s.metrics.NotAddresses.Add(float64(x.plan.NotAddresses))
+	}
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
 		if m.IgnoredOverride {

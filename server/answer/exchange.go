@@ -33,6 +33,7 @@ type Exchange struct {
 	passedMetadata []*object // metadata of the rules of admitted descriptors
 	metricKey      []byte    // scratch for a metric key with values of the request
 	lookupKey      []byte    // scratch for looking up metricKey
+	named          []int     // charges that the structured headers describe
 	overLimit      bool
 	large          bool         // whether a request was larger than MaxReusableRequest
 	rules          *activeRules // set from Begin to Finish

@@ -30,9 +30,6 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 	})
 }
 
-// maxDeniedBy is the maximum length of denied_by.
-const maxDeniedBy = 256
-
 // appendDeniedBy appends the name of the limit that denied x's request, or else its rule, for
 // access logs and filters behind the limiter. It contains only printable ASCII; other bytes of the
 // name become question marks.
@@ -47,11 +44,9 @@ func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
 	} else {
 		x.metricKey = x.appendRuleName(x.metricKey[:0], m)
 	}
-	text := x.metricKey[:min(len(x.metricKey), maxDeniedBy)]
+	text := x.metricKey[:min(len(x.metricKey), maxName)]
 	for j, c := range text {
-		if c < ' ' || c > '~' {
-			text[j] = '?'
-		}
+		text[j] = printable(c)
 	}
 	return appendTextMember(b, "denied_by", text)
 }

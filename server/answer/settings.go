@@ -19,6 +19,7 @@ type Settings struct {
 
 	ResponseHeaders  bool    `group:"replies" help:"Add response headers with the limit, the remaining requests and the time until the reset."`
 	Headers          Headers `embed:""`
+	RateLimitHeaders string  `group:"replies" name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Response headers with limits: none, legacy (those of --response-headers) or structured (RateLimit-Policy and RateLimit of the IETF draft, with each enforced limit that has a name)."`
 	RetryAfterHeader bool    `group:"replies" help:"Add a Retry-After header to denials."`
 	// RequestHeaders and RequestNames correspond to ResponseHeaders and Headers, for the request
 	// that Envoy forwards.
@@ -54,6 +55,18 @@ type Settings struct {
 	TableMetrics map[string]*telemetry.Table `kong:"-"`
 	// Bounds limit the size of a request.
 	Bounds Bounds `embed:"" group:"bounds"`
+}
+
+// Values of [Settings].RateLimitHeaders.
+const (
+	legacyHeaders     = "legacy"
+	structuredHeaders = "structured"
+)
+
+// addsHeaders reports whether replies may have headers.
+func (s *Settings) addsHeaders() bool {
+	return s.ResponseHeaders || s.RequestHeaders || s.RetryAfterHeader ||
+		s.RateLimitHeaders == legacyHeaders || s.RateLimitHeaders == structuredHeaders
 }
 
 // CountsAlone reports whether other replicas neither share the counters nor get requests with other

@@ -1,0 +1,146 @@
+package descriptors
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// valueSet is a compiled [rules.ValueSet].
+type valueSet struct {
+	text string // that of [rules.ValueSet.Text]
+	// addresses is true for the fields cidr and prefix: counters are those of addresses.
+	addresses bool
+	// prefix is the field prefix, or the lengths of single addresses.
+	prefix rules.PrefixLengths
+	// ranges are those of all cidr nodes with the key, or nil for a node without cidr.
+	ranges *rangeTable
+}
+
+var singleAddresses = rules.PrefixLengths{V4: 32, V6: 128}
+
+func newValueSet(s *rules.ValueSet) *valueSet {
+	set := &valueSet{text: s.Text(), addresses: s.Values == nil, prefix: singleAddresses}
+	if s.Prefix != nil {
+		set.prefix = *s.Prefix
+	}
+	return set
+}
+
+// maxCounted is the length of the longest network.
+const maxCounted = len("0000:0000:0000:0000:0000:0000:255.255.255.255/128")
+
+// sharedMark precedes the text of a set in the identity of the counter that its values share. It is
+// not valid UTF-8, so no value of a client is equal.
+const sharedMark = "\xff"
+
+// rangeTable has the cidr nodes of one key by their ranges.
+type rangeTable struct{ table bart.Table[*node] }
+
+// lookup returns the node with the longest range that contains all addresses of a value, or nil. It
+// adds 1 to notAddresses if the value is not an address.
+func (t *rangeTable) lookup(value []byte, notAddresses *int) *node {
+	p, ok := parseAddress(value)
+	if !ok {
+		*notAddresses++
+		return nil
+	}
+	n, _ := t.table.LookupPrefix(p)
+	return n
+}
+
+// explain is lookup, and returns the range that matches.
+func (t *rangeTable) explain(e *Entry) (text string, n *node) {
+	p, ok := parseAddress(e.Value)
+	if !ok {
+		return fmt.Sprintf("%s is not an address", rules.Level{Key: string(e.Key), Value: string(e.Value)}), nil
+	}
+	within, n, ok := t.table.LookupPrefixLPM(p)
+	if !ok {
+		return fmt.Sprintf("%s in %s", rules.RangeText(p), rules.Count(t.table.Size(), "range")), nil
+	}
+	return fmt.Sprintf("%s in %s of %s", rules.RangeText(p), rules.RangeText(within), n.text()), n
+}
+
+// counted returns the part of a value that its counter depends on: the network of an address,
+// within the range that matches it, and other values unchanged. The result may be in buf.
+func (s *valueSet) counted(buf, value []byte) []byte {
+	p, ok := parseAddress(value)
+	if !ok {
+		return value
+	}
+	bits := s.prefix.V6
+	if p.Addr().Is4() {
+		bits = s.prefix.V4
+	}
+	if bits = min(bits, p.Bits()); s.ranges != nil && bits < p.Bits() {
+		if within, _, ok := s.ranges.table.LookupPrefixLPM(p); ok {
+			bits = max(bits, within.Bits())
+		}
+	}
+	if p = netip.PrefixFrom(p.Addr(), bits).Masked(); p.IsSingleIP() {
+		return p.Addr().AppendTo(buf[:0])
+	}
+	return p.AppendTo(buf[:0])
+}
+
+// addSet adds the values and ranges of a node. values is the number of values in the branch. It
+// calls onDuplicate for each one that another node has, or that the node has twice.
+func (b *branch) addSet(n *node, set *rules.ValueSet, values int, onDuplicate duplicateFunc) {
+	for _, v := range set.Values {
+		if first := b.add(v.Text, n, values); first != nil {
+			onDuplicate(v.Pos, n, first, "value "+strconv.Quote(rules.Shorten(v.Text)))
+		}
+	}
+	if set.Ranges == nil {
+		return
+	}
+	if b.ranges == nil {
+		b.ranges = &rangeTable{}
+	}
+	n.set.ranges = b.ranges
+	for _, r := range set.Ranges {
+		b.ranges.table.Modify(r.Prefix, func(first *node, found bool) (*node, bool) {
+			if !found {
+				first = n
+			} else {
+				onDuplicate(r.Pos, n, first, "range "+rules.RangeText(r.Prefix))
+			}
+			return first, false
+		})
+	}
+}
+
+// matchesSeveral reports whether the node has a wildcard or a set of values, which can share a
+// counter.
+func (n *node) matchesSeveral() bool {
+	return isWildcard(n.key) || isWildcard(n.value) || n.set != nil && n.set.text != ""
+}
+
+// countedLevels returns the value sets of the levels whose values are counted as addresses, parallel
+// to lineage, or nil if there are none.
+func countedLevels(lineage []*node) (counted []*valueSet) {
+	for i, n := range lineage {
+		if n.set == nil || !n.set.addresses || n.share {
+			continue
+		}
+		if counted == nil {
+			counted = make([]*valueSet, len(lineage))
+		}
+		counted[i] = n.set
+	}
+	return counted
+}
+
+// counted returns the value of an entry of the rule as its counter and metrics have it. The result
+// may be in buf.
+func (r *Rule) counted(buf []byte, level int, value []byte) []byte {
+	if counted := r.optionalOrZero().counted; counted != nil && counted[level] != nil {
+		return counted[level].counted(buf, value)
+	}
+	return value
+}

@@ -1,0 +1,159 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const rangeRules = `
+domain: d
+descriptors:
+  - { key: a, rate_limit: { unit: minute, requests_per_unit: 1, name: any } }
+  - { key: a, value: "10.*", rate_limit: { unit: minute, requests_per_unit: 1, name: wildcard } }
+  - { key: a, value: 10.1.2.4, rate_limit: { unit: minute, requests_per_unit: 1, name: exact } }
+  - { key: a, cidr: [10.1.0.0/16, 2001:db8::/32, 192.0.2.7], rate_limit: { unit: minute, requests_per_unit: 1, name: wide } }
+  - { key: a, cidr: [10.1.2.0/24, "2001:db8:1::/48"], rate_limit: { unlimited: true, name: narrow } }
+  - { key: shared, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1, name: shared } }
+  - { key: shared, rate_limit: { unit: minute, requests_per_unit: 1, name: others } }
+  - { key: net, prefix: { v4: 24, v6: 64 }, detailed_metric: true, rate_limit: { unit: minute, requests_per_unit: 1, name: networks } }
+  - { key: net, cidr: [10.1.2.128/25, 10.2.0.0/16], prefix: { v4: 24 }, detailed_metric: true, rate_limit: { unit: minute, requests_per_unit: 1, name: clipped } }
+  - { key: plan, values: [free, trial, p3, p4, p5, p6, p7, p8, p9], rate_limit: { unit: minute, requests_per_unit: 1, name: list } }
+  - { key: plan, value: pro, rate_limit: { unit: minute, requests_per_unit: 1, name: pro } }
+  - { key: tier, values: [x, y], share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1, name: tier } }
+`
+
+func TestRangesMatch(t *testing.T) {
+	s := load(t, Options{}, rangeRules)
+	for _, tt := range []struct {
+		key, value, limit string
+		notAddresses      int
+	}{
+		{"a", "10.1.2.4", "exact", 0},
+		{"a", "10.1.2.4:80", "narrow", 0},
+		{"a", "10.1.2.3", "narrow", 0},
+		{"a", "10.1.3.3", "wide", 0},
+		{"a", "10.1.2.0/24", "narrow", 0},
+		{"a", "10.1.2.0/23", "wide", 0},
+		{"a", "10.1.2.3/23", "wide", 0},
+		{"a", "10.1.0.0/15", "wildcard", 0},
+		{"a", "10.9.0.1", "wildcard", 0},
+		{"a", "::ffff:10.1.2.3", "narrow", 0},
+		{"a", "[::ffff:10.1.3.3]:80", "wide", 0},
+		{"a", "[2001:db8:1::1%eth0]:443", "narrow", 0},
+		{"a", "2001:DB8:2::1", "wide", 0},
+		{"a", "2001:db9::1", "any", 0},
+		{"a", "192.0.2.7", "wide", 0},
+		{"a", "192.0.2.7/31", "any", 0},
+		{"a", "unknown", "any", 1},
+		{"a", "10.1.2.3, 10.1.2.5", "wildcard", 1},
+		{"a", "", "any", 1},
+		{"plan", "trial", "list", 0},
+		{"plan", "p9", "list", 0},
+		{"plan", "pro", "pro", 0},
+		{"plan", "list", "", 0},
+		{"net", "unknown", "networks", 1},
+	} {
+		var p Plan
+		s.Plan(&p, &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc(tt.key, tt.value)}}, Global{})
+		got := ""
+		if r := p.Matches[0].Rule; r != nil {
+			got = r.Limits[0].Name
+		}
+		if got != tt.limit || p.NotAddresses != tt.notAddresses {
+			t.Errorf("%s=%s matches %q and counts %d values, want %q and %d", tt.key, tt.value, got, p.NotAddresses, tt.limit, tt.notAddresses)
+		}
+		if x := s.Explain("d", desc(tt.key, tt.value).Entries); (x.Rule == nil) != (got == "") || x.Rule != nil && x.Rule.Limits[0].Name != got {
+			t.Errorf("%s=%s: explained as\n%s", tt.key, tt.value, x)
+		}
+	}
+}
+
+// TestRangesCount checks which values share a counter, in memory and in a store, and that planning
+// them allocates nothing.
+func TestRangesCount(t *testing.T) {
+	s := load(t, Options{}, rangeRules)
+	namer := NewNamer("", nil)
+	for _, tt := range []struct {
+		key, a, b string
+		same      bool
+	}{
+		{"a", "192.0.2.7", "192.0.2.7:80", true},
+		{"a", "10.1.3.3", "::ffff:10.1.3.3", true},
+		{"a", "10.1.3.3", "10.1.3.3/32", true},
+		{"a", "10.1.3.3", "10.1.3.4", false},
+		{"a", "2001:db8::1", "[2001:db8:0::1%a]:1", true},
+		{"shared", "10.1.3.3", "10.9.9.9", true},
+		{"shared", "10.1.3.3", "11.1.1.1", false},
+		{"shared", "10.1.3.3", "10.0.0.0/8", true},
+		{"shared", "10.1.3.3", "11.0.0.0/8", false},
+		{"shared", "x", "y", false},
+		{"net", "192.0.2.7", "192.0.2.8:80", true},
+		{"net", "192.0.2.7", "192.0.2.0/24", true},
+		{"net", "192.0.2.7", "192.0.3.7", false},
+		{"net", "2001:db8::1", "2001:db8::2", true},
+		{"net", "2001:db8::1", "2001:db8:0:1::1", false},
+		{"net", "x", "y", false},
+		{"net", "10.1.2.129", "10.1.2.130", true},
+		{"net", "10.1.2.129", "10.1.2.1", false}, // the network is clipped to the range
+		{"net", "10.2.2.129", "10.2.2.1", true},
+		{"plan", "free", "trial", false},
+		{"tier", "x", "y", true},
+		{"tier", "x", "x,y", false},
+	} {
+		var a, b Plan
+		request := func(value string) *Request {
+			return &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc(tt.key, value)}}
+		}
+		reqA, reqB := request(tt.a), request(tt.b)
+		plan := func(p *Plan, req *Request) string {
+			if n := testing.AllocsPerRun(10, func() {
+				s.Plan(p, req, Global{})
+				namer.Name(p, req)
+			}); n != 0 {
+				t.Errorf("%s=%s: %v allocations", tt.key, req.Descriptors[0].Entries[0].Value, n)
+			}
+			if len(p.Batch.Charges) == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%v %s", p.Batch.Charges[0].ID, p.Names[0])
+		}
+		idA, idB := plan(&a, reqA), plan(&b, reqB)
+		if (idA == idB) != tt.same {
+			t.Errorf("%s: %s and %s have the counters %s and %s, want the same: %t", tt.key, tt.a, tt.b, idA, idB, tt.same)
+		}
+	}
+	key, _, _ := s.domains["d"].match(desc("net", "2001:db8::1").Entries, new(int)).rule.AppendMetricKey(nil, desc("net", "2001:db8::1").Entries)
+	if got, want := string(key), "net_2001_db8__/64"; got != want {
+		t.Errorf("metric key %s, want %s", got, want)
+	}
+}
+
+func TestDuplicateRanges(t *testing.T) {
+	_, ds := compile(t, Options{}, `domain: d
+descriptors:
+  - { key: a, cidr: [10.0.0.0/8, 192.0.2.7, 10.0.0.0/8] }
+  - { key: a, cidr: [192.0.2.7/32] }
+  - { key: b, value: x }
+  - { key: b, values: [y, x, y] }
+  - { key: c, prefix: { v4: 24 } }
+  - { key: c }
+`)
+	var got []string
+	for _, d := range ds {
+		got = append(got, d.String())
+	}
+	slices.Sort(got)
+	want := []string{
+		`a.yaml:3:45: error: domain "d" > key "a" value "10.0.0.0/8,192.0.2.7,10.0.0.0/8": duplicate range 10.0.0.0/8 on this level; first at a.yaml:3:5`,
+		`a.yaml:4:22: error: domain "d" > key "a" value "192.0.2.7": duplicate range 192.0.2.7 on this level; first at a.yaml:3:5`,
+		`a.yaml:6:27: error: domain "d" > key "b" value "y,x,y": duplicate value "x" on this level; first at a.yaml:5:5`,
+		`a.yaml:6:30: error: domain "d" > key "b" value "y,x,y": duplicate value "y" on this level; first at a.yaml:6:5`,
+		`a.yaml:8:5: error: domain "d" > key "c": duplicate key and value on this level; first at a.yaml:7:5`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

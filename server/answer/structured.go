@@ -1,0 +1,126 @@
+package answer
+
+import (
+	"strconv"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// maxStructured is the maximum number of limits in the structured headers of a reply.
+const maxStructured = 16
+
+// collectNamed sets x.named to the charges that the structured headers describe: one for each name
+// of an enforced limit, that with the fewest remaining hits. More than maxStructured names are left
+// out.
+func (x *Exchange) collectNamed() {
+	x.named = x.named[:0]
+	batch := &x.plan.Batch
+next:
+	for at, l := range x.plan.Limits[:len(batch.Charges)] {
+		if c := &batch.Charges[at]; l == nil || l.Name == "" || c.Refund || !c.Mode.Denies() {
+			continue
+		}
+		for k, other := range x.named {
+			if x.plan.Limits[other].Name == l.Name {
+				if batch.Decisions[at].Remaining < batch.Decisions[other].Remaining {
+					x.named[k] = at
+				}
+				continue next
+			}
+		}
+		if len(x.named) < maxStructured {
+			x.named = append(x.named, at)
+		}
+	}
+}
+
+// appendStructured appends the response headers RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers-11: lists of structured-field strings (RFC 9651).
+func (x *Exchange) appendStructured(b []byte) []byte {
+	if x.collectNamed(); len(x.named) == 0 {
+		return b
+	}
+	for _, header := range [...]struct {
+		name       string
+		parameters func(b []byte, c *limiter.Charge, d *limiter.Decision) []byte
+	}{{"RateLimit-Policy", appendPolicy}, {"RateLimit", appendRemaining}} {
+		b = appendMessage(b, fieldResponseHeaders, func(b []byte) []byte {
+			return appendMessage(appendString(b, 1, header.name), 2, func(b []byte) []byte {
+				for i, at := range x.named {
+					if i > 0 {
+						b = append(b, ", "...)
+					}
+					b = appendStructuredText(b, x.plan.Limits[at].Name)
+					b = header.parameters(b, &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at])
+				}
+				return b
+			})
+		})
+	}
+	return b
+}
+
+// maxName is the maximum number of bytes of a limit's name in headers and denied_by.
+const maxName = 256
+
+// appendStructuredText appends a name as a String of RFC 9651, section 3.3.3. Bytes that are not
+// printable ASCII become question marks.
+func appendStructuredText(b []byte, name string) []byte {
+	b = append(b, '"')
+	for _, c := range []byte(name[:min(len(name), maxName)]) {
+		if c == '"' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, printable(c))
+	}
+	return append(b, '"')
+}
+
+// printable returns c, or a question mark if c is not printable ASCII.
+func printable(c byte) byte {
+	if c < ' ' || c > '~' {
+		return '?'
+	}
+	return c
+}
+
+// appendPolicy appends the parameters of a limit: q, and w in seconds or qu. A bucket has its size
+// and the time in which it fills.
+func appendPolicy(b []byte, c *limiter.Charge, _ *limiter.Decision) []byte {
+	p := c.Policy
+	quota, window := uint64(p.Limit), p.Window
+	switch p.Algorithm {
+	case limiter.Concurrency:
+		return append(appendParameter(b, ";q=", quota), `;qu="concurrent-requests"`...)
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		k := p.Bucket()
+		if k.Step == 0 { // nothing is admitted
+			return appendParameter(b, ";q=", 0)
+		}
+		quota, window = k.Full/k.Step, k.Duration(k.Full)
+	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
+	}
+	return appendParameter(appendParameter(b, ";q=", quota), ";w=", ceilSeconds(window))
+}
+
+// appendRemaining appends the parameters r, and t in seconds: the time until a window or log admits
+// its limit again, a bucket one more hit, or any of them the denied hits.
+func appendRemaining(b []byte, c *limiter.Charge, d *limiter.Decision) []byte {
+	b = appendParameter(b, ";r=", d.Remaining)
+	reset := d.Reset
+	switch p := c.Policy; p.Algorithm {
+	case limiter.Concurrency:
+		return b
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		k := p.Bucket()
+		if step := k.Duration(k.Step); !d.Over && step > 0 && reset > step {
+			reset = (reset-1)%step + 1
+		}
+	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
+	}
+	return appendParameter(b, ";t=", ceilSeconds(reset))
+}
+
+func appendParameter(b []byte, name string, v uint64) []byte {
+	return strconv.AppendUint(append(b, name...), v, 10)
+}
