@@ -136,30 +136,26 @@ func (w *world) checkDeadline(replica string, deadline time.Time) {
 
 // request is a request that passes an envoy.
 type request struct {
+	*entry
+
 	envoy       *envoy
-	limit       *limit
-	tenant      string
-	replica     string        // that decides it
-	ends        string        // the replica that is called at its end
 	disconnects time.Duration // when its client disconnects during the first call
 	endsTwice   time.Duration // after which its end is reported again; 0 for never
-	hits        uint64
 	lasts       time.Duration // its duration, if it is admitted
-	cost        uint64        // with reserve
 }
 
 // newRequest returns a request with random properties.
 func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request {
-	q := &request{envoy: e, limit: l, tenant: tenant, replica: e.pick(), disconnects: time.Hour, hits: 1}
+	q := &request{entry: &entry{limit: l, tenant: tenant, replica: e.pick(), hits: 1}, envoy: e, disconnects: time.Hour}
 	if random.IntN(20) == 0 && !l.grantsLeases() {
 		q.hits = 1 + random.Uint64N(3)
 	}
 	if random.IntN(20) == 0 {
 		q.disconnects = time.Duration(1 + random.Int64N(int64(3*time.Millisecond)))
 	}
-	q.ends = q.replica
+	q.endReplica = q.replica
 	if random.IntN(4) == 0 {
-		q.ends = e.pick()
+		q.endReplica = e.pick()
 	}
 	if random.IntN(8) == 0 {
 		q.endsTwice = time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))
@@ -216,15 +212,16 @@ func outcomeOf(reply *rls.RateLimitResponse, err error) outcome {
 
 // run makes the calls of a request.
 func (q *request) run() {
-	w, e := q.envoy.world, &entry{limit: q.limit, tenant: q.tenant, hits: q.hits, replica: q.replica, sent: time.Now()}
+	w := q.envoy.world
+	q.sent = time.Now()
 	reply, err := q.call(q.replica, q.disconnects, q.descriptor(q.hits, false))
-	e.received, e.outcome = time.Now(), outcomeOf(reply, err)
-	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, err)
-	w.ledger.add(e)
-	if q.disconnects >= w.callTimeout && (e.outcome == unknown || e.outcome == failed) {
-		e.unanswered = err
+	q.received, q.outcome = time.Now(), outcomeOf(reply, err)
+	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, q.outcome, err)
+	w.ledger.add(q.entry)
+	if q.disconnects >= w.callTimeout && (q.outcome == unknown || q.outcome == failed) {
+		q.unanswered = err
 	}
-	if !q.limit.grantsLeases() || e.outcome != admitted {
+	if !q.limit.grantsLeases() || q.outcome != admitted {
 		return
 	}
 	lease := uint64(reply.GetDynamicMetadata().GetFields()[q.limit.key].GetNumberValue())
@@ -236,18 +233,17 @@ func (q *request) run() {
 		return
 	}
 	time.Sleep(q.lasts)
-	e.ending, e.endReplica = time.Now(), q.ends
+	q.ending = time.Now()
 	descs := []*rlcommon.RateLimitDescriptor{q.descriptor(lease, true)}
 	if q.limit.reserve > 0 {
 		descs = append(descs, q.descriptor(q.cost, false))
-		e.cost = q.cost
 	}
-	_, err = q.call(q.ends, time.Hour, descs...)
-	e.ended, e.endFailed = time.Now(), err != nil
-	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.ends, err)
+	_, err = q.call(q.endReplica, time.Hour, descs...)
+	q.ended, q.endFailed = time.Now(), err != nil
+	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	if q.endsTwice > 0 {
 		time.Sleep(q.endsTwice)
-		_, err = q.call(q.ends, time.Hour, descs[0])
-		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.ends, err)
+		_, err = q.call(q.endReplica, time.Hour, descs[0])
+		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	}
 }

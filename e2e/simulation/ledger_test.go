@@ -14,15 +14,15 @@ import (
 type entry struct {
 	limit          *limit
 	tenant         string
-	replica        string
+	replica        string // that decides it
 	hits           uint64
 	outcome        outcome
 	unanswered     error // why the call was not decided
 	sent, received time.Time
 	ending, ended  time.Time // of the call at its end; zero for none
-	endReplica     string
+	endReplica     string    // that is called then
 	endFailed      bool
-	cost           uint64
+	cost           uint64 // with reserve
 }
 
 // ledger has all requests.

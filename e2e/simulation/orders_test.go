@@ -139,8 +139,7 @@ func (o *orderRule) yaml(kind string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  - key: %s\n    shadow_mode: %t\n    rate_limits:\n", o.key, o.shadow)
 	for i, l := range o.limits {
-		fmt.Fprintf(&b, "      - { unit: second, unit_multiplier: %d, requests_per_unit: %d, name: %s-%d, algorithm: %s%s }\n",
-			l.window/time.Second, l.n, l.key, i, l.algorithm, l.fields)
+		fmt.Fprintf(&b, "      - %s", l.yaml(fmt.Sprint(l.key, "-", i)))
 	}
 	if kind == "candidate" {
 		b.WriteString("      - { unit: second, unit_multiplier: 3, requests_per_unit: 1, name: stricter, algorithm: sliding_log, shadow: true }\n")

@@ -191,13 +191,13 @@ func (p *process) values() metrics {
 	values := metrics{}
 	for _, f := range mustHave(p.daemon.Metrics.Registry.Gather()) {
 		for _, m := range f.GetMetric() {
-			name := f.GetName()
+			names := []string{f.GetName()}
 			for i, l := range m.GetLabel() {
 				if i < 2 && l.GetValue() != "" {
-					name += " " + l.GetValue()
+					names = append(names, l.GetValue())
 				}
 			}
-			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			values[strings.Join(names, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
 	return values

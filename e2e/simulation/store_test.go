@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -119,12 +120,7 @@ func newSharedStore(n *network, topology string) *sharedStore {
 		h := &sentinelHost{}
 		h.primary.Store(s.shards[0].address)
 		h.lies.Store("")
-		h.Sentinel = luahost.NewSentinel(masterName, func() string {
-			if other := h.lies.Load().(string); other != "" {
-				return other
-			}
-			return h.primary.Load().(string)
-		})
+		h.Sentinel = luahost.NewSentinel(masterName, func() string { return cmp.Or(h.lies.Load().(string), h.primary.Load().(string)) })
 		h.SetReplicas(s.replica.address)
 		h.service = s.startService(fmt.Sprint("sentinel-", i, sentinelPort), h.Serve)
 		s.sentinels = append(s.sentinels, h)
@@ -214,9 +210,7 @@ func (s *sharedStore) suffer(f fault) {
 		s.sentinels[i].suffer(f)
 		return
 	}
-	if _, err := fmt.Sscanf(f.host, "store-%d", &i); err != nil {
-		panic(f.host)
-	}
+	_ = mustHave(fmt.Sscanf(f.host, "store-%d", &i))
 	defer s.operations.acquire()()
 	f.host = hostOf(s.shards[i].address)
 	switch {
