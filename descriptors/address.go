@@ -117,14 +117,14 @@ func parseIPv6(b []byte) (a [16]byte, ok bool) {
 	for at < len(a) {
 		n, digits := 0, 0
 		for digits < len(b) {
-			d := hexDigit(b[digits])
-			if d < 0 {
+			d := hexDigits[b[digits]]
+			if d == 0 {
 				break
 			}
 			if digits == 4 {
 				return a, false
 			}
-			n, digits = n<<4|d, digits+1
+			n, digits = n<<4|int(d-1), digits+1
 		}
 		if digits == 0 {
 			return a, false
@@ -166,14 +166,10 @@ func parseIPv6(b []byte) (a [16]byte, ok bool) {
 	return a, true
 }
 
-func hexDigit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
+// hexDigits has the value of each hexadecimal digit plus 1, and 0 for other bytes.
+var hexDigits = func() (digits [256]uint8) {
+	for i := range 16 {
+		digits["0123456789abcdef"[i]], digits["0123456789ABCDEF"[i]] = uint8(i+1), uint8(i+1)
 	}
-	return -1
-}
+	return digits
+}()

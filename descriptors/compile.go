@@ -167,6 +167,7 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	allOrNothing := c.allOrNothing(d, configs)
 	d.allOrNothing = d.allOrNothing || allOrNothing
 	c.maxCounters(d, configs)
+	c.deniedResponse(d, configs)
 	before := len(c.set.Limits)
 	below := c.level(d, &d.root, all)
 	c.resolveReplacements(d, c.set.Limits[before:])
@@ -253,6 +254,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 	parent.below = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
 		c.fail(pos, nodePath(d, n), "duplicate %s on this level; first at %s", what, first.pos)
 	})
+	c.warnHidden(d, parent.below)
 	return c.sha.level(&digests)
 }
 

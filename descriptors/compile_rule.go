@@ -21,6 +21,10 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	if cfg.Metadata != nil || shared != nil || counted != nil {
 		r.optional = &optionalFields{metadata: cfg.Metadata, shared: shared, counted: counted}
 	}
+	if cfg.Denied != nil {
+		r.ensureOptional().denied = cfg.Denied
+		c.set.denied = true
+	}
 	switch {
 	case r.Shadow:
 		r.mode = limiter.Shadow

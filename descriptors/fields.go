@@ -99,7 +99,14 @@ func (r *Rule) fields() (text string) {
 	if m := r.Metadata(); m != nil {
 		text += ", metadata: " + metadataText(m)
 	}
-	return text
+	return text + r.deniedField()
+}
+
+func (r *Rule) deniedField() string {
+	if d := r.optionalOrZero().denied; d != nil {
+		return ", denied_response: " + d.String()
+	}
+	return ""
 }
 
 func (r *Rule) prefixFields() (text string) {
@@ -128,6 +135,9 @@ func (d *domain) fields() (text string) {
 	}
 	if d.maxCounters > 0 {
 		text += fmt.Sprintf(", max_counters: %d", d.maxCounters)
+	}
+	if d.denied != nil {
+		text += ", denied_response: " + d.denied.String()
 	}
 	return text
 }

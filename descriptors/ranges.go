@@ -49,7 +49,12 @@ func (t *rangeTable) lookup(value []byte, notAddresses *int) *node {
 		*notAddresses++
 		return nil
 	}
-	n, _ := t.table.LookupPrefix(p)
+	var n *node
+	if p.IsSingleIP() {
+		n, _ = t.table.Lookup(p.Addr()) // faster than LookupPrefix
+	} else {
+		n, _ = t.table.LookupPrefix(p)
+	}
 	return n
 }
 
@@ -119,6 +124,29 @@ func (b *branch) addSet(n *node, set *rules.ValueSet, values int, onDuplicate du
 // counter.
 func (n *node) matchesSeveral() bool {
 	return isWildcard(n.key) || isWildcard(n.value) || n.set != nil && n.set.text != ""
+}
+
+// warnHidden warns of cidr nodes without a descriptor that the key alone has: the first match is
+// final, so addresses in the ranges do not reach it.
+func (c *compiler) warnHidden(d *domain, l *level) {
+	for i := range l.children {
+		n := &l.children[i]
+		if n.set == nil || n.set.ranges == nil || n.below == nil && n.rule != nil && n.rule.Unlimited {
+			continue
+		}
+		keyOnly := l.find([]byte(n.key)).keyOnly
+		if keyOnly == nil || keyOnly.below == nil {
+			continue
+		}
+		for j := range keyOnly.below.children {
+			if below := &keyOnly.below.children[j]; n.child(below) == nil {
+				c.warn(rules.Hides, n.pos, nodePath(d, n),
+					"requests of these addresses do not reach %s at %s, since the first match is final; add the same below this descriptor, or an unlimited limit there to exempt them",
+					rules.Shorten(below.text()), below.pos)
+				break
+			}
+		}
+	}
 }
 
 // countedLevels returns the value sets of the levels whose values are counted as addresses, parallel

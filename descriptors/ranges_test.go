@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 const rangeRules = `
@@ -131,6 +133,14 @@ func TestRangesCount(t *testing.T) {
 	}
 }
 
+func diagnosticTexts(ds rules.Diagnostics) (texts []string) {
+	for _, d := range ds {
+		texts = append(texts, d.String())
+	}
+	slices.Sort(texts)
+	return texts
+}
+
 func TestDuplicateRanges(t *testing.T) {
 	_, ds := compile(t, Options{}, `domain: d
 descriptors:
@@ -141,11 +151,6 @@ descriptors:
   - { key: c, prefix: { v4: 24 } }
   - { key: c }
 `)
-	var got []string
-	for _, d := range ds {
-		got = append(got, d.String())
-	}
-	slices.Sort(got)
 	want := []string{
 		`a.yaml:3:45: error: domain "d" > key "a" value "10.0.0.0/8,192.0.2.7,10.0.0.0/8": duplicate range 10.0.0.0/8 on this level; first at a.yaml:3:5`,
 		`a.yaml:4:22: error: domain "d" > key "a" value "192.0.2.7": duplicate range 192.0.2.7 on this level; first at a.yaml:3:5`,
@@ -153,7 +158,28 @@ descriptors:
 		`a.yaml:6:30: error: domain "d" > key "b" value "y,x,y": duplicate value "y" on this level; first at a.yaml:6:5`,
 		`a.yaml:8:5: error: domain "d" > key "c": duplicate key and value on this level; first at a.yaml:7:5`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, diagnosticTexts(ds)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRangesHideDescriptors(t *testing.T) {
+	const minute = "rate_limit: { unit: minute, requests_per_unit: 1 }"
+	_, ds := compile(t, Options{}, `domain: d
+descriptors:
+  - { key: a, descriptors: [{ key: path, value: /x, `+minute+` }, { key: path, `+minute+` }] }
+  - { key: a, cidr: [10.0.0.0/8], rate_limit: { unlimited: true } }
+  - { key: a, cidr: [10.1.0.0/16], `+minute+` }
+  - { key: a, cidr: [10.2.0.0/16], descriptors: [{ key: path, value: /x, rate_limit: { unlimited: true } }] }
+  - { key: a, cidr: [10.3.0.0/16], descriptors: [{ key: path, `+minute+` }, { key: path, value: /x, `+minute+` }] }
+  - { key: a, cidr: [10.4.0.0/16], `+minute+` } # sluice:allow hides
+  - { key: b, cidr: [10.1.0.0/16], `+minute+` }
+`)
+	want := []string{
+		`a.yaml:5:5: warning: hides: domain "d" > key "a" value "10.1.0.0/16": requests of these addresses do not reach path=/x at a.yaml:3:29, since the first match is final; add the same below this descriptor, or an unlimited limit there to exempt them`,
+		`a.yaml:6:5: warning: hides: domain "d" > key "a" value "10.2.0.0/16": requests of these addresses do not reach path at a.yaml:3:107, since the first match is final; add the same below this descriptor, or an unlimited limit there to exempt them`,
+	}
+	if diff := cmp.Diff(want, diagnosticTexts(ds)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -19,30 +19,22 @@ type growth struct {
 	sum    uint64 // growth of the count since the condition started
 	since  time.Time
 	last   time.Time // time of the last growth; zero, like since, without a condition
-	ticked time.Time // time of the last tick; zero before the first
-	// marks are counts at two earlier times, at least markInterval apart, the older one first.
-	marks [2]mark
+	// marks are the counts at the ends of the last two intervals, the older one first.
+	marks [2]uint64
 }
-
-// mark is a count at a time.
-type mark struct {
-	count uint64
-	at    time.Time
-}
-
-// markInterval is the time between marks. So rates cover the last five to ten seconds.
-const markInterval = 5 * time.Second
 
 // WhileGrows raises a condition while the count that read returns grows, and for a minute after
 // that. The log gets a line at its start and at its end. [Conditions.Tick] must be called
 // periodically.
 func (c *Conditions) WhileGrows(code Code, read func() uint64) {
-	c.addGrowth(&growth{code: code, read: read, was: read()})
+	c.addGrowth(&growth{code: code, read: read})
 }
 
 func (c *Conditions) addGrowth(g *growth) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
+	g.was = g.read()
+	g.marks = [2]uint64{g.was, g.was}
 	c.growths = append(c.growths, g)
 }
 
@@ -50,9 +42,12 @@ func (c *Conditions) addGrowth(g *growth) {
 func (c *Conditions) Tick(now time.Time) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
+	intervalEnds := c.period.Advance(now)
 	for _, g := range c.growths {
 		wasActive, hadStarted := g.active(now), !g.since.IsZero()
-		g.tick(now)
+		if g.tick(now); intervalEnds {
+			g.marks = [2]uint64{g.marks[1], g.was}
+		}
 		d := g.code.Define()
 		switch active := g.active(now); {
 		case active && !wasActive && g.client == nil: // a ClientError logs itself
@@ -79,33 +74,19 @@ func (g *growth) tick(now time.Time) {
 	} else if now.Sub(g.last) > growthEnds {
 		g.since = time.Time{}
 	}
-	before := mark{g.was, g.ticked}
-	if g.ticked.IsZero() || now.Before(g.ticked) { // the clock was set back
-		before.at = now
-	}
-	g.was, g.ticked = n, now
-	switch age := now.Sub(g.marks[1].at); {
-	case age < 0 || age > 2*markInterval: // the first tick, ticks have paused, or the clock was set
-		g.marks = [2]mark{before, {n, now}}
-	case age >= markInterval:
-		g.marks = [2]mark{g.marks[1], {n, now}}
-	}
-}
-
-// perSecond returns the growth per second at the time now, rounded to a tenth.
-func (g *growth) perSecond(now time.Time) float64 {
-	passed := max(time.Second, now.Sub(g.marks[0].at)).Seconds()
-	return math.Round(10*float64(g.was-min(g.was, g.marks[0].count))/passed) / 10
+	g.was = n
 }
 
 func (g *growth) active(now time.Time) bool {
 	return !g.since.IsZero() && now.Sub(g.last) <= growthEnds
 }
 
-// condition returns the condition at the time now.
-func (g *growth) condition(now time.Time) Condition {
+// condition returns the condition. Its rate is rounded to a tenth, and covers a period of the given
+// length.
+func (g *growth) condition(seconds float64) Condition {
 	c := NewCondition(g.code, g.since)
-	c.Fields = map[string]any{"count": g.sum, "per_second": g.perSecond(now)}
+	grown := g.was - min(g.was, g.marks[0])
+	c.Fields = map[string]any{"count": g.sum, "per_second": math.Round(10*float64(grown)/seconds) / 10}
 	if g.client != nil {
 		g.client.describe(c.Fields)
 	}

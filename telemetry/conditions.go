@@ -189,8 +189,9 @@ type Conditions struct {
 	mu     sync.Mutex
 	raised map[conditionID]Condition
 
-	growing sync.Mutex // guards growths, their elements, and logger
+	growing sync.Mutex // guards growths, their elements, period, and logger
 	growths []*growth
+	period  Period
 	logger  *zap.Logger // logger of the last Watch
 }
 
@@ -263,7 +264,7 @@ func (c *Conditions) Active(now time.Time) []Condition {
 	c.growing.Lock()
 	for _, g := range c.growths {
 		if g.active(now) {
-			all = append(all, g.condition(now))
+			all = append(all, g.condition(c.period.Seconds(now)))
 		}
 	}
 	c.growing.Unlock()

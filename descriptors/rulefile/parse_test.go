@@ -131,6 +131,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		"timezone": "UTC, calendar: true", "anchor_day": "1, calendar: true",
 		"shadow_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "quota_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "detailed_metric": "true, rate_limit: {unit: hour, requests_per_unit: 1}",
 		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
+		"denied_response": "text, rate_limit: {unit: hour, requests_per_unit: 1}", "content_type": "text/html, body: b", "body": "b", "headers": "{x-a: b}", "grpc": "true",
 	}
 	around := []struct {
 		in       fieldSet
@@ -144,6 +145,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		{reserveFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},
 		{quotaFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: token_bucket, quota: {%s}}}]}", ""},
 		{replacesFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
+		{deniedFields, "{domain: d, denied_response: {%s}}", ""},
 	}
 	if got, want := len(around), len(fieldSets()); got != want {
 		t.Fatalf("the test covers %d field sets, want %d", got, want)
@@ -153,6 +155,9 @@ func TestParseReadsEveryField(t *testing.T) {
 			value, ok := values[word]
 			if a.in.where == quotaFields.where && word == "burst" {
 				value = "0.1s"
+			}
+			if a.in.where == rootFields.where && word == "denied_response" {
+				value = "text"
 			}
 			if !ok {
 				value = "true"

@@ -26,8 +26,11 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 		Properties  map[string]json.RawMessage
 		Definitions map[string]json.RawMessage
 		Items       json.RawMessage
-		AnyOf       []struct{ Enum []string }
-		Enum        []string
+		AnyOf       []struct {
+			Enum       []string
+			Properties map[string]json.RawMessage
+		}
+		Enum []string
 	}
 	decode := func(text json.RawMessage) object {
 		t.Helper()
@@ -40,6 +43,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	prefix := decode(descriptor.Properties["prefix"])
 	reserve := decode(limit.Properties["reserve"])
 	quota := decode(limit.Properties["quota"])
+	denied := decode(root.Definitions["denied_response"]).AnyOf[1]
 	replaces := decode(decode(limit.Properties["replaces"]).Items)
 	for _, tt := range []struct {
 		got  map[string]json.RawMessage
@@ -52,6 +56,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 		{reserve.Properties, reserveFields},
 		{quota.Properties, quotaFields},
 		{replaces.Properties, replacesFields},
+		{denied.Properties, deniedFields},
 	} {
 		got := slices.Sorted(maps.Keys(tt.got))
 		if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want.names)), got); diff != "" {
@@ -60,6 +65,9 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}
 	if diff := cmp.Diff(rules.AlgorithmNames(), decode(limit.Properties["algorithm"]).Enum); diff != "" {
 		t.Errorf("algorithms (-parser +schema):\n%s", diff)
+	}
+	if diff := cmp.Diff(rules.DeniedPresets(), decode(root.Definitions["denied_response"]).AnyOf[0].Enum); diff != "" {
+		t.Errorf("presets of denied_response (-parser +schema):\n%s", diff)
 	}
 	if diff := cmp.Diff(rules.UnitNames(), decode(limit.Properties["unit"]).AnyOf[0].Enum); diff != "" {
 		t.Errorf("units (-parser +schema):\n%s", diff)

@@ -19,6 +19,7 @@ const (
 	MergeOrder     Code = "merge-order"     // `<<` overrides a field above it
 	Template       Code = "template"        // text looks like a template
 	Differ         Code = "differ"          // the files of a domain differ
+	Hides          Code = "hides"           // ranges hide descriptors below the key alone
 	ReplacesNone   Code = "replaces-none"   // replaces names no limit
 	ReplacesMutual Code = "replaces-mutual" // two limits replace each other
 	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
@@ -39,7 +40,7 @@ const Unsent Code = "unsent"
 // acknowledgeable are the codes of warnings that have a line of a file.
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
-	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
+	string(MergeOrder), string(Template), string(Differ), string(Hides), string(ReplacesNone), string(ReplacesMutual),
 	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent), string(Replicas),
 }
 

@@ -19,7 +19,8 @@
 //	invariants_test.go  ledgers that violate each invariant
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
-//	defects_test.go     mistakes in the service that a run must find, and testdata/defects.diff has
+//	defects_test.go     mistakes in the service that a run must find; testdata/defects.diff has them
+//	state_test.go       sluices whose state is compared with a model, state_model_test.go
 //
 // # Seeds
 //

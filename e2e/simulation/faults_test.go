@@ -123,7 +123,7 @@ func (n *network) suffer(f fault) bool {
 	case "silence":
 		n.silence(f.host, f.d)
 	case "slow":
-		n.update(f.host, func(l *links) { l.extra, l.slowUntil = f.d/10, time.Now().Add(slowFor) })
+		n.slow(f.host, f.d/10, slowFor)
 	case "reset":
 		n.reset(f.host)
 	default:

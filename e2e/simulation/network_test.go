@@ -61,6 +61,11 @@ func (n *network) silence(host string, d time.Duration) {
 	n.update(host, func(l *links) { l.silentUntil = time.Now().Add(d) })
 }
 
+// slow adds latency to all bytes that a host sends or receives, for the given time.
+func (n *network) slow(host string, extra, d time.Duration) {
+	n.update(host, func(l *links) { l.extra, l.slowUntil = extra, time.Now().Add(d) })
+}
+
 // reset resets all connections of a host.
 func (n *network) reset(host string) {
 	n.mu.Lock()

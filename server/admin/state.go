@@ -29,8 +29,9 @@ func (a *API) Watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
-			a.Tick(now)
+		case <-tick.C: // its time is not that of a.clock
+			now, _ := a.clock.Now()
+			a.Tick(time.Unix(0, int64(now)))
 		}
 	}
 }

@@ -111,8 +111,8 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	for i := range x.statuses {
 		b = appendStatus(b, &x.statuses[i])
 	}
-	if s.settings.addsHeaders() {
-		b = s.appendHeaders(b, x)
+	if s.settings.addsHeaders() || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
+		b = s.appendHeaders(b, x, rules)
 	}
 	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && x.overLimit || x.plan.Leases && x.plan.Batch.HasLease() {
 		b = s.appendMetadata(b, x, rules)
@@ -169,21 +169,30 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 	return described, retry
 }
 
-// appendHeaders appends the response headers and those of the forwarded request.
-func (s *Service) appendHeaders(b []byte, x *Exchange) []byte {
+// appendHeaders appends the response headers and those of the forwarded request, and the body of a
+// denial.
+func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
 	described, retry := s.describedMatch(x)
-	if (s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders) && described >= 0 {
-		b = x.statuses[described].appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	if described < 0 {
+		return b
+	}
+	st := &x.statuses[described]
+	if s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders {
+		b = st.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
 	}
 	if s.settings.RateLimitHeaders == structuredHeaders {
 		b = x.appendStructured(b)
 	}
-	if s.settings.RetryAfterHeader && x.overLimit && retry > 0 {
+	denied := s.deniedResponse(x, rules, described)
+	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
 	}
-	if s.settings.RequestHeaders && described >= 0 {
+	if denied != nil {
+		b = s.appendDenied(b, x, denied, described)
+	}
+	if s.settings.RequestHeaders {
 		names := Headers(s.settings.RequestNames)
-		b = x.statuses[described].appendHeaders(b, fieldRequestHeaders, &names)
+		b = st.appendHeaders(b, fieldRequestHeaders, &names)
 	}
 	return b
 }

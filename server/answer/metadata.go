@@ -39,11 +39,7 @@ func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
 		return b
 	}
 	m := &x.plan.Matches[i]
-	if name := x.plan.Limits[x.statusCharge(m)].Name; name != "" {
-		x.metricKey = append(x.metricKey[:0], name...)
-	} else {
-		x.metricKey = x.appendRuleName(x.metricKey[:0], m)
-	}
+	x.metricKey = x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
 	text := x.metricKey[:min(len(x.metricKey), maxName)]
 	for j, c := range text {
 		text[j] = printable(c)

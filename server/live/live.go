@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // Modes of a [Recorder]: whether it records denied keys, and whether it stores their values.
@@ -45,7 +46,7 @@ type Recorder struct {
 	clear atomic.Bool        // whether values are stored: in mode Clear, or while unmasked
 
 	mu       sync.Mutex
-	period   period
+	period   telemetry.Period
 	domains  map[string]*Domain // by name
 	overflow *Domain            // shared by the domains beyond MaxDomains
 	unmasked unmasked
@@ -170,7 +171,7 @@ func (l *Recorder) SetTime(now time.Time) (changed bool) {
 func (l *Recorder) Tick(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	newSecond, intervalEnds := l.SetTime(now), l.period.advance(now)
+	newSecond, intervalEnds := l.SetTime(now), l.period.Advance(now)
 	for d := range l.domainsLocked {
 		u, s := d.unmatched.Load(), d.sketch.Load()
 		if newSecond {
@@ -247,7 +248,7 @@ func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Dom
 	}
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
-	period := l.period.seconds(l.period.calledAt)
+	period := l.period.Seconds(l.period.CalledAt)
 	if name != "" { // formatting takes longer than sorting, so only the keys of the state are formatted
 		slices.SortFunc(found, func(a, b denied) int { return cmp.Or(cmp.Compare(b.recent, a.recent), cmp.Compare(b.total, a.total)) })
 		found = found[:min(len(found), MaxKeys)]

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 const (
@@ -35,8 +36,7 @@ func (c Counts) minus(o Counts) Counts {
 // name of a counter. Counters start at 0 and never decrease. Rates must be used by one goroutine at
 // a time.
 type Rates[K comparable] struct {
-	period
-
+	period telemetry.Period
 	series map[K]*series
 	steps  uint64 // number of completed intervals
 }
@@ -60,7 +60,7 @@ type points struct {
 // Advance ends the interval at the time now if it has lasted for five seconds. read must call its
 // argument with the current counts of each name. A name without counts is forgotten.
 func (r *Rates[K]) Advance(now time.Time, read func(func(K, Counts))) {
-	if !r.advance(now) {
+	if !r.period.Advance(now) {
 		return
 	}
 	if r.series == nil {
@@ -116,7 +116,7 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	if c == base {
 		return Rate{}, known
 	}
-	length := r.seconds(now)
+	length := r.period.Seconds(now)
 	d := c.minus(base)
 	return Rate{Hits: float64(d.Hits) / length, Denied: float64(d.Denied) / length, Near: float64(d.Near) / length, Shadow: float64(d.Shadow) / length}, known
 }

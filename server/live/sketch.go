@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // A sketch has sets*ways entries.
@@ -20,7 +21,7 @@ const (
 // Durations of a sketch.
 const (
 	// interval is the time after which counts restart.
-	interval = 5 * time.Second
+	interval = telemetry.Interval
 	// forgetAfter is how long a key stays without a denial.
 	forgetAfter = time.Minute
 	// idleBound is the number of intervals without a denial after which a key is removed. Intervals

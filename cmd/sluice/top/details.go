@@ -160,7 +160,7 @@ func (v *view) counters(d *details) []line {
 	lines := []line{{item: -1}, v.line(strong, "COUNTER (sluice explain)")}
 	switch {
 	case d.key.Descriptor == "":
-		return append(lines, v.wrap(faint, "", "The state contains only the hash of the client. sluice explain --addr --descriptor shows the counter of a client that you know.", 3)...)
+		return append(lines, v.wrap(faint, "", "The state contains only the hash of the client. Press u to show the values of clients from their next denial on. sluice explain --addr --descriptor shows the counter of a client that you know.", 3)...)
 	case d.counters == nil:
 		return append(lines, v.line(faint, "..."))
 	}

@@ -373,7 +373,12 @@ func TestUnmask(t *testing.T) {
 	}))
 	t.Cleanup(debug.Close)
 	addr := strings.TrimPrefix(debug.URL, "http://")
-	p := newProgram(newState())
+	hashed := newState()
+	hashed.Domains[0].DeniedKeys[0].Descriptor = ""
+	p := newProgram(hashed)
+	if p.press("enter"); !strings.Contains(p.screen(), "Press u to show the values") {
+		t.Errorf("the details of a hash are\n%s", p.screen())
+	}
 	p.service.Addrs = []string{addr}
 	p.service.Dial = func(addr, _ string) (*client.Debug, error) { return &client.Debug{Addr: addr}, nil }
 	if p.press("u", "n"); asked > 0 || p.notice != nil {

@@ -18,7 +18,7 @@ import (
 const (
 	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  ? help  q quit"
 	filterKeys  = "  esc end filter  enter details  r reset  ? help  q quit"
-	detailsKeys = "esc back  r reset  p pause  ? help  q quit"
+	detailsKeys = "esc back  r reset  u unmask  p pause  ? help  q quit"
 	helpText    = `
 enter         details: position of the rule, last five minutes, counter
 esc           back, or end the filter
