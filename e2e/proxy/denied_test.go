@@ -159,7 +159,7 @@ descriptors:
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		s := status.Convert(conn.Invoke(ctx, "/"+name+"/Call", &emptypb.Empty{}, &emptypb.Empty{}))
-		if s.Code() != codes.ResourceExhausted || s.Message() != name+": wait" || len(s.Details()) != 1 {
+		if s.Code() != codes.ResourceExhausted || !strings.HasSuffix(s.Message(), name+": wait") || len(s.Details()) != 1 {
 			t.Fatalf("%s: status %v with details %v, want RESOURCE_EXHAUSTED with the body", name, s, s.Details())
 		}
 		info, ok := s.Details()[0].(*errdetails.RetryInfo)
