@@ -150,7 +150,7 @@ once-kustomize: INPUTS := charts dashboards docs/image.md docs/kubernetes.md exa
 once-e2e/ci: INPUTS := .pre-commit-hooks.yaml action.yml docs/ci.md envoy.yaml examples/quickstart
 once-e2e/dropin: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
 once-tools/vulnerabilities: INPUTS := tools/vulnerabilities/check.sh
-once-tools/image: INPUTS := LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
+once-tools/image: INPUTS := .gitignore LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
 
 # Three stages run at a time, because many tests wait for other processes. The largest starts first.
 STAGES := test-in-. test-torture test-cached test-hooked test-in-dashboards $(ONCE:%=once-%)
@@ -158,7 +158,7 @@ STAGES := test-in-. test-torture test-cached test-hooked test-in-dashboards $(ON
 IN_STAGES = $(MAKE) -s -j3 $(STAGES)
 
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(BUILD)/clients/sdk $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -326,13 +326,14 @@ envoy: $(ENVOY) ## install Envoy into .build/ (done by test and demo)
 	@echo '$(ENVOY)'
 
 # Clients of e2e/clients other than grpc-go. The tests of a missing client are skipped and reported.
-CLIENTS := python node java tonic
+CLIENTS := python node java tonic sdk
 .PHONY: clients
-clients: $(CLIENTS:%=$(BUILD)/clients/%) ## install gRPC clients of other languages into .build/ (done by test-clients)
+clients: $(CLIENTS:%=$(BUILD)/clients/%) ## install gRPC clients of other languages, and clients of LLMs, into .build/ (done by test-clients)
 
 $(BUILD)/clients/python: e2e/clients/testdata/python/requirements.txt
 $(BUILD)/clients/node: e2e/clients/testdata/node/package-lock.json
 $(BUILD)/clients/java: e2e/clients/testdata/java/pom.xml e2e/clients/testdata/java/Calls.java
+$(BUILD)/clients/sdk: e2e/clients/testdata/sdk/requirements.txt
 $(BUILD)/clients/tonic: e2e/clients/testdata/tonic/Cargo.lock e2e/clients/testdata/tonic/src/main.rs
 $(BUILD)/clients/%:
 	@tools/client.sh $* '$@' || echo 'make: without the client $*, its calls are not tested' >&2

@@ -167,6 +167,7 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	allOrNothing := c.allOrNothing(d, configs)
 	d.allOrNothing = d.allOrNothing || allOrNothing
 	c.maxCounters(d, configs)
+	c.deniedResponse(d, configs)
 	before := len(c.set.Limits)
 	below := c.level(d, &d.root, all)
 	c.resolveReplacements(d, c.set.Limits[before:])

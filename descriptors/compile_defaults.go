@@ -44,10 +44,19 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	for _, e := range fitting {
 		c.useOf(e).matches = true
 	}
-	if len(fitting) == 0 || cfg.List || l.Unlimited || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
+	if len(fitting) == 0 || l.Unlimited {
 		return cfg, nil
 	}
 	e := fitting[0]
+	if e.Denied != nil && cfg.Denied == nil {
+		c.useOf(e).applied = true
+		merged := *cfg
+		merged.Denied = e.Denied
+		cfg = &merged
+	}
+	if cfg.List || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
+		return cfg, nil
+	}
 	c.useOf(e).applied = true
 	l = l.WithDefaults(e)
 	if wrong := l.MistakeMessages(); len(wrong) > 0 {

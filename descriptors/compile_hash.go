@@ -47,6 +47,9 @@ func (h *hasher) set(domains []digest) string {
 // [Options.AllOrNothing] is not part of the rules.
 func (h *hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	fmt.Fprintf(h.state, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
+	if d.denied != nil {
+		fmt.Fprintf(h.state, "%q ", d.denied)
+	}
 	h.add(below)
 	return h.sum()
 }
@@ -95,6 +98,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	}
 	if c.Set != nil {
 		b = c.Set.AppendDigest(b)
+	}
+	if c.Denied != nil {
+		b = append(strconv.AppendQuote(b, c.Denied.String()), ' ')
 	}
 	for i := range c.RateLimits {
 		l := &c.RateLimits[i]

@@ -21,6 +21,10 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	if cfg.Metadata != nil || shared != nil || counted != nil {
 		r.optional = &optionalFields{metadata: cfg.Metadata, shared: shared, counted: counted}
 	}
+	if cfg.Denied != nil {
+		r.ensureOptional().denied = cfg.Denied
+		c.set.denied = true
+	}
 	switch {
 	case r.Shadow:
 		r.mode = limiter.Shadow
@@ -69,7 +73,7 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		}
 		l := popFirst(&c.limits)
 		*l = Limit{
-			Terms: c.sharedTerms(t), Reservation: newReservation(b.Reserve), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
+			Terms: c.sharedTerms(t), Reservation: newReservation(b.Reserve), Name: rules.SafeName(b.Name), Rule: r, Pos: b.Pos, Defaults: defaults,
 			Index: int32(len(c.set.Limits)),
 		}
 		c.compileTable(l, &b)

@@ -89,7 +89,7 @@ func (r *Rule) fields() (text string) {
 			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
-	text += r.prefixFields()
+	text += r.setFields()
 	if names := r.optionalOrZero().replacedNames; names != nil {
 		text += ", replaces: [" + strings.Join(names, ", ") + "]"
 	}
@@ -99,16 +99,28 @@ func (r *Rule) fields() (text string) {
 	if m := r.Metadata(); m != nil {
 		text += ", metadata: " + metadataText(m)
 	}
-	return text
+	return text + r.deniedField()
 }
 
-func (r *Rule) prefixFields() (text string) {
+func (r *Rule) deniedField() string {
+	if d := r.optionalOrZero().denied; d != nil {
+		return ", denied_response: " + d.String()
+	}
+	return ""
+}
+
+// setFields returns what the paths of sets lack: the number of ranges in a file, and prefix.
+func (r *Rule) setFields() string {
+	var b strings.Builder
 	for _, n := range r.node.lineage() {
+		if n.set != nil && n.set.file {
+			fmt.Fprintf(&b, ", ranges: %d", n.set.count)
+		}
 		if n.set != nil && n.set.prefix != singleAddresses {
-			text += fmt.Sprintf(", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
+			fmt.Fprintf(&b, ", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
 		}
 	}
-	return text
+	return b.String()
 }
 
 // valueToMetric reports whether the rule or a descriptor above it has value_to_metric.
@@ -128,6 +140,9 @@ func (d *domain) fields() (text string) {
 	}
 	if d.maxCounters > 0 {
 		text += fmt.Sprintf(", max_counters: %d", d.maxCounters)
+	}
+	if d.denied != nil {
+		text += ", denied_response: " + d.denied.String()
 	}
 	return text
 }

@@ -28,6 +28,7 @@ var fieldExamples = map[string][2]string{
 	"value_to_metric": {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, value_to_metric: true"},
 	"share_threshold": {"key: a*, rate_limit: {LIMIT}", "key: a*, rate_limit: {LIMIT}, share_threshold: true"},
 	"metadata":        {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, metadata: {team: b}"},
+	"denied_response": {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, denied_response: none"},
 	"rate_limit":      {"key: a", "key: a, rate_limit: {LIMIT}"},
 	"rate_limits":     {"key: a", "key: a, rate_limits: [{LIMIT}]"},
 

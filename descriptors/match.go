@@ -18,7 +18,9 @@ type domain struct {
 	maxCountersAt rules.Pos
 	// divides is true if a limit of the domain is divided among Envoys.
 	divides bool
-	root    node
+	// denied is the domain's denied_response, or nil.
+	denied *rules.DeniedResponse
+	root   node
 	// prefix is the hash of the name, with which each identity starts.
 	prefix identity.Hasher
 	// replaceable is the number of names that limits of the domain replace. Their ids are

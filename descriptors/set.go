@@ -41,6 +41,8 @@ type Set struct {
 	Hash string
 
 	divides bool
+	// denied is true if a rule or domain has the field denied_response.
+	denied  bool
 	domains map[string]*domain
 	// names are the domains' names, sorted.
 	names []string
@@ -111,6 +113,8 @@ type optionalFields struct {
 	// value at share_threshold levels, nil at others.
 	shared     [][]byte
 	candidates []*Limit
+	// denied is the field denied_response, or nil.
+	denied *rules.DeniedResponse
 	// counted is nil, or parallel to the levels: the set of values that are counted as addresses,
 	// or nil.
 	counted []*valueSet

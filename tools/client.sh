@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the dependencies of a client of e2e/clients into the given directory: python, node, java
-# or tonic, the name of the client's directory. The versions are those of the files there.
+# Installs the dependencies of a client of e2e/clients into the given directory: python, node, java,
+# tonic or sdk, the name of the client's directory. The versions are those of the files there.
 #
 #     tools/client.sh node .build/clients/node
 #
@@ -22,6 +22,11 @@ python)
 	new_venv
 	pip_install --target "$made" -r "$source/requirements.txt" || fail "pip could not install it for $(python3 --version)."
 	PYTHONPATH="$made" python3 -c 'import grpc' || fail "grpcio does not run here."
+	;;
+sdk)
+	new_venv
+	pip_install --target "$made" -r "$source/requirements.txt" || fail "pip could not install it for $(python3 --version)."
+	PYTHONPATH="$made" python3 -c 'import anthropic, openai' || fail "the packages of OpenAI and Anthropic do not run here."
 	;;
 node)
 	need npm "Install Node.js 20 or later, with npm."

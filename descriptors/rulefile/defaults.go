@@ -62,6 +62,8 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		case "max_counters":
 			maxCounters, _ := p.number(path, f, 1, math.MaxUint32)
 			dd.MaxCounters = int64(maxCounters)
+		case "denied_response":
+			dd.Denied = p.deniedResponse(path, f)
 		case "defaults":
 			p.defaultItems(path, f, dd)
 		default:
@@ -114,7 +116,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 // defaultItem reads an item of defaults. It returns nil if it reported an error.
 func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem {
 	errors := p.errors
-	e := &rules.DefaultItem{Pos: p.pos(item), At: path}
+	e := &rules.DefaultItem{Pos: p.pos(item), At: path, Limit: rules.Limit{UnitMultiplier: 1}}
 	given := map[string]field{}
 	for _, f := range p.fields(path, m, fieldName) {
 		given[f.name] = f
@@ -128,11 +130,14 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 			e.Path = p.defaultPath(path, f)
 		case "rate_limit":
 			p.defaultLimit(path+" > rate_limit", f, e)
+		case "denied_response":
+			e.Denied = p.deniedResponse(path, f)
 		default:
 			given[p.reportUnknownDefaultField(path, defaultItemFields, f)] = f
 		}
 	}
-	if _, ok := given["rate_limit"]; !ok {
+	_, limit := given["rate_limit"]
+	if _, denied := given["denied_response"]; !limit && !denied {
 		p.fail(path, item, `"rate_limit" is missing; it has the fields to set`)
 	}
 	if f, ok := given["path"]; ok && e.Name != "" {

@@ -72,6 +72,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
+		case "denied_response":
+			d.Denied = p.deniedResponse(path, f)
 		default:
 			keyOK = p.reportUnknownField(path, descriptorFields, f) != "key" && keyOK
 		}
@@ -104,7 +106,7 @@ func (p *parser) warnWithoutLimit(path string, fields []field, d *rules.Descript
 		return
 	}
 	for _, f := range fields {
-		if f.name == "shadow_mode" && d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && d.DetailedMetric {
+		if f.name == "shadow_mode" && d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && d.DetailedMetric || f.name == "denied_response" {
 			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a descriptor without a limit, nor on those below it; set it next to rate_limit or rate_limits", f.name)
 		}
 	}

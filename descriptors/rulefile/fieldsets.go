@@ -12,19 +12,21 @@ type fieldSet struct {
 // The field sets of a file of rules, in the order of the documentation.
 var (
 	rootFields = fieldSet{"at the top level", []string{
-		"domain", "descriptors", "all_or_nothing", "max_counters",
+		"domain", "descriptors", "all_or_nothing", "max_counters", "denied_response",
 	}}
 	descriptorFields = fieldSet{"in a descriptor", []string{
 		"key", "value", "values", "cidr", "prefix", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
-		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata", "denied_response",
 	}}
 	limitFields = fieldSet{"in rate_limit", append([]string{
 		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "quota",
 	}, defaultableFields...)}
+	cidrFields     = fieldSet{"in cidr", []string{"file"}}
 	prefixFields   = fieldSet{"in prefix", []string{"v4", "v6"}}
 	reserveFields  = fieldSet{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
 	quotaFields    = fieldSet{"in quota", []string{"burst", "min_tokens", "approximate"}}
 	replacesFields = fieldSet{"in an item of replaces", []string{"name"}}
+	deniedFields   = fieldSet{"in denied_response", []string{"content_type", "body", "headers", "grpc"}}
 )
 
 // defaultableFields are the fields of rate_limit that envoyproxy/ratelimit lacks and that defaults
@@ -37,15 +39,17 @@ var defaultableFields = []string{
 // The field sets of a file of defaults.
 var (
 	defaultsRootFields = fieldSet{"at the top level of defaults", []string{
-		"domain", "all_or_nothing", "max_counters", "defaults",
+		"domain", "all_or_nothing", "max_counters", "denied_response", "defaults",
 	}}
-	defaultItemFields  = fieldSet{"in an item of defaults", []string{"name", "path", "rate_limit"}}
+	defaultItemFields  = fieldSet{"in an item of defaults", []string{"name", "path", "rate_limit", "denied_response"}}
 	defaultPathFields  = fieldSet{"in an item of path", []string{"key", "value"}}
 	defaultLimitFields = fieldSet{"in rate_limit of defaults", append([]string{"name"}, defaultableFields...)}
 )
 
 func fieldSets() []fieldSet {
-	return []fieldSet{rootFields, descriptorFields, prefixFields, limitFields, reserveFields, quotaFields, replacesFields}
+	return []fieldSet{
+		rootFields, descriptorFields, cidrFields, prefixFields, limitFields, reserveFields, quotaFields, replacesFields, deniedFields,
+	}
 }
 
 // referenceFields are the fields of envoyproxy/ratelimit. It accepts each of them in any map and

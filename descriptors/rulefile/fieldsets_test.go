@@ -29,7 +29,7 @@ func TestDocsListNewFields(t *testing.T) {
 	var want []string
 	for _, v := range []fieldSet{rootFields, descriptorFields, limitFields} {
 		for _, word := range v.names {
-			if !slices.Contains(referenceFields, word) {
+			if !slices.Contains(referenceFields, word) && !slices.Contains(want, word) {
 				want = append(want, word)
 			}
 		}

@@ -120,7 +120,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load
 		"domain": "d", "key": "k", "value": "v", "share_threshold": "true, value: v*",
-		"values": "[a, b]", "cidr": "[10.0.0.0/8]", "prefix": "{v4: 24}", "v4": "24", "v6": "64", "unit": "hour", "requests_per_unit": "1", "name": "n",
+		"values": "[a, b]", "cidr": "[10.0.0.0/8]", "prefix": "{v4: 24}", "v4": "24", "v6": "64", "file": "f.txt", "unit": "hour", "requests_per_unit": "1", "name": "n",
 		"descriptors": "[]", "rate_limit": "{unit: hour, requests_per_unit: 1}",
 		"rate_limits": "[{unit: hour, requests_per_unit: 1}]", "metadata": "{}", "replaces": "[{name: m}]",
 		"unit_multiplier": "1", "algorithm": "fixed_window", "unlimited": "false", "max_counters": "1",
@@ -131,6 +131,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		"timezone": "UTC, calendar: true", "anchor_day": "1, calendar: true",
 		"shadow_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "quota_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "detailed_metric": "true, rate_limit: {unit: hour, requests_per_unit: 1}",
 		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
+		"denied_response": "text, rate_limit: {unit: hour, requests_per_unit: 1}", "content_type": "text/html, body: b", "body": "b", "headers": "{x-a: b}", "grpc": "true",
 	}
 	around := []struct {
 		in       fieldSet
@@ -139,11 +140,13 @@ func TestParseReadsEveryField(t *testing.T) {
 	}{
 		{rootFields, "{%s}", "domain"},
 		{descriptorFields, "{domain: d, descriptors: [{%s}]}", "key"},
+		{cidrFields, "{domain: d, descriptors: [{key: k, cidr: {%s}}]}", ""},
 		{prefixFields, "{domain: d, descriptors: [{key: k, prefix: {%s}}]}", ""},
 		{limitFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, %s}}]}", ""},
 		{reserveFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},
 		{quotaFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: token_bucket, quota: {%s}}}]}", ""},
 		{replacesFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
+		{deniedFields, "{domain: d, denied_response: {%s}}", ""},
 	}
 	if got, want := len(around), len(fieldSets()); got != want {
 		t.Fatalf("the test covers %d field sets, want %d", got, want)
@@ -153,6 +156,9 @@ func TestParseReadsEveryField(t *testing.T) {
 			value, ok := values[word]
 			if a.in.where == quotaFields.where && word == "burst" {
 				value = "0.1s"
+			}
+			if a.in.where == rootFields.where && word == "denied_response" {
+				value = "text"
 			}
 			if !ok {
 				value = "true"

@@ -13,6 +13,7 @@ func DefaultsSchema() ([]byte, error) {
 	var rules struct {
 		Properties  map[string]json.RawMessage
 		Definitions struct {
+			Denied     json.RawMessage `json:"denied_response"`
 			Descriptor struct {
 				Properties map[string]json.RawMessage
 			}
@@ -50,18 +51,22 @@ func DefaultsSchema() ([]byte, error) {
 			"type":        "array", "minItems": 1,
 			"items": closed(object{"key": descriptor["key"], "value": descriptor["value"]}, "key"),
 		},
-		"rate_limit": limit,
-	}, "rate_limit")
+		"rate_limit": limit, "denied_response": rules.Definitions.Denied,
+	})
 	item["not"] = object{"required": []string{"name", "path"}}
-	item["anyOf"] = []object{ // a rule's own name is for one rule
-		{"required": []string{"path"}},
-		{"properties": object{"rate_limit": object{"not": object{"required": []string{"name"}}}}},
+	item["allOf"] = []object{
+		{"anyOf": []object{{"required": []string{"rate_limit"}}, {"required": []string{"denied_response"}}}},
+		{"anyOf": []object{ // a rule's own name is for one rule
+			{"required": []string{"path"}},
+			{"properties": object{"rate_limit": object{"not": object{"required": []string{"name"}}}}},
+		}},
 	}
 	root := closed(object{
-		"domain":         text(`The domain of the rules, or "*" for all domains.`),
-		"all_or_nothing": rules.Properties["all_or_nothing"],
-		"max_counters":   rules.Properties["max_counters"],
-		"defaults":       object{"description": "The fields to set, each for a rule, a name, or all rules.", "type": []string{"array", "null"}, "items": item},
+		"domain":          text(`The domain of the rules, or "*" for all domains.`),
+		"all_or_nothing":  rules.Properties["all_or_nothing"],
+		"max_counters":    rules.Properties["max_counters"],
+		"denied_response": rules.Definitions.Denied,
+		"defaults":        object{"description": "The fields to set, each for a rule, a name, or all rules.", "type": []string{"array", "null"}, "items": item},
 	}, "domain")
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
 	root["title"] = "Defaults of rate limit rules"

@@ -26,8 +26,11 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 		Properties  map[string]json.RawMessage
 		Definitions map[string]json.RawMessage
 		Items       json.RawMessage
-		AnyOf       []struct{ Enum []string }
-		Enum        []string
+		AnyOf       []struct {
+			Enum       []string
+			Properties map[string]json.RawMessage
+		}
+		Enum []string
 	}
 	decode := func(text json.RawMessage) object {
 		t.Helper()
@@ -37,9 +40,11 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}
 	root := decode(Schema())
 	descriptor, limit := decode(root.Definitions["descriptor"]), decode(root.Definitions["rate_limit"])
+	cidr := decode(descriptor.Properties["cidr"]).AnyOf[1]
 	prefix := decode(descriptor.Properties["prefix"])
 	reserve := decode(limit.Properties["reserve"])
 	quota := decode(limit.Properties["quota"])
+	denied := decode(root.Definitions["denied_response"]).AnyOf[1]
 	replaces := decode(decode(limit.Properties["replaces"]).Items)
 	for _, tt := range []struct {
 		got  map[string]json.RawMessage
@@ -47,11 +52,13 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}{
 		{root.Properties, rootFields},
 		{descriptor.Properties, descriptorFields},
+		{cidr.Properties, cidrFields},
 		{prefix.Properties, prefixFields},
 		{limit.Properties, limitFields},
 		{reserve.Properties, reserveFields},
 		{quota.Properties, quotaFields},
 		{replaces.Properties, replacesFields},
+		{denied.Properties, deniedFields},
 	} {
 		got := slices.Sorted(maps.Keys(tt.got))
 		if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want.names)), got); diff != "" {
@@ -60,6 +67,9 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}
 	if diff := cmp.Diff(rules.AlgorithmNames(), decode(limit.Properties["algorithm"]).Enum); diff != "" {
 		t.Errorf("algorithms (-parser +schema):\n%s", diff)
+	}
+	if diff := cmp.Diff(rules.DeniedPresets(), decode(root.Definitions["denied_response"]).AnyOf[0].Enum); diff != "" {
+		t.Errorf("presets of denied_response (-parser +schema):\n%s", diff)
 	}
 	if diff := cmp.Diff(rules.UnitNames(), decode(limit.Properties["unit"]).AnyOf[0].Enum); diff != "" {
 		t.Errorf("units (-parser +schema):\n%s", diff)
@@ -96,9 +106,9 @@ func TestSchemaBounds(t *testing.T) {
 	}
 	for _, fields := range []string{
 		"values: [a, 1, true]", "values: [a], share_threshold: true", "cidr: [10.0.0.0/8, '::/0', 192.0.2.7]",
-		"cidr: [10.0.0.0/8], prefix: {v4: 24, v6: 64}", "cidr: [10.0.0.0/8], share_threshold: true", "prefix: {v6: 64}",
+		"cidr: [10.0.0.0/8], prefix: {v4: 24, v6: 64}", "cidr: [10.0.0.0/8], share_threshold: true", "cidr: {file: office.txt}", "prefix: {v6: 64}",
 		"prefix: {v4: 32}, share_threshold: false", // the others are mistakes
-		"values: []", "values: a", "values: ['a*']", "values: ['']", "cidr: ['10.*']", "cidr: 10.0.0.0/8", "prefix: {}", "prefix: {v4: 33}",
+		"values: []", "values: a", "values: ['a*']", "values: ['']", "cidr: ['10.*']", "cidr: 10.0.0.0/8", "cidr: {}", "cidr: {file: ''}", "cidr: {files: a}", "prefix: {}", "prefix: {v4: 33}",
 		"value: a, values: [b]", "values: [a], cidr: [10.0.0.0/8]", "values: [a], prefix: {v4: 24}",
 	} {
 		texts = append(texts, "{domain: d, descriptors: [{key: k, "+fields+"}]}")
@@ -118,8 +128,8 @@ func TestSchemaBounds(t *testing.T) {
 			rejected++
 		}
 	}
-	if rejected != 20 {
-		t.Errorf("%d rejected, want 20", rejected)
+	if rejected != 23 {
+		t.Errorf("%d rejected, want 23", rejected)
 	}
 }
 

@@ -18,6 +18,8 @@ type Config struct {
 	// MaxCounters is the field max_counters: the number of counters of each size that are reserved
 	// for the domain, or 0. If Configs of a domain differ, the smallest applies.
 	MaxCounters int64
+	// Denied is the field denied_response, nil if it is absent.
+	Denied *DeniedResponse
 	// Allowances are the warnings that the file acknowledges, or nil.
 	Allowances Allowances `json:"-"`
 }
@@ -37,6 +39,8 @@ type Descriptor struct {
 	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool and nil, as in
 	// google.protobuf.Struct.
 	Metadata map[string]any
+	// Denied is the field denied_response, nil if it is absent.
+	Denied *DeniedResponse
 	// RateLimits is empty for a node without a limit, and has one element for rate_limit, or those
 	// of rate_limits.
 	RateLimits []Limit

@@ -30,6 +30,7 @@ type DomainDefaults struct {
 	Domain       string // "*" for all
 	AllOrNothing *bool  // nil if absent
 	MaxCounters  int64  // 0 if absent
+	Denied       *DeniedResponse
 	Items        []*DefaultItem
 	byID         map[string]*DefaultItem // see itemID
 }
@@ -42,6 +43,8 @@ type DefaultItem struct {
 	Path  []Level
 	Name  string
 	Limit Limit // only the fields that the item sets
+	// Denied is the field denied_response, nil if it is absent.
+	Denied *DeniedResponse
 }
 
 // Level is the key and value of a descriptor.

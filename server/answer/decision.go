@@ -99,15 +99,25 @@ func (x *Exchange) ruleName(m *descriptors.Match) string { return string(x.appen
 // of the request and with all dots. For a list of limits, the label of the limit that determines
 // the status follows.
 func (x *Exchange) appendRuleName(b []byte, m *descriptors.Match) []byte {
+	if b = appendRuleKey(b, m); m.Count == 0 {
+		return b
+	}
+	return appendLabel(b, x.plan.Limits[x.statusCharge(m)])
+}
+
+// appendRuleKey appends the metric key of a matched rule to the empty b.
+func appendRuleKey(b []byte, m *descriptors.Match) []byte {
 	if m.Rule == nil {
 		return append(b, "override"...)
 	}
 	b, _, _ = m.Rule.AppendMetricKey(b, nil)
-	if m.Count == 0 {
-		return b
-	}
-	if label := x.plan.Limits[x.statusCharge(m)].Label; label != "" {
-		b = append(append(b, ' '), label...)
+	return b
+}
+
+// appendLabel appends the label that a limit has in a list.
+func appendLabel(b []byte, l *descriptors.Limit) []byte {
+	if l.Label != "" {
+		b = append(append(b, ' '), l.Label...)
 	}
 	return b
 }

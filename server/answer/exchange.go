@@ -33,6 +33,7 @@ type Exchange struct {
 	passedMetadata []*object // metadata of the rules of admitted descriptors
 	metricKey      []byte    // scratch for a metric key with values of the request
 	lookupKey      []byte    // scratch for looking up metricKey
+	body           []byte    // body of a denial, and scratch behind it
 	named          []int     // charges that the structured headers describe
 	overLimit      bool
 	large          bool         // whether a request was larger than MaxReusableRequest
@@ -75,7 +76,7 @@ func (x *Exchange) MemoryBytes() int {
 		charge     = int(unsafe.Sizeof(limiter.Charge{})+unsafe.Sizeof(limiter.Decision{})) + 512
 	)
 	p := &x.plan
-	bytes := self + cap(x.Request) + cap(x.reply) + cap(p.Matches)*descriptor + cap(x.decoder.entries)*entry + cap(p.Batch.Charges)*charge
+	bytes := self + cap(x.Request) + cap(x.reply) + cap(x.body) + cap(p.Matches)*descriptor + cap(x.decoder.entries)*entry + cap(p.Batch.Charges)*charge
 	for _, name := range p.Names {
 		bytes += 3 * len(name) // copies of the plan and of the decider
 	}

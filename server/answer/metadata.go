@@ -35,15 +35,11 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 // name become question marks.
 func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
 	i, _ := s.describedMatch(x)
-	if i < 0 {
+	if i = x.deniedMatch(i); i < 0 {
 		return b
 	}
 	m := &x.plan.Matches[i]
-	if name := x.plan.Limits[x.statusCharge(m)].Name; name != "" {
-		x.metricKey = append(x.metricKey[:0], name...)
-	} else {
-		x.metricKey = x.appendRuleName(x.metricKey[:0], m)
-	}
+	x.metricKey = x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
 	text := x.metricKey[:min(len(x.metricKey), maxName)]
 	for j, c := range text {
 		text[j] = printable(c)

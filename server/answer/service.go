@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/leases"
@@ -28,10 +29,14 @@ type Service struct {
 	rules        atomic.Pointer[activeRules]
 	live         *live.Recorder
 	// now reads settings.Clock; nil without a clock.
-	now           func() limiter.Time
-	leases        *leases.Lessor
-	panics        *telemetry.Panics // set by [NewHandler]
-	quotaExchange Exchange          // scratch of CountQuota
+	now    func() limiter.Time
+	leases *leases.Lessor
+	panics *telemetry.Panics // set by [NewHandler]
+	// describesDenials reports whether the settings add something to denials, and namesRetryAfter
+	// whether one of [Settings].Headers is Retry-After.
+	describesDenials, namesRetryAfter bool
+	denied                            *rules.DeniedResponse // of [Settings].DeniedResponse
+	quotaExchange                     Exchange              // scratch of CountQuota
 
 	onRulesChangedMu sync.Mutex // protects onRulesChanged
 	onRulesChanged   []func()   // called after the rules have changed
@@ -58,6 +63,7 @@ type activeRules struct {
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
 	s := &Service{settings: settings, table: table, decider: tableDecider{table}, metrics: metrics}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
+	s.configureHeaders()
 	if settings.Decider != nil {
 		s.decider, s.decidesAsync = settings.Decider, true
 	}

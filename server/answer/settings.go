@@ -21,6 +21,9 @@ type Settings struct {
 	Headers          Headers `embed:""`
 	RateLimitHeaders string  `group:"replies" name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Response headers with limits: none, legacy (those of --response-headers) or structured (RateLimit-Policy and RateLimit of the IETF draft, with each enforced limit that has a name)."`
 	RetryAfterHeader bool    `group:"replies" help:"Add a Retry-After header to denials."`
+	// DeniedResponse is the name of a preset; see [rules.DeniedPreset]. Empty means none.
+	DeniedResponse string `group:"replies" enum:"none,text,problem,openai,anthropic" default:"none" placeholder:"none|text|problem|openai|anthropic" help:"Body and headers of denials for rules and domains without denied_response."`
+	GRPCDenials    bool   `name:"grpc-denials" group:"replies" help:"Add grpc-status: 8 and the headers with which gRPC clients retry to denials."`
 	// RequestHeaders and RequestNames correspond to ResponseHeaders and Headers, for the request
 	// that Envoy forwards.
 	RequestHeaders   bool           `group:"replies" help:"Have Envoy add headers with the limit, the remaining requests and the time until the reset to the requests that it forwards."`

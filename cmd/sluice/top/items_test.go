@@ -266,7 +266,7 @@ func TestLongNamesAreShortened(t *testing.T) {
 			{Hash: strings.Repeat("x", 16), Rule: "user", Limit: "5/hour, penalty: [1h, 24h]", Since: at, PerSecond: 2},
 			{Descriptor: "token=" + strings.Repeat("x", 100) + "end", Rule: "token", Limit: "5/hour", Since: at, PerSecond: 1},
 		},
-		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}, {Rule: strings.Repeat("long > ", 99) + "end", Limit: "5/hour"}},
+		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}, {Rule: strings.Repeat("long > ", 99) + "end", Limit: "5/hour, count_refused: true"}},
 	}}}
 	for width, want := range map[int][]string{
 		60: {
@@ -276,7 +276,7 @@ func TestLongNamesAreShortened(t *testing.T) {
 			"     1.0     0%  token=xxxxx~xxxxxxxxend  shop: token 5/hour",
 			"  HITS/S  DENIED/S  LIMIT",
 			"     0.0       0.0  shop: user > pat~g/path/of/a/rule 5/hour",
-			"     0.0       0.0  shop: long > lon~ong > long > end 5/hour",
+			"     0.0       0.0  shop: long > lon~ng > long > end 5/hour~",
 		},
 		80: {
 			"DENIED/S  SHARE    DENIED     SINCE  KEY (share of domain's denials)",
@@ -285,7 +285,7 @@ func TestLongNamesAreShortened(t *testing.T) {
 			"     1.0     0%         0  03:04:05  token=xxxxx~xxxxxxxxend  shop: token 5/hour",
 			"  HITS/S  DENIED/S   LAST 5 MINUTES  LIMIT",
 			"     0.0       0.0  000000000000000  shop: user > path=~ng/path/of/a/rule 5/hour",
-			"     0.0       0.0  000000000000000  shop: long > long ~long > long > end 5/hour",
+			"     0.0       0.0  000000000000000  shop: long > long~long > long > end 5/hour~",
 		},
 		120: {
 			"DENIED/S  SHARE    DENIED     SINCE  KEY (share of domain's denials)",

@@ -143,7 +143,7 @@ func (v *view) table(columns []column, items []item) (shown []column, lines []li
 	for _, i := range items {
 		p := v.partsOf(i)
 		client := min(ansi.StringWidth(p.client), minClient)
-		width := client + min(ansi.StringWidth(p.name), minClient+minName-client) + ansi.StringWidth(p.before+p.limit)
+		width := client + min(ansi.StringWidth(p.name), minClient+minName-client) + p.others()
 		for columns[0].width+2+width <= v.width && len(columns) > 1 && used+width > v.width {
 			used -= columns[len(columns)-1].width + 2
 			columns = columns[:len(columns)-1]
@@ -170,11 +170,14 @@ func (v *view) partsOf(i item) parts {
 	return parts{v.printable(i.client), v.printable(before), v.printable(i.name), v.printable(limit), v.printable(options)}
 }
 
+// others returns the width of the parts that are not shortened, and of an ellipsis for the options.
+func (p *parts) others() int { return ansi.StringWidth(p.before+p.limit) + min(1, len(p.options)) }
+
 // fit returns the client and the text of an item for the given number of columns of the terminal.
 // If they do not fit, the line will lack options; then it shortens the client, then the name.
 func (v *view) fit(i item, columns int) string {
 	p := v.partsOf(i)
-	columns -= ansi.StringWidth(p.before + p.limit)
+	columns -= p.others()
 	client := v.shorten(p.client, max(minClient, columns-ansi.StringWidth(p.name)))
 	name := v.shorten(p.name, max(minName, columns-ansi.StringWidth(client)))
 	return client + p.before + name + p.limit + p.options

@@ -1,0 +1,166 @@
+package answer
+
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// fieldRawBody is RateLimitResponse.raw_body.
+const fieldRawBody = 5
+
+// The waits after which clients are told not to retry. The clients of OpenAI and Anthropic stop at
+// Retry-After above 120 seconds by themselves; those of gRPC do not bound the pushback.
+const (
+	longestRetry    = 120 * time.Second
+	longestPushback = 60 * time.Second
+)
+
+// configureHeaders sets the fields of s that follow from the settings of headers.
+func (s *Service) configureHeaders() {
+	c := &s.settings
+	if d := rules.DeniedPreset(c.DeniedResponse); !d.IsNone() {
+		s.denied = d
+	}
+	s.describesDenials = s.denied != nil || c.GRPCDenials
+	legacy := c.ResponseHeaders || c.RateLimitHeaders == legacyHeaders
+	for _, name := range []string{c.Headers.Limit, c.Headers.Remaining, c.Headers.Reset} {
+		s.namesRetryAfter = s.namesRetryAfter || legacy && strings.EqualFold(name, "Retry-After")
+	}
+}
+
+// deniedResponse returns the response to a denied request that descriptor i describes, or nil if
+// nothing is added to the denial. The reply to a call that returns a lease has none, because no
+// client receives it.
+func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules.DeniedResponse {
+	if !x.overLimit || x.plan.ReturnsLease() {
+		return nil
+	}
+	d := s.denied
+	if active.set.HasDeniedResponses() {
+		if own := active.set.DeniedResponse(&x.plan, i); own != nil {
+			d = own
+		}
+	}
+	switch {
+	case !d.IsNone():
+		return d
+	case s.settings.GRPCDenials:
+		return rules.DeniedPreset("none")
+	default:
+		return nil
+	}
+}
+
+// appendDenied appends the body and the headers of a denial, without Retry-After.
+func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, described int) []byte {
+	wait := x.longestWait()
+	st, m := &x.statuses[described], &x.plan.Matches[described]
+	name := x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
+	x.metricKey = name
+	v := rules.DenialValues{
+		Name: name, Domain: x.decoder.req.Domain,
+		Limit: uint64(st.limit.RequestsPerUnit), RetryAfter: ceilSeconds(wait), Reset: st.resetSeconds,
+		Denying: x,
+	}
+	if st.limit.HasWindow() {
+		v.Window = uint64(st.limit.Unit.Seconds()) * uint64(st.limit.UnitMultiplier)
+	}
+	body := x.body[:0]
+	if d.Body != nil {
+		body = d.Body.Append(body, &v)
+		b = appendString(b, fieldRawBody, body)
+	}
+	if d.ContentType != "" {
+		b = appendTextHeader(b, "content-type", d.ContentType)
+	}
+	n := len(body) // what follows is scratch
+	for i := range d.Headers {
+		body = d.Headers[i].Value.Append(body[:n], &v)
+		b = appendTextHeader(b, d.Headers[i].Name, body[n:])
+	}
+	millis := uint64(max(1, (wait+time.Millisecond-1)/time.Millisecond))
+	if d.RetryMillis {
+		b = appendHeader(b, fieldResponseHeaders, "retry-after-ms", millis)
+		if wait > longestRetry {
+			b = appendTextHeader(b, "x-should-retry", "false")
+		}
+	}
+	if d.GRPC || s.settings.GRPCDenials {
+		b = appendHeader(b, fieldResponseHeaders, "grpc-status", grpcResourceExhausted)
+		if wait > longestPushback {
+			b = appendTextHeader(b, "grpc-retry-pushback-ms", "-1")
+		} else {
+			b = appendHeader(b, fieldResponseHeaders, "grpc-retry-pushback-ms", millis)
+		}
+		body = appendRetryInfo(body[:n], body[:n], wait)
+		m := len(body)
+		body = base64.RawStdEncoding.AppendEncode(body, body[n:m])
+		b = appendTextHeader(b, "grpc-status-details-bin", body[m:])
+	}
+	x.body = body
+	return b
+}
+
+// grpcResourceExhausted is the status code RESOURCE_EXHAUSTED of gRPC.
+const grpcResourceExhausted = 8
+
+// appendRetryInfo appends a google.rpc.Status with a google.rpc.RetryInfo. The clients of gRPC
+// require that its code and message are those of the reply.
+func appendRetryInfo(dst, message []byte, wait time.Duration) []byte {
+	dst = append(dst, 1<<3, grpcResourceExhausted) // code
+	dst = appendString(dst, 2, message)
+	return appendMessage(dst, 3, func(dst []byte) []byte { // details, an Any
+		dst = appendString(dst, 1, "type.googleapis.com/google.rpc.RetryInfo")
+		return appendMessage(dst, 2, func(dst []byte) []byte {
+			return appendMessage(dst, 1, func(dst []byte) []byte { // retry_delay
+				dst = appendVarint(append(dst, 1<<3), uint64(wait/time.Second))
+				return appendVarint(append(dst, 2<<3), uint64(wait%time.Second))
+			})
+		})
+	})
+}
+
+// longestWait returns the longest time until a limit that is over would admit the hits.
+func (x *Exchange) longestWait() (wait time.Duration) {
+	for i := range x.statuses {
+		if x.statuses[i].code == codeOverLimit {
+			wait = max(wait, x.plan.Batch.Decisions[x.statusCharge(&x.plan.Matches[i])].Reset)
+		}
+	}
+	return wait
+}
+
+// appendLimitName appends to the empty dst the name of the limit of charge at, or else that of its
+// rule, with the label of the limit in a list.
+func (x *Exchange) appendLimitName(dst []byte, m *descriptors.Match, at int) []byte {
+	l := x.plan.Limits[at]
+	if l.Name != "" {
+		return append(dst, l.Name...)
+	}
+	return appendLabel(appendRuleKey(dst, m), l)
+}
+
+// NextDenying implements [rules.DenyingLimits]. Positions are those of charges.
+func (x *Exchange) NextDenying(from int) (name []byte, next int, ok bool) {
+	for i := range x.plan.Matches {
+		m := &x.plan.Matches[i]
+		for at := max(from, m.First); at < m.First+m.Count; at++ {
+			if denies(&x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]) {
+				x.lookupKey = x.appendLimitName(x.lookupKey[:0], m, at)
+				return x.lookupKey, at + 1, true
+			}
+		}
+	}
+	return nil, 0, false
+}
+
+// appendTextHeader appends a response header. The name and value are valid.
+func appendTextHeader[T string | []byte](b []byte, name string, value T) []byte {
+	return appendMessage(b, fieldResponseHeaders, func(b []byte) []byte {
+		return appendString(appendString(b, 1, name), 2, value)
+	})
+}
