@@ -70,10 +70,12 @@ func (c *Changes) compare(domain string, old, now *node) {
 			delete(byKey, key{n.key, n.value, n.setID()})
 			if before == nil {
 				before = &node{}
-			} else if n.setID() != "" && n.set.contents != before.set.contents {
+			}
+			total := c.Total()
+			c.rule(domain, n, before.rule.text(), n.rule.text())
+			if c.Total() == total && before.set != nil && n.setID() != "" && n.set.contents != before.set.contents {
 				c.add(&c.Changed, "%s: %s has other values or ranges", domain, pathText(n.lineage()))
 			}
-			c.rule(domain, n, before.rule.text(), n.rule.text())
 			c.compare(domain, before, n)
 		}
 	}

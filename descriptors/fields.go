@@ -89,7 +89,7 @@ func (r *Rule) fields() (text string) {
 			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
-	text += r.prefixFields()
+	text += r.setFields()
 	if names := r.optionalOrZero().replacedNames; names != nil {
 		text += ", replaces: [" + strings.Join(names, ", ") + "]"
 	}
@@ -109,8 +109,12 @@ func (r *Rule) deniedField() string {
 	return ""
 }
 
-func (r *Rule) prefixFields() (text string) {
+// setFields returns what the paths of sets lack: the number of ranges in a file, and prefix.
+func (r *Rule) setFields() (text string) {
 	for _, n := range r.node.lineage() {
+		if n.set != nil && n.set.file {
+			text += fmt.Sprintf(", ranges: %d", n.set.count)
+		}
 		if n.set != nil && n.set.prefix != singleAddresses {
 			text += fmt.Sprintf(", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
 		}

@@ -19,6 +19,9 @@ type valueSet struct {
 	contents uint64
 	// addresses is true for the fields cidr and prefix: counters are those of addresses.
 	addresses bool
+	// file is true if the ranges are those of a file, and count their number.
+	file  bool
+	count int
 	// prefix is the field prefix, or the lengths of single addresses.
 	prefix rules.PrefixLengths
 	// ranges are those of all cidr nodes with the key, or nil for a node without cidr.
@@ -28,7 +31,7 @@ type valueSet struct {
 var singleAddresses = rules.PrefixLengths{V4: 32, V6: 128}
 
 func newValueSet(s *rules.ValueSet) *valueSet {
-	set := &valueSet{text: s.Text(), id: s.ID(), addresses: s.Values == nil, prefix: singleAddresses}
+	set := &valueSet{text: s.Text(), id: s.ID(), addresses: s.Values == nil, file: s.File != "", count: len(s.Ranges), prefix: singleAddresses}
 	for i := range s.Values {
 		set.contents += maphash.String(contentsSeed, s.Values[i].Text)
 	}

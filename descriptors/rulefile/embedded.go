@@ -18,7 +18,7 @@ func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	inner.nodes = p.nodes // bounds the nodes of all files of the object together
 	configs := inner.read([]byte(text.Value), nil)
 	p.nodes, p.errors, p.warnings = inner.nodes, p.errors+inner.errors, p.warnings+inner.warnings
-	p.diagnostics = append(p.diagnostics, inner.diagnostics...)
+	p.diagnostics, p.rangeFiles = append(p.diagnostics, inner.diagnostics...), append(p.rangeFiles, inner.rangeFiles...)
 	return configs
 }
 

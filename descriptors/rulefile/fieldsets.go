@@ -21,6 +21,7 @@ var (
 	limitFields = fieldSet{"in rate_limit", append([]string{
 		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "quota",
 	}, defaultableFields...)}
+	cidrFields     = fieldSet{"in cidr", []string{"file"}}
 	prefixFields   = fieldSet{"in prefix", []string{"v4", "v6"}}
 	reserveFields  = fieldSet{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
 	quotaFields    = fieldSet{"in quota", []string{"burst", "min_tokens", "approximate"}}
@@ -46,7 +47,9 @@ var (
 )
 
 func fieldSets() []fieldSet {
-	return []fieldSet{rootFields, descriptorFields, prefixFields, limitFields, reserveFields, quotaFields, replacesFields, deniedFields}
+	return []fieldSet{
+		rootFields, descriptorFields, cidrFields, prefixFields, limitFields, reserveFields, quotaFields, replacesFields, deniedFields,
+	}
 }
 
 // referenceFields are the fields of envoyproxy/ratelimit. It accepts each of them in any map and

@@ -28,10 +28,7 @@ func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 // ParseObjects is [Parse], and adds the objects from which Envoy Gateway makes rules to gateway,
 // unless that is nil. [envoygateway.Objects.Rules] returns their rules once all files are read.
 func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([]rules.Config, rules.Diagnostics) {
-	p, configs := parse(file, content, findLongList(content, pieceBytes), gateway)
-	if l := p.list; l != nil && (l.broken || l.node == nil) {
-		p, configs = parse(file, content, nil, gateway)
-	}
+	p, configs := parse(file, content, gateway)
 	ds := p.sorted()
 	if ds.HasErrors() {
 		configs = nil
@@ -39,8 +36,23 @@ func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([
 	return configs, ds
 }
 
-// parse reads the rules in content. list, if not nil, is read in pieces.
-func parse(file string, content []byte, list *longList, gateway *envoygateway.Objects) (*parser, []rules.Config) {
+// RangeFiles returns the files of ranges that the rules in content name, as written there.
+func RangeFiles(file string, content []byte) []string {
+	p, _ := parse(file, content, nil)
+	return p.rangeFiles
+}
+
+// parse reads the rules in content, a long list in pieces.
+func parse(file string, content []byte, gateway *envoygateway.Objects) (*parser, []rules.Config) {
+	p, configs := parseWith(file, content, findLongList(content, pieceBytes), gateway)
+	if l := p.list; l != nil && (l.broken || l.node == nil) {
+		return parseWith(file, content, nil, gateway)
+	}
+	return p, configs
+}
+
+// parseWith reads the rules in content. list, if not nil, is read in pieces.
+func parseWith(file string, content []byte, list *longList, gateway *envoygateway.Objects) (*parser, []rules.Config) {
 	p := newParser(file, content)
 	p.gateway = gateway
 	configs := p.read(content, list)

@@ -120,7 +120,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load
 		"domain": "d", "key": "k", "value": "v", "share_threshold": "true, value: v*",
-		"values": "[a, b]", "cidr": "[10.0.0.0/8]", "prefix": "{v4: 24}", "v4": "24", "v6": "64", "unit": "hour", "requests_per_unit": "1", "name": "n",
+		"values": "[a, b]", "cidr": "[10.0.0.0/8]", "prefix": "{v4: 24}", "v4": "24", "v6": "64", "file": "f.txt", "unit": "hour", "requests_per_unit": "1", "name": "n",
 		"descriptors": "[]", "rate_limit": "{unit: hour, requests_per_unit: 1}",
 		"rate_limits": "[{unit: hour, requests_per_unit: 1}]", "metadata": "{}", "replaces": "[{name: m}]",
 		"unit_multiplier": "1", "algorithm": "fixed_window", "unlimited": "false", "max_counters": "1",
@@ -140,6 +140,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	}{
 		{rootFields, "{%s}", "domain"},
 		{descriptorFields, "{domain: d, descriptors: [{%s}]}", "key"},
+		{cidrFields, "{domain: d, descriptors: [{key: k, cidr: {%s}}]}", ""},
 		{prefixFields, "{domain: d, descriptors: [{key: k, prefix: {%s}}]}", ""},
 		{limitFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, %s}}]}", ""},
 		{reserveFields, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},

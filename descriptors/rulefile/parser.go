@@ -37,6 +37,8 @@ type parser struct {
 	// of its aliases.
 	seen         map[finding]bool
 	nodes, depth int
+	// rangeFiles are the files of ranges that descriptors name.
+	rangeFiles []string
 	// objects are the Kubernetes objects of the file.
 	objects objects
 	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are

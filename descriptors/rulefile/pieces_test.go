@@ -16,11 +16,11 @@ func inPieces(t *testing.T, content []byte, size int) bool {
 	if list == nil {
 		return false
 	}
-	p, got := parse("f.yaml", content, list, nil)
+	p, got := parseWith("f.yaml", content, list, nil)
 	if list.broken || list.node == nil {
 		return false
 	}
-	whole, want := parse("f.yaml", content, nil, nil)
+	whole, want := parseWith("f.yaml", content, nil, nil)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules read in pieces differ (-at once +in pieces):\n%s", diff)
 	}

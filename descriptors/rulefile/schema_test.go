@@ -40,6 +40,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}
 	root := decode(Schema())
 	descriptor, limit := decode(root.Definitions["descriptor"]), decode(root.Definitions["rate_limit"])
+	cidr := decode(descriptor.Properties["cidr"]).AnyOf[1]
 	prefix := decode(descriptor.Properties["prefix"])
 	reserve := decode(limit.Properties["reserve"])
 	quota := decode(limit.Properties["quota"])
@@ -51,6 +52,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 	}{
 		{root.Properties, rootFields},
 		{descriptor.Properties, descriptorFields},
+		{cidr.Properties, cidrFields},
 		{prefix.Properties, prefixFields},
 		{limit.Properties, limitFields},
 		{reserve.Properties, reserveFields},
@@ -104,9 +106,9 @@ func TestSchemaBounds(t *testing.T) {
 	}
 	for _, fields := range []string{
 		"values: [a, 1, true]", "values: [a], share_threshold: true", "cidr: [10.0.0.0/8, '::/0', 192.0.2.7]",
-		"cidr: [10.0.0.0/8], prefix: {v4: 24, v6: 64}", "cidr: [10.0.0.0/8], share_threshold: true", "prefix: {v6: 64}",
+		"cidr: [10.0.0.0/8], prefix: {v4: 24, v6: 64}", "cidr: [10.0.0.0/8], share_threshold: true", "cidr: {file: office.txt}", "prefix: {v6: 64}",
 		"prefix: {v4: 32}, share_threshold: false", // the others are mistakes
-		"values: []", "values: a", "values: ['a*']", "values: ['']", "cidr: ['10.*']", "cidr: 10.0.0.0/8", "prefix: {}", "prefix: {v4: 33}",
+		"values: []", "values: a", "values: ['a*']", "values: ['']", "cidr: ['10.*']", "cidr: 10.0.0.0/8", "cidr: {}", "cidr: {file: ''}", "cidr: {files: a}", "prefix: {}", "prefix: {v4: 33}",
 		"value: a, values: [b]", "values: [a], cidr: [10.0.0.0/8]", "values: [a], prefix: {v4: 24}",
 	} {
 		texts = append(texts, "{domain: d, descriptors: [{key: k, "+fields+"}]}")
@@ -126,8 +128,8 @@ func TestSchemaBounds(t *testing.T) {
 			rejected++
 		}
 	}
-	if rejected != 20 {
-		t.Errorf("%d rejected, want 20", rejected)
+	if rejected != 23 {
+		t.Errorf("%d rejected, want 23", rejected)
 	}
 }
 

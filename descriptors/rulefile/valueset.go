@@ -32,6 +32,10 @@ func (p *parser) valueSet(path string, f field, d *rules.Descriptor) {
 			}
 		})
 	case "cidr":
+		if f.value.Kind == yaml.MappingNode {
+			p.rangeFile(path, f, d.Set)
+			return
+		}
 		p.eachText(path, f, "[10.0.0.0/8, 2001:db8::/32]", func(here string, item field, text string) {
 			r, err := rules.ParseRange(text)
 			if err != nil {
@@ -42,6 +46,23 @@ func (p *parser) valueSet(path string, f field, d *rules.Descriptor) {
 		})
 	case "prefix":
 		d.Set.Prefix = p.prefixLengths(path, f)
+	}
+}
+
+// rangeFile reads the map of the field cidr.
+func (p *parser) rangeFile(path string, f field, set *rules.ValueSet) {
+	path = rules.Below(path, f.name)
+	for _, g := range p.fields(path, f.value, fieldName) {
+		if g.name != "file" {
+			p.reportUnknownField(path, cidrFields, g)
+			continue
+		}
+		set.File, _ = p.text(path, g)
+		set.FilePos = p.pos(g.value)
+		p.rangeFiles = append(p.rangeFiles, set.File)
+	}
+	if set.File == "" {
+		p.fail(path, f.value, `"file" is missing or empty; it names a file with one range on each line, or write a list, such as [10.0.0.0/8]`)
 	}
 }
 

@@ -42,6 +42,8 @@ type sources struct {
 	defaults *File
 	// backups are the names of files that are not read.
 	backups []string
+	// lists are the files of ranges that the rules name, sorted by path.
+	lists []rangeList
 }
 
 // locations are the paths of rules.
@@ -54,6 +56,8 @@ type locations struct {
 	// the paths they are not files of rules.
 	defaults string
 	tables   []string
+	// lists may be nil.
+	lists listNames
 }
 
 func tableFiles(all *tables.Registry) (paths []string) {
@@ -122,6 +126,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 			all.files = append(all.files, file)
 		}
 	}
+	all.readLists(p.lists, left)
 	after, err := p.list()
 	if err != nil {
 		return all, false, err
@@ -317,8 +322,8 @@ func (r sources) requireFiles(paths []string, prefix string) error {
 
 // Load reads, parses and compiles the files of paths and the file of defaults, unless that is
 // empty; see [rulefile.Parse], [rulefile.ParseDefaults] and [descriptors.Compile]. A directory
-// means every file below it, sorted by path, except backups, files of opt's tables, and files with
-// an element of the relative path that begins with a dot. Links are followed. Streams of
+// means every file below it, sorted by path, except backups, files of opt's tables or of ranges, and
+// files with an element of the relative path that begins with a dot. Links are followed. Streams of
 // [ReadStream] come after the files. The Set is nil if a diagnostic is an error. The error is not
 // nil only if a file is missing or cannot be read, if there is none, or if all together exceed 64
 // MiB.
@@ -327,7 +332,9 @@ func Load(paths []string, defaults string, opt descriptors.Options, streams ...F
 	if err != nil {
 		return nil, nil, err
 	}
-	all.files = append(all.files, streams...)
+	streamed := sources{files: streams}
+	streamed.readLists(nil, maxSourceBytes)
+	all.files, all.lists = append(all.files, streamed.files...), append(all.lists, streamed.lists...)
 	if err := all.requireFiles(paths, ""); err != nil {
 		return nil, nil, err
 	}
@@ -342,11 +349,15 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 	var found rules.Diagnostics
 	var names []string
 	size := 0
+	ranges := map[string][]rules.Range{}
 	for i := range r.files {
 		f := &r.files[i]
 		size += len(f.Content)
 		c, ds := rulefile.ParseObjects(f.Name, f.Content, gateway)
 		f.Content = nil // so that it can be freed
+		for j := range c {
+			r.addRanges(c[j].Descriptors, ranges, &found)
+		}
 		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
 	}
 	if gateway != nil {
@@ -357,6 +368,9 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 		var ds rules.Diagnostics
 		opt.Defaults, ds = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
 		found, names = append(found, ds...), append(names, r.defaults.Name)
+	}
+	for i := range r.lists {
+		names = append(names, r.lists[i].Name)
 	}
 	for _, name := range r.backups {
 		found = append(found, rules.Diagnostic{
@@ -379,6 +393,10 @@ func (r sources) sum() [sha256.Size]byte {
 	if r.defaults != nil {
 		// The nil separates them: no file of rules has the name "".
 		texts = append(texts, nil, []byte(r.defaults.Name), r.defaults.Content)
+	}
+	for i := range r.lists {
+		l := &r.lists[i]
+		texts = append(texts, nil, []byte(l.Name), l.Content, []byte(fmt.Sprint(l.err)))
 	}
 	return Digest(texts...)
 }

@@ -47,6 +47,9 @@ type Options struct {
 type Files struct {
 	opt    Options
 	reload Reload[[sha256.Size]byte]
+	// listNames are those of the files so far, and lists the paths of the last reading.
+	listNames listNames
+	lists     []string
 	// watch is newWatcher, except in tests.
 	watch func() (*watcher, error)
 }
@@ -59,7 +62,7 @@ func NewFiles(opt Options) *Files {
 	if opt.Settle <= 0 {
 		opt.Settle = 100 * time.Millisecond
 	}
-	s := &Files{opt: opt, watch: newWatcher}
+	s := &Files{opt: opt, watch: newWatcher, listNames: listNames{}}
 	s.reload.OnLoad = opt.OnLoad
 	return s
 }
@@ -130,7 +133,7 @@ func (f *watchOptions) run(ctx context.Context, check func(ctx context.Context, 
 }
 
 func (s *Files) locations() *locations {
-	return &locations{s.opt.Paths, s.opt.Prefix, s.opt.Defaults, tableFiles(s.opt.Options.Tables)}
+	return &locations{s.opt.Paths, s.opt.Prefix, s.opt.Defaults, tableFiles(s.opt.Options.Tables), s.listNames}
 }
 
 // reading is the content of the paths at one time.
@@ -144,6 +147,10 @@ func (s *Files) read() reading {
 	all, err := s.locations().read()
 	if err != nil {
 		return reading{sum: Digest([]byte(err.Error())), err: err}
+	}
+	s.lists = nil
+	for i := range all.lists {
+		s.lists = append(s.lists, all.lists[i].Name)
 	}
 	return reading{sum: all.sum(), sources: all}
 }

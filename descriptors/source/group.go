@@ -283,6 +283,9 @@ func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bo
 func (g *Group) dirs() (all []string) {
 	if g.files != nil {
 		all = watchedDirs(g.files.locations().allPaths())
+		for _, path := range g.files.lists {
+			all = append(all, fileDirs(path)...)
+		}
 	}
 	for _, f := range g.tables {
 		all = append(all, fileDirs(f.opt.Path)...)

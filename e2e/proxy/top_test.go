@@ -154,7 +154,7 @@ func TestTopSumsReplicas(t *testing.T) {
 		}
 	}
 	printed := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
-	if !containsAll(printed, []string{"2 replicas", " 100%  #"}) || strings.Count(printed, "  #") != 1 {
+	if !containsAll(printed, []string{"2 replicas", "   100%        10  "}) || strings.Count(printed, "  #") != 1 {
 		t.Errorf("want one key:\n%s", printed)
 	}
 	if state := top(t, replicas[0], "--addr", replicas[1].Addr("debug"), "--output", "json"); !strings.Contains(state, `"denied": 10,`) {

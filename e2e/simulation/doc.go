@@ -9,20 +9,17 @@
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
 //	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
 //	orders_test.go      tables, lists, groups, refunds, delayed responses, penalties, resets
-//	quota_plan_test.go  a limit that proxies divide (docs/rlqs.md); also quota_filter_test.go, their
-//	                    filter, and quota_stream_test.go, their connections
+//	quota_plan_test.go  a limit that proxies divide (docs/rlqs.md); also quota_envoy_test.go, the proxies
 //	hostile_test.go     hostile clients, and the bounds that hold despite them
 //	scenario_test.go    what a seed chooses: rules, load, settings
-//	faults_test.go      faults, and operations of operators
+//	faults_test.go      faults, operations of operators, and how much more each of them permits
 //	ledger_test.go      the requests, and the bounds that they must satisfy; also orders_ledger_test.go
 //	                    and quota_ledger_test.go
-//	allowances_test.go  how much more each kind of fault permits
-//	denials_test.go     the check that denied requests had used up the limit
 //	rest_test.go        what must be true when everything is over
-//	invariants_test.go  ledgers that violate each invariant; handmade_test.go makes them
+//	invariants_test.go  ledgers that violate each invariant
 //	world_test.go       a run
 //	simulation_test.go  the tests, and the report of a failed run
-//	defects_test.go     mistakes in the service that a run must find
+//	defects_test.go     mistakes in the service that a run must find; testdata/defects.diff has them
 //	state_test.go       sluices whose state is compared with a model, state_model_test.go
 //
 // # Seeds

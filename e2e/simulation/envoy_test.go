@@ -3,9 +3,10 @@ package simulation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -17,29 +18,61 @@ import (
 	"github.com/sluice-ratelimit/sluice/store"
 )
 
+// connections are those of a host to sluices.
+type connections struct {
+	world   *world
+	host    string
+	options h2client.Options
+	wrap    func(net.Conn) net.Conn // nil for none
+
+	mu   sync.Mutex
+	last map[string]*h2client.Conn // by replica
+	all  []*h2client.Conn
+}
+
+func (w *world) newConnections(host string) *connections {
+	return &connections{world: w, host: host, options: h2client.Options{Window: 1 << 20}, last: map[string]*h2client.Conn{}}
+}
+
+// to returns the connection to a replica, and opens one if there is none.
+func (c *connections) to(ctx context.Context, replica string) (*h2client.Conn, error) {
+	c.mu.Lock()
+	last := c.last[replica]
+	c.mu.Unlock()
+	if last != nil && last.Usable() {
+		return last, nil
+	}
+	conn, err := c.world.network.dial(ctx, c.host, replica+grpcPort)
+	if err != nil {
+		return nil, err
+	}
+	if c.wrap != nil {
+		conn = c.wrap(conn)
+	}
+	if last, err = h2client.New(conn, c.options); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[replica], c.all = last, append(c.all, last)
+	return last, nil
+}
+
+// end closes all connections, and reports violations of the protocol by the server.
+func (c *connections) end() {
+	for _, one := range c.all {
+		one.Close()
+		<-one.Done
+		c.world.checkProtocol(c.host, one)
+	}
+}
+
 // envoy is a proxy that calls the replicas as Envoy 1.40 does: one connection to each, a deadline for
 // each call, and a second call at the end of a request with a lease.
 type envoy struct {
-	world *world
-	host  string
+	*connections
 
-	mu    sync.Mutex
-	conns map[string]*h2client.Conn // by replica
-	all   []*h2client.Conn
-	turn  int
-}
-
-func newEnvoy(w *world, host string) *envoy {
-	return &envoy{world: w, host: host, conns: map[string]*h2client.Conn{}}
-}
-
-// endConnections closes connections, and reports violations of the protocol by the server.
-func (w *world) endConnections(host string, conns []*h2client.Conn) {
-	for _, c := range conns {
-		c.Close()
-		<-c.Done
-		w.checkProtocol(host, c)
-	}
+	turn atomic.Int64
 }
 
 // checkProtocol verifies that the server has answered each call once, and no others.
@@ -62,55 +95,23 @@ func (w *world) call(ctx context.Context, c *h2client.Conn, path string, timeout
 }
 
 func mustMarshal(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
-// conn returns the connection to a replica, and opens one if there is none.
-func (e *envoy) conn(ctx context.Context, replica string) (*h2client.Conn, error) {
-	e.mu.Lock()
-	c := e.conns[replica]
-	e.mu.Unlock()
-	if c != nil && c.Usable() {
-		return c, nil
-	}
-	conn, err := e.world.network.dial(ctx, e.host, replica+grpcPort)
-	if err != nil {
-		return nil, err
-	}
-	if c, err = h2client.New(conn, h2client.Options{Window: 1 << 20}); err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.conns[replica], e.all = c, append(e.all, c)
-	return c, nil
+	return mustHave(proto.MarshalOptions{Deterministic: true}.Marshal(m))
 }
 
 // pick returns the next replica, in turn.
 func (e *envoy) pick() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.turn++
-	return e.world.replicas[e.turn%len(e.world.replicas)].host
+	return e.world.replicas[int(e.turn.Add(1))%len(e.world.replicas)].host
 }
 
 const rateLimitPath = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
 // call makes a rate limit call with the timeout of the filter. It ends earlier if the client of the
 // request disconnects after the given time.
-func (e *envoy) call(replica string, disconnects time.Duration, descs ...*rlcommon.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
-	return e.callRequest(replica, disconnects, &rls.RateLimitRequest{Domain: domain, Descriptors: descs})
-}
-
-func (e *envoy) callRequest(replica string, disconnects time.Duration, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (e *envoy) call(replica string, disconnects time.Duration, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	timeout := e.world.callTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, disconnects))
 	defer cancel()
-	c, err := e.conn(ctx, replica)
+	c, err := e.to(ctx, replica)
 	if err != nil {
 		return nil, err
 	}
@@ -135,30 +136,26 @@ func (w *world) checkDeadline(replica string, deadline time.Time) {
 
 // request is a request that passes an envoy.
 type request struct {
+	*entry
+
 	envoy       *envoy
-	limit       *limit
-	tenant      string
-	replica     string        // that decides it
-	ends        string        // the replica that is called at its end
 	disconnects time.Duration // when its client disconnects during the first call
 	endsTwice   time.Duration // after which its end is reported again; 0 for never
-	hits        uint64
 	lasts       time.Duration // its duration, if it is admitted
-	cost        uint64        // with reserve
 }
 
 // newRequest returns a request with random properties.
 func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request {
-	q := &request{envoy: e, limit: l, tenant: tenant, replica: e.pick(), disconnects: time.Hour, hits: 1}
+	q := &request{entry: &entry{limit: l, tenant: tenant, replica: e.pick(), hits: 1}, envoy: e, disconnects: time.Hour}
 	if random.IntN(20) == 0 && !l.grantsLeases() {
 		q.hits = 1 + random.Uint64N(3)
 	}
 	if random.IntN(20) == 0 {
 		q.disconnects = time.Duration(1 + random.Int64N(int64(3*time.Millisecond)))
 	}
-	q.ends = q.replica
+	q.endReplica = q.replica
 	if random.IntN(4) == 0 {
-		q.ends = e.pick()
+		q.endReplica = e.pick()
 	}
 	if random.IntN(8) == 0 {
 		q.endsTwice = time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))
@@ -168,6 +165,10 @@ func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request 
 		q.cost = 2 + random.Uint64N(2*l.reserve)
 	}
 	return q
+}
+
+func (q *request) call(replica string, disconnects time.Duration, descs ...*rlcommon.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
+	return q.envoy.call(replica, disconnects, &rls.RateLimitRequest{Domain: domain, Descriptors: descs})
 }
 
 // descriptor returns a descriptor with the entries of a request.
@@ -211,15 +212,16 @@ func outcomeOf(reply *rls.RateLimitResponse, err error) outcome {
 
 // run makes the calls of a request.
 func (q *request) run() {
-	w, e := q.envoy.world, &entry{limit: q.limit, tenant: q.tenant, hits: q.hits, replica: q.replica, sent: time.Now()}
-	reply, err := q.envoy.call(q.replica, q.disconnects, q.descriptor(q.hits, false))
-	e.received, e.outcome = time.Now(), outcomeOf(reply, err)
-	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, e.outcome, errText(err))
-	w.ledger.add(e)
-	if q.disconnects >= w.callTimeout && (e.outcome == unknown || e.outcome == failed) {
-		e.unanswered = err
+	w := q.envoy.world
+	q.sent = time.Now()
+	reply, err := q.call(q.replica, q.disconnects, q.descriptor(q.hits, false))
+	q.received, q.outcome = time.Now(), outcomeOf(reply, err)
+	w.record(q.envoy.host, "%s %s %d at %s: %s %v", q.limit.key, q.tenant, q.hits, q.replica, q.outcome, err)
+	w.ledger.add(q.entry)
+	if q.disconnects >= w.callTimeout && (q.outcome == unknown || q.outcome == failed) {
+		q.unanswered = err
 	}
-	if !q.limit.grantsLeases() || e.outcome != admitted {
+	if !q.limit.grantsLeases() || q.outcome != admitted {
 		return
 	}
 	lease := uint64(reply.GetDynamicMetadata().GetFields()[q.limit.key].GetNumberValue())
@@ -231,26 +233,17 @@ func (q *request) run() {
 		return
 	}
 	time.Sleep(q.lasts)
-	e.ending, e.endReplica = time.Now(), q.ends
+	q.ending = time.Now()
 	descs := []*rlcommon.RateLimitDescriptor{q.descriptor(lease, true)}
 	if q.limit.reserve > 0 {
 		descs = append(descs, q.descriptor(q.cost, false))
-		e.cost = q.cost
 	}
-	_, err = q.envoy.call(q.ends, time.Hour, descs...)
-	e.ended, e.endFailed = time.Now(), err != nil
-	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+	_, err = q.call(q.endReplica, time.Hour, descs...)
+	q.ended, q.endFailed = time.Now(), err != nil
+	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	if q.endsTwice > 0 {
 		time.Sleep(q.endsTwice)
-		_, err = q.envoy.call(q.ends, time.Hour, descs[0])
-		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.ends, errText(err))
+		_, err = q.call(q.endReplica, time.Hour, descs[0])
+		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	}
-}
-
-// errText returns the text of an error without addresses of memory.
-func errText(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	return fmt.Sprint(err)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/store"
 )
 
 // fault is something that goes wrong, or that an operator does.
@@ -82,12 +85,6 @@ func (w *world) playFaults(ctx context.Context) {
 	w.faultEnds = make([]time.Time, len(w.faults))
 	for i, f := range w.faults {
 		faults.Go(func() {
-			defer func() {
-				w.faultEnds[i] = time.Now()
-				if f.kind == "slow" || f.kind == "silence" { // they last
-					w.faultEnds[i] = w.faultEnds[i].Add(f.lasts())
-				}
-			}()
 			time.Sleep(time.Until(w.traffic.Add(f.at)))
 			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
 			switch {
@@ -97,6 +94,10 @@ func (w *world) playFaults(ctx context.Context) {
 				w.replica(f.host).suffer(f)
 			default:
 				w.store.suffer(f)
+			}
+			w.faultEnds[i] = time.Now()
+			if f.kind == "slow" || f.kind == "silence" { // they last
+				w.faultEnds[i] = w.faultEnds[i].Add(f.lasts())
 			}
 		})
 	}
@@ -151,7 +152,7 @@ func (r *replica) suffer(f fault) {
 		time.Sleep(f.d)
 		r.reload(r.world.rules)
 	case "suspend": // its clock stands still
-		r.world.network.suspend(r.host, f.d)
+		r.world.network.update(r.host, func(l *links) { l.silentUntil, l.suspended = time.Now().Add(f.d), true })
 		r.suspendedAt.Store(time.Now().UnixNano())
 		time.Sleep(f.d)
 		r.suspendedAt.Store(0)
@@ -163,4 +164,168 @@ func (r *replica) suffer(f fault) {
 	default:
 		panic(f.kind)
 	}
+}
+
+// effects are the possible effects of a kind of fault, from its start until replicas have recovered
+// from its end. A fault of a sluice affects that sluice, a fault of the store all of them.
+type effects struct {
+	outage  bool // the store is unavailable
+	breaks  bool // connections end, so requests may be lost or counted twice
+	starts  bool // a process starts, which decides without the store until it has connected
+	changes bool // of limits, or of the windows to which hits belong
+	// forgets returns how many times all hits of a counter may be admitted again; nil for never.
+	forgets func(w *world, l *limit, f fault) uint64
+}
+
+// effectsOf has the effects of each kind of fault.
+var effectsOf = map[string]effects{
+	"silence":         {outage: true, breaks: true},
+	"slow":            {outage: true},
+	"reset":           {outage: true, breaks: true, forgets: leasesOfDisconnected},
+	"stall":           {outage: true, breaks: true},
+	"stop":            {outage: true, breaks: true},
+	"loading":         {outage: true, breaks: true},
+	"oom":             {outage: true, breaks: true},
+	"lie":             {outage: true, breaks: true}, // of a Sentinel
+	"move slots":      {outage: true, breaks: true},
+	"flush":           {outage: true, breaks: true, forgets: once},
+	"failover":        {outage: true, breaks: true, forgets: once},
+	"silent failover": {outage: true, breaks: true, forgets: once},
+	"split failover":  {outage: true, breaks: true, forgets: twice}, // the old primary goes on admitting
+	"kill":            {breaks: true, starts: true, forgets: inMemory(once)},
+	"restart":         {breaks: true, starts: true, forgets: inMemory(unsaved)},
+	"reload":          {changes: true, forgets: changedBucket},
+	"clock":           {changes: true, forgets: inMemory(twice)}, // it is corrected later
+	"suspend":         {breaks: true},                            // of a sluice without a store
+	"pause":           {},                                        // of an Envoy with the quota filter
+}
+
+func once(*world, *limit, fault) uint64  { return 1 }
+func twice(*world, *limit, fault) uint64 { return 2 }
+
+// inMemory restricts forgets to counters in memory.
+func inMemory(forgets func(*world, *limit, fault) uint64) func(*world, *limit, fault) uint64 {
+	return func(w *world, l *limit, f fault) uint64 {
+		if w.shared {
+			return 0
+		}
+		return forgets(w, l, f)
+	}
+}
+
+// unsaved is for counters that are not in a state file, and for permits, which are free after a
+// restart.
+func unsaved(w *world, l *limit, _ fault) uint64 {
+	if w.stateFiles && !l.grantsLeases() {
+		return 0
+	}
+	return 1
+}
+
+// changedBucket is for the bucket whose limit changes: it keeps times, not hits (docs/algorithms.md,
+// "Editing rules").
+func changedBucket(w *world, l *limit, _ fault) uint64 {
+	if l.burst > 0 && l == w.limits[0] {
+		return 1
+	}
+	return 0
+}
+
+// leasesOfDisconnected is for the permits of an Envoy that cannot reconnect within --lease-grace.
+func leasesOfDisconnected(w *world, l *limit, f fault) uint64 {
+	began := w.traffic.Add(f.at)
+	if l.grantsLeases() && w.during(began, began.Add(2*time.Second), func(g fault) bool { return g.kind == "silence" || g.kind == "slow" }) > 0 {
+		return 1
+	}
+	return 0
+}
+
+// affects reports whether a fault may have an effect on calls to a replica.
+func (w *world) affects(f fault, replica string) bool {
+	return f.host == replica || !w.isReplica(f.host) && !f.ofQuotaEnvoy()
+}
+
+// breaks reports whether connections end, because of the fault or because the store answers too late.
+func (w *world) breaks(f fault) bool {
+	return effectsOf[f.kind].breaks || f.kind == "slow" && 2*f.latency() > w.storeTimeout
+}
+
+// latency returns the latency of bytes during the fault.
+func (f fault) latency() time.Duration {
+	if f.kind == "slow" {
+		return f.d/10 + maxLatency
+	}
+	return maxLatency
+}
+
+// recovery is how long a replica may need to find that the store is available again.
+const recovery = 4 * time.Second
+
+// interval returns when a fault has an effect.
+func (w *world) interval(i int) (begins, ends time.Time) {
+	f := w.faults[i]
+	if ends = w.faultEnds[i]; ends.IsZero() { // it has not ended
+		ends = time.Now()
+	}
+	begins = w.traffic.Add(f.at)
+	return begins, later(begins.Add(f.lasts()), ends).Add(recovery)
+}
+
+// during returns how many faults of a kind have an effect in an interval. Faults of Envoys with the
+// quota filter have none, since its calls do not need the store.
+func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
+	for i, f := range w.faults {
+		if begins, ends := w.interval(i); !f.ofQuotaEnvoy() && kind(f) && begins.Before(to) && ends.After(from) {
+			n++
+		}
+	}
+	return n
+}
+
+// withoutStore reports whether a replica may have decided a request without the store.
+func (w *world) withoutStore(replica string, from, to time.Time) bool {
+	return w.shared && w.during(from, to, func(f fault) bool {
+		return w.affects(f, replica) && (effectsOf[f.kind].outage || effectsOf[f.kind].starts)
+	}) > 0
+}
+
+// alone returns the number of processes that may have decided requests without the store.
+func (w *world) alone(from, to time.Time) (n uint64) {
+	for _, p := range w.processes {
+		if p.started.Before(to) && (p.until.IsZero() || p.until.After(from)) && w.withoutStore(p.host, from, to) {
+			n++
+		}
+	}
+	return n
+}
+
+// readmitted returns how many hits a counter may admit beyond its bound, because their predecessors
+// were forgotten or removed.
+func (w *world) readmitted(l *limit, from, to time.Time) (hits uint64) {
+	for i, f := range w.faults {
+		begins, ends := w.interval(i)
+		if forgets := effectsOf[f.kind].forgets; forgets != nil && !f.ofQuotaEnvoy() && begins.Before(to) && ends.After(from) {
+			hits += forgets(w, l, f) * max(l.n, l.burst)
+		}
+	}
+	return hits + l.addedByOperator(from, to)
+}
+
+// knowsAll reports whether e was decided by a store that knew all hits since the given time in the same
+// window, including those that the fallback admitted before.
+func (w *world) knowsAll(l *limit, from time.Time, e *entry) bool {
+	sameWindow := e.received.Sub(from) <= l.window
+	if l.algorithm == "fixed_window" {
+		sameWindow = from.Truncate(l.window).Equal(e.received.Truncate(l.window))
+	}
+	unsynced := w.during(e.sent, e.received, func(f fault) bool { return !effectsOf[f.kind].changes }) > 0
+	lost := w.during(from.Add(-l.window), e.received, func(f fault) bool {
+		return effectsOf[f.kind].starts || strings.HasSuffix(f.kind, "failover") || f.kind == "flush"
+	}) > 0
+	return w.shared && l.burst == 0 && sameWindow && !unsynced && !lost && l.addedByOperator(from, e.received) == 0
+}
+
+// admitsAlone reports whether replicas admit requests without the store.
+func (w *world) admitsAlone() bool {
+	return w.shared && (w.fallback == store.Local || w.fallback == store.Allow)
 }

@@ -179,10 +179,7 @@ func (a *attacker) play(ctx context.Context) {
 		return
 	}
 	t := hostile.Target{Addr: a.replica + grpcPort, Domain: "attacked", Key: "client", Value: "mallory", Dial: a.dial}
-	found, err := hostile.Find(a.name, t)
-	if err != nil {
-		panic(err)
-	}
+	found := mustHave(hostile.Find(a.name, t))
 	for ctx.Err() == nil { // it ends when a sluice does not run
 		_, _ = found.Run(ctx, t, a.conns)
 		time.Sleep(time.Second)
@@ -348,7 +345,7 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 		began := time.Now()
 		status, err := w.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
 		took := time.Since(began)
-		w.record("prometheus", "scrapes %s: %d %v", replica, status, errText(err))
+		w.record("prometheus", "scrapes %s: %d %v", replica, status, err)
 		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
 		if !disturbed && (err != nil || status != http.StatusOK || took > maxScrape) {
 			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
@@ -358,16 +355,12 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 
 // requestHTTP makes a request from a host on a new connection.
 func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) (status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
-	if err != nil {
-		panic(err)
-	}
+	request := mustHave(http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody))
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.network.dial(ctx, from, to)
 	}}
-	reply, err := transport.RoundTrip(request)
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	reply, err := client.Do(request)
 	if err != nil {
 		return 0, err
 	}

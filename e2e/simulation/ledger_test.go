@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,15 +14,15 @@ import (
 type entry struct {
 	limit          *limit
 	tenant         string
-	replica        string
+	replica        string // that decides it
 	hits           uint64
 	outcome        outcome
 	unanswered     error // why the call was not decided
 	sent, received time.Time
 	ending, ended  time.Time // of the call at its end; zero for none
-	endReplica     string
+	endReplica     string    // that is called then
 	endFailed      bool
-	cost           uint64
+	cost           uint64 // with reserve
 }
 
 // ledger has all requests.
@@ -176,4 +178,117 @@ func checkRunning(w *world, l *limit, tenant string, entries []*entry, n uint64)
 			return
 		}
 	}
+}
+
+// checkDenials verifies that the requests before a denied one may have used up the limit: otherwise
+// a hit was counted twice, or not removed when it expired. A hit may be counted at any time between
+// request and answer, and twice if its answer was late because of a fault (docs/store.md).
+func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
+	counted := slices.Clone(entries)
+	if l.algorithm != "fixed_window" { // which counts denied hits
+		counted = slices.DeleteFunc(counted, func(e *entry) bool { return e.outcome == denied && !w.isDecidedTwice(e) })
+	}
+	charges := w.chargesOf(l, counted)
+	for _, e := range entries {
+		since := e.sent.Add(-2 * l.window)
+		if l.burst > 0 { // a bucket may stay nearly empty ever since
+			since = w.began
+		}
+		if e.outcome != denied || w.during(since, e.received, func(f fault) bool { return effectsOf[f.kind].changes }) > 0 ||
+			w.fallback == store.Deny && w.withoutStore(e.replica, e.sent, e.received) {
+			continue
+		}
+		used, most := w.mostUsed(l, charges, e), cmp.Or(l.burst-l.waiting, l.n) // a response may have no time to wait
+		if used+float64(e.hits) <= float64(most) {
+			w.fail("%s of %s denied %d hits at %v, although at most %.1f of %d may be used", l.key, tenant, e.hits, e.sent.Sub(w.began), used, most)
+			return
+		}
+	}
+}
+
+// isDecidedTwice reports whether the fallback may have decided a request because its deadline passed,
+// and later the store, which has then counted it.
+func (w *world) isDecidedTwice(e *entry) bool {
+	return w.shared && e.received.Sub(e.sent) > 10*time.Millisecond && w.withoutStore(e.replica, e.sent, e.received)
+}
+
+// charge is the latest effect that a request may have on a counter; it may have two.
+type charge struct {
+	*entry
+
+	until time.Time // the latest time at which its hits may be counted
+	hits  float64
+}
+
+// chargesOf returns the charges of entries, in the order of their latest times.
+func (w *world) chargesOf(l *limit, entries []*entry) []charge {
+	charges := make([]charge, 0, len(entries))
+	for _, e := range entries {
+		c := charge{e, w.countsUntil(l, e), float64(e.hits)}
+		charges = append(charges, c)
+		if again := w.countsAgain(e); !again.IsZero() {
+			charges = append(charges, charge{e, later(c.until, again), c.hits})
+		}
+	}
+	slices.SortFunc(charges, func(a, b charge) int { return a.until.Compare(b.until) })
+	return charges
+}
+
+// mostUsed returns how much of the limit may be used when e is decided.
+func (w *world) mostUsed(l *limit, charges []charge, e *entry) (used float64) {
+	oldest := e.sent.Add(-l.window - l.window/10) // with a sub-window
+	if l.algorithm == "fixed_window" {
+		oldest = e.sent.Truncate(l.window)
+	}
+	var drained time.Time // the TAT
+	for _, x := range charges {
+		if x.entry == e || x.sent.After(e.received) || l.burst == 0 && x.until.Before(oldest) {
+			continue
+		}
+		used += x.hits
+		drained = later(drained, earlier(x.until, e.received)).Add(time.Duration(x.hits * float64(l.window) / float64(l.n)))
+	}
+	if l.burst > 0 {
+		decided := e.sent
+		if w.shared { // by the clock of a replica, if that has seen the bucket exhausted a moment ago
+			decided = decided.Add(-maxLatency)
+		}
+		return max(0, float64(drained.Sub(decided))/float64(l.window)*float64(l.n)) + 1e-3
+	}
+	return used
+}
+
+// countsUntil returns the latest time at which e may be counted. A request that got no answer may
+// arrive when a fault is over. Hits of a log or a bucket that the fallback admitted may count like
+// hits at the time at which the store recovers.
+func (w *world) countsUntil(l *limit, e *entry) time.Time {
+	until, late := e.received, e.outcome == unknown || w.shared && !strings.Contains(l.algorithm, "window")
+	if e.outcome == unknown { // it may have been on its way
+		until = until.Add(2 * maxLatency)
+	}
+	for i, f := range w.faults {
+		if begins, ends := w.interval(i); late && w.affects(f, e.replica) && !effectsOf[f.kind].changes && begins.Before(e.received) && ends.After(e.sent) {
+			until = later(until, ends)
+		}
+	}
+	return until
+}
+
+// countsAgain returns the latest time at which the store may count a request a second time, because the
+// connection may have ended before it answered; zero if it does not. A store that stalled executes
+// afterwards what it has received.
+func (w *world) countsAgain(e *entry) (until time.Time) {
+	const soon = 10 * time.Millisecond
+	for i, f := range w.faults {
+		begins, ends := w.interval(i)
+		executed := ends.Add(-recovery + 2*f.latency())
+		if e.outcome != unknown && e.received.Sub(e.sent) <= soon {
+			ends = begins.Add(soon)
+			executed = ends
+		}
+		if w.shared && w.affects(f, e.replica) && w.breaks(f) && begins.Before(e.received.Add(soon)) && ends.After(e.sent) {
+			until = later(later(until, executed), e.received)
+		}
+	}
+	return until
 }

@@ -32,7 +32,7 @@ type network struct {
 // links are the connections of a host.
 type links struct {
 	silentUntil time.Time     // no byte arrives or leaves before this time
-	suspended   bool          // they continue one after the other then
+	suspended   bool          // then they continue in any order, one after the other
 	extra       time.Duration // additional latency
 	slowUntil   time.Time     // of extra
 	behind      string        // the host whose address it shares, as with NAT
@@ -59,11 +59,6 @@ func (n *network) update(host string, change func(*links)) {
 // over a network that loses packets.
 func (n *network) silence(host string, d time.Duration) {
 	n.update(host, func(l *links) { l.silentUntil = time.Now().Add(d) })
-}
-
-// suspend is silence of a host that reads its connections in any order when it resumes.
-func (n *network) suspend(host string, d time.Duration) {
-	n.update(host, func(l *links) { l.silentUntil, l.suspended = time.Now().Add(d), true })
 }
 
 // slow adds latency to all bytes that a host sends or receives, for the given time.
@@ -143,7 +138,6 @@ type listener struct {
 	address string
 	pending chan *conn
 	done    chan struct{}
-	once    sync.Once
 }
 
 // address implements [net.Addr].
@@ -188,12 +182,12 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close also resets the connections that have not been accepted.
 func (l *listener) Close() error {
-	l.once.Do(func() {
-		l.network.mu.Lock()
+	l.network.mu.Lock()
+	if l.network.listeners[l.address] == l {
 		delete(l.network.listeners, l.address)
-		l.network.mu.Unlock()
 		close(l.done)
-	})
+	}
+	l.network.mu.Unlock()
 	for {
 		select {
 		case c := <-l.pending:

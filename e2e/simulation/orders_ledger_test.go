@@ -1,10 +1,9 @@
 package simulation
 
 import (
+	"cmp"
 	"slices"
 	"time"
-
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
 // disturbs selects the faults that may change decisions of orders, whose rules are reloaded unchanged.
@@ -174,9 +173,7 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, entries [][]*entry, ch
 				most = min(most, c.n)
 			}
 		}
-		if l.burst > 0 {
-			most = l.burst
-		}
+		most = cmp.Or(l.burst, most)
 		if k.waits > 0 {
 			most += uint64(max(0, min(k.waits, o.world.callTimeout-20*time.Millisecond)) * time.Duration(l.n) / l.window)
 		}
@@ -229,21 +226,12 @@ func (o *orders) checkDelays(k *orderKind, rule *orderRule, entries []*entry) {
 func (o *orders) checkAtRest() {
 	for _, k := range o.kinds {
 		for _, rule := range k.rules {
-			request := &rls.RateLimitRequest{Domain: ordersDomain}
-			request.Descriptors = append(request.Descriptors, newDescriptor(rule.key, ordersTenant, 0, false))
-			reply, err := o.world.envoys[0].callRequest(o.world.replicas[0].host, time.Hour, request)
-			if err != nil {
-				o.world.fail("a request at rest fails: %v", err)
-				continue
-			}
-			want := rule.limits[0].n
-			if rule.limits[0].burst > 0 {
-				want = rule.limits[0].burst
-			}
+			left, ok := o.world.remaining(ordersDomain, rule.key, ordersTenant)
+			want := cmp.Or(rule.limits[0].burst, rule.limits[0].n)
 			for _, l := range rule.limits[1:] {
 				want = min(want, l.n)
 			}
-			if left := uint64(reply.GetStatuses()[0].GetLimitRemaining()); left < want || left > want && k.waits == 0 {
+			if ok && (left < want || left > want && k.waits == 0) {
 				o.world.fail("orders: %s has %d left at rest, want %d", rule.key, left, want)
 			}
 		}

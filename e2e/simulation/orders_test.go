@@ -139,8 +139,7 @@ func (o *orderRule) yaml(kind string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  - key: %s\n    shadow_mode: %t\n    rate_limits:\n", o.key, o.shadow)
 	for i, l := range o.limits {
-		fmt.Fprintf(&b, "      - { unit: second, unit_multiplier: %d, requests_per_unit: %d, name: %s-%d, algorithm: %s%s }\n",
-			l.window/time.Second, l.n, l.key, i, l.algorithm, l.fields)
+		fmt.Fprintf(&b, "      - %s", l.yaml(fmt.Sprint(l.key, "-", i)))
 	}
 	if kind == "candidate" {
 		b.WriteString("      - { unit: second, unit_multiplier: 3, requests_per_unit: 1, name: stricter, algorithm: sliding_log, shadow: true }\n")
@@ -166,17 +165,14 @@ func (o *orders) rules(changed *orderKind) string {
 
 // putRow sets or deletes the row of the tenant in a process.
 func (o *orders) putRow(p *process) {
-	e, err := p.daemon.Tables.Table(table)
-	if err != nil {
-		panic(err)
-	}
+	e := mustHave(p.daemon.Tables.Table(table))
 	o.mu.Lock()
 	n := o.row
 	o.mu.Unlock()
 	if n == 0 {
 		e.Delete([]string{ordersTenant})
-	} else if err := e.Put([]string{"table"}, []string{ordersTenant}, tables.Row{RequestsPerUnit: n}); err != nil {
-		panic(err)
+	} else {
+		panicOn(e.Put([]string{"table"}, []string{ordersTenant}, tables.Row{RequestsPerUnit: n}))
 	}
 }
 
@@ -191,11 +187,8 @@ func (o *orders) run(ctx context.Context) {
 }
 
 func (o *orders) generate(ctx context.Context, k *orderKind) {
-	random := rand.New(rand.NewPCG(o.world.seed, hashText(ordersDomain+k.name)))
-	var requests sync.WaitGroup
-	defer requests.Wait()
-	for sleep(ctx, time.Duration(random.ExpFloat64()/k.rules[0].limits[0].demand*float64(time.Second))) {
-		e, hits, disconnects := o.world.envoys[random.IntN(len(o.world.envoys))], uint64(1), time.Hour
+	o.world.request(ctx, ordersDomain+k.name, k.rules[0].limits[0].demand, func(e *envoy, random *rand.Rand) func() {
+		hits, disconnects := uint64(1), time.Hour
 		if random.IntN(8) == 0 && k.name != "penalty" && k.name != "delayed" {
 			hits = 2
 		}
@@ -203,15 +196,15 @@ func (o *orders) generate(ctx context.Context, k *orderKind) {
 			disconnects = time.Duration(1 + random.Int64N(int64(3*time.Millisecond+k.waits)))
 		}
 		back, after := k.name == "refunded" && random.IntN(3) == 0, time.Duration(random.Int64N(int64(time.Second)))
-		requests.Go(func() {
+		return func() {
 			if o.send(k, e, hits, disconnects, false) && back {
 				time.Sleep(after)
 				from := time.Now()
 				o.send(k, e, hits, time.Hour, true)
 				o.note(k.rules[0], ruleChange{kind: "refund", from: from, to: time.Now(), n: hits})
 			}
-		})
-	}
+		}
+	})
 }
 
 // send makes a call, records its result for each limit, and reports whether it was admitted.
@@ -221,9 +214,9 @@ func (o *orders) send(k *orderKind, e *envoy, hits uint64, disconnects time.Dura
 	for _, rule := range k.rules {
 		request.Descriptors = append(request.Descriptors, newDescriptor(rule.key, ordersTenant, hits, refund))
 	}
-	reply, err := e.callRequest(replica, disconnects, request)
+	reply, err := e.call(replica, disconnects, request)
 	overall, received := outcomeOf(reply, err), time.Now()
-	o.world.record(e.host, "orders %s %d (refund %t) at %s: %s %v", k.name, hits, refund, replica, overall, errText(err))
+	o.world.record(e.host, "orders %s %d (refund %t) at %s: %s %v", k.name, hits, refund, replica, overall, err)
 	if refund {
 		return false
 	}

@@ -4,8 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/quota"
@@ -46,10 +45,6 @@ type (
 		at   time.Time
 	}
 )
-
-func (l *quotaLedger) init(q *quotas) {
-	l.quotas, l.excused, l.metrics, l.steps, l.last = q, map[string]time.Time{}, map[string]*telemetry.Metrics{}, map[string][]quotaSums{}, map[*h2client.Stream]assignment{}
-}
 
 // Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
 // s. Until an assignment of its predecessor has expired, at most 12.5 s later, up to twice the
@@ -121,7 +116,7 @@ func (l *quotaLedger) watch(ctx context.Context) {
 		l.quotas.mu.Lock()
 		for _, host := range sortedKeys(l.metrics) {
 			m := l.metrics[host]
-			now := [2]float64{value(m.Quota.LeaderDomains), value(m.Quota.MisdirectedStreams)}
+			now := [2]float64{testutil.ToFloat64(m.Quota.LeaderDomains), testutil.ToFloat64(m.Quota.MisdirectedStreams)}
 			if b, known := before[host]; known && l.quotas.world.shared && (now[0] != b[0] || now[1] != b[1]) {
 				if now[0] > 0 { // maybe again, which ends its streams
 					l.learns = append(l.learns, time.Now().Add(quotaLeaderLearning+quotaTTL))
@@ -133,14 +128,6 @@ func (l *quotaLedger) watch(ctx context.Context) {
 		l.sampleReserved()
 		l.quotas.mu.Unlock()
 	}
-}
-
-func value(m prometheus.Metric) float64 {
-	var v dto.Metric
-	if err := m.Write(&v); err != nil {
-		panic(err)
-	}
-	return v.GetGauge().GetValue() + v.GetCounter().GetValue()
 }
 
 // sum returns the sum of the rates that are active at all Envoys. An assignment does not count that
@@ -301,7 +288,7 @@ func (l *quotaLedger) checkAtRest() {
 	defer q.mu.Unlock()
 	for _, host := range sortedKeys(l.metrics) {
 		m := l.metrics[host].Quota
-		if buckets, shares := value(m.Buckets), value(m.Shares); buckets+shares > 0 {
+		if buckets, shares := testutil.ToFloat64(m.Buckets), testutil.ToFloat64(m.Shares); buckets+shares > 0 {
 			q.world.fail("%s has %v buckets with %v shares at rest", host, buckets, shares)
 		}
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // quotaDomain is the domain of the divided limit, whose only key is quotaKey.
@@ -107,9 +111,14 @@ func newQuotas(w *world) *quotas {
 		return nil
 	}
 	q := &quotas{quotaPlan: w.quota, world: w, rate: w.quota.rates[0]}
-	q.ledger.init(q)
+	q.ledger = quotaLedger{
+		quotas: q, excused: map[string]time.Time{}, metrics: map[string]*telemetry.Metrics{}, steps: map[string][]quotaSums{}, last: map[*h2client.Stream]assignment{},
+	}
 	for i := range q.quotaPlan.envoys {
 		e := &quotaEnvoy{quotas: q, world: w, index: i, host: fmt.Sprint("quota-", i), healthy: map[string]bool{}, buckets: map[string]*quotaBucket{}}
+		e.conns, e.health = w.newConnections(e.host), w.newConnections(e.host)
+		e.conns.wrap = func(c net.Conn) net.Conn { return suspendable{c, e} }
+		e.health.wrap, e.conns.options.PongDelay = e.conns.wrap, q.pongDelay
 		e.random = rand.New(rand.NewPCG(w.seed, hashText(e.host)))
 		q.envoys = append(q.envoys, e)
 		if q.oneAddress {
@@ -172,7 +181,8 @@ func (q *quotas) run() {
 	cancel()
 	parties.Wait()
 	for _, e := range q.envoys {
-		w.endConnections(e.host, e.conns)
+		e.conns.end()
+		e.health.end()
 	}
 	if !q.idles {
 		time.Sleep(quotaRest)

@@ -1,13 +1,13 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -67,17 +67,14 @@ const drainTimeout = 5 * time.Second
 // start runs a new process.
 func (r *replica) start() {
 	w := r.world
-	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		panic(err)
-	}
+	metrics := mustHave(telemetry.New(telemetry.Options{}))
 	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		metrics.Registry.(*prometheus.Registry).Unregister(c) // they read the real process, which takes long
 	}
 	w.quotas.started(r.host, metrics)
 	o := daemon.Options{
-		Metrics: metrics, Logger: metrics.Events.Watch(zap.New(&eventCore{LevelEnabler: zap.WarnLevel, world: w, host: r.host})),
-		Counters: limiter.Options{Bytes: 1 << 20}, Tables: newTables(), ShutdownTimeout: time.Minute,
+		Metrics: metrics, Logger: r.newLogger(metrics.Events),
+		Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry), ShutdownTimeout: time.Minute,
 		Rules: ruleset.Options{DrainTimeout: 5 * time.Second},
 		Settings: answer.Settings{
 			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: "hashed", Bounds: servertest.Bounds(answer.Bounds{}),
@@ -94,9 +91,10 @@ func (r *replica) start() {
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
+	_ = mustHave(o.Tables.Add(table, ""))
 	p := &process{host: r.host, started: time.Now(), ended: make(chan struct{}), orders: w.orders}
 	if w.store != nil {
-		o.Store = w.store.options(w.scenario, func(ctx context.Context, to string) (net.Conn, error) {
+		o.Store = w.store.options(w.scenario, func(ctx context.Context, _, to string) (net.Conn, error) {
 			if p.killed.Load() {
 				return nil, net.ErrClosed
 			}
@@ -104,9 +102,7 @@ func (r *replica) start() {
 		}, r.host)
 		o.Settings.Namer = descriptors.NewNamer("", nil)
 	}
-	if p.daemon, err = daemon.New(o); err != nil {
-		panic(err)
-	}
+	p.daemon = mustHave(daemon.New(o))
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	r.process, r.running = p, true
@@ -123,32 +119,15 @@ func (r *replica) start() {
 	}()
 }
 
-func newTables() *tables.Registry {
-	all := new(tables.Registry)
-	if _, err := all.Add(table, ""); err != nil {
-		panic(err)
-	}
-	return all
-}
-
 // stateFile returns the path of the state file of the next process.
 func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.host, "-", r.restarts) }
 
 // load activates rules.
 func (p *process) load(text string) error {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
-	if err := ds.Err(); err != nil {
-		panic(err)
-	}
-	more, ds := rulefile.Parse("orders.yaml", []byte(p.orders.rules(p.changed)))
-	if err := ds.Err(); err != nil {
-		panic(err)
-	}
-	configs = append(configs, more...)
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text+"---\n"+p.orders.rules(p.changed)))
+	panicOn(ds.Err())
 	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: p.daemon.Table.Key(), Tables: p.daemon.Tables, TablesLater: true})
-	if err := ds.Err(); err != nil {
-		panic(err)
-	}
+	panicOn(ds.Err())
 	return p.daemon.Loader.LoadRules(source.Update{Set: set})
 }
 
@@ -189,11 +168,8 @@ func (r *replica) stop() {
 func (r *replica) kill() {
 	state, err := os.ReadFile(r.stateFile())
 	r.restarts++
-	if err == nil {
-		err = os.WriteFile(r.stateFile(), state, 0o600)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		panic(err)
+	if !errors.Is(err, fs.ErrNotExist) {
+		panicOn(errors.Join(err, os.WriteFile(r.stateFile(), state, 0o600)))
 	}
 	r.killed.Store(true)
 	r.world.network.close(r.host)
@@ -201,32 +177,21 @@ func (r *replica) kill() {
 	r.running, r.until = false, time.Now()
 }
 
-// eventCore adds the log of a replica to the trace.
-type eventCore struct {
-	zapcore.LevelEnabler
+// eventWriter adds the log of a replica to the trace.
+type eventWriter struct{ replica *replica }
 
-	world *world
-	host  string
+func (w eventWriter) Write(line []byte) (int, error) {
+	w.replica.world.record(w.replica.host, "log %s", bytes.TrimSpace(line))
+	return len(line), nil
 }
 
-func (c *eventCore) With([]zapcore.Field) zapcore.Core { return c }
-func (c *eventCore) Sync() error                       { return nil }
-
-func (c *eventCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return ce.AddCore(e, c)
-	}
-	return ce
-}
-
-func (c *eventCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	text := e.Message
-	if i := slices.IndexFunc(fields, func(f zapcore.Field) bool { return f.Type == zapcore.ErrorType }); i >= 0 {
-		text = fmt.Sprint(text, ": ", fields[i].Interface)
-	}
-	c.world.record(c.host, "log %v %s", e.Level, text)
-	if e.Level > zap.ErrorLevel || e.Message == "panic" {
-		c.world.fail("%s logged %s", c.host, text)
-	}
-	return nil
+func (r *replica) newLogger(events *telemetry.Events) *zap.Logger {
+	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{LevelKey: "level", MessageKey: "event", EncodeLevel: zapcore.LowercaseLevelEncoder})
+	logger := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(eventWriter{r}), zap.WarnLevel))
+	return events.Watch(logger).WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if e.Level > zap.ErrorLevel || e.Message == "panic" {
+			r.world.fail("%s logged %s", r.host, e.Message)
+		}
+		return nil
+	}))
 }

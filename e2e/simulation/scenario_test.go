@@ -29,9 +29,8 @@ type limit struct {
 
 func (l *limit) grantsLeases() bool { return l.algorithm == "concurrency" || l.reserve > 0 }
 
-func (l *limit) yaml() string {
-	return fmt.Sprintf("  - key: %s\n    rate_limit: { unit: second, unit_multiplier: %d, requests_per_unit: %d, name: %s, algorithm: %s%s }\n",
-		l.key, l.window/time.Second, l.n, l.key, l.algorithm, l.fields)
+func (l *limit) yaml(name string) string {
+	return fmt.Sprintf("{ unit: second, unit_multiplier: %d, requests_per_unit: %d, name: %s, algorithm: %s%s }\n", l.window/time.Second, l.n, name, l.algorithm, l.fields)
 }
 
 // scenario is a run as a seed determines it.
@@ -136,7 +135,7 @@ func yamlOf(limits []*limit) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
 	for _, l := range limits {
-		b.WriteString(l.yaml())
+		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: %s", l.key, l.yaml(l.key))
 	}
 	return b.String()
 }

@@ -64,9 +64,7 @@ func (w *world) watchTime(done <-chan struct{}) {
 // cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
+	panicOn(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -114,9 +112,17 @@ func (w *world) report() string {
 	return b.String()
 }
 
+// envNumber returns the number that an environment variable contains, or another one.
+func envNumber(name string, other uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
+		return n
+	}
+	return other
+}
+
 // TestSimulation plays the scenarios of many seeds.
 func TestSimulation(t *testing.T) {
-	if seed, err := strconv.ParseUint(os.Getenv("SLUICE_SEED"), 10, 64); err == nil {
+	if seed := envNumber("SLUICE_SEED", 0); seed > 0 {
 		w := play(t, newScenario(seed))
 		t.Log(w.report())
 		if len(w.failures) > 0 {
@@ -124,13 +130,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	first, last := uint64(1), uint64(200)
-	if n, err := strconv.ParseUint(os.Getenv("SLUICE_SEEDS"), 10, 64); err == nil {
-		last = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("SLUICE_FIRST"), 10, 64); err == nil {
-		first = n
-	}
+	first, last := envNumber("SLUICE_FIRST", 1), envNumber("SLUICE_SEEDS", 200)
 	for seed := first; seed <= last && !t.Failed(); seed++ {
 		if seed%500 == 0 {
 			t.Log("seed", seed)

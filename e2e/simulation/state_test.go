@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
@@ -83,7 +84,7 @@ func (o *observed) start(ctx context.Context) {
 	}
 	base := time.Now()
 	options := daemon.Options{
-		Metrics: metrics, Logger: metrics.Events.Watch(zap.NewNop()), Counters: limiter.Options{Bytes: 1 << 20}, Tables: newTables(),
+		Metrics: metrics, Logger: metrics.Events.Watch(zap.NewNop()), Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry),
 		Settings: answer.Settings{
 			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: live.Clear, Bounds: servertest.Bounds(answer.Bounds{}),
 			Clock: clock.FromFunc(func() (limiter.Time, time.Duration) {
@@ -92,7 +93,7 @@ func (o *observed) start(ctx context.Context) {
 		},
 	}
 	if o.shared != nil {
-		options.Store = o.shared.options(&scenario{storeTimeout: time.Second, fallback: store.Local}, func(ctx context.Context, to string) (net.Conn, error) {
+		options.Store = o.shared.options(&scenario{storeTimeout: time.Second, fallback: store.Local}, func(ctx context.Context, _, to string) (net.Conn, error) {
 			return o.network.dial(ctx, o.host, to)
 		}, o.host)
 		options.Settings.Namer = descriptors.NewNamer("", nil)

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -64,10 +65,7 @@ type service struct {
 }
 
 func (s *service) start() {
-	l, err := s.network.listen(s.address)
-	if err != nil {
-		panic(err)
-	}
+	l := mustHave(s.network.listen(s.address))
 	s.listener = l
 	go func() { _ = s.serve(l) }()
 }
@@ -122,12 +120,7 @@ func newSharedStore(n *network, topology string) *sharedStore {
 		h := &sentinelHost{}
 		h.primary.Store(s.shards[0].address)
 		h.lies.Store("")
-		h.Sentinel = luahost.NewSentinel(masterName, func() string {
-			if other := h.lies.Load().(string); other != "" {
-				return other
-			}
-			return h.primary.Load().(string)
-		})
+		h.Sentinel = luahost.NewSentinel(masterName, func() string { return cmp.Or(h.lies.Load().(string), h.primary.Load().(string)) })
 		h.SetReplicas(s.replica.address)
 		h.service = s.startService(fmt.Sprint("sentinel-", i, sentinelPort), h.Serve)
 		s.sentinels = append(s.sentinels, h)
@@ -143,34 +136,26 @@ func (s *sharedStore) stop() {
 }
 
 // options returns the options of a client of the store.
-func (s *sharedStore) options(c *scenario, dial func(ctx context.Context, to string) (net.Conn, error), host string) *store.Options {
-	at := func(address string) redis.Server {
-		server := redis.Server{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) }}
-		if address != "" {
-			server.Network, server.Address = "tcp", address
-		}
-		return server
-	}
+func (s *sharedStore) options(c *scenario, dial func(ctx context.Context, network, to string) (net.Conn, error), host string) *store.Options {
 	o := &store.Options{
-		Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
+		Server: redis.Server{DialContext: dial}, Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
 		Spread: func(mean time.Duration) time.Duration { return mean + s.network.latencyOf(host+" spread") },
 	}
+	second := o.Server
 	switch s.topology {
 	case sentinels:
-		o.Server = at("")
 		o.Server.Master = masterName
 		for _, h := range s.sentinels {
 			o.Server.Sentinels = append(o.Server.Sentinels, h.address)
 		}
 	case cluster:
-		o.Server = at("")
 		o.Server.Nodes = []string{"store-0" + storePort, "store-1" + storePort, "store-2" + storePort}
 	case perSecond:
-		o.Server = at("store-0" + storePort)
-		second := at("store-1" + storePort)
+		second.Network, second.Address = "tcp", "store-1"+storePort
 		o.PerSecond = &second
+		fallthrough
 	default:
-		o.Server = at("store-0" + storePort)
+		o.Server.Network, o.Server.Address = "tcp", "store-0"+storePort
 	}
 	return o
 }
@@ -225,9 +210,7 @@ func (s *sharedStore) suffer(f fault) {
 		s.sentinels[i].suffer(f)
 		return
 	}
-	if _, err := fmt.Sscanf(f.host, "store-%d", &i); err != nil {
-		panic(f.host)
-	}
+	_ = mustHave(fmt.Sscanf(f.host, "store-%d", &i))
 	defer s.operations.acquire()()
 	f.host = hostOf(s.shards[i].address)
 	switch {

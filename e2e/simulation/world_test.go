@@ -77,7 +77,7 @@ func (w *world) start(tb testing.TB) {
 		r.start()
 	}
 	for i := range w.scenario.envoys {
-		w.envoys = append(w.envoys, newEnvoy(w, fmt.Sprint("envoy-", i)))
+		w.envoys = append(w.envoys, &envoy{connections: w.newConnections(fmt.Sprint("envoy-", i))})
 	}
 }
 
@@ -90,7 +90,9 @@ func (w *world) run() {
 	var parties sync.WaitGroup
 	for _, rule := range w.limits {
 		for _, tenant := range w.tenants {
-			parties.Go(func() { w.generate(ctx, rule, tenant) })
+			parties.Go(func() {
+				w.request(ctx, rule.key+tenant, rule.demand, func(e *envoy, random *rand.Rand) func() { return e.newRequest(rule, tenant, random).run })
+			})
 		}
 	}
 	parties.Go(func() { w.playFaults(ctx) })
@@ -112,7 +114,7 @@ func (w *world) run() {
 func (w *world) stop() {
 	w.stopping.Store(true)
 	for _, e := range w.envoys {
-		w.endConnections(e.host, e.all)
+		e.end()
 	}
 	for _, r := range w.replicas {
 		if r.running {
@@ -134,14 +136,27 @@ func (w *world) replica(host string) *replica {
 	return w.replicas[slices.IndexFunc(w.replicas, func(r *replica) bool { return r.host == host })]
 }
 
-// generate makes requests at random times until ctx ends.
-func (w *world) generate(ctx context.Context, l *limit, tenant string) {
-	random := rand.New(rand.NewPCG(w.seed, hashText(l.key+tenant)))
+// request runs what choose returns a number of times per second, at random times.
+func (w *world) request(ctx context.Context, name string, perSecond float64, choose func(*envoy, *rand.Rand) (run func())) {
+	random := rand.New(rand.NewPCG(w.seed, hashText(name)))
 	var requests sync.WaitGroup
 	defer requests.Wait()
-	for sleep(ctx, time.Duration(random.ExpFloat64()/l.demand*float64(time.Second))) {
-		requests.Go(w.envoys[random.IntN(len(w.envoys))].newRequest(l, tenant, random).run)
+	for sleep(ctx, time.Duration(random.ExpFloat64()/perSecond*float64(time.Second))) {
+		requests.Go(choose(w.envoys[random.IntN(len(w.envoys))], random))
 	}
+}
+
+// panicOn panics if there is an error, which only a mistake in this package can cause.
+func panicOn(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// mustHave returns v, or panics like panicOn.
+func mustHave[T any](v T, err error) T {
+	panicOn(err)
+	return v
 }
 
 // sleep returns false if ctx ends first.

@@ -145,7 +145,7 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// describedMatch returns the index of the match that the headers and denied_by describe: the last
+// describedMatch returns the index of the match that the headers describe: the last
 // one that is over its limit and not a quota. If there is none, it is the first one with the fewest
 // remaining hits, or -1 if none has a limit. retry is the longest time until the reset of those over
 // their limits, in seconds.
@@ -169,6 +169,20 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 	return described, retry
 }
 
+// deniedMatch returns the index of the match that denied_by and the response to a denial describe:
+// described, the result of [Service.describedMatch], if it is over its limit, and otherwise the
+// first one that is. The latter happens if only quotas deny.
+func (x *Exchange) deniedMatch(described int) int {
+	if described >= 0 && x.statuses[described].code != codeOverLimit {
+		for i := range x.statuses {
+			if x.statuses[i].code == codeOverLimit {
+				return i
+			}
+		}
+	}
+	return described
+}
+
 // appendHeaders appends the response headers and those of the forwarded request, and the body of a
 // denial.
 func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
@@ -183,12 +197,13 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 	if s.settings.RateLimitHeaders == structuredHeaders {
 		b = x.appendStructured(b)
 	}
-	denied := s.deniedResponse(x, rules, described)
+	denying := x.deniedMatch(described)
+	denied := s.deniedResponse(x, rules, denying)
 	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
 	}
 	if denied != nil {
-		b = s.appendDenied(b, x, denied, described)
+		b = s.appendDenied(b, x, denied, denying)
 	}
 	if s.settings.RequestHeaders {
 		names := Headers(s.settings.RequestNames)

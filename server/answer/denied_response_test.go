@@ -132,6 +132,31 @@ func TestDeniedResponses(t *testing.T) {
 	}
 }
 
+// TestQuotasThatDenyAreNamed sends, before a quota that denies, descriptors that have no remaining
+// hits either and do not deny. The body and denied_by name the quota.
+func TestQuotasThatDenyAreNamed(t *testing.T) {
+	const rules = `
+domain: d
+denied_response: { body: "{name} {limit}" }
+descriptors:
+  - { key: tried, shadow_mode: true, denied_response: none, rate_limit: { unit: hour, requests_per_unit: 0, name: tried } }
+  - { key: last, rate_limit: { unit: hour, requests_per_unit: 1, name: last } }
+  - { key: quota, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 0, name: quota } }
+`
+	for _, other := range []string{"tried", "last"} {
+		s := service(t, Settings{DeniedBy: true}, rules)
+		request := marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{keyed(other), keyed("quota")}})
+		b, _, err := s.Answer(noon, 0, &Exchange{}, request)
+		must.OK(t, err)
+		var reply rls.RateLimitResponse
+		must.OK(t, proto.Unmarshal(b, &reply))
+		by := reply.GetDynamicMetadata().GetFields()["denied_by"].GetStringValue()
+		if body := string(reply.GetRawBody()); body != "quota 0" || by != "quota" {
+			t.Errorf("%s and quota: body %q, denied_by %q; want the quota", other, body, by)
+		}
+	}
+}
+
 // TestDeniedResponseOfFlag checks that --denied-response applies to rules and domains without one.
 func TestDeniedResponseOfFlag(t *testing.T) {
 	const plain = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: hour, requests_per_unit: 0 } }, { key: silent, denied_response: none, rate_limit: { unit: hour, requests_per_unit: 0 } }]"
