@@ -43,6 +43,7 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 	ids := map[string]int32{}
 	for _, r := range c.replacements {
 		for _, name := range r.names {
+			name = rules.SafeName(name)
 			if len(byName[name]) == 0 {
 				c.warn(rules.ReplacesNone, r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
 				continue

@@ -73,7 +73,7 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		}
 		l := popFirst(&c.limits)
 		*l = Limit{
-			Terms: c.sharedTerms(t), Reservation: newReservation(b.Reserve), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
+			Terms: c.sharedTerms(t), Reservation: newReservation(b.Reserve), Name: rules.SafeName(b.Name), Rule: r, Pos: b.Pos, Defaults: defaults,
 			Index: int32(len(c.set.Limits)),
 		}
 		c.compileTable(l, &b)

@@ -81,6 +81,7 @@ func (k *checker) checkManager(m *manager) bool {
 		k.checkDomain(f.domain(), f.config.Field("domain"))
 		k.fragmentDomains[f.domain()] = k.fragmentDomains[f.domain()] || m.fragments
 		k.checkFilter(f)
+		k.checkDenials(m, f)
 		k.checkRequestType(m, f)
 		if m.table == nil {
 			k.unknownDomains[f.domain()] = true

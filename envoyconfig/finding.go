@@ -34,6 +34,8 @@ const (
 	UncountedHits Code = "uncounted-hits"
 	// StreamedCost is a cost that is read from streamed responses only, or from complete ones only.
 	StreamedCost Code = "streamed-cost"
+	// Denial is a setting that changes what clients receive by denied_response.
+	Denial Code = "denial"
 	// Leases is a lease that is never released, or released wrongly.
 	Leases Code = "leases"
 	// Quota is a setting of the quota filter that Envoy does not implement as documented.
@@ -52,7 +54,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

@@ -43,6 +43,17 @@ func NameMistake(name string) string {
 	return ""
 }
 
+// SafeName returns name with control characters replaced by question marks, since Envoy writes the
+// name into a header: a line break there would add another header.
+func SafeName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, name)
+}
+
 // IsLeaseName reports whether a limit with this name can grant leases: Envoy reads a lease as
 // %DYNAMIC_METADATA(namespace:name)%.
 func IsLeaseName(name string) bool {

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,7 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
@@ -88,5 +98,76 @@ descriptors:
 				}
 			}
 		})
+	}
+}
+
+// TestHostileNamesAddNoHeaders sends names of limits with line breaks to Envoy, which writes them into
+// headers. No header begins in a name.
+func TestHostileNamesAddNoHeaders(t *testing.T) {
+	t.Parallel()
+	p, _ := startSetup(t, setup{
+		rules: `
+domain: d
+denied_response: { content_type: application/json, body: '{"n":"{name}"}', headers: { x-name: "{name}" } }
+descriptors: [{ key: user, rate_limit: { name: "a\r\nx-injected: 1\r\n\r\nb", unit: hour, requests_per_unit: 1 } }]
+`,
+		args:     []string{"--ratelimit-headers=structured"},
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t)
+	const name = "a??x-injected: 1????b"
+	for _, status := range []int{200, 429} {
+		got := p.get(t, "/", "x-user: al")
+		if got.status != status || got.get("X-Injected") != "" || !strings.Contains(got.get("X-Ratelimit-Limit"), name) || !strings.Contains(got.get("RateLimit"), name) {
+			t.Errorf("got %v, want %d with the name %q", got, status, name)
+		}
+		if want := map[int]string{429: name}[status]; got.get("X-Name") != want {
+			t.Errorf("status %d: x-name is %q, want %q", status, got.get("X-Name"), want)
+		}
+	}
+}
+
+// TestGRPCClientsUnderstandDenials has grpc-go read denials with the headers of gRPC. It gets the
+// body as the message and the time to wait, and tries again unless the pushback forbids it.
+func TestGRPCClientsUnderstandDenials(t *testing.T) {
+	t.Parallel()
+	p, limits := startSetup(t, setup{
+		rules: `
+domain: d
+denied_response: { body: "{name}: wait", grpc: true }
+descriptors:
+  - { key: short, rate_limit: { name: short, unit: second, requests_per_unit: 0 } }
+  - { key: long, rate_limit: { name: long, unit: day, requests_per_unit: 0 } }
+`,
+		listener: listener{
+			rateLimit: []string{"rate_limited_as_resource_exhausted: false"},
+			routes: `
+- { match: { prefix: /short }, route: { rate_limits: [{ actions: [{ generic_key: { descriptor_key: short, descriptor_value: x } }] }] } }
+- { match: { prefix: /long }, route: { rate_limits: [{ actions: [{ generic_key: { descriptor_key: long, descriptor_value: x } }] }] } }
+`,
+		},
+	})
+	window.AwaitHour(t)
+	conn, err := grpc.NewClient("passthrough:///"+p.Addr("ingress"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(
+		`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["RESOURCE_EXHAUSTED"]}}]}`))
+	must.OK(t, err)
+	defer conn.Close()
+	for name, want := range map[string]struct {
+		calls float64
+		wait  time.Duration
+	}{"short": {2, time.Second}, "long": {1, 24 * time.Hour}} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		s := status.Convert(conn.Invoke(ctx, "/"+name+"/Call", &emptypb.Empty{}, &emptypb.Empty{}))
+		if s.Code() != codes.ResourceExhausted || !strings.HasSuffix(s.Message(), name+": wait") || len(s.Details()) != 1 {
+			t.Fatalf("%s: status %v with details %v, want RESOURCE_EXHAUSTED with the body", name, s, s.Details())
+		}
+		info, ok := s.Details()[0].(*errdetails.RetryInfo)
+		if wait := info.GetRetryDelay().AsDuration(); !ok || wait <= 0 || wait > want.wait {
+			t.Errorf("%s: details %v, want a delay of up to %v", name, s.Details(), want.wait)
+		}
+		if n := metric(t, limits, "ratelimit_service_rate_limit_over_limit", `rule="`+name+`"`); n != want.calls {
+			t.Errorf("%s: %v calls, want %v: the pushback of a long wait forbids a second one", name, n, want.calls)
+		}
 	}
 }

@@ -1,0 +1,79 @@
+package envoyconfig
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// checkDenials checks whether clients receive the denied_response of the filter's domain unchanged.
+func (k *checker) checkDenials(m *manager, f *filter) {
+	body, contentType, response := false, false, false
+	for _, d := range k.set.DeniedResponses(f.domain()) {
+		if !d.IsNone() {
+			body, contentType, response = body || d.Body != nil, contentType || d.ContentType != "", true
+		}
+	}
+	if !response {
+		return
+	}
+	if enforced := f.config.Field("filter_enforced"); contentType && enforced.Exists() && !isAlways(enforced) {
+		k.report(Denial, rules.Warning, enforced.Pos(), "filter_enforced may be below 100 %%, and Envoy then adds the headers of denied_response, with its content-type, to the upstream's response: to try out rules, use shadow_mode instead")
+	}
+	if body {
+		k.checkLocalReplies(m)
+	}
+	if at := slices.Index(m.filters, f); at >= 0 {
+		for _, later := range m.filters[at:] {
+			if later.typeName == filterTypes+"cors.v3.Cors" && !later.disabled {
+				k.report(Denial, rules.Warning, later.node.Pos(), "the CORS filter is after the rate limit filter, so scripts in browsers cannot read denials, and preflight requests are limited: put it before")
+			}
+		}
+	}
+	if m.table == nil {
+		return
+	}
+	k.checkRetryAfter(m.table.node)
+	for _, h := range m.table.hosts {
+		k.checkRetryAfter(h.node)
+		for _, r := range h.routes {
+			k.checkRetryAfter(r.node)
+		}
+	}
+}
+
+// checkLocalReplies reports formats that replace the body of denials.
+func (k *checker) checkLocalReplies(m *manager) {
+	replaces := func(format *tree.Node) bool {
+		keeps := false
+		format.Walk(func(n *tree.Node) { keeps = keeps || strings.Contains(n.Text, "%LOCAL_REPLY_BODY%") })
+		return format.Exists() && !keeps
+	}
+	const text = "it replaces the body of denied_response: use %%LOCAL_REPLY_BODY%% in it%s"
+	config := m.node.Field("local_reply_config")
+	if format := config.Field("body_format"); replaces(format) {
+		k.report(Denial, rules.Warning, format.Pos(), text, "")
+	}
+	for mapper := range config.Field("mappers").Elements() {
+		status := mapper.At("filter", "status_code_filter", "comparison")
+		if status.Exists() && status.Field("op").Enum("EQ", "GE", "LE") == "EQ" && status.At("value", "default_value").Uint(0) != 429 {
+			continue // not for denials
+		}
+		for _, name := range []string{"body", "body_format_override"} {
+			if format := mapper.Field(name); replaces(format) {
+				k.report(Denial, rules.Warning, format.Pos(), text, ", or restrict the mapper by its filter")
+			}
+		}
+	}
+}
+
+// checkRetryAfter reports a header retry-after that a level of the routes adds.
+func (k *checker) checkRetryAfter(level *tree.Node) {
+	for n := range level.Field("response_headers_to_add").Elements() {
+		if key := n.At("header", "key"); strings.EqualFold(key.Text, "retry-after") {
+			k.report(Denial, rules.Warning, key.Pos(), "denials have a second retry-after, since denied_response has one, whatever the append_action: remove it")
+		}
+	}
+}
