@@ -46,7 +46,9 @@ descriptors:
 
 func TestChangesOfSets(t *testing.T) {
 	const limit = ", rate_limit: { unit: minute, requests_per_unit: 1 } }"
-	set := func(fields string) *Set { return load(t, Options{}, "domain: d\ndescriptors:\n  - { key: k, "+fields+limit) }
+	set := func(fields string) *Set {
+		return load(t, Options{}, "domain: d\ndescriptors:\n  - { key: k, "+fields+limit)
+	}
 	for _, tt := range []struct {
 		old, now string
 		want     []string
