@@ -135,7 +135,7 @@ func (d *DeniedResponse) SetBody(text string) error {
 		return fmt.Errorf(`"body" has up to %d bytes with the longest values of its placeholders; the maximum is %d`, n, maxDenialBody)
 	}
 	unnamed, named := t.Append(nil, &DenialValues{}), t.Append(nil, &DenialValues{Name: []byte("n"), Domain: []byte("d")})
-	if isJSON && !(json.Valid(unnamed) && json.Valid(named)) {
+	if isJSON && (!json.Valid(unnamed) || !json.Valid(named)) {
 		return fmt.Errorf(`"body" is not valid JSON, but "content_type" is %s; put {name} and {domain} in quotes, the other placeholders are numbers`, d.ContentType)
 	}
 	d.Body = t
