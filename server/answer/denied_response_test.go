@@ -117,7 +117,8 @@ func TestDeniedResponses(t *testing.T) {
 		{
 			"Retry-After as a name of another header",
 			Settings{ResponseHeaders: true, Headers: Headers{Reset: "retry-after"}, RetryAfterHeader: true},
-			[]string{"inherits"}, denied{
+			[]string{"inherits"},
+			denied{
 				over, "Too many requests: the limit per-user is exceeded. Try again in 3600 seconds.\n",
 				[]string{"retry-after: 3600", "content-type: text/plain; charset=utf-8"},
 			},
