@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 )
 
@@ -138,7 +139,7 @@ func parseIPv6(b []byte) (a [16]byte, ok bool) {
 			at, b = at+4, nil
 			break
 		}
-		a[at], a[at+1] = byte(n>>8), byte(n)
+		binary.BigEndian.PutUint16(a[at:], uint16(n))
 		at, b = at+2, b[digits:]
 		if len(b) == 0 {
 			break

@@ -61,14 +61,15 @@ func randomValue(r *rand.Rand) string {
 		}
 	}
 	var text string
-	v4 := r.IntN(2) == 0
-	switch {
-	case v4:
+	kind := r.IntN(8)
+	v4 := kind < 4
+	switch kind {
+	case 0, 1, 2, 3:
 		b[0] = []byte{10, 192, 172, 0}[r.IntN(4)]
 		text = netip.AddrFrom4([4]byte(b[:4])).String()
-	case r.IntN(4) == 0:
+	case 4:
 		text = "::ffff:" + netip.AddrFrom4([4]byte(b[:4])).String()
-	case r.IntN(4) == 0:
+	case 5:
 		text = netip.AddrFrom16(b).StringExpanded()
 	default:
 		b[0], b[1], b[2], b[3] = 0x20, 0x01, 0x0d, 0xb8

@@ -110,16 +110,17 @@ func (r *Rule) deniedField() string {
 }
 
 // setFields returns what the paths of sets lack: the number of ranges in a file, and prefix.
-func (r *Rule) setFields() (text string) {
+func (r *Rule) setFields() string {
+	var b strings.Builder
 	for _, n := range r.node.lineage() {
 		if n.set != nil && n.set.file {
-			text += fmt.Sprintf(", ranges: %d", n.set.count)
+			fmt.Fprintf(&b, ", ranges: %d", n.set.count)
 		}
 		if n.set != nil && n.set.prefix != singleAddresses {
-			text += fmt.Sprintf(", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
+			fmt.Fprintf(&b, ", prefix: { v4: %d, v6: %d }", n.set.prefix.V4, n.set.prefix.V6)
 		}
 	}
-	return text
+	return b.String()
 }
 
 // valueToMetric reports whether the rule or a descriptor above it has value_to_metric.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func modelSet(t *testing.T, r *rand.Rand) (*Set, [][]netip.Prefix) {
 			ranges[i] = append(ranges[i], p)
 			set.Ranges = append(set.Ranges, rules.Range{Prefix: p})
 		}
-		all = append(all, rules.Descriptor{Key: "a", Set: set, RateLimits: limit(fmt.Sprint(i))})
+		all = append(all, rules.Descriptor{Key: "a", Set: set, RateLimits: limit(strconv.Itoa(i))})
 	}
 	s, ds := Compile([]rules.Config{{Domain: "d", Descriptors: all}}, Options{})
 	must.OK(t, ds.Err())
@@ -62,7 +63,7 @@ func TestRangesEqualNaiveModel(t *testing.T) {
 			for i := range ranges {
 				for _, within := range ranges[i] {
 					if ok && within.Bits() <= p.Bits() && within.Contains(p.Addr()) && within.Bits() > longest {
-						want, longest = fmt.Sprint(i), within.Bits()
+						want, longest = strconv.Itoa(i), within.Bits()
 					}
 				}
 			}

@@ -103,3 +103,28 @@ func TestRecoveryIsBounded(t *testing.T) {
 		t.Errorf("%d counters have unsynced hits, want 5; %d requests to charge them, want 1", n, len(sh.syncNow))
 	}
 }
+
+// A ledger remembers the last returned leases, until they are granted again.
+func TestReturnedLeasesAreBounded(t *testing.T) {
+	t.Parallel()
+	const name, n = "s1{1}_x", 5*maxReturned + 1
+	l := newLedger()
+	leases := make([]uint64, n)
+	for i := range leases {
+		if leases[i] = script.NewLease(name, 1); l.returnLease(name, leases[i]) {
+			t.Fatalf("lease %d counts as returned before", i)
+		}
+	}
+	if remembered := len(l.returned[0]) + len(l.returned[1]); remembered > 2*maxReturned {
+		t.Errorf("%d leases are remembered, want at most %d", remembered, 2*maxReturned)
+	}
+	for _, lease := range leases[n-maxReturned:] {
+		if !l.returnLease(name, lease) {
+			t.Fatalf("the lease %d is not remembered", lease)
+		}
+	}
+	last := leases[n-1]
+	if l.grantLease(name, last); l.returnLease(name, last) || l.returnLease("s1{2}_x", last) {
+		t.Error("a lease that was granted again, or one of another counter, counts as returned before")
+	}
+}

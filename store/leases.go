@@ -26,7 +26,7 @@ func (f *backend) withLocalLeases(now limiter.Time, b *limiter.Batch, name func(
 		if returned == nil {
 			returned = make([]uint64, len(b.Charges))
 		}
-		if returned[i] = c.Hits; !script.IsLease(name(i), c.Hits) || f.ledger.wasReleased(name(i), c.Hits) {
+		if returned[i] = c.Hits; !script.IsLease(name(i), c.Hits) || f.ledger.returnLease(name(i), c.Hits) {
 			c.Hits = 0
 		}
 	}
@@ -39,7 +39,9 @@ func (f *backend) withLocalLeases(now limiter.Time, b *limiter.Batch, name func(
 			}
 			c.Hits = returned[i]
 		case err == nil && b.Lease(i) > 0:
-			b.Stored().SetLease(i, script.NewLease(name(i), 1))
+			lease := script.NewLease(name(i), 1)
+			f.ledger.grantLease(name(i), lease)
+			b.Stored().SetLease(i, lease)
 		}
 	}
 	return err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ const (
 
 	// maxRemoved is the number of counters that removeForSlots removes at once.
 	maxRemoved = 1 << 10
+
+	// maxReturned is the number of returned leases that a ledger remembers.
+	maxReturned = 1 << 13
 
 	// sweepInterval is the minimum time between two scans for expired leases.
 	sweepInterval = limiter.Time(time.Second)
@@ -39,6 +43,9 @@ type ledger struct {
 	leases                int             // number of leases of all entries
 	lastSweep             limiter.Time    // when sweepLocked last ran
 	scratch               script.Unsynced // one charge; its memory is reused
+	// returned has hashes of the last leases that were granted without the store and returned. The
+	// first map has the newer ones, at most maxReturned.
+	returned [2]map[uint64]struct{}
 }
 
 // A ledgerEntry is the unsynced hits of one counter.
@@ -50,7 +57,10 @@ type ledgerEntry struct {
 }
 
 func newLedger() ledger {
-	return ledger{entries: map[string]*ledgerEntry{}, bySlot: map[uint16]*ledgerEntry{}, maxEntries: maxEntries, maxLeases: maxLeases}
+	return ledger{
+		entries: map[string]*ledgerEntry{}, bySlot: map[uint16]*ledgerEntry{}, maxEntries: maxEntries, maxLeases: maxLeases,
+		returned: [2]map[uint64]struct{}{{}, {}},
+	}
 }
 
 // addLocked adds d to the entry of the named counter. It returns the number of hits for which there
@@ -163,13 +173,44 @@ func (l *ledger) removeLocked(a *ledgerEntry) {
 	}
 }
 
-// wasReleased reports whether a lease of a counter was released and the store does not know it yet.
-func (l *ledger) wasReleased(name string, lease uint64) bool {
+// returnLease records that a lease of a counter is returned. It reports whether it was returned before,
+// and the store does not know that yet.
+func (l *ledger) returnLease(name string, lease uint64) (before bool) {
+	key := hashLease(name, lease)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.entries[name]
-	return a != nil && a.Released(lease)
+	if a := l.entries[name]; a != nil && a.Released(lease) {
+		return true
+	}
+	if !script.IsLocalLease(lease) {
+		return false
+	}
+	for _, returned := range l.returned {
+		if _, found := returned[key]; found {
+			return true
+		}
+	}
+	if len(l.returned[0]) >= maxReturned {
+		l.returned[0], l.returned[1] = l.returned[1], l.returned[0]
+		clear(l.returned[0])
+	}
+	l.returned[0][key] = struct{}{}
+	return false
 }
+
+// grantLease records that a lease of a counter, which may have had it before, is granted without the
+// store.
+func (l *ledger) grantLease(name string, lease uint64) {
+	key := hashLease(name, lease)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.returned[0], key)
+	delete(l.returned[1], key)
+}
+
+var leaseSeed = maphash.MakeSeed()
+
+func hashLease(name string, lease uint64) uint64 { return maphash.String(leaseSeed, name) ^ lease }
 
 // hitsUnder returns the unsynced hits under a lease of a counter.
 func (l *ledger) hitsUnder(name string, lease uint64) uint64 {

@@ -274,6 +274,36 @@ func TestPageOfManyRules(t *testing.T) {
 	reportErrors(t, browserErrors)
 }
 
+// TestPageOfManyKeys verifies that a page with many denied keys requests the first hundred, and the
+// others for a filter, an order or details.
+func TestPageOfManyKeys(t *testing.T) {
+	const domains, keys = 6, 20
+	var text strings.Builder
+	for d := range domains {
+		fmt.Fprintf(&text, "---\ndomain: domain-%d\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 0 } }]\n", d)
+	}
+	s := start(t, text.String(), "--top-keys", "clear")
+	ctx, browserErrors := chromium(t, "http://"+s.Addr("debug"), "")
+	do(ctx, t, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
+	for d := range domains {
+		for k := range keys {
+			sendRequests(t, s, fmt.Sprint("domain-", d), "user", fmt.Sprintf("%d-client-%02d", d, k), 1+min(1, k)) // the first ones the least
+		}
+	}
+	await(ctx, t, "the first 100 of 120: use the filter to see others")
+	awaitTrue(ctx, t, "tables.keys.items.length === 100")
+	do(ctx, t, chromedp.SendKeys("#filter", "5-client-00"))
+	await(ctx, t, "1 of 120 match the filter")
+	do(ctx, t, chromedp.Click("#keys .name button"))
+	awaitVisible(ctx, t, "#details")
+	do(ctx, t, chromedp.Click("#details .close"), chromedp.WaitNotVisible("#details"),
+		chromedp.Evaluate[chromedp.Void]("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))"))
+	awaitTrue(ctx, t, "tables.keys.items.length === 100")
+	do(ctx, t, chromedp.Click("#keys th:nth-child(5) button")) // sorts by key
+	await(ctx, t, "user=0-client-00")
+	reportErrors(t, browserErrors)
+}
+
 // TestPageOfManyActiveLimits verifies that the page has the hits of a limit that is not among the first
 // hundred.
 func TestPageOfManyActiveLimits(t *testing.T) {

@@ -135,7 +135,8 @@ func (d *DeniedResponse) SetBody(text string) error {
 	if n := t.maxBytes(); n > maxDenialBody {
 		return fmt.Errorf(`"body" has up to %d bytes with the longest values of its placeholders; the maximum is %d`, n, maxDenialBody)
 	}
-	if sample := t.Append(nil, &DenialValues{}); isJSON && !json.Valid(sample) {
+	unnamed, named := t.Append(nil, &DenialValues{}), t.Append(nil, &DenialValues{Name: []byte("n"), Domain: []byte("d")})
+	if isJSON && !(json.Valid(unnamed) && json.Valid(named)) {
 		return fmt.Errorf(`"body" is not valid JSON, but "content_type" is %s; put {name} and {domain} in quotes, the other placeholders are numbers`, d.ContentType)
 	}
 	d.Body = t
@@ -179,7 +180,7 @@ func deniedHeaderError(name string) error {
 		return fmt.Errorf(`the header %q is reserved; set "content_type" instead`, name)
 	case "retry-after":
 		return fmt.Errorf("the header %q is reserved; sluice adds it to each denied_response", name)
-	case "host", "content-length", "transfer-encoding", "connection", "date", "server":
+	case "host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade", "date", "server":
 		return fmt.Errorf("the header %q is reserved for HTTP and Envoy; remove it", name)
 	}
 	if strings.HasPrefix(lower, "grpc-") {

@@ -126,7 +126,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 			all.files = append(all.files, file)
 		}
 	}
-	all.readLists(p.lists, left)
+	all.files, all.lists = readLists(all.files, p.lists, left)
 	after, err := p.list()
 	if err != nil {
 		return all, false, err
@@ -332,9 +332,8 @@ func Load(paths []string, defaults string, opt descriptors.Options, streams ...F
 	if err != nil {
 		return nil, nil, err
 	}
-	streamed := sources{files: streams}
-	streamed.readLists(nil, maxSourceBytes)
-	all.files, all.lists = append(all.files, streamed.files...), append(all.lists, streamed.lists...)
+	streams, lists := readLists(streams, nil, maxSourceBytes)
+	all.files, all.lists = append(all.files, streams...), append(all.lists, lists...)
 	if err := all.requireFiles(paths, ""); err != nil {
 		return nil, nil, err
 	}

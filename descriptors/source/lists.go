@@ -52,11 +52,12 @@ func listPath(rulesFile, list string) string {
 	return filepath.Join(filepath.Dir(rulesFile), list)
 }
 
-// readLists reads the lists that the files name, at most limit bytes. Lists are not files of rules.
-func (r *sources) readLists(names listNames, limit int64) {
+// readLists reads the lists that the files name, at most limit bytes. Lists are not files of rules,
+// so it returns the other files.
+func readLists(files []File, names listNames, limit int64) (others []File, lists []rangeList) {
 	var paths, targets []string
-	for i := range r.files {
-		paths = append(paths, names.of(&r.files[i])...)
+	for i := range files {
+		paths = append(paths, names.of(&files[i])...)
 	}
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
@@ -65,19 +66,22 @@ func (r *sources) readLists(names listNames, limit int64) {
 			l.err = addUser(l.err)
 		}
 		limit -= int64(len(l.Content))
-		r.lists = append(r.lists, l)
+		lists = append(lists, l)
 		if target, err := filepath.EvalSymlinks(absolute(path)); err == nil {
 			targets = append(targets, target)
 		}
 	}
-	r.files = slices.DeleteFunc(r.files, func(f File) bool {
+	if len(targets) == 0 {
+		return files, lists
+	}
+	return slices.DeleteFunc(files, func(f File) bool {
 		target, err := filepath.EvalSymlinks(absolute(f.Name))
 		return err == nil && slices.Contains(targets, target)
-	})
+	}), lists
 }
 
 // addRanges sets the ranges of descriptors that name a list. parsed has the lists read so far.
-func (r *sources) addRanges(all []rules.Descriptor, parsed map[string][]rules.Range, found *rules.Diagnostics) {
+func (r sources) addRanges(all []rules.Descriptor, parsed map[string][]rules.Range, found *rules.Diagnostics) {
 	for i := range all {
 		d := &all[i]
 		r.addRanges(d.Descriptors, parsed, found)

@@ -18,11 +18,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newAPI returns the API of a service.
-func newAPI(t *testing.T, s *answer.Service, logger *zap.Logger) *admin.API {
-	t.Helper()
+func newAPI(tb testing.TB, s *answer.Service, logger *zap.Logger) *admin.API {
+	tb.Helper()
 	h := answer.NewHandler(s, logger, nil, false)
 	quotas := rlqs.New(rlqs.Options{Elapsed: h.Clock.Elapsed, Rules: s.Rules, Metrics: s.Metrics()})
-	t.Cleanup(quotas.Close)
+	tb.Cleanup(quotas.Close)
 	return admin.New(h, quotas, admin.Rights{})
 }
 

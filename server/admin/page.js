@@ -48,6 +48,7 @@ function showLists() {
   const all = words();
   tables.keys.none = state.top_keys === "off" ? "denied keys are not recorded (--top-keys=off)" : "no key is denied";
   tables.keys.items = flat(state, "denied_keys");
+  tables.keys.omitted = state.domains.reduce((n, d) => n + (d.omitted_keys ?? 0), 0);
   const active = flat(state, "rules");
   const seen = new Set(active.map(tables.limits.id));
   for (const l of allLimits) l.unknown = active.length >= state.max;
@@ -263,8 +264,9 @@ byId("pause").addEventListener("click", () => {
 byId("filter").addEventListener("input", () => { if (state) showLists(); });
 
 async function refresh() {
-  // A filter, an order and details can concern each limit; details also those without hits.
+  // A filter, an order and details can concern each limit and key; details also limits without hits.
   const max = opened || words().length || tables.limits.sorted ? maxLimits : maxRows;
+  const keys = opened || words().length || tables.keys.sorted ? maxLimits : maxRows;
   const get = async (query, max) => {
     const response = await fetch("/api/v1/state" + query, {
       cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(10000),
@@ -275,7 +277,7 @@ async function refresh() {
     return reply;
   };
   try {
-    let reply = await (state ? get(`?rules=${opened ? "all" : "active"}&max=${max}`, max) : get("", maxLimits));
+    let reply = await (state ? get(`?rules=${opened ? "all" : "active"}&max=${max}&keys=${keys}`, max) : get("", maxLimits));
     const reloaded = reply.config.hash !== state?.config.hash;
     if (state && reloaded) reply = await get("", maxLimits);
     if (reloaded) allLimits = flat(reply, "rules").map((l) => ({ ...l, ...noFigures }));

@@ -183,7 +183,7 @@ function matches(x, all) {
 function showTable(table) {
   const all = words(), { sorted, body } = table;
   let items = table.items.filter((x) => matches(x, all));
-  const found = items.length;
+  const found = items.length + (all.length ? 0 : table.omitted ?? 0);
   if (sorted) {
     const sign = table.descending ? -1 : 1;
     items = items.toSorted((x, y) => {

@@ -88,17 +88,19 @@ func counts(c *telemetry.RuleCounters) live.Counts {
 	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 
-// StateRules selects the limits of [API.State], which are sorted by denials and then by hits in
-// descending order.
+// StateRules selects the limits and keys of [API.State]. Limits are sorted by denials and then by
+// hits in descending order.
 type StateRules struct {
 	// Max is the maximum number of limits, at most 10,000.
 	Max int
 	// Idle includes limits without a hit in the last five minutes.
 	Idle bool
+	// Keys is the maximum number of denied keys, at most 10,000: the most denied of all domains.
+	Keys int
 }
 
-// AllRules selects all limits, but at most 10,000.
-var AllRules = StateRules{Max: maxStateRules, Idle: true}
+// AllRules selects all limits and keys, but at most 10,000 of each.
+var AllRules = StateRules{Max: maxStateRules, Idle: true, Keys: maxStateRules}
 
 // State returns the state at the time now.
 func (a *API) State(now time.Time, which StateRules) *live.State {
@@ -155,14 +157,14 @@ type ruleRow struct {
 
 // addDomainsLocked adds the domains of the rules and their limits.
 func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Time, which StateRules) {
-	denials, unmatched := a.service.Recorder().Denials(), a.service.Recorder().Unmatched()
+	denials, unmatched := a.service.Recorder().Denials(which.Keys), a.service.Recorder().Unmatched()
 	domains := make([]live.DomainState, len(r.Set.Domains()))
 	for i, name := range r.Set.Domains() {
 		domains[i] = live.DomainState{
 			Domain: name, DeniedKeys: []live.Key{}, Unmatched: append([]live.Unmatched{}, unmatched[name]...), Rules: []live.RuleState{},
 		}
 		if d := denials[name]; d != nil {
-			domains[i].DeniedKeys, domains[i].DeniedRequests = d.Keys, d.PerSecond
+			domains[i].DeniedKeys, domains[i].OmittedKeys, domains[i].DeniedRequests = d.Keys, d.Omitted, d.PerSecond
 			for j := range d.Keys {
 				if k := &d.Keys[j]; k.Counter() != nil {
 					c := k.Counter()

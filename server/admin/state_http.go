@@ -33,7 +33,7 @@ func (a *API) stateEndpoint() endpoint {
 // stateRules parses the query of a state.
 func stateRules(query string) (StateRules, error) {
 	which := AllRules
-	values, err := readQuery(query, "rules", "max")
+	values, err := readQuery(query, "rules", "max", "keys")
 	if err != nil {
 		return which, err
 	}
@@ -43,10 +43,13 @@ func stateRules(query string) (StateRules, error) {
 	case values.Has("rules") && rules != "all":
 		return which, fmt.Errorf("parameter rules is %.100q: must be all or active", rules)
 	}
-	if values.Has("max") {
-		maxText := values.Get("max")
-		if which.Max, err = strconv.Atoi(maxText); err != nil || which.Max < 0 || which.Max > AllRules.Max {
-			return which, fmt.Errorf("parameter max is %.100q: must be 0 to %d", maxText, AllRules.Max)
+	for name, n := range map[string]*int{"max": &which.Max, "keys": &which.Keys} {
+		text := values.Get(name)
+		if !values.Has(name) {
+			continue
+		}
+		if *n, err = strconv.Atoi(text); err != nil || *n < 0 || *n > maxStateRules {
+			return which, fmt.Errorf("parameter %s is %.100q: must be 0 to %d", name, text, maxStateRules)
 		}
 	}
 	return which, nil

@@ -91,6 +91,9 @@ func TestState(t *testing.T) {
 	if got := askState(t, addr, "?rules=active&max=2"); len(got.Domains[0].Rules) != 2 || got.Config.Omitted != 2 {
 		t.Errorf("?rules=active&max=2 has %+v, omitted %d", got.Domains[0].Rules, got.Config.Omitted)
 	}
+	if got := askState(t, addr, "?keys=1").Domains[0]; len(got.DeniedKeys) != 1 || got.DeniedKeys[0].Descriptor != "user=al" || got.OmittedKeys != 1 || got.DeniedRequests < 7 {
+		t.Errorf("?keys=1 has %+v, want user=al alone", got)
+	}
 	if got := askState(t, addr, "?rules=active"); len(got.Domains[0].Rules) != 3 {
 		t.Errorf("?rules=active has %+v, want three", got.Domains[0].Rules)
 	}
@@ -132,10 +135,11 @@ func TestStateIsIndented(t *testing.T) {
 func TestStateRejectsBadQueries(t *testing.T) {
 	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, shownRules))
 	for query, want := range map[string]string{
-		"?rule=all":     `unknown parameter \"rule\" (allowed: rules, max)`,
+		"?rule=all":     `unknown parameter \"rule\" (allowed: rules, max, keys)`,
 		"?rules=some":   `parameter rules is \"some\": must be all or active`,
 		"?max=10001":    `parameter max is \"10001\": must be 0 to 10000`,
 		"?max=-1":       "must be 0 to 10000",
+		"?keys=all":     `parameter keys is \"all\": must be 0 to 10000`,
 		"?%zz":          "failed to parse the query",
 		"?max=5&max=no": `parameter \"max\" is given 2 times: only one max is allowed`,
 	} {

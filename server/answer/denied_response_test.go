@@ -209,6 +209,26 @@ func TestGRPCDenials(t *testing.T) {
 	}
 }
 
+// TestLongGRPCMessages checks that the details do not repeat a message that, encoded twice, would
+// exceed the headers that clients of gRPC accept.
+func TestLongGRPCMessages(t *testing.T) {
+	for _, tt := range []struct {
+		body     string
+		detailed bool
+	}{
+		{strings.Repeat("a", maxDetailedMessage), true},
+		{strings.Repeat("a", maxDetailedMessage+1), false},
+		{strings.Repeat("é", maxDetailedMessage/6), true},
+		{strings.Repeat("é", maxDetailedMessage/6+1), false},
+	} {
+		s := service(t, Settings{GRPCDenials: true}, fmt.Sprintf("domain: d\ndescriptors: [{ key: k, denied_response: { body: %q }, rate_limit: { unit: minute, requests_per_unit: 0 } }]", tt.body))
+		got := ask(t, s, "k")
+		if last := got.headers[len(got.headers)-1]; strings.HasPrefix(last, "grpc-status-details-bin") != tt.detailed || got.body != tt.body {
+			t.Errorf("%d bytes: the last header is %.40s, want details %v", len(tt.body), last, tt.detailed)
+		}
+	}
+}
+
 // TestGRPCPushback checks that the pushback of a short wait is in milliseconds.
 func TestGRPCPushback(t *testing.T) {
 	s := service(t, Settings{GRPCDenials: true}, "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: minute, requests_per_unit: 0 } }]")

@@ -219,67 +219,108 @@ func (l *Recorder) mac(label string, b []byte) string {
 // Denials describes the denials of a domain.
 type Denials struct {
 	Keys []Key
+	// Omitted is the number of further keys that would be in the state without the bound on keys.
+	Omitted int
 	// PerSecond is the rate of denied descriptors.
 	PerSecond float64
 }
 
-// Denials returns the denials of each domain, by name.
-func (l *Recorder) Denials() map[string]*Denials {
+// candidate is a key that may be in the state. Formatting takes longer than sorting, so only the
+// keys of the state are formatted.
+type candidate struct {
+	denied
+
+	sketch *sketch
+	domain string
+	all    uint64 // recent denials of the domain
+}
+
+func compareCandidates(a, b candidate) int {
+	return cmp.Or(cmp.Compare(b.recent, a.recent), cmp.Compare(b.total, a.total))
+}
+
+// Denials returns the denials of each domain, by name, with the most denied keys of all domains, at
+// most maxKeys.
+func (l *Recorder) Denials(maxKeys int) map[string]*Denials {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := map[string]*Denials{}
+	var found, one []candidate
 	for name, d := range l.domains {
-		l.addDenialsLocked(all, name, d)
+		one = appendCandidates(one[:0], name, d)
+		found = append(found, one...)
 	}
-	l.addDenialsLocked(all, "", l.overflow)
+	found = appendCandidates(found, "", l.overflow)
+	slices.SortFunc(found, compareCandidates)
+	all, period, keys := map[string]*Denials{}, l.period.Seconds(l.period.CalledAt), 0
+	for i := range found {
+		c := &found[i]
+		d := all[c.domain]
+		if d == nil {
+			d = &Denials{Keys: []Key{}, PerSecond: float64(c.all) / period}
+			all[c.domain] = d
+		}
+		switch {
+		case len(d.Keys)+d.Omitted == MaxKeys:
+		case keys == maxKeys:
+			d.Omitted++
+		default:
+			keys++
+			d.Keys = append(d.Keys, l.newKey(c, period))
+		}
+	}
 	for _, d := range all {
 		slices.SortFunc(d.Keys, CompareKeys)
-		d.Keys = d.Keys[:min(len(d.Keys), MaxKeys)]
 	}
 	return all
 }
 
-// addDenialsLocked adds the denials that d has recorded. name is the domain, or "" for the overflow
-// domain.
-func (l *Recorder) addDenialsLocked(all map[string]*Denials, name string, d *Domain) {
-	s := d.sketch.Load()
+// appendCandidates appends the most denied keys that d has recorded to found, which is empty unless
+// name is. Name is the domain, or "" for the overflow domain, of which it appends all keys, because
+// they belong to several domains.
+func appendCandidates(found []candidate, name string, d *Domain) []candidate {
+	s, n := d.sketch.Load(), len(found)
 	if s == nil {
-		return
+		return found
 	}
-	var found []denied
-	sum := s.read(func(d denied) { found = append(found, d) })
-	period := l.period.Seconds(l.period.CalledAt)
-	if name != "" { // formatting takes longer than sorting, so only the keys of the state are formatted
-		slices.SortFunc(found, func(a, b denied) int { return cmp.Or(cmp.Compare(b.recent, a.recent), cmp.Compare(b.total, a.total)) })
+	all := s.read(func(d denied) {
+		found = append(found, candidate{denied: d, sketch: s, domain: cmp.Or(d.own.domain, name)})
+	})
+	if name != "" {
+		slices.SortFunc(found, compareCandidates)
 		found = found[:min(len(found), MaxKeys)]
 	}
-	for _, d := range found {
-		domain := cmp.Or(d.own.domain, name)
-		k := Key{Hash: l.Hash(d.id), Descriptor: d.text, Denied: d.total, Since: seconds(d.first), Last: seconds(d.last)}
-		if d.limit != nil {
-			domain = d.limit.Rule.Domain()
-			k.Rule, k.Limit, k.Name, k.Unit = d.limit.Rule.Path(), d.limit.String(), d.limit.Name, UnitOf(d.limit)
+	for i := range found[n:] {
+		c := &found[n+i]
+		if c.all = all; c.limit != nil {
+			c.domain = c.limit.Rule.Domain()
 		}
-		if d.own.domain != "" {
-			if k.OwnLimit = rules.RateText(&d.own.policy); d.limit != nil && d.limit.Table != nil {
-				k.Table = d.limit.Table.Name()
-			}
-		}
-		if p := d.policy(); p.Algorithm == limiter.Concurrency {
-			k.Permits, k.counter = uint64(p.Limit), new(s.counter(&d, l))
-		}
-		k.PerSecond = float64(d.recent) / period
-		if d.end > 0 {
-			k.PenaltyUntil = new(seconds(d.end))
-		}
-		if sum > 0 {
-			k.Share = float64(d.recent) / float64(sum)
-		}
-		if all[domain] == nil {
-			all[domain] = &Denials{PerSecond: float64(sum) / period}
-		}
-		all[domain].Keys = append(all[domain].Keys, k)
 	}
+	return found
+}
+
+func (l *Recorder) newKey(c *candidate, period float64) Key {
+	k := Key{
+		Hash: l.Hash(c.id), Descriptor: c.text, PerSecond: float64(c.recent) / period,
+		Denied: c.total, Since: seconds(c.first), Last: seconds(c.last),
+	}
+	if c.limit != nil {
+		k.Rule, k.Limit, k.Name, k.Unit = c.limit.Rule.Path(), c.limit.String(), c.limit.Name, UnitOf(c.limit)
+	}
+	if c.own.domain != "" {
+		if k.OwnLimit = rules.RateText(&c.own.policy); c.limit != nil && c.limit.Table != nil {
+			k.Table = c.limit.Table.Name()
+		}
+	}
+	if p := c.policy(); p.Algorithm == limiter.Concurrency {
+		k.Permits, k.counter = uint64(p.Limit), new(c.sketch.counter(&c.denied, l))
+	}
+	if c.end > 0 {
+		k.PenaltyUntil = new(seconds(c.end))
+	}
+	if c.all > 0 {
+		k.Share = float64(c.recent) / float64(c.all)
+	}
+	return k
 }
 
 func seconds(s uint32) time.Time { return time.Unix(int64(s), 0).UTC() }

@@ -29,7 +29,7 @@ func testLive(mode string) (*Recorder, *Domain) {
 
 // keys returns the most denied keys.
 func (l *Recorder) keys() []Key {
-	if d := l.Denials()["shop"]; d != nil {
+	if d := l.Denials(math.MaxInt)["shop"]; d != nil {
 		return d.Keys
 	}
 	return nil
@@ -284,7 +284,7 @@ func TestRateOfAFlood(t *testing.T) {
 			}
 			now = now.Add(time.Second)
 			l.Tick(now)
-			denials := l.Denials()["shop"]
+			denials := l.Denials(math.MaxInt)["shop"]
 			if want := float64(1000 + frequent); denials.PerSecond != want {
 				t.Fatalf("after %d s %v are denied a second, want %v", i+1, denials.PerSecond, want)
 			}
@@ -358,7 +358,7 @@ func TestRateAfterAReset(t *testing.T) {
 			d.RecordDenial(&Denial{ID: id(2), Limit: set.Limits[1], Duplicate: true})
 		}
 		forget(l, d)
-		if all := l.Denials()["shop"]; all == nil || all.PerSecond != 50 || len(all.Keys) != 1 || all.Keys[0].Share != 1 {
+		if all := l.Denials(math.MaxInt)["shop"]; all == nil || all.PerSecond != 50 || len(all.Keys) != 1 || all.Keys[0].Share != 1 {
 			t.Errorf("after a %s the denials are %+v, want 50 descriptors a second, all of the other key", name, all)
 		}
 	}
@@ -381,7 +381,7 @@ func TestRatesOfDenialsAfterTheClockIsSet(t *testing.T) {
 				}
 				now = now.Add(time.Second)
 				l.Tick(now)
-				denials := l.Denials()["shop"]
+				denials := l.Denials(math.MaxInt)["shop"]
 				if r := denials.PerSecond; r > 2000 || r < 500 || (i < 60 || i > 75) && r != 1000 {
 					t.Errorf("%d s after the clock was set by %v: %v denials a second, want 1000", i-60, by, r)
 				}

@@ -82,6 +82,8 @@ type DomainState struct {
 	// DeniedKeys contains the keys with the highest rates of denials, in descending order, at most
 	// [MaxKeys].
 	DeniedKeys []Key `json:"denied_keys"`
+	// OmittedKeys is the number of further keys, which the query has excluded.
+	OmittedKeys int `json:"omitted_keys,omitempty"`
 	// Unmatched describes descriptors that match no rule, the most frequent first, at most
 	// [MaxUnmatched].
 	Unmatched []Unmatched `json:"unmatched"`

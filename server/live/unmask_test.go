@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ const unmaskRules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit:
 
 // descriptorsOf returns the descriptors of the denied keys of the domain shop.
 func descriptorsOf(l *Recorder) (all []string) {
-	for _, k := range l.Denials()["shop"].Keys {
+	for _, k := range l.Denials(math.MaxInt)["shop"].Keys {
 		all = append(all, k.Descriptor)
 	}
 	return all
@@ -126,7 +127,7 @@ func TestNoValueSurvivesItsTime(t *testing.T) {
 		if err := l.Unmask(begin, 0, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if all := l.Denials()["shop"]; all != nil {
+		if all := l.Denials(math.MaxInt)["shop"]; all != nil {
 			for _, k := range all.Keys {
 				if k.Descriptor != "" && k.Hash != l.Hash(id(numberOf(t, k.Descriptor))) {
 					t.Fatalf("the key %s has the value %s of another key", k.Hash, k.Descriptor)
@@ -134,7 +135,7 @@ func TestNoValueSurvivesItsTime(t *testing.T) {
 			}
 		}
 		l.MaskExpired(time.Minute)
-		if all := l.Denials()["shop"]; all != nil {
+		if all := l.Denials(math.MaxInt)["shop"]; all != nil {
 			for _, k := range all.Keys {
 				if k.Descriptor != "" {
 					t.Fatalf("the value %s is shown after its time", k.Descriptor)
