@@ -70,3 +70,13 @@ func TestChangesOfSets(t *testing.T) {
 		t.Error("values: [none] and denied_response: none have the same hash")
 	}
 }
+
+// TestOverrideOfNetworkCountsValuesAsSent checks what docs/rules.md says of limits in requests.
+func TestOverrideOfNetworkCountsValuesAsSent(t *testing.T) {
+	s := load(t, Options{}, rangeRules)
+	for _, key := range []string{"a", "net", "shared"} {
+		if id(t, s, "d", desc(key, "10.1.2.3:80").limit(1, 3, 0)) == id(t, s, "d", desc(key, "10.1.2.3:81").limit(1, 3, 0)) {
+			t.Errorf("%s: overrides of two ports share a counter", key)
+		}
+	}
+}

@@ -116,7 +116,8 @@ func (d *DeniedResponse) String() string {
 
 // SetContentType sets the content type. The error says why it is invalid.
 func (d *DeniedResponse) SetContentType(text string) error {
-	if _, _, err := mime.ParseMediaType(text); err != nil || !isHeaderValue(text) || len(text) > maxDenialHeaderValue {
+	media, _, err := mime.ParseMediaType(text)
+	if err != nil || !strings.Contains(media, "/") || !isHeaderValue(text) || len(text) > maxDenialHeaderValue {
 		return fmt.Errorf(`"content_type" must be a media type such as application/json, not %q`, Shorten(text))
 	}
 	d.ContentType = text

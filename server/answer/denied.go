@@ -67,7 +67,7 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, d
 		Denying: x,
 	}
 	if st.limit.HasWindow() {
-		v.Window = uint64(st.limit.Unit.Seconds()) * uint64(st.limit.UnitMultiplier)
+		v.Window = uint64(max(0, st.limit.Unit.Seconds())) * uint64(st.limit.UnitMultiplier)
 	}
 	body := x.body[:0]
 	if d.Body != nil {
@@ -133,8 +133,8 @@ func appendRetryInfo(dst, message []byte, wait time.Duration) []byte {
 		dst = appendString(dst, 1, "type.googleapis.com/google.rpc.RetryInfo")
 		return appendMessage(dst, 2, func(dst []byte) []byte {
 			return appendMessage(dst, 1, func(dst []byte) []byte { // retry_delay
-				dst = appendVarint(append(dst, 1<<3), uint64(wait/time.Second))
-				return appendVarint(append(dst, 2<<3), uint64(wait%time.Second))
+				dst = appendVarint(append(dst, 1<<3), uint64(max(0, wait/time.Second)))
+				return appendVarint(append(dst, 2<<3), uint64(max(0, wait%time.Second)))
 			})
 		})
 	})

@@ -97,7 +97,7 @@ func TestDeniedResponses(t *testing.T) {
 		{"a request that passes", Settings{}, []string{"open"}, denied{ok, "", nil}},
 		{"no rule", Settings{}, []string{"unknown"}, denied{ok, "", nil}},
 		{"openai with a hostile name", Settings{RetryAfterHeader: true}, []string{"openai"}, denied{
-			over, `{"error":{"message":"Rate limit a\"b\\c_d reached. Please try again in 60s.","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}` + "\n",
+			over, `{"error":{"message":"Rate limit a\"b\\c?d reached. Please try again in 60s.","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}` + "\n",
 			[]string{"Retry-After: 60", json, "retry-after-ms: 60000"},
 		}},
 		{"openai after a long wait", Settings{}, []string{"later"}, denied{
@@ -117,7 +117,8 @@ func TestDeniedResponses(t *testing.T) {
 		{
 			"Retry-After as a name of another header",
 			Settings{ResponseHeaders: true, Headers: Headers{Reset: "retry-after"}, RetryAfterHeader: true},
-			[]string{"inherits"}, denied{
+			[]string{"inherits"},
+			denied{
 				over, "Too many requests: the limit per-user is exceeded. Try again in 3600 seconds.\n",
 				[]string{"retry-after: 3600", "content-type: text/plain; charset=utf-8"},
 			},
