@@ -2,8 +2,8 @@ package rules
 
 import "testing"
 
-// TestDeniedHeadersOfConnections checks that the headers of a connection are reserved: HTTP/2
-// clients reset the stream of a response that has them.
+// TestDeniedHeadersOfConnections checks that the headers of a connection are reserved: over HTTP/2
+// Envoy drops them, except te, for which clients reset the stream.
 func TestDeniedHeadersOfConnections(t *testing.T) {
 	for _, name := range []string{"Connection", "keep-alive", "Proxy-Connection", "transfer-encoding", "TE", "upgrade"} {
 		if err := (&DeniedResponse{}).AddHeader(name, "x"); err == nil {
