@@ -139,7 +139,7 @@ func parseIPv6(b []byte) (a [16]byte, ok bool) {
 			at, b = at+4, nil
 			break
 		}
-		binary.BigEndian.PutUint16(a[at:], uint16(n)) //nolint:gosec // at most 4 digits
+		binary.BigEndian.PutUint16(a[at:], uint16(n))
 		at, b = at+2, b[digits:]
 		if len(b) == 0 {
 			break

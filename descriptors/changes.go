@@ -55,23 +55,27 @@ func (c *Changes) add(count *int, format string, args ...any) {
 
 // compare compares the descriptors below two nodes with the same path.
 func (c *Changes) compare(domain string, old, now *node) {
-	type key struct{ key, value string }
+	type key struct{ key, value, set string }
 	byKey := map[key]*node{}
 	if old.below != nil {
 		for i := range old.below.children {
 			n := &old.below.children[i]
-			byKey[key{n.key, n.valueText()}] = n
+			byKey[key{n.key, n.value, n.setID()}] = n
 		}
 	}
 	if now.below != nil {
 		for i := range now.below.children {
 			n := &now.below.children[i]
-			before := byKey[key{n.key, n.valueText()}]
-			delete(byKey, key{n.key, n.valueText()})
+			before := byKey[key{n.key, n.value, n.setID()}]
+			delete(byKey, key{n.key, n.value, n.setID()})
 			if before == nil {
 				before = &node{}
 			}
+			total := c.Total()
 			c.rule(domain, n, before.rule.text(), n.rule.text())
+			if c.Total() == total && before.set != nil && n.setID() != "" && n.set.contents != before.set.contents {
+				c.add(&c.Changed, "%s: %s has other values or ranges", domain, pathText(n.lineage()))
+			}
 			c.compare(domain, before, n)
 		}
 	}
@@ -79,7 +83,7 @@ func (c *Changes) compare(domain string, old, now *node) {
 		return
 	}
 	for i := range old.below.children { // not byKey, to keep their order
-		if n := &old.below.children[i]; byKey[key{n.key, n.valueText()}] == n {
+		if n := &old.below.children[i]; byKey[key{n.key, n.value, n.setID()}] == n {
 			c.rule(domain, n, n.rule.text(), "")
 			c.compare(domain, n, &node{})
 		}
@@ -165,9 +169,9 @@ func (n *node) child(other *node) *node {
 		return nil
 	}
 	key, value := other.key, other.value
-	if other.set != nil && other.set.text != "" {
+	if id := other.setID(); id != "" {
 		for i := range n.below.children {
-			if child := &n.below.children[i]; child.key == key && child.set != nil && child.set.text == other.set.text {
+			if child := &n.below.children[i]; child.key == key && child.setID() == id {
 				return child
 			}
 		}

@@ -101,7 +101,7 @@ func sharedPatterns(lineage []*node) [][]byte {
 		shared[i] = []byte(n.value)
 		switch {
 		case n.set != nil:
-			shared[i] = []byte(sharedMark + n.set.text)
+			shared[i] = []byte(sharedMark + n.set.id)
 		case n.value == "":
 			shared[i] = []byte("*") // a key with a `*` and no value matches any value
 		}

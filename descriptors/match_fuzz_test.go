@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -46,8 +47,16 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 			DetailedMetric: g.choose(4) == 3,
 			ValueToMetric:  g.choose(4) == 3,
 		}
-		d.ShareThreshold = isWildcard(d.Key+d.Value) && g.choose(3) == 2
-		duplicate := func(o rules.Descriptor) bool { return o.Key == d.Key && o.Value == d.Value }
+		if d.Value == "" && !isWildcard(d.Key) {
+			d.Set = g.set()
+		}
+		d.ShareThreshold = (isWildcard(d.Key+d.Value) || d.Set != nil && d.Set.Prefix == nil) && g.choose(3) == 2
+		duplicate := func(o rules.Descriptor) bool {
+			if d.Set != nil && d.Set.Text() != "" || o.Set != nil && o.Set.Text() != "" {
+				return o.Key == d.Key && overlap(&o, &d)
+			}
+			return o.Key == d.Key && o.Value == d.Value
+		}
 		if slices.ContainsFunc(ds, duplicate) {
 			continue
 		}
@@ -78,6 +87,63 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 		ds = append(ds, d)
 	}
 	return ds
+}
+
+// set generates a set of values, or nil.
+func (g *grower) set() *rules.ValueSet {
+	pickRange := func() rules.Range {
+		text := pick(g, "0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0", "2001:db8::/32", "2001:db8::1/128")
+		return rules.Range{Prefix: netip.MustParsePrefix(text)}
+	}
+	switch g.choose(8) {
+	case 0:
+		return &rules.ValueSet{Values: []rules.SetValue{{Text: pick(g, "x", "xy", "10.1.2.3")}, {Text: pick(g, "y", "yx", "x,y")}}}
+	case 1, 2:
+		set := &rules.ValueSet{Ranges: []rules.Range{pickRange()}}
+		if r := pickRange(); r.Prefix != set.Ranges[0].Prefix {
+			set.Ranges = append(set.Ranges, r)
+		}
+		return set
+	case 3:
+		return &rules.ValueSet{Prefix: &rules.PrefixLengths{V4: 16, V6: 64}}
+	default:
+		return nil
+	}
+}
+
+// overlap reports whether two descriptors of one key have a value or a range in common.
+func overlap(a, b *rules.Descriptor) bool {
+	items := func(d *rules.Descriptor) (all []string) {
+		if d.Value != "" {
+			all = append(all, "value "+d.Value)
+		}
+		if d.Set != nil {
+			for _, v := range d.Set.Values {
+				all = append(all, "value "+v.Text)
+			}
+			for _, r := range d.Set.Ranges {
+				all = append(all, "range "+r.String())
+			}
+		}
+		return all
+	}
+	others := items(b)
+	return slices.ContainsFunc(items(a), func(item string) bool { return slices.Contains(others, item) })
+}
+
+// longestRange returns the length of the longest range of d that contains a value, or -1.
+func longestRange(d *rules.Descriptor, value string) int {
+	longest := -1
+	p, ok := naiveAddress(value)
+	if d.Set == nil || !ok {
+		return longest
+	}
+	for _, r := range d.Set.Ranges {
+		if r.Bits() <= p.Bits() && r.Contains(p.Addr()) {
+			longest = max(longest, r.Bits())
+		}
+	}
+	return longest
 }
 
 // lease sets the fields with which limit i of a descriptor grants leases.
@@ -125,7 +191,7 @@ func (g *grower) request() *Request {
 		for range g.choose(4) {
 			d.Entries = append(d.Entries, Entry{
 				[]byte(pick(g, "a", "a", "a", "b", "a_b", "ab", "c", "a*", "aab")),
-				[]byte(pick(g, "", "x", "y", "xy", "xzy", "yx", "x*", "z", "yxyx")),
+				[]byte(pick(g, "", "x", "y", "xy", "xzy", "yx", "x*", "z", "yxyx", "10.1.2.3", "10.1.2.4:80", "10.1.0.0/15", "2001:db8::1")),
 			})
 		}
 		d.Refund, d.HasHits, d.Hits = g.choose(6) == 5, g.choose(3) == 2, pick[uint64](g, 0, 1, 2, limiter.FirstLease, limiter.FirstLease+5<<16+7, limiter.LastLease+1, limiter.FirstLease-1)
@@ -160,11 +226,23 @@ func plainWalk(ds []rules.Descriptor, entries []Entry) *rules.Descriptor {
 			}
 		}
 	}
-	try(func(d *rules.Descriptor) bool { return d.Value != "" && d.Key == key && d.Value == value })
+	try(func(d *rules.Descriptor) bool {
+		return d.Key == key && (d.Value != "" && d.Value == value ||
+			d.Set != nil && slices.ContainsFunc(d.Set.Values, func(v rules.SetValue) bool { return v.Text == value }))
+	})
+	longest := 0
+	for i := range ds {
+		if ds[i].Key == key {
+			longest = max(longest, longestRange(&ds[i], value))
+		}
+	}
+	try(func(d *rules.Descriptor) bool { return d.Key == key && longestRange(d, value) == longest })
 	try(func(d *rules.Descriptor) bool {
 		return isWildcard(d.Key+d.Value) && glob(d.Key, key) && (d.Value == "" || glob(d.Value, value))
 	})
-	try(func(d *rules.Descriptor) bool { return d.Value == "" && d.Key == key })
+	try(func(d *rules.Descriptor) bool {
+		return d.Value == "" && d.Key == key && (d.Set == nil || d.Set.Text() == "")
+	})
 	if hit == nil || len(entries) == 1 {
 		return hit
 	}
@@ -175,7 +253,7 @@ func seeds(f *testing.F) {
 	f.Helper()
 	f.Add([]byte{})
 	f.Add([]byte("\x03\x00\x02\x00\x00\x00\x00\x03\x00\x00"))
-	for seed := range byte(20) {
+	for seed := range byte(200) {
 		data := make([]byte, 600)
 		x := uint32(seed)*2654435761 + 1
 		for i := range data {

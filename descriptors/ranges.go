@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"strconv"
 
@@ -12,7 +13,10 @@ import (
 
 // valueSet is a compiled [rules.ValueSet].
 type valueSet struct {
-	text string // that of [rules.ValueSet.Text]
+	text string // that of [rules.ValueSet.Text], which is empty if any value matches
+	id   string // that of [rules.ValueSet.ID]
+	// contents is a hash of the values and ranges, whatever their order.
+	contents uint64
 	// addresses is true for the fields cidr and prefix: counters are those of addresses.
 	addresses bool
 	// file is true if the ranges are those of a file, and count their number.
@@ -27,17 +31,33 @@ type valueSet struct {
 var singleAddresses = rules.PrefixLengths{V4: 32, V6: 128}
 
 func newValueSet(s *rules.ValueSet) *valueSet {
-	set := &valueSet{text: s.Text(), addresses: s.Values == nil, file: s.File != "", count: len(s.Ranges), prefix: singleAddresses}
+	set := &valueSet{text: s.Text(), id: s.ID(), addresses: s.Values == nil, file: s.File != "", count: len(s.Ranges), prefix: singleAddresses}
+	for i := range s.Values {
+		set.contents += maphash.String(contentsSeed, s.Values[i].Text)
+	}
+	for i := range s.Ranges {
+		set.contents += maphash.Comparable(contentsSeed, s.Ranges[i].Prefix)
+	}
 	if s.Prefix != nil {
 		set.prefix = *s.Prefix
 	}
 	return set
 }
 
+var contentsSeed = maphash.MakeSeed()
+
+// setID is the ID of the set of values of n, or empty if n has none.
+func (n *node) setID() string {
+	if n.set == nil || n.set.text == "" {
+		return ""
+	}
+	return n.set.id
+}
+
 // maxCounted is the length of the longest network.
 const maxCounted = len("0000:0000:0000:0000:0000:0000:255.255.255.255/128")
 
-// sharedMark precedes the text of a set in the identity of the counter that its values share. It is
+// sharedMark precedes the ID of a set in the identity of the counter that its values share. It is
 // not valid UTF-8, so no value of a client is equal.
 const sharedMark = "\xff"
 

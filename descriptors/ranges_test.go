@@ -25,6 +25,7 @@ descriptors:
   - { key: plan, values: [free, trial, p3, p4, p5, p6, p7, p8, p9], rate_limit: { unit: minute, requests_per_unit: 1, name: list } }
   - { key: plan, value: pro, rate_limit: { unit: minute, requests_per_unit: 1, name: pro } }
   - { key: tier, values: [x, y], share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1, name: tier } }
+  - { key: tier, rate_limit: { unit: minute, requests_per_unit: 1, name: tiers } }
 `
 
 func TestRangesMatch(t *testing.T) {

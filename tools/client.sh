@@ -26,7 +26,7 @@ python)
 sdk)
 	new_venv
 	pip_install --target "$made" -r "$source/requirements.txt" || fail "pip could not install it for $(python3 --version)."
-	PYTHONPATH="$made" python3 -c 'import anthropic, openai' || fail "the packages of OpenAI and Anthropic do not run here."
+	PYTHONPATH="$made" python3 -c 'import anthropic, http_sf, openai' || fail "the packages anthropic, http-sf and openai do not run here."
 	;;
 node)
 	need npm "Install Node.js 20 or later, with npm."

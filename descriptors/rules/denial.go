@@ -116,7 +116,8 @@ func (d *DeniedResponse) String() string {
 
 // SetContentType sets the content type. The error says why it is invalid.
 func (d *DeniedResponse) SetContentType(text string) error {
-	if _, _, err := mime.ParseMediaType(text); err != nil || !isHeaderValue(text) || len(text) > maxDenialHeaderValue {
+	media, _, err := mime.ParseMediaType(text)
+	if err != nil || !strings.Contains(media, "/") || !isHeaderValue(text) || len(text) > maxDenialHeaderValue {
 		return fmt.Errorf(`"content_type" must be a media type such as application/json, not %q`, Shorten(text))
 	}
 	d.ContentType = text
@@ -134,7 +135,8 @@ func (d *DeniedResponse) SetBody(text string) error {
 	if n := t.maxBytes(); n > maxDenialBody {
 		return fmt.Errorf(`"body" has up to %d bytes with the longest values of its placeholders; the maximum is %d`, n, maxDenialBody)
 	}
-	if sample := t.Append(nil, &DenialValues{}); isJSON && !json.Valid(sample) {
+	unnamed, named := t.Append(nil, &DenialValues{}), t.Append(nil, &DenialValues{Name: []byte("n"), Domain: []byte("d")})
+	if isJSON && (!json.Valid(unnamed) || !json.Valid(named)) {
 		return fmt.Errorf(`"body" is not valid JSON, but "content_type" is %s; put {name} and {domain} in quotes, the other placeholders are numbers`, d.ContentType)
 	}
 	d.Body = t
@@ -178,7 +180,7 @@ func deniedHeaderError(name string) error {
 		return fmt.Errorf(`the header %q is reserved; set "content_type" instead`, name)
 	case "retry-after":
 		return fmt.Errorf("the header %q is reserved; sluice adds it to each denied_response", name)
-	case "host", "content-length", "transfer-encoding", "connection", "date", "server":
+	case "host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade", "date", "server":
 		return fmt.Errorf("the header %q is reserved for HTTP and Envoy; remove it", name)
 	}
 	if strings.HasPrefix(lower, "grpc-") {

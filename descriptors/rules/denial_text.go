@@ -137,7 +137,7 @@ func (t *DeniedText) appendText(dst, text []byte) []byte {
 		}
 		switch {
 		case IsControl(r) || r == utf8.RuneError && size == 1:
-			dst = append(dst, '_')
+			dst = append(dst, '?')
 			continue
 		case t.json && (r == '"' || r == '\\'):
 			dst = append(dst, '\\')

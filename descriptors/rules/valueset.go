@@ -43,8 +43,8 @@ type PrefixLengths struct{ V4, V6 int }
 // maxSetText is the number of values in the text of a ValueSet.
 const maxSetText = 3
 
-// Text describes the set in the paths of rules, such as `10.0.0.0/8,192.0.2.7+5`. No two sets of
-// one key have the same text, since they have no value in common.
+// Text describes the set in the paths of rules, such as `10.0.0.0/8,192.0.2.7+5`. Two sets of one
+// key can have the same text, such as the values `a,b` and the values `a` and `b`.
 func (s *ValueSet) Text() string {
 	var items []string
 	switch {
@@ -68,8 +68,19 @@ func (s *ValueSet) Text() string {
 	return text
 }
 
+// ID is the name of the set among the sets of one key: no two of these have the same ID, since they
+// have no value in common. Like Text it depends on the first values only.
+func (s *ValueSet) ID() string {
+	if s.File != "" {
+		return "file " + strconv.Quote(s.File)
+	}
+	first := ValueSet{Values: s.Values[:min(len(s.Values), maxSetText)], Ranges: s.Ranges[:min(len(s.Ranges), maxSetText)]}
+	return string(strconv.AppendInt(first.AppendDigest(nil), int64(max(len(s.Values), len(s.Ranges))), 10))
+}
+
 // AppendDigest appends the contents of the set, for a hash of the rules.
 func (s *ValueSet) AppendDigest(b []byte) []byte {
+	b = append(b, "set "...)
 	for _, v := range s.Values {
 		b = append(strconv.AppendQuote(b, v.Text), ' ')
 	}

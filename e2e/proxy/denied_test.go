@@ -38,21 +38,27 @@ type raised struct {
 
 // callSDK sends a request with the client of a vendor. It skips the test, with a note, if the client
 // is not installed.
-func callSDK(t *testing.T, vendor, url string) raised {
+func callSDK(t *testing.T, vendor, url string) (r raised) {
+	t.Helper()
+	runSDK(t, &r, "denied.py", vendor, url)
+	return r
+}
+
+// runSDK runs a program of the directory sdk and decodes its output, JSON. It skips the test, with a
+// note, if the packages of that directory are not installed.
+func runSDK(t *testing.T, out any, program string, args ...string) {
 	t.Helper()
 	packages, err := filepath.Abs(filepath.Join(root, ".build", "clients", "sdk"))
 	must.OK(t, err)
 	if _, err := os.Stat(packages); errors.Is(err, os.ErrNotExist) {
-		suite.Skip(t, "no client of "+vendor+"; `make clients` prints the reason")
+		suite.Skip(t, "no packages for "+program+"; `make clients` prints the reason")
 	}
-	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(root, "e2e", "clients", "testdata", "sdk", "denied.py"), vendor, url)
+	cmd := exec.CommandContext(t.Context(), "python3", append([]string{filepath.Join(root, "e2e", "clients", "testdata", "sdk", program)}, args...)...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	text, err := cmd.Output()
 	must.OK(t, err)
-	var r raised
-	must.OK(t, json.Unmarshal(out, &r))
-	return r
+	must.OK(t, json.Unmarshal(text, out))
 }
 
 // TestVendorClientsUnderstandDenials has the clients of OpenAI and Anthropic read a denial. They

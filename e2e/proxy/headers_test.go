@@ -206,3 +206,47 @@ descriptors:
 		}
 	}
 }
+
+// TestStructuredHeadersParse has a parser of structured fields read the headers of each algorithm,
+// with names that need escapes, behind a real Envoy. Retry-After is not before the end of the time
+// of a limit that denied.
+func TestStructuredHeadersParse(t *testing.T) {
+	t.Parallel()
+	p, _ := startSetup(t, setup{
+		rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: 'back\slash "quote"', unit: year, requests_per_unit: 4294967295 }
+      - { name: "é\u2028\t;q=1, x", unit: hour, requests_per_unit: 9, algorithm: sliding_window }
+      - { name: " ", unit: minute, requests_per_unit: 9, algorithm: sliding_log }
+      - { name: "a;b=c", unit: hour, requests_per_unit: 1, algorithm: token_bucket }
+      - { name: "?1", unit: hour, requests_per_unit: 60, algorithm: leaky_bucket, slack: 4 }
+      - { name: permits, unit: hour, requests_per_unit: 8, algorithm: concurrency }
+`,
+		args:     []string{"--ratelimit-headers=structured", "--retry-after-header"},
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t)
+	for i, status := range []int{200, 429} {
+		got := p.get(t, "/", "x-user: al")
+		var fields [2][][2]any // lists of a name and its parameters
+		runSDK(t, &fields, "structured.py", got.get("RateLimit-Policy"), got.get("RateLimit"))
+		var names [2][]any
+		for j, list := range fields {
+			for _, item := range list {
+				names[j] = append(names[j], item[0])
+			}
+		}
+		want := []any{`back\slash "quote"`, "??????;q=1, x", " ", "a;b=c", "?1", "permits"}
+		if diff := cmp.Diff([2][]any{want, want}, names); diff != "" || got.status != status {
+			t.Errorf("request %d: status %d, want %d; names (-want +got):\n%s", i+1, got.status, status, diff)
+			continue
+		}
+		denied := fields[1][3][1].(map[string]any)
+		if r, after := denied["r"].(float64), got.number("Retry-After"); r != 0 || i > 0 && float64(after) < denied["t"].(float64) {
+			t.Errorf("request %d: %v, Retry-After %d, want none left and a later retry", i+1, denied, after)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, d
 		Denying: x,
 	}
 	if st.limit.HasWindow() {
-		v.Window = uint64(st.limit.Unit.Seconds()) * uint64(st.limit.UnitMultiplier)
+		v.Window = uint64(max(0, st.limit.Unit.Seconds())) * uint64(st.limit.UnitMultiplier)
 	}
 	body := x.body[:0]
 	if d.Body != nil {
@@ -96,10 +96,12 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, d
 		} else {
 			b = appendHeader(b, fieldResponseHeaders, "grpc-retry-pushback-ms", millis)
 		}
-		body = appendRetryInfo(body[:n], body[:n], wait)
-		m := len(body)
-		body = base64.RawStdEncoding.AppendEncode(body, body[n:m])
-		b = appendTextHeader(b, "grpc-status-details-bin", body[m:])
+		if encodedBytes(body[:n]) <= maxDetailedMessage {
+			body = appendRetryInfo(body[:n], body[:n], wait)
+			m := len(body)
+			body = base64.RawStdEncoding.AppendEncode(body, body[n:m])
+			b = appendTextHeader(b, "grpc-status-details-bin", body[m:])
+		}
 	}
 	x.body = body
 	return b
@@ -107,6 +109,20 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, d
 
 // grpcResourceExhausted is the status code RESOURCE_EXHAUSTED of gRPC.
 const grpcResourceExhausted = 8
+
+// maxDetailedMessage bounds the encoded bytes of a message that grpc-status-details-bin repeats.
+// Clients of grpcio discard more than 8 KB of trailers, the pushback included.
+const maxDetailedMessage = 2048
+
+// encodedBytes returns the length of a message in the header grpc-message.
+func encodedBytes(message []byte) (n int) {
+	for _, c := range message {
+		if n++; c < ' ' || c > '~' || c == '%' {
+			n += 2
+		}
+	}
+	return n
+}
 
 // appendRetryInfo appends a google.rpc.Status with a google.rpc.RetryInfo. The clients of gRPC
 // require that its code and message are those of the reply.
@@ -117,8 +133,8 @@ func appendRetryInfo(dst, message []byte, wait time.Duration) []byte {
 		dst = appendString(dst, 1, "type.googleapis.com/google.rpc.RetryInfo")
 		return appendMessage(dst, 2, func(dst []byte) []byte {
 			return appendMessage(dst, 1, func(dst []byte) []byte { // retry_delay
-				dst = appendVarint(append(dst, 1<<3), uint64(wait/time.Second))
-				return appendVarint(append(dst, 2<<3), uint64(wait%time.Second))
+				dst = appendVarint(append(dst, 1<<3), uint64(max(0, wait/time.Second)))
+				return appendVarint(append(dst, 2<<3), uint64(max(0, wait%time.Second)))
 			})
 		})
 	})

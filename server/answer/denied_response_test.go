@@ -97,7 +97,7 @@ func TestDeniedResponses(t *testing.T) {
 		{"a request that passes", Settings{}, []string{"open"}, denied{ok, "", nil}},
 		{"no rule", Settings{}, []string{"unknown"}, denied{ok, "", nil}},
 		{"openai with a hostile name", Settings{RetryAfterHeader: true}, []string{"openai"}, denied{
-			over, `{"error":{"message":"Rate limit a\"b\\c_d reached. Please try again in 60s.","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}` + "\n",
+			over, `{"error":{"message":"Rate limit a\"b\\c?d reached. Please try again in 60s.","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}` + "\n",
 			[]string{"Retry-After: 60", json, "retry-after-ms: 60000"},
 		}},
 		{"openai after a long wait", Settings{}, []string{"later"}, denied{
@@ -117,7 +117,8 @@ func TestDeniedResponses(t *testing.T) {
 		{
 			"Retry-After as a name of another header",
 			Settings{ResponseHeaders: true, Headers: Headers{Reset: "retry-after"}, RetryAfterHeader: true},
-			[]string{"inherits"}, denied{
+			[]string{"inherits"},
+			denied{
 				over, "Too many requests: the limit per-user is exceeded. Try again in 3600 seconds.\n",
 				[]string{"retry-after: 3600", "content-type: text/plain; charset=utf-8"},
 			},
@@ -204,6 +205,26 @@ func TestGRPCDenials(t *testing.T) {
 		must.OK(t, status.GetDetails()[0].UnmarshalTo(&info))
 		if status.GetCode() != 8 || status.GetMessage() != got.body || info.GetRetryDelay().AsDuration() != tt.wait {
 			t.Errorf("%v: the details are %v and %v, want the code 8, the body and %v", tt.keys, &status, &info, tt.wait)
+		}
+	}
+}
+
+// TestLongGRPCMessages checks that the details do not repeat a message that, encoded twice, would
+// exceed the headers that clients of gRPC accept.
+func TestLongGRPCMessages(t *testing.T) {
+	for _, tt := range []struct {
+		body     string
+		detailed bool
+	}{
+		{strings.Repeat("a", maxDetailedMessage), true},
+		{strings.Repeat("a", maxDetailedMessage+1), false},
+		{strings.Repeat("é", maxDetailedMessage/6), true},
+		{strings.Repeat("é", maxDetailedMessage/6+1), false},
+	} {
+		s := service(t, Settings{GRPCDenials: true}, fmt.Sprintf("domain: d\ndescriptors: [{ key: k, denied_response: { body: %q }, rate_limit: { unit: minute, requests_per_unit: 0 } }]", tt.body))
+		got := ask(t, s, "k")
+		if last := got.headers[len(got.headers)-1]; strings.HasPrefix(last, "grpc-status-details-bin") != tt.detailed || got.body != tt.body {
+			t.Errorf("%d bytes: the last header is %.40s, want details %v", len(tt.body), last, tt.detailed)
 		}
 	}
 }

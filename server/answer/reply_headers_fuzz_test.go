@@ -25,7 +25,7 @@ func FuzzReplyHeaders(f *testing.F) {
 	f.Add("per-user", "d", "k", "v", "application/json", `{"n":"{name}","s":{retry_after}}`, "x-plan", "{name} {domain}", byte(0))
 	f.Add("a\r\nx-injected: 1", "d\r\ne", "k\n", "v\x00", "text/plain", "{name}{name}{domain}", "x-a", "{name}", byte(2))
 	f.Add(strings.Repeat("\"\x01\u2028", 200), strings.Repeat("\\", 999), "k", "", "application/x+json; a=b", `"{name}"`, "X-B", "{limit} {window} {reset}", byte(4))
-	f.Add("n", "d", "k", "v", "a/b\r\nc: d", "{nmae}", "host", "a\r\nb: c", byte(6))
+	f.Add("n", "d", "k", "v", "a/b\r\nc: d", "{unknown}", "host", "a\r\nb: c", byte(6))
 	table, err := limiter.New(limiter.Options{})
 	must.OK(f, err)
 	metrics := newMetrics(f)
