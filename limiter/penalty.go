@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Penalty lists the minimum durations for which a client stays denied. The first denial uses the
-// first step; each further denial within one window of a penalty's end uses the next step. The last
+// Penalty lists the minimum durations, of which up to a millisecond is cut off, for which a client
+// stays denied. The first denial uses the first step; each further denial within one window of a penalty's end uses the next step. The last
 // step repeats.
 //
 // Penalty state is stored in a companion counter of one word with the same ID. It exists from the

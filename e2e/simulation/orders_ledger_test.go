@@ -111,7 +111,7 @@ func (o *orders) checkDenied(k *orderKind, rule *orderRule, entries [][]*entry) 
 // (docs/algorithms.md, "Penalties": every request on that counter is denied).
 func (o *orders) checkPenalty(rule *orderRule, starters []*entry, e *entry) {
 	for _, x := range starters {
-		if !e.sent.After(x.received) || e.received.After(x.sent.Add(rule.penalty)) ||
+		if !e.sent.After(x.received) || e.received.After(x.sent.Add(rule.penalty-time.Millisecond)) ||
 			o.world.during(x.sent.Add(-10*time.Second), e.received, disturbs) > 0 ||
 			slices.ContainsFunc(rule.changes, func(c ruleChange) bool { return c.from.Before(e.received) && c.to.Add(afterReset).After(x.sent) }) {
 			continue
