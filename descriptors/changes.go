@@ -39,6 +39,8 @@ func (s *Set) Changes(before *Set) Changes {
 		default:
 			if a, b := old.fields(), now.fields(); a != b {
 				c.add(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
+			} else if old.exemptDigest != now.exemptDigest {
+				c.add(&c.Changed, "%s: exempt has other values or ranges", name)
 			}
 			c.compare(name, &old.root, &now.root)
 		}

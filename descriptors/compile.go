@@ -168,6 +168,7 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	d.allOrNothing = d.allOrNothing || allOrNothing
 	c.maxCounters(d, configs)
 	c.deniedResponse(d, configs)
+	c.compileExemptions(d, configs)
 	before := len(c.set.Limits)
 	below := c.level(d, &d.root, all)
 	c.resolveReplacements(d, c.set.Limits[before:])

@@ -50,6 +50,10 @@ func (h *hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	if d.denied != nil {
 		fmt.Fprintf(h.state, "%q ", d.denied)
 	}
+	if d.exempt != nil {
+		fmt.Fprint(h.state, "exempt ")
+		h.add(d.exemptDigest)
+	}
 	h.add(below)
 	return h.sum()
 }

@@ -13,6 +13,8 @@ type Explanation struct {
 	Rule *Rule
 	// Reason is a sentence why no rule applies, or empty.
 	Reason string
+	// Exempt is the entry and the item that exempt the request, or empty.
+	Exempt string
 
 	entries []Entry
 	// trace lists the attempts for each entry, one on each line, after the domain.
@@ -31,7 +33,11 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	}
 	b.WriteString("\n")
 	rule, reason := d.explain(&b, entries)
-	return Explanation{rule, reason, entries, b.String()}
+	exempt := d.explainExemption(entries)
+	if exempt != "" {
+		fmt.Fprintf(&b, "exempt: %s; the request passes and is not charged\n", exempt)
+	}
+	return Explanation{rule, reason, exempt, entries, b.String()}
 }
 
 func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reason string) {

@@ -144,7 +144,7 @@ func (d *domain) fields() (text string) {
 	if d.denied != nil {
 		text += ", denied_response: " + d.denied.String()
 	}
-	return text
+	return text + d.exemptField()
 }
 
 // metadataText returns metadata as JSON with sorted keys.

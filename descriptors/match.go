@@ -21,6 +21,9 @@ type domain struct {
 	// denied is the domain's denied_response, or nil.
 	denied *rules.DeniedResponse
 	root   node
+	// exempt are the items of the field exempt, or nil, and exemptDigest their hash.
+	exempt       *level
+	exemptDigest digest
 	// prefix is the hash of the name, with which each identity starts.
 	prefix identity.Hasher
 	// replaceable is the number of names that limits of the domain replace. Their ids are

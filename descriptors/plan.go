@@ -17,6 +17,9 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.Batch.QuotaPass = global.Quota && len(p.Matches) > 0
 		return
 	}
+	if d.exempt != nil && !global.ReadOnly {
+		p.Exempt = d.exempt.findExemption(req.Descriptors, &p.NotAddresses)
+	}
 	replacing, candidates := false, false
 	for i := range req.Descriptors {
 		rule := p.match(d, i, &req.Descriptors[i])
@@ -34,6 +37,9 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 				p.replacedIn[id] = p.generation
 			}
 		}
+	}
+	if p.Exempt != nil {
+		p.applyExemption(req)
 	}
 	group := int32(0)
 	for i := range req.Descriptors {
@@ -69,7 +75,7 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
-	p.rows, p.NotAddresses = 0, 0
+	p.rows, p.NotAddresses, p.Exempt = 0, 0, nil
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
 	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false

@@ -316,6 +316,9 @@ type Plan struct {
 	// NotAddresses is the number of values that were compared with ranges of addresses but are not
 	// addresses.
 	NotAddresses int
+	// Exempt is the item of the domain's field exempt that exempts the request, or nil. Only its
+	// refunds are charged.
+	Exempt *Exemption
 	// Matches has one element for each descriptor of the request, in order.
 	Matches []Match
 	// Limits is parallel to Batch.Charges.
@@ -347,8 +350,8 @@ type Plan struct {
 type Global struct {
 	// Quota puts every descriptor into quota mode (QUOTA_MODE).
 	Quota bool
-	// ReadOnly makes charges that would reserve hits reserve none, for callers that only read
-	// counters.
+	// ReadOnly makes charges that would reserve hits reserve none and ignores exemptions, for
+	// callers that only read counters.
 	ReadOnly bool
 	// Rows are the table rows to use, from [Set.Snapshot]. Tables without rows in it use their
 	// current rows, as all tables do if it is nil.

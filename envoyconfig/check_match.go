@@ -23,8 +23,8 @@ func (k *checker) checkPolicy(domain string, m *manager, p *policy) *descriptors
 			k.calledFor[r] = ruleCall{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
 		}
 	}
-	// A limit that comes with the descriptor needs no rule.
-	needs := known && !p.node.Field("limit").Exists()
+	// A limit that comes with the descriptor needs no rule, nor does an entry that exempts requests.
+	needs := known && !p.node.Field("limit").Exists() && !k.set.MayExempt(domain, forms)
 	switch {
 	case needs && reach.Reason != "":
 		severity, more := rules.Error, k.hint(domain, p, forms)

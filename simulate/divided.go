@@ -74,7 +74,7 @@ func (s *variant) decideDivided(at limiter.Time, req *descriptors.Request) (rest
 	if len(d.dividedReq.Descriptors) == 0 {
 		return &d.restReq, false
 	}
-	s.set.Plan(&d.quotas, &d.dividedReq, descriptors.Global{})
+	s.set.Plan(&d.quotas, &d.dividedReq, descriptors.Global{ReadOnly: true}) // exempt is not for quotas
 	b := &d.quotas.Batch
 	b.Decisions = slices.Grow(b.Decisions[:0], len(b.Charges))[:len(b.Charges)]
 	clear(b.Decisions)

@@ -18,6 +18,8 @@ type variant struct {
 	maxWait time.Duration
 	// denied counts the denied requests, and unknownDomain the calls to domains without rules.
 	denied, unknownDomain uint64
+	// exempt counts the calls that each item of exempt lets pass.
+	exempt map[*descriptors.Exemption]uint64
 	// leases are those of running requests. endBatch is scratch for releasing one.
 	leases   leaseHeap
 	endBatch limiter.Batch
@@ -34,7 +36,7 @@ const defaultMemory = 4 << 30
 
 func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
 	tables, err := newTables(o, 1+len(o.Against)+min(o.Envoys, 1))
-	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout}, err
+	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{}}, err
 }
 
 // newTables returns the counter tables of all replicas for one of several variants.
@@ -61,6 +63,9 @@ func (s *variant) decide(at limiter.Time, duration time.Duration, req *descripto
 	s.set.Plan(&s.plan, req, descriptors.Global{})
 	if !s.plan.KnownDomain {
 		s.unknownDomain++
+	}
+	if s.plan.Exempt != nil {
+		s.exempt[s.plan.Exempt]++
 	}
 	b := &s.plan.Batch
 	b.Budget = s.maxWait

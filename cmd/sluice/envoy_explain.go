@@ -163,6 +163,8 @@ func describeLimits(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	}
 	x := set.Explain(domain, entriesOf(d.Entries))
 	switch {
+	case x.Exempt != "":
+		return "exempt, so the request is not charged: " + x.Exempt + "\t" + d.Pos.String()
 	case d.OverrideUnknown != "":
 		return "unknown: " + d.OverrideUnknown + "\t" + d.OverridePos.String()
 	case d.HasOverride && overridesRule(d, set, domain):
@@ -196,7 +198,7 @@ func overridesRule(d *envoyconfig.Descriptor, set *descriptors.Set, domain strin
 		Entries: entriesOf(d.Entries), HasOverride: true, Override: d.Override,
 	}}}
 	var p descriptors.Plan
-	set.Plan(&p, &request, descriptors.Global{})
+	set.Plan(&p, &request, descriptors.Global{ReadOnly: true})
 	return len(p.Matches) > 0 && p.Matches[0].Override
 }
 

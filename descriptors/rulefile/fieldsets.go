@@ -12,8 +12,9 @@ type fieldSet struct {
 // The field sets of a file of rules, in the order of the documentation.
 var (
 	rootFields = fieldSet{"at the top level", []string{
-		"domain", "descriptors", "all_or_nothing", "max_counters", "denied_response",
+		"domain", "descriptors", "all_or_nothing", "max_counters", "denied_response", "exempt",
 	}}
+	exemptFields     = fieldSet{"in an item of exempt", []string{"key", "value", "values", "cidr"}}
 	descriptorFields = fieldSet{"in a descriptor", []string{
 		"key", "value", "values", "cidr", "prefix", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata", "denied_response",
@@ -49,6 +50,7 @@ var (
 func fieldSets() []fieldSet {
 	return []fieldSet{
 		rootFields, descriptorFields, cidrFields, prefixFields, limitFields, reserveFields, quotaFields, replacesFields, deniedFields,
+		exemptFields,
 	}
 }
 

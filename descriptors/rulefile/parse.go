@@ -105,6 +105,8 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 			c.Descriptors = p.descriptors(path, f)
 		case "denied_response":
 			c.Denied = p.deniedResponse(path, f)
+		case "exempt":
+			c.Exempt = p.exemptions(path, f)
 		case "all_or_nothing":
 			c.AllOrNothing = new(p.strictBool(path, f))
 		case "max_counters":

@@ -132,6 +132,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		"shadow_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "quota_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "detailed_metric": "true, rate_limit: {unit: hour, requests_per_unit: 1}",
 		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
 		"denied_response": "text, rate_limit: {unit: hour, requests_per_unit: 1}", "content_type": "text/html, body: b", "body": "b", "headers": "{x-a: b}", "grpc": "true",
+		"exempt": "[{key: k, value: v}]",
 	}
 	around := []struct {
 		in       fieldSet
@@ -139,6 +140,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		always   string
 	}{
 		{rootFields, "{%s}", "domain"},
+		{exemptFields, "{domain: d, exempt: [{%s}]}", "key"},
 		{descriptorFields, "{domain: d, descriptors: [{%s}]}", "key"},
 		{cidrFields, "{domain: d, descriptors: [{key: k, cidr: {%s}}]}", ""},
 		{prefixFields, "{domain: d, descriptors: [{key: k, prefix: {%s}}]}", ""},
@@ -159,6 +161,9 @@ func TestParseReadsEveryField(t *testing.T) {
 			}
 			if a.in.where == rootFields.where && word == "denied_response" {
 				value = "text"
+			}
+			if a.in.where == exemptFields.where && word == "key" {
+				value = "k, value: v"
 			}
 			if !ok {
 				value = "true"

@@ -51,6 +51,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 		want fieldSet
 	}{
 		{root.Properties, rootFields},
+		{decode(decode(root.Properties["exempt"]).Items).Properties, exemptFields},
 		{descriptor.Properties, descriptorFields},
 		{cidr.Properties, cidrFields},
 		{prefix.Properties, prefixFields},

@@ -119,15 +119,7 @@ func (p *parser) prefixLengths(path string, f field) *rules.PrefixLengths {
 
 // checkValueSet reports fields of a descriptor that exclude each other.
 func (p *parser) checkValueSet(path string, fields []field, d *rules.Descriptor) {
-	var selects []field
-	for _, f := range fields {
-		if f.name == "value" || f.name == "values" || f.name == "cidr" {
-			selects = append(selects, f)
-		}
-	}
-	for i := 1; i < len(selects); i++ {
-		p.fail(path, selects[i].key, `%q and %q exclude each other; use two descriptors`, selects[0].name, selects[i].name)
-	}
+	selects := p.checkOneSelects(path, fields, "descriptors")
 	for _, f := range fields {
 		switch {
 		case f.name == "prefix" && len(selects) > 0 && selects[0].name != "cidr":
@@ -138,4 +130,18 @@ func (p *parser) checkValueSet(path string, fields []field, d *rules.Descriptor)
 			p.fail(path, f.key, `%q requires a key without "*", not %q`, f.name, rules.Shorten(d.Key))
 		}
 	}
+}
+
+// checkOneSelects reports all but the first of the fields value, values and cidr, and returns them.
+// kind names the maps that have one of them.
+func (p *parser) checkOneSelects(path string, fields []field, kind string) (selects []field) {
+	for _, f := range fields {
+		if f.name == "value" || f.name == "values" || f.name == "cidr" {
+			selects = append(selects, f)
+		}
+	}
+	for i := 1; i < len(selects); i++ {
+		p.fail(path, selects[i].key, `%q and %q exclude each other; use two %s`, selects[0].name, selects[i].name, kind)
+	}
+	return selects
 }

@@ -20,6 +20,9 @@ type Config struct {
 	MaxCounters int64
 	// Denied is the field denied_response, nil if it is absent.
 	Denied *DeniedResponse
+	// Exempt is the field exempt. Its items have Pos, Key, and Value or Set. If several Configs have
+	// the domain, the items of all apply.
+	Exempt []Descriptor
 	// Allowances are the warnings that the file acknowledges, or nil.
 	Allowances Allowances `json:"-"`
 }

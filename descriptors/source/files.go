@@ -356,6 +356,7 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 		f.Content = nil // so that it can be freed
 		for j := range c {
 			r.addRanges(c[j].Descriptors, ranges, &found)
+			r.addRanges(c[j].Exempt, ranges, &found)
 		}
 		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
 	}

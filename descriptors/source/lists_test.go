@@ -104,3 +104,24 @@ func BenchmarkRangeList(b *testing.B) {
 		}
 	}
 }
+
+// TestExemptListFollowed changes a list of exempt addresses.
+func TestExemptListFollowed(t *testing.T) {
+	dir := t.TempDir()
+	list := filepath.Join(dir, "office.txt")
+	write(t, "domain: d\nexempt:\n  - { key: a, cidr: { file: office.txt } }\n", dir, "rules.yaml")
+	write(t, "10.0.0.0/8\n", list)
+	first, updates := follow(t, Options{}, dir)
+	must.OK(t, first.Err)
+	exempts := func(set *descriptors.Set, address string) bool {
+		return set.Explain("d", []descriptors.Entry{{Key: []byte("a"), Value: []byte(address)}}).Exempt != ""
+	}
+	if !exempts(first.Set, "10.1.2.3") || exempts(first.Set, "192.0.2.7") {
+		t.Error("the list does not apply")
+	}
+	write(t, "192.0.2.7\n", list)
+	u := await(t, updates, "another list", func(u Update) bool { return u.Err == nil && exempts(u.Set, "192.0.2.7") })
+	if c := u.Set.Changes(first.Set); exempts(u.Set, "10.1.2.3") || c.Total() != 1 || c.First[0] != "d: exempt has other values or ranges" {
+		t.Errorf("the changes are %q", c.First)
+	}
+}

@@ -73,3 +73,54 @@ descriptors:
 		t.Errorf("%v values are not addresses, want 2", got)
 	}
 }
+
+// TestExempt sends requests of exempt clients through Envoy, with several descriptors each, and
+// requests whose header X-Forwarded-For claims an exempt address.
+func TestExempt(t *testing.T) {
+	t.Parallel()
+	p, limits := startSetup(t, setup{
+		rules: `
+domain: d
+exempt:
+  - { key: remote_address, cidr: [10.0.0.0/8, 2001:db8::/32] }
+  - { key: forwarded, cidr: [10.0.0.0/8] }
+  - { key: plan, value: internal }
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 1, name: users } }
+  - { key: remote_address, rate_limit: { unit: hour, requests_per_unit: 0, name: addresses } }
+`,
+		listener: listener{
+			routes: `[{ match: { path: /raw }, route: { rate_limits: [{ actions: [` + byHeader("x-user", "user") + `] }, { actions: [` + byHeader("x-forwarded-for", "forwarded") + `] }] } },
+{ match: { path: /plan }, route: { rate_limits: [{ actions: [` + byHeader("x-user", "user") + `] }, { actions: [` + byHeader("x-plan", "plan") + `] }] } },
+{ match: { prefix: / }, route: { rate_limits: [{ actions: [` + byHeader("x-user", "user") + `] }, { actions: [{ remote_address: {} }] }] } }]`,
+			manager: "{ use_remote_address: true, xff_num_trusted_hops: 1 }",
+		},
+	})
+	window.AwaitHour(t)
+	for i, tt := range []struct {
+		path, address, plan string
+		status              int
+	}{
+		{"/", "10.1.2.3", "", 200},
+		{"/", "10.1.2.3", "", 200},
+		{"/", "2001:db8::1", "", 200},
+		{"/", "::ffff:10.1.2.3", "", 200},
+		{"/plan", "203.0.113.9", "internal", 200},
+		{"/plan", "203.0.113.9", "internal", 200},
+		{"/", "203.0.113.9", "", 429},
+		{"/", "10.1.2.3, 203.0.113.9", "", 429}, // the client's own address is the last
+		{"/plan", "203.0.113.9", "internal,free", 429},
+		{"/plan", "10.1.2.3", "free", 429},
+		// Envoy sends the header with the addresses of its peers, so no value is one address.
+		{"/raw", "10.1.2.3", "", 429},
+		{"/raw", "10.0.0.0/8", "", 429},
+		{"/", "10.1.2.3", "", 200},
+	} {
+		if got := p.get(t, tt.path, "x-forwarded-for: "+tt.address, "x-user: u", "x-plan: "+tt.plan); got.status != tt.status {
+			t.Errorf("request %d, %s from %s: %d, want %d", i+1, tt.path, tt.address, got.status, tt.status)
+		}
+	}
+	if got := metric(t, limits, "sluice_exempt_requests_total"); got != 7 {
+		t.Errorf("%v requests are exempt, want 7", got)
+	}
+}

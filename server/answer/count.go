@@ -18,6 +18,9 @@ func (s *Service) countRequest(rules *activeRules, x *Exchange) {
 	if x.plan.NotAddresses > 0 {
 		s.metrics.NotAddresses.Add(float64(x.plan.NotAddresses))
 	}
+	if x.plan.Exempt != nil {
+		s.metrics.ExemptRequests.Inc()
+	}
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
 		if m.IgnoredOverride {
@@ -27,7 +30,7 @@ func (s *Service) countRequest(rules *activeRules, x *Exchange) {
 			s.metrics.Quota.DirectDescriptors.Inc()
 		}
 		if m.Count == 0 {
-			if m.Rule == nil {
+			if m.Rule == nil && x.plan.Exempt == nil {
 				recordUnmatched(rules, x, i)
 			}
 			if m.Rule != nil && (m.Rule.Unlimited || m.Unlimited != nil) && m.Lease == 0 {

@@ -16,6 +16,7 @@ func (x *Exchange) fillStatuses() {
 		m := &x.plan.Matches[i]
 		st := descriptorStatus{code: codeOK}
 		switch {
+		case x.plan.Exempt != nil: // the status of a refund has no limit, either
 		case m.Count > 0:
 			at := x.statusCharge(m)
 			d := &batch.Decisions[at]

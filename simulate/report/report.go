@@ -31,10 +31,12 @@ type Report struct {
 	FirstBad []accesslog.BadLine `json:"first_unreadable"`
 	// OtherDomain counts the calls to unselected domains, and UnknownDomain those to domains
 	// without rules.
-	OtherDomain   int       `json:"other_domain,omitempty"`
-	UnknownDomain uint64    `json:"domain_without_rules,omitempty"`
-	From          time.Time `json:"from"`
-	To            time.Time `json:"to"`
+	OtherDomain   int    `json:"other_domain,omitempty"`
+	UnknownDomain uint64 `json:"domain_without_rules,omitempty"`
+	// Exempt counts the calls that the field exempt lets pass, most first.
+	Exempt []Exempt  `json:"exempt,omitempty"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
 	// Source is the source of the descriptors.
 	Source   string    `json:"source"`
 	Computed int       `json:"descriptors_computed"`
@@ -180,6 +182,12 @@ type Key struct {
 	Over uint64  `json:"over"`
 	Peak float64 `json:"peak_of_limit"`
 	More uint32  `json:"more_denied,omitempty"`
+}
+
+// Exempt counts the calls that an item of exempt lets pass. Item has its text and place.
+type Exempt struct {
+	Calls uint64 `json:"calls"`
+	Item  string `json:"item"`
 }
 
 // Unknown counts the descriptors that could not be computed for one reason.

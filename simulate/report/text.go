@@ -55,6 +55,13 @@ func (r *Report) notes() []string {
 		}
 		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason))
 	}
+	for i, e := range r.Exempt {
+		if i == 5 {
+			all = append(all, fmt.Sprintf("and %d more items of exempt", len(r.Exempt)-i))
+			break
+		}
+		all = append(all, fmt.Sprintf("exempt: %s by %s", counted(e.Calls, "call"), e.Item))
+	}
 	all = append(all, r.recordedText())
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
