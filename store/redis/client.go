@@ -130,7 +130,7 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 	began := clock()
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
-		if left := timeout - min(clock().Sub(began), clock().Sub(c.lastReplied())); left > 0 {
+		if left := timeout - min(clock().Sub(began), clock().Sub(c.LastReplied())); left > 0 {
 			timer.Reset(left)
 		} else {
 			cancel(context.DeadlineExceeded)
@@ -148,8 +148,8 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 // clock reads the machine's time, which measures how long servers take.
 func clock() time.Time { return time.Now() } //nolint:forbidigo // as above
 
-// lastReplied returns when the last exchange was complete, zero if none was.
-func (c *Conn) lastReplied() time.Time {
+// LastReplied returns when the last exchange was complete, zero if none was.
+func (c *Conn) LastReplied() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.replied
