@@ -113,6 +113,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		if l.Shadow {
 			b = append(b, "shadow "...)
 		}
+		if rules.ValueOr(l.Hidden, false) {
+			b = append(b, "hidden "...)
+		}
 		if l.Table != "" {
 			b = fmt.Appendf(b, "table %q ", l.Table)
 		}

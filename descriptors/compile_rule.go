@@ -65,6 +65,7 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		}
 		t := Terms{
 			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: b.Shadow,
+			Hidden: rules.ValueOr(b.Hidden, false),
 		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()

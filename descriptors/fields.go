@@ -53,6 +53,9 @@ func (l *Limit) fields(explicit bool) (text string) {
 	if l.Policy.Penalty != nil {
 		text += ", " + rules.PenaltyText(l.Policy.Penalty.Steps())
 	}
+	if l.Hidden {
+		text += ", hidden: true"
+	}
 	if l.Table != nil {
 		text += ", table: " + l.Table.Name()
 	}

@@ -52,6 +52,7 @@ var fieldExamples = map[string][2]string{
 	"calendar":          {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, calendar: true}"},
 	"timezone":          {"key: a, rate_limit: {LIMIT, calendar: true}", "key: a, rate_limit: {LIMIT, calendar: true, timezone: Europe/Berlin}"},
 	"anchor_day":        {"key: a, rate_limit: {LIMIT, calendar: true}", "key: a, rate_limit: {LIMIT, calendar: true, anchor_day: 3}"},
+	"hidden":            {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, hidden: true}"},
 	"table":             {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, table: customers}"},
 }
 

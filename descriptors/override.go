@@ -35,6 +35,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		Unit: unit, UnitMultiplier: multiplier, kind: rules.CounterKind(&policy, false),
 	}})
 	l := &p.overrides[len(p.overrides)-1]
+	l.terms.Hidden = rule != nil && !rule.Unlimited && rule.Limits[0].Hidden
 	if l.Terms = &l.terms; policy.Reserve != nil {
 		l.Reservation = rule.Limits[0].Reservation
 		l.Reservation.reserve.Configure(&l.reserve, &l.terms.Policy)

@@ -189,6 +189,8 @@ type Terms struct {
 	UnitMultiplier uint32
 	// Candidate is the field shadow: the limit is counted but never denies.
 	Candidate bool
+	// Hidden is the field hidden: no header and no body that clients receive describes the limit.
+	Hidden bool
 
 	// Row is the name of the table row that the numbers come from. It is empty for rows without a
 	// name and for the rule's own numbers.

@@ -124,3 +124,57 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 		})
 	}
 }
+
+// A server that takes most of the store timeout for each command, of which some follow each other:
+// the script after NOSCRIPT, probes and measurements. It is not an outage.
+func TestSlowServerStaysAvailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &recorder{}
+		const timeout = time.Second
+		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, Fallback: Deny, Observer: o})
+		must.OK(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		silent, dials := false, 0
+		s.main.shardOf(0).dial = func(context.Context) (*redis.Conn, error) {
+			dials++
+			mine, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				reply := "-NOSCRIPT\r\n" // the first
+				for r := bufio.NewReader(theirs); ; {
+					if _, err := commandOf(r); err != nil {
+						return
+					}
+					delay := timeout * 9 / 10
+					if silent {
+						delay = time.Hour
+					}
+					select {
+					case <-time.After(delay):
+					case <-ctx.Done():
+					}
+					_, _ = io.WriteString(theirs, reply)
+					reply = "*3\r\n:1795342320\r\n:1\r\n:0\r\n"
+				}
+			}()
+			return redis.New(mine, "", timeout), nil
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.Run(ctx)
+		}()
+		time.Sleep(time.Minute)
+		if n := o.failuresOf(redis.Timeout); n > 0 || !s.Up() || dials != 1 {
+			t.Errorf("%d failures and %d connections in a minute, up is %v", n, dials, s.Up())
+		}
+		silent = true
+		time.Sleep(4 * timeout) // the reply in progress, a probe, and the timeout
+		if synctest.Wait(); o.failuresOf(redis.Timeout) == 0 {
+			t.Error("a silent server is still available")
+		}
+		cancel()
+		<-done
+	})
+}

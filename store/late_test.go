@@ -1,9 +1,14 @@
 package store
 
 import (
+	"cmp"
+	"io"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -28,13 +33,23 @@ func TestDeadlines(t *testing.T) {
 
 // A shard becomes unavailable when a request waits and the server has sent nothing for the timeout,
 // but not because requests are late or a message has waited behind others.
-func TestWhenAShardIsUnavailable(t *testing.T) {
+func TestWhenAShardIsUnavailable(t *testing.T) { synctest.Test(t, testWhenAShardIsUnavailable) }
+
+func testWhenAShardIsUnavailable(t *testing.T) {
+	mine, theirs := net.Pipe()
+	answered := redis.New(mine, "", time.Second)
+	defer answered.Close()
+	go func() { _, _ = theirs.Read(make([]byte, 100)); _, _ = io.WriteString(theirs, "+OK\r\n") }()
+	_, err := answered.Query(t.Context(), redis.ShortReply, "PING")
+	must.OK(t, err)
+	time.Sleep(time.Millisecond)
 	now := time.Now()
 	waiting := func(since, until time.Duration) *request {
 		return &request{queuedAt: now.Add(since), deadline: now.Add(until)}
 	}
 	for name, tt := range map[string]struct {
-		sending, heard   time.Duration
+		sending          time.Duration
+		conn             *redis.Conn
 		queued           *request
 		open             []*request
 		due, unavailable time.Duration // 0 for none
@@ -42,16 +57,13 @@ func TestWhenAShardIsUnavailable(t *testing.T) {
 		"no request waits":                   {},
 		"one call's deadline":                {sending: -time.Millisecond, open: []*request{waiting(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, unavailable: 999 * time.Millisecond},
 		"no answer":                          {sending: -time.Second, open: []*request{waiting(-time.Second, time.Hour)}, due: 0 + 1, unavailable: 0 + 1},
-		"a recent answer to another message": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
+		"a recent answer to another message": {sending: -2 * time.Second, conn: answered, due: 999 * time.Millisecond, unavailable: 999 * time.Millisecond},
 		"no request was sent":                {queued: waiting(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, unavailable: 700 * time.Millisecond},
 	} {
 		l := newShard(&backend{options: &Options{Timeout: time.Second}}, name, nil)
-		l.conn = &redis.Conn{}
+		l.conn = cmp.Or(tt.conn, &redis.Conn{})
 		if tt.sending != 0 {
 			l.sendingSince[1] = now.Add(tt.sending)
-		}
-		if tt.heard != 0 {
-			l.lastReply = now.Add(tt.heard)
 		}
 		if tt.queued != nil {
 			l.queue = append(l.queue, tt.queued)

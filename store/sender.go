@@ -15,9 +15,7 @@ import (
 func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.sendingSince[sender].IsZero() {
-		sh.sendingSince[sender], sh.lastReply = time.Time{}, clock()
-	}
+	sh.sendingSince[sender] = time.Time{}
 	for (len(sh.queue) == 0 && len(sh.bulk) == 0 || sh.connecting) && !sh.closed {
 		sh.wake.Wait()
 	}

@@ -52,7 +52,6 @@ type shard struct {
 	bulk         []*request         // parts of large requests that no sender has taken
 	open         requestList        // requests that are not decided
 	sendingSince [senders]time.Time // per sender: since when it waits for a reply, or zero
-	lastReply    time.Time          // when the server last answered
 	inGrace      bool               // checkDeadlines waits for timerGrace
 	timer        *time.Timer
 	timerAt      time.Time // when the timer fires, zero if it is not set
@@ -218,8 +217,8 @@ func (sh *shard) nextDeadlineLocked() (due, unavailable time.Time) {
 		oldest = sh.queue[0].queuedAt
 	}
 	if !oldest.IsZero() && (sh.conn != nil || sh.connecting) {
-		if sh.lastReply.After(oldest) {
-			oldest = sh.lastReply
+		if sh.conn != nil && sh.conn.LastReplied().After(oldest) {
+			oldest = sh.conn.LastReplied()
 		}
 		unavailable = oldest.Add(sh.options.Timeout)
 		due = unavailable

@@ -161,6 +161,8 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 		l.Timezone = p.timezone(path, f)
 	case "anchor_day":
 		l.AnchorDay, _ = p.number(path, f, 1, 31)
+	case "hidden":
+		l.Hidden = new(p.strictBool(path, f))
 	case "table":
 		l.Table = p.table(path, f)
 	default:

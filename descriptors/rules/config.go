@@ -92,6 +92,8 @@ type DefaultFields struct {
 	Calendar  *bool
 	Timezone  string
 	AnchorDay uint32
+	// Hidden is nil if the field is absent.
+	Hidden *bool
 	// Table is the name of the table whose rows replace the limit's numbers, or empty.
 	Table string
 }

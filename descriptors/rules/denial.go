@@ -31,6 +31,12 @@ type DeniedResponse struct {
 	GRPC bool
 }
 
+// DescribesLimit reports whether the body or a header contains the name or a number of the limit
+// that denied, other than the time to wait.
+func (d *DeniedResponse) DescribesLimit() bool {
+	return d.Body.describesLimit() || slices.ContainsFunc(d.Headers, func(h DeniedHeader) bool { return h.Value.describesLimit() })
+}
+
 // DeniedHeader is a header of a [DeniedResponse].
 type DeniedHeader struct {
 	Name  string

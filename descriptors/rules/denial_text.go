@@ -102,6 +102,13 @@ func (t *DeniedText) maxBytes() (n int) {
 	return n
 }
 
+// describesLimit reports whether a placeholder describes the limit. A nil text has none.
+func (t *DeniedText) describesLimit() bool {
+	return t != nil && slices.ContainsFunc(t.parts, func(part textPart) bool {
+		return part.placeholder != "" && part.placeholder != "domain" && part.placeholder != "retry_after"
+	})
+}
+
 // Append appends the text with values. It allocates only to grow dst.
 func (t *DeniedText) Append(dst []byte, v *DenialValues) []byte {
 	for i := range t.parts {

@@ -1,9 +1,11 @@
 package proxy_test
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -247,6 +249,38 @@ descriptors:
 		denied := fields[1][3][1].(map[string]any)
 		if r, after := denied["r"].(float64), got.number("Retry-After"); r != 0 || i > 0 && float64(after) < denied["t"].(float64) {
 			t.Errorf("request %d: %v, Retry-After %d, want none left and a later retry", i+1, denied, after)
+		}
+	}
+}
+
+// TestHiddenLimits checks that Envoy sends its headers about a quota, but none about a hidden limit
+// that denies, except the time to wait.
+func TestHiddenLimits(t *testing.T) {
+	t.Parallel()
+	p, _ := startSetup(t, setup{
+		rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: quota, unit: year, requests_per_unit: 9 }
+      - { name: flood, unit: hour, requests_per_unit: 1, hidden: true }
+`,
+		args:     []string{"--response-headers", "--ratelimit-headers=structured", "--denied-response=openai"},
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t)
+	passed, denied := p.get(t, "/", "x-user: al"), p.get(t, "/", "x-user: al")
+	if passed.status != http.StatusOK || passed.number("X-Ratelimit-Remaining") != 8 || passed.number("Ratelimit-Remaining") != 8 {
+		t.Errorf("the first reply is %v, want the headers of the quota", passed)
+	}
+	if denied.status != http.StatusTooManyRequests || denied.number("Retry-After") < 1 || denied.number("Retry-After-Ms") < 1 ||
+		denied.get("X-Ratelimit-Limit") != "" || denied.get("Ratelimit-Limit") != "" || denied.number("Content-Length") != 0 {
+		t.Errorf("the second reply is %v, want a denial without headers about the limit and without a body", denied)
+	}
+	for _, got := range []reply{passed, denied} {
+		if strings.Contains(fmt.Sprint(got.header), "flood") {
+			t.Errorf("the reply describes the hidden limit: %v", got)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (w *world) moreRules() string {
 }
 
 // attackNames are the names of all attacks. There are no compressed ones, because a connection sleeps
-// with its mutex locked while it decompresses: see [maxInFlightOfServer].
+// with its mutex locked while it decompresses: see [unboundedInFlight].
 var attackNames = func() (names []string) {
 	for range 2 { // more often, since package hostile has more
 		names = append(names, sortedKeys(ownAttacks)...)

@@ -247,9 +247,12 @@ func (n *network) latencyOf(name string) time.Duration {
 func (n *network) pipe(name, from, to string) (client, server *conn) {
 	there := newHalf(n, name+" requests", from, hostOf(to))
 	back := newHalf(n, name+" replies", hostOf(to), from)
-	if strings.HasSuffix(to, grpcPort) {
-		back.limit = maxInFlightOfServer
-	} else if strings.HasPrefix(from, "hostile-") {
+	switch hostile := strings.HasPrefix(from, "hostile-"); {
+	case strings.HasSuffix(to, grpcPort):
+		if back.limit = unboundedInFlight; !hostile {
+			there.limit = unboundedInFlight
+		}
+	case hostile:
 		back.limit = 2 << 10
 	}
 	client = &conn{network: n, name: name, local: from + ":0", remote: to, in: back, out: there}
@@ -323,8 +326,9 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 
 // Bytes of a direction that can be unread before a write waits. The gRPC server writes with a mutex
 // locked, and the time of the bubble does not advance while a goroutine waits for a mutex, so its
-// writes must not wait.
-const maxInFlight, maxInFlightOfServer = 64 << 10, 64 << 20
+// writes must not wait. Those of an Envoy must not, either: it buffers what it sends, and a call ends
+// at its deadline.
+const maxInFlight, unboundedInFlight = 64 << 10, 64 << 20
 
 // half is one direction of a connection.
 type half struct {

@@ -147,6 +147,7 @@ func (e *quotaEnvoy) receive(s *h2client.Stream, message []byte) {
 	if e.stream != s {
 		return
 	}
+	q.ledger.noticeLeaders()
 	for _, a := range m.GetBucketAction() {
 		name := a.GetBucketId().GetBucket()[quotaKey]
 		b := e.buckets[name]

@@ -20,6 +20,7 @@ type quotaLedger struct {
 	learns  []time.Time                   // until when what each new divider has learnt is active
 	learnt  time.Time                     // when what the last new divider has learnt has expired
 	metrics map[string]*telemetry.Metrics // of the running processes, by replica
+	leads   map[string][2]float64         // see noticeLeaders; by replica
 	steps   map[string][]quotaSums        // by bucket, one per quotaStep
 	failed  bool                          // one violation is enough
 	// last are the last assignments of all streams, and reserved is the sum of the parts of the
@@ -111,22 +112,30 @@ func (l *quotaLedger) misled(name string, b *quotaBucket) {
 
 // watch looks for changes of leaders until ctx ends.
 func (l *quotaLedger) watch(ctx context.Context) {
-	before := map[string][2]float64{}
 	for sleep(ctx, quotaStep/2) {
 		l.quotas.mu.Lock()
-		for _, host := range sortedKeys(l.metrics) {
-			m := l.metrics[host]
-			now := [2]float64{testutil.ToFloat64(m.Quota.LeaderDomains), testutil.ToFloat64(m.Quota.MisdirectedStreams)}
-			if b, known := before[host]; known && l.quotas.world.shared && (now[0] != b[0] || now[1] != b[1]) {
-				if now[0] > 0 { // maybe again, which ends its streams
-					l.learns = append(l.learns, time.Now().Add(quotaLeaderLearning+quotaTTL))
-				}
-				l.excuseLocked(quotaLeaderLearning)
-			}
-			before[host] = now
-		}
+		l.noticeLeaders()
 		l.sampleReserved()
 		l.quotas.mu.Unlock()
+	}
+}
+
+// noticeLeaders records changes of leaders since the last call. It must be called before an action is
+// applied, which a new leader may have sent.
+func (l *quotaLedger) noticeLeaders() {
+	if !l.quotas.world.shared {
+		return
+	}
+	for _, host := range sortedKeys(l.metrics) {
+		m := l.metrics[host]
+		now := [2]float64{testutil.ToFloat64(m.Quota.LeaderDomains), testutil.ToFloat64(m.Quota.MisdirectedStreams)}
+		if before, known := l.leads[host]; known && now != before {
+			if now[0] > 0 { // maybe again, which ends its streams
+				l.learns = append(l.learns, time.Now().Add(quotaLeaderLearning+quotaTTL))
+			}
+			l.excuseLocked(quotaLeaderLearning)
+		}
+		l.leads[host] = now
 	}
 }
 

@@ -112,7 +112,7 @@ func newQuotas(w *world) *quotas {
 	}
 	q := &quotas{quotaPlan: w.quota, world: w, rate: w.quota.rates[0]}
 	q.ledger = quotaLedger{
-		quotas: q, excused: map[string]time.Time{}, metrics: map[string]*telemetry.Metrics{}, steps: map[string][]quotaSums{}, last: map[*h2client.Stream]assignment{},
+		quotas: q, excused: map[string]time.Time{}, metrics: map[string]*telemetry.Metrics{}, leads: map[string][2]float64{}, steps: map[string][]quotaSums{}, last: map[*h2client.Stream]assignment{},
 	}
 	for i := range q.quotaPlan.envoys {
 		e := &quotaEnvoy{quotas: q, world: w, index: i, host: fmt.Sprint("quota-", i), healthy: map[string]bool{}, buckets: map[string]*quotaBucket{}}

@@ -145,10 +145,10 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// describedMatch returns the index of the match that the headers describe: the last
-// one that is over its limit and not a quota. If there is none, it is the first one with the fewest
-// remaining hits, or -1 if none has a limit. retry is the longest time until the reset of those over
-// their limits, in seconds.
+// describedMatch returns the index of the match that the headers describe: the last one that is over
+// its limit and not a quota. If there is none, it is the first one with the fewest remaining hits, or
+// -1 if none has a limit that is not hidden. retry is the longest time until the reset of those over
+// their limits, hidden or not, in seconds.
 func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 	described, fewest := -1, uint32(math.MaxUint32)
 	for i := range x.statuses {
@@ -156,11 +156,16 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 		if st.limit == nil {
 			continue
 		}
+		if st.code == codeOverLimit {
+			retry = max(retry, st.resetSeconds)
+		}
+		if st.hidden() {
+			continue
+		}
 		if st.remaining < fewest {
 			described, fewest = i, st.remaining
 		}
 		if st.code == codeOverLimit {
-			retry = max(retry, st.resetSeconds)
 			if rule := x.plan.Matches[i].Rule; !s.settings.QuotaMode && (rule == nil || !rule.Quota) {
 				described, fewest = i, 0
 			}
@@ -171,9 +176,9 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 
 // deniedMatch returns the index of the match that denied_by and the response to a denial describe:
 // described, the result of [Service.describedMatch], if it is over its limit, and otherwise the
-// first one that is. The latter happens if only quotas deny.
+// first one that is. The latter happens if only quotas or hidden limits deny.
 func (x *Exchange) deniedMatch(described int) int {
-	if described >= 0 && x.statuses[described].code != codeOverLimit {
+	if described < 0 || x.statuses[described].code != codeOverLimit {
 		for i := range x.statuses {
 			if x.statuses[i].code == codeOverLimit {
 				return i
@@ -187,12 +192,12 @@ func (x *Exchange) deniedMatch(described int) int {
 // denial.
 func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
 	described, retry := s.describedMatch(x)
-	if described < 0 {
-		return b
+	var visible *descriptorStatus
+	if described >= 0 {
+		visible = &x.statuses[described]
 	}
-	st := &x.statuses[described]
-	if s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders {
-		b = st.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
+	if visible != nil && (s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders) {
+		b = visible.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
 	}
 	if s.settings.RateLimitHeaders == structuredHeaders {
 		b = x.appendStructured(b)
@@ -205,9 +210,9 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 	if denied != nil {
 		b = s.appendDenied(b, x, denied, denying)
 	}
-	if s.settings.RequestHeaders {
+	if visible != nil && s.settings.RequestHeaders {
 		names := Headers(s.settings.RequestNames)
-		b = st.appendHeaders(b, fieldRequestHeaders, &names)
+		b = visible.appendHeaders(b, fieldRequestHeaders, &names)
 	}
 	return b
 }

@@ -36,7 +36,7 @@ func (s *Service) configureHeaders() {
 // nothing is added to the denial. The reply to a call that returns a lease has none, because no
 // client receives it.
 func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules.DeniedResponse {
-	if !x.overLimit || x.plan.ReturnsLease() {
+	if !x.overLimit || i < 0 || x.plan.ReturnsLease() {
 		return nil
 	}
 	d := s.denied
@@ -55,10 +55,11 @@ func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules
 	}
 }
 
-// appendDenied appends the body and the headers of a denial, without Retry-After.
-func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, described int) []byte {
+// appendDenied appends the body and the headers of a denial by match number denying, without
+// Retry-After. If that match's limit is hidden, texts that describe it are left out.
+func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, denying int) []byte {
 	wait := x.longestWait()
-	st, m := &x.statuses[described], &x.plan.Matches[described]
+	st, m := &x.statuses[denying], &x.plan.Matches[denying]
 	name := x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
 	x.metricKey = name
 	v := rules.DenialValues{
@@ -70,17 +71,21 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, d
 		v.Window = uint64(max(0, st.limit.Unit.Seconds())) * uint64(st.limit.UnitMultiplier)
 	}
 	body := x.body[:0]
-	if d.Body != nil {
-		body = d.Body.Append(body, &v)
+	texts := d
+	if st.hidden() && d.DescribesLimit() {
+		texts = rules.DeniedPreset("none")
+	}
+	if texts.Body != nil {
+		body = texts.Body.Append(body, &v)
 		b = appendString(b, fieldRawBody, body)
 	}
-	if d.ContentType != "" {
-		b = appendTextHeader(b, "content-type", d.ContentType)
+	if texts.ContentType != "" {
+		b = appendTextHeader(b, "content-type", texts.ContentType)
 	}
 	n := len(body) // what follows is scratch
-	for i := range d.Headers {
-		body = d.Headers[i].Value.Append(body[:n], &v)
-		b = appendTextHeader(b, d.Headers[i].Name, body[n:])
+	for i := range texts.Headers {
+		body = texts.Headers[i].Value.Append(body[:n], &v)
+		b = appendTextHeader(b, texts.Headers[i].Name, body[n:])
 	}
 	millis := uint64(max(1, (wait+time.Millisecond-1)/time.Millisecond))
 	if d.RetryMillis {
@@ -165,7 +170,7 @@ func (x *Exchange) NextDenying(from int) (name []byte, next int, ok bool) {
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
 		for at := max(from, m.First); at < m.First+m.Count; at++ {
-			if denies(&x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]) {
+			if !x.plan.Limits[at].Hidden && denies(&x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]) {
 				x.lookupKey = x.appendLimitName(x.lookupKey[:0], m, at)
 				return x.lookupKey, at + 1, true
 			}

@@ -22,6 +22,10 @@ type descriptorStatus struct {
 	resetSeconds uint64
 }
 
+// hidden reports whether clients must not receive the limit. Then only the code and the time until
+// the reset are encoded: Envoy needs it for Retry-After, and derives no other header from it alone.
+func (s *descriptorStatus) hidden() bool { return s.limit != nil && s.limit.Hidden }
+
 // appendVarint appends v. It is small enough to be inlined.
 func appendVarint(b []byte, v uint64) []byte {
 	for v >= 0x80 {
@@ -35,6 +39,11 @@ func varintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
 // appendStatus appends a status as field 2 (statuses) of a RateLimitResponse.
 func appendStatus(b []byte, s *descriptorStatus) []byte {
+	if s.hidden() {
+		b = append(b, 2<<3|2, byte(2+3+varintLen(s.resetSeconds)), 1<<3, s.code)
+		b = append(b, 4<<3|2, byte(1+varintLen(s.resetSeconds)), 1<<3)
+		return appendVarint(b, s.resetSeconds)
+	}
 	if s.limit == nil {
 		if s.remaining == 0 {
 			return append(b, 2<<3|2, 2, 1<<3, s.code)

@@ -35,7 +35,8 @@ func (x *Exchange) fillStatuses() {
 
 // statusCharge returns the index of the charge that determines the status of a match. Among the
 // charges that are over their limit and not in shadow mode, it is the first with the longest wait.
-// If there are none, it is the first charge with the fewest remaining hits.
+// If there are none, it is the first charge with the fewest remaining hits, among those of limits
+// that are not hidden if there are any.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	if m.Count == 1 {
 		return m.First
@@ -46,7 +47,8 @@ func (x *Exchange) statusCharge(m *descriptors.Match) int {
 		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || x.retryAfter(i) > x.retryAfter(over)) {
 			over = i
 		}
-		if d.Remaining < x.plan.Batch.Decisions[least].Remaining {
+		hidden, hides := x.plan.Limits[i].Hidden, x.plan.Limits[least].Hidden
+		if hides && !hidden || hides == hidden && d.Remaining < x.plan.Batch.Decisions[least].Remaining {
 			least = i
 		}
 	}

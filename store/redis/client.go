@@ -29,6 +29,7 @@ type Conn struct {
 	waiting []*Exchange               // exchanges that wait for replies, in the order of their commands
 	idle    []*Exchange               // exchanges to reuse
 	ended   error                     // error that ended the connection
+	replied time.Time                 // when the last exchange was complete
 	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
 
 	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil
@@ -41,7 +42,7 @@ type Conn struct {
 // readSize is the size of the read buffer.
 const readSize = 4 << 10
 
-// Dial connects and authenticates, within timeout and until ctx ends.
+// Dial connects and authenticates until ctx ends. The connection and each command may take timeout.
 func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error) {
 	user, password, err := to.Auth.credentials()
 	if err != nil {
@@ -120,17 +121,38 @@ func (c *Conn) authenticate(ctx context.Context, user, password string, database
 	return nil
 }
 
-// Within calls do, which waits for the server, and closes c if do takes longer than timeout, or ctx
-// ends.
+// Within calls do, which exchanges commands, and closes c if no exchange completes for timeout, or
+// ctx ends. So each of several exchanges may take that long.
 func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	stop := context.AfterFunc(ctx, c.Close)
+	began := clock()
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Hour, func() {
+		if left := timeout - min(clock().Sub(began), clock().Sub(c.LastReplied())); left > 0 {
+			timer.Reset(left)
+		} else {
+			cancel(context.DeadlineExceeded)
+		}
+	})
+	defer timer.Stop()
+	timer.Reset(timeout)
 	err := do()
 	if !stop() {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// clock reads the machine's time, which measures how long servers take.
+func clock() time.Time { return time.Now() } //nolint:forbidigo // as above
+
+// LastReplied returns when the last exchange was complete, zero if none was.
+func (c *Conn) LastReplied() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replied
 }
 
 // Close closes the connection and fails all waiting calls. It does not wait.
@@ -235,8 +257,9 @@ func (c *Conn) deliver() error {
 	if x.received++; x.received < len(x.replies) {
 		return nil
 	}
+	now := clock()
 	c.mu.Lock()
-	c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+	c.waiting, c.replied = append(c.waiting[:0], c.waiting[1:]...), now
 	c.mu.Unlock()
 	x.done <- nil
 	return nil
