@@ -38,7 +38,9 @@ func newReport(r *run, rd *readPlan) *report.Report {
 	for item, n := range r.rules.exempt {
 		out.Exempt = append(out.Exempt, report.Exempt{Calls: n, Item: item.String()})
 	}
-	slices.SortFunc(out.Exempt, func(a, b report.Exempt) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Item, b.Item)) })
+	slices.SortFunc(out.Exempt, func(a, b report.Exempt) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Item, b.Item))
+	})
 	if r.recorded > 0 {
 		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.recordedDenied, Agree: r.agreed}
 	}
