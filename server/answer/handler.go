@@ -114,10 +114,18 @@ func (h *Handler) recoverPanic(x *Exchange, err *error) {
 	if p := recover(); p != nil {
 		h.Panics.Report(p)
 		if !x.undecided { // otherwise the store may still be using it
-			*x = Exchange{Request: x.Request, Client: x.Client, Connection: x.Connection, Stream: x.Stream} // the other fields may be inconsistent
+			x.discard()
 		}
 		*err = errPanicked
 	}
+}
+
+// discard resets the fields that may be inconsistent after a panic. It is not inlined, because an
+// Exchange on the stack of each deferred recoverPanic would double the stacks of idle connections.
+//
+//go:noinline
+func (x *Exchange) discard() {
+	*x = Exchange{Request: x.Request, Client: x.Client, Connection: x.Connection, Stream: x.Stream}
 }
 
 // errPanicked is the error of a request whose handling panicked.
