@@ -191,7 +191,8 @@ func TestLLMSnippets(t *testing.T) {
 	}
 }
 
-// pageRules returns the path of the rules of docs/llm.md, and their configuration of Envoy.
+// pageRules returns the path of the rules of docs/llm.md, and their configuration of Envoy. The
+// bucket of 20000 tokens an hour would drain during a test, so it has a year instead.
 func pageRules(t *testing.T) (path string, config object) {
 	t.Helper()
 	suite.Envoy(t, root)
@@ -199,9 +200,10 @@ func pageRules(t *testing.T) (path string, config object) {
 	must.OK(t, err)
 	_, rules, _ := strings.Cut(string(page), "```yaml\n# llm.yaml\n")
 	rules, _, found := strings.Cut(rules, "```")
-	if !found {
-		t.Fatal("docs/llm.md does not contain llm.yaml")
+	if !found || strings.Count(rules, "unit: hour") != 1 {
+		t.Fatal("docs/llm.md does not contain llm.yaml with one limit per hour")
 	}
+	rules = strings.Replace(rules, "unit: hour", "unit: year", 1)
 	path = suite.WriteRules(t, rules)
 	_, config = snippet(t, "--llm", "openai", "-c", path)
 	return path, config
