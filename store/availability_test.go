@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,9 +136,10 @@ func TestSlowServerStaysAvailable(t *testing.T) {
 		must.OK(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		silent, dials := false, 0
+		var silent atomic.Bool
+		var dials atomic.Int64
 		s.main.shardOf(0).dial = func(context.Context) (*redis.Conn, error) {
-			dials++
+			dials.Add(1)
 			mine, theirs := net.Pipe()
 			go func() {
 				defer theirs.Close()
@@ -147,7 +149,7 @@ func TestSlowServerStaysAvailable(t *testing.T) {
 						return
 					}
 					delay := timeout * 9 / 10
-					if silent {
+					if silent.Load() {
 						delay = time.Hour
 					}
 					select {
@@ -166,10 +168,10 @@ func TestSlowServerStaysAvailable(t *testing.T) {
 			s.Run(ctx)
 		}()
 		time.Sleep(time.Minute)
-		if n := o.failuresOf(redis.Timeout); n > 0 || !s.Up() || dials != 1 {
-			t.Errorf("%d failures and %d connections in a minute, up is %v", n, dials, s.Up())
+		if n := o.failuresOf(redis.Timeout); n > 0 || !s.Up() || dials.Load() != 1 {
+			t.Errorf("%d failures and %d connections in a minute, up is %v", n, dials.Load(), s.Up())
 		}
-		silent = true
+		silent.Store(true)
 		time.Sleep(4 * timeout) // the reply in progress, a probe, and the timeout
 		if synctest.Wait(); o.failuresOf(redis.Timeout) == 0 {
 			t.Error("a silent server is still available")
