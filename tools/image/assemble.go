@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// maxImageSize is the maximum size of an image's files, uncompressed, in bytes: 32 MB. Libraries
+// maxImageSize is the maximum size of an image's files, uncompressed, in bytes: 33 MB. Libraries
 // with many methods are expensive: the linker keeps all methods, because the command-line parser
 // looks methods up by name.
-const maxImageSize = 32_000_000
+const maxImageSize = 33_000_000
 
 // Defaults for running the image.
 const (

@@ -166,7 +166,7 @@ func TestImageIsSmall(t *testing.T) {
 	}
 	t.Logf("%d bytes uncompressed; the maximum is %d", size, maxImageSize)
 	big := []tree{{"bin/sluice": {content: make([]byte, maxImageSize)}, "LICENSE": {content: []byte("?")}}}
-	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "32000000 at most") {
+	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "33000000 at most") {
 		t.Errorf("assemble beyond the maximum size = %v", err)
 	}
 }
