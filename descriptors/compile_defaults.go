@@ -59,7 +59,11 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	}
 	c.useOf(e).applied = true
 	l = l.WithDefaults(e)
-	if wrong := l.MistakeMessages(); len(wrong) > 0 {
+	wrong := l.MistakeMessages()
+	if missing := l.MissingNameMistake(); missing != "" {
+		wrong = append(wrong, missing)
+	}
+	if len(wrong) > 0 {
 		c.failDefaults(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
 		return cfg, nil
 	}
