@@ -37,6 +37,8 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 	}
 }
 
+const penaltyInQuotaMode = `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another is left; remove one of them`
+
 // checkLimits checks the limits of a descriptor from any source.
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	if !rules.HasDenying(cfg.RateLimits) {
@@ -58,7 +60,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			continue
 		}
 		if l.Penalty != nil && cfg.QuotaMode {
-			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another is left; remove one of them`)
+			c.fail(l.Pos, path(), penaltyInQuotaMode)
 		}
 		switch {
 		case l.Unit.Seconds() == 0:

@@ -10,13 +10,13 @@ import (
 // rule compiles the limits of a descriptor. It returns cfg with the fields from defaults.
 func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
 	own := cfg
-	cfg, defaults := c.withDefaults(d, n, cfg)
+	cfg, forRule, defaults := c.withDefaults(d, n, cfg)
 	c.warnOnlySoft(d, n, cfg, own)
 	lineage := n.lineage()
 	r := popFirst(&c.rules)
 	*r = Rule{
 		domain: d, node: n,
-		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: cfg.ShadowMode, Quota: cfg.QuotaMode,
+		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: rules.ValueOr(cfg.ShadowMode, false), Quota: cfg.QuotaMode,
 	}
 	shared := sharedPatterns(lineage)
 	counted := countedLevels(lineage)
@@ -27,6 +27,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		r.ensureOptional().denied = cfg.Denied
 		c.set.denied = true
 	}
+	if forRule != nil {
+		r.ensureOptional().defaults = forRule
+	}
 	switch {
 	case r.Shadow:
 		r.mode = limiter.Shadow
@@ -34,7 +37,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		r.mode = limiter.Quota
 	}
 	r.identity = newIdentity(d, lineage, shared)
-	r.compileMetric(lineage, cfg.DetailedMetric)
+	r.compileMetric(lineage, rules.ValueOr(cfg.DetailedMetric, false))
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
 	active := c.compileLimits(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))

@@ -117,6 +117,9 @@ type optionalFields struct {
 	candidates []*Limit
 	// denied is the field denied_response, or nil.
 	denied *rules.DeniedResponse
+	// defaults is the item of defaults that set fields of the rule, except those of its limit, or
+	// nil.
+	defaults *rules.DefaultItem
 	// counted is nil, or parallel to the levels: the set of values that are counted as addresses,
 	// or nil.
 	counted []*valueSet

@@ -36,7 +36,7 @@ func (c *compiler) warnOnlySoft(d *domain, n *node, cfg, own *rules.Descriptor) 
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"shadow_mode", own.ShadowMode}, {"quota_mode", own.QuotaMode}, {"denied_response", own.Denied != nil}} {
+	}{{"shadow_mode", rules.ValueOr(own.ShadowMode, false)}, {"quota_mode", own.QuotaMode}, {"denied_response", own.Denied != nil}} {
 		if f.set {
 			c.warn(rules.NoEffect, own.Pos, nodePath(d, n), "%q has no effect on soft limits, which deny nothing; remove it", f.name)
 		}

@@ -96,6 +96,14 @@ func ValueOr[T any](p *T, fallback T) T {
 	return *p
 }
 
+// TrueOrNil returns a pointer to true if b is true, and nil otherwise.
+func TrueOrNil(b bool) *bool {
+	if !b {
+		return nil
+	}
+	return &b
+}
+
 // SameCounter reports whether two limits of one descriptor have the same counters, that is, the
 // same [CounterKind]. If months is set, it applies [Limit.UseCalendarMonth] to both first.
 func (l *Limit) SameCounter(other *Limit, months bool) bool {
