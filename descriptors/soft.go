@@ -13,6 +13,10 @@ func (s *Set) HasReports() bool { return s.reports }
 // hasLimits reports whether r has limits that can deny. r may be nil.
 func (r *Rule) hasLimits() bool { return r != nil && !r.Unlimited && len(r.Limits) > 0 }
 
+// InShadow reports whether l denies nothing because it or its rule is in shadow mode. l is not a limit
+// from a request.
+func (l *Limit) InShadow() bool { return !l.Soft && (l.Candidate || l.Rule.Shadow) }
+
 // IsReached reports whether a soft limit is exceeded, or another limit used up to the share of its
 // field notify_at. It is false for refunds, and for limits with neither field.
 func (l *Limit) IsReached(c *limiter.Charge, d *limiter.Decision) bool {
