@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -9,6 +10,23 @@ import (
 
 // HasReports reports whether a limit has the field soft or notify_at.
 func (s *Set) HasReports() bool { return s.reports }
+
+// Reporting returns the limits of a domain with the field soft or notify_at, in the order of the
+// files.
+func (s *Set) Reporting(domain string) (all []*Limit) {
+	for _, l := range s.Limits {
+		if l.Rule.Domain() == domain && (l.Soft || l.NotifyAt > 0) {
+			all = append(all, l)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Limit) int {
+		if a.Precedes(b) {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
 
 // hasLimits reports whether r has limits that can deny. r may be nil.
 func (r *Rule) hasLimits() bool { return r != nil && !r.Unlimited && len(r.Limits) > 0 }
