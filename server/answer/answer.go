@@ -165,27 +165,39 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 		if st.remaining < fewest {
 			described, fewest = i, st.remaining
 		}
-		if st.code == codeOverLimit {
-			if rule := x.plan.Matches[i].Rule; !s.settings.QuotaMode && (rule == nil || !rule.Quota) {
-				described, fewest = i, 0
-			}
+		if st.code == codeOverLimit && !s.isQuota(x, i) {
+			described, fewest = i, 0
 		}
 	}
 	return described, retry
 }
 
 // deniedMatch returns the index of the match that denied_by and the response to a denial describe:
-// described, the result of [Service.describedMatch], if it is over its limit, and otherwise the
-// first one that is. The latter happens if only quotas or hidden limits deny.
-func (x *Exchange) deniedMatch(described int) int {
-	if described < 0 || x.statuses[described].code != codeOverLimit {
-		for i := range x.statuses {
-			if x.statuses[i].code == codeOverLimit {
-				return i
-			}
+// described, the result of [Service.describedMatch], if it is over its limit and not a quota.
+// Otherwise only hidden limits and quotas are over their limits: it is the first one that is not a
+// quota, or else described if it is over its limit, or else the first one that is.
+func (s *Service) deniedMatch(x *Exchange, described int) int {
+	over := func(i int) bool { return i >= 0 && x.statuses[i].code == codeOverLimit }
+	if over(described) && !s.isQuota(x, described) {
+		return described
+	}
+	first := described
+	for i := range x.statuses {
+		switch {
+		case !over(i):
+		case !s.isQuota(x, i):
+			return i
+		case !over(first):
+			first = i
 		}
 	}
-	return described
+	return first
+}
+
+// isQuota reports whether the descriptor of a match is in quota mode.
+func (s *Service) isQuota(x *Exchange, match int) bool {
+	rule := x.plan.Matches[match].Rule
+	return s.settings.QuotaMode || rule != nil && rule.Quota
 }
 
 // appendHeaders appends the response headers and those of the forwarded request, and the body of a
@@ -202,7 +214,7 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 	if s.settings.RateLimitHeaders == structuredHeaders {
 		b = x.appendStructured(b)
 	}
-	denying := x.deniedMatch(described)
+	denying := s.deniedMatch(x, described)
 	denied := s.deniedResponse(x, rules, denying)
 	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)

@@ -35,7 +35,7 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 // name become question marks.
 func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
 	i, _ := s.describedMatch(x)
-	if i = x.deniedMatch(i); i < 0 {
+	if i = s.deniedMatch(x, i); i < 0 {
 		return b
 	}
 	m := &x.plan.Matches[i]
