@@ -72,6 +72,31 @@ func cutZone(b []byte, inBrackets bool) (rest []byte, ok bool) {
 	return b[end:], true
 }
 
+// addressReader reads the addresses of a request.
+type addressReader struct {
+	// notAddresses is the number of values that are not addresses.
+	notAddresses int
+	// With remembers, the other fields are those of the last value, which is often read again.
+	remembers, known, ok bool
+	value                []byte
+	network              netip.Prefix
+}
+
+// read is [parseAddress], and counts a value that is not an address.
+func (r *addressReader) read(value []byte) (netip.Prefix, bool) {
+	if r.known && len(value) == len(r.value) && (len(value) == 0 || &value[0] == &r.value[0]) {
+		return r.network, r.ok
+	}
+	p, ok := parseAddress(value)
+	if !ok {
+		r.notAddresses++
+	}
+	if r.remembers {
+		r.known, r.value, r.network, r.ok = true, value, p, ok
+	}
+	return p, ok
+}
+
 // isPort reports whether b is a colon and a port.
 func isPort(b []byte) bool {
 	if len(b) < 2 || b[0] != ':' {

@@ -54,6 +54,9 @@ func TestExempt(t *testing.T) {
 		{"a network that is larger", []Descriptor{desc("remote_address", "10.0.0.0/7")}, "", 0},
 		{"outside", []Descriptor{desc("remote_address", "192.0.2.8")}, "", 0},
 		{"another value", []Descriptor{user, desc("plan", "internal2")}, "", 0},
+		{"a value that is not an address", []Descriptor{desc("remote_address", "x")}, "", 1},
+		{"one after an address", []Descriptor{desc("remote_address", "192.0.2.8"), desc("remote_address", "x")}, "", 1},
+		{"an empty value", []Descriptor{desc("remote_address", "")}, "", 1},
 		{"another case", []Descriptor{user, desc("plan", "Internal")}, "", 0},
 		{"the value of another key", []Descriptor{user, desc("agent", "10.2.3.4")}, "", 0},
 	} {

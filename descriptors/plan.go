@@ -17,11 +17,12 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.Batch.QuotaPass = global.Quota && len(p.Matches) > 0
 		return
 	}
-	if d.exempt != nil && !global.ReadOnly {
-		p.Exempt = d.exempt.findExemption(req.Descriptors, &p.NotAddresses)
-	}
+	p.addresses.remembers = d.exempt != nil && !global.ReadOnly
 	replacing, candidates := false, false
 	for i := range req.Descriptors {
+		if p.addresses.remembers && p.Exempt == nil {
+			p.Exempt = d.exempt.findExemption(req.Descriptors[i].Entries, &p.addresses)
+		}
 		rule := p.match(d, i, &req.Descriptors[i])
 		if rule == nil || rule.optional == nil {
 			continue
@@ -38,6 +39,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 			}
 		}
 	}
+	p.NotAddresses = p.addresses.notAddresses
 	if p.Exempt != nil {
 		p.applyExemption(req)
 	}
@@ -75,7 +77,7 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
-	p.rows, p.NotAddresses, p.Exempt = 0, 0, nil
+	p.rows, p.NotAddresses, p.Exempt, p.addresses = 0, 0, nil, addressReader{}
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
 	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false
@@ -88,7 +90,7 @@ func (p *Plan) begin(d *domain, n int) {
 func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
 	m := &p.Matches[i]
 	var rule *Rule
-	if n := d.match(desc.Entries, &p.NotAddresses); n != nil {
+	if n := d.match(desc.Entries, &p.addresses); n != nil {
 		rule = n.rule
 	}
 	if desc.HasOverride {

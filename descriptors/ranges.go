@@ -78,12 +78,10 @@ const sharedMark = "\xff"
 // rangeTable has the cidr nodes of one key by their ranges.
 type rangeTable struct{ table bart.Table[*node] }
 
-// lookup returns the node with the longest range that contains all addresses of a value, or nil. It
-// adds 1 to notAddresses if the value is not an address.
-func (t *rangeTable) lookup(value []byte, notAddresses *int) *node {
-	p, ok := parseAddress(value)
+// lookup returns the node with the longest range that contains all addresses of a value, or nil.
+func (t *rangeTable) lookup(value []byte, r *addressReader) *node {
+	p, ok := r.read(value)
 	if !ok {
-		*notAddresses++
 		return nil
 	}
 	var n *node

@@ -133,7 +133,7 @@ func TestRangesCount(t *testing.T) {
 			t.Errorf("%s: %s and %s have the counters %s and %s, and in a store %s and %s; want the same: %t", tt.key, tt.a, tt.b, idA, idB, nameA, nameB, tt.same)
 		}
 	}
-	key, _, _ := s.domains["d"].match(desc("net", "2001:db8::1").Entries, new(int)).rule.AppendMetricKey(nil, desc("net", "2001:db8::1").Entries)
+	key, _, _ := s.domains["d"].match(desc("net", "2001:db8::1").Entries, new(addressReader)).rule.AppendMetricKey(nil, desc("net", "2001:db8::1").Entries)
 	if got, want := string(key), "net_2001_db8__/64"; got != want {
 		t.Errorf("metric key %s, want %s", got, want)
 	}
