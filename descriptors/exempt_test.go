@@ -66,8 +66,8 @@ func TestExempt(t *testing.T) {
 		if p.Exempt != nil {
 			got = p.Exempt.String()
 		}
-		if got != tt.want || p.NotAddresses != tt.notAddresses || (len(p.Batch.Charges) == 0) != (got != "" || len(tt.all) == 0) {
-			t.Errorf("%s: exempt by %q, %d values are not addresses, %d charges; want %q", tt.name, got, p.NotAddresses, len(p.Batch.Charges), tt.want)
+		if got != tt.want || p.NotAddresses() != tt.notAddresses || (len(p.Batch.Charges) == 0) != (got != "" || len(tt.all) == 0) {
+			t.Errorf("%s: exempt by %q, %d values are not addresses, %d charges; want %q", tt.name, got, p.NotAddresses(), len(p.Batch.Charges), tt.want)
 		}
 		for i := range p.Matches {
 			if m := &p.Matches[i]; got != "" && (m.Rule != nil || m.Override) {

@@ -17,10 +17,13 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.Batch.QuotaPass = global.Quota && len(p.Matches) > 0
 		return
 	}
-	p.addresses.remembers = d.exempt != nil && !global.ReadOnly
+	exempts := d.exempt != nil && !global.ReadOnly
+	if exempts {
+		p.addresses.remembers = true
+	}
 	replacing, candidates := false, false
 	for i := range req.Descriptors {
-		if p.addresses.remembers && p.Exempt == nil {
+		if exempts && p.Exempt == nil {
 			p.Exempt = d.exempt.findExemption(req.Descriptors[i].Entries, &p.addresses)
 		}
 		rule := p.match(d, i, &req.Descriptors[i])
@@ -39,7 +42,6 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 			}
 		}
 	}
-	p.NotAddresses = p.addresses.notAddresses
 	if p.Exempt != nil {
 		p.applyExemption(req)
 	}
@@ -69,6 +71,10 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	}
 }
 
+// NotAddresses returns the number of values that were compared with ranges of addresses but are not
+// addresses. A value that was compared with those of exempt and of a rule counts once.
+func (p *Plan) NotAddresses() int { return p.addresses.notAddresses }
+
 // begin empties p for a request with n descriptors.
 func (p *Plan) begin(d *domain, n int) {
 	clear(p.Limits) // drop the limits of an earlier rule set
@@ -77,7 +83,9 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
-	p.rows, p.NotAddresses, p.Exempt, p.addresses = 0, 0, nil, addressReader{}
+	if p.rows, p.Exempt, p.addresses.notAddresses = 0, nil, 0; p.addresses.remembers {
+		p.addresses = addressReader{}
+	}
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
 	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false

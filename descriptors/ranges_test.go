@@ -68,8 +68,8 @@ func TestRangesMatch(t *testing.T) {
 		if r := p.Matches[0].Rule; r != nil {
 			got = r.Limits[0].Name
 		}
-		if got != tt.limit || p.NotAddresses != tt.notAddresses {
-			t.Errorf("%s=%s matches %q and counts %d values, want %q and %d", tt.key, tt.value, got, p.NotAddresses, tt.limit, tt.notAddresses)
+		if got != tt.limit || p.NotAddresses() != tt.notAddresses {
+			t.Errorf("%s=%s matches %q and counts %d values, want %q and %d", tt.key, tt.value, got, p.NotAddresses(), tt.limit, tt.notAddresses)
 		}
 		if x := s.Explain("d", desc(tt.key, tt.value).Entries); (x.Rule == nil) != (got == "") || x.Rule != nil && x.Rule.Limits[0].Name != got {
 			t.Errorf("%s=%s: explained as\n%s", tt.key, tt.value, x)

@@ -315,9 +315,6 @@ type Plan struct {
 	DomainName string
 	// DomainIndex is the index of the domain in [Set.Domains], or -1 if it is not known.
 	DomainIndex int
-	// NotAddresses is the number of values that were compared with ranges of addresses but are not
-	// addresses. A value that was compared with those of exempt and of a rule counts once.
-	NotAddresses int
 	// Exempt is the item of the domain's field exempt that exempts the request, or nil. Only its
 	// refunds are charged.
 	Exempt *Exemption
@@ -333,7 +330,6 @@ type Plan struct {
 	// Names is parallel to Batch.Charges after [Namer.Name].
 	Names [][]byte
 
-	addresses addressReader
 	// overrides must not be reallocated while Limits and Charges point into it.
 	overrides []overrideLimit
 	// rowLimits[:rows] are the limits of the request whose numbers come from rows.
@@ -347,6 +343,7 @@ type Plan struct {
 	leaseNames map[string]int
 	// nameBytes is the memory of Names, and hashed the input of the last hash.
 	nameBytes, hashed []byte
+	addresses         addressReader
 }
 
 // Global are settings of the process for all requests.
