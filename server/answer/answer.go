@@ -111,11 +111,15 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	for i := range x.statuses {
 		b = appendStatus(b, &x.statuses[i])
 	}
-	if s.settings.addsHeaders() || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
-		b = s.appendHeaders(b, x, rules)
+	var soft *descriptors.Limit
+	if s.reportsSoft && rules.set.HasReports() {
+		soft = x.softLimit(false)
 	}
-	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && x.overLimit || x.plan.Leases && x.plan.Batch.HasLease() {
-		b = s.appendMetadata(b, x, rules)
+	if s.settings.addsHeaders() || soft != nil || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
+		b = s.appendHeaders(b, x, rules, soft)
+	}
+	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && (x.overLimit || soft != nil) || x.plan.Leases && x.plan.Batch.HasLease() {
+		b = s.appendMetadata(b, x, rules, soft)
 	}
 	x.reply = b
 	return x.plan.Batch.Wait
@@ -208,8 +212,8 @@ func (s *Service) isQuota(x *Exchange, i int) bool {
 }
 
 // appendHeaders appends the response headers and those of the forwarded request, and the body of a
-// denial.
-func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byte {
+// denial. soft is the result of [Exchange.softLimit].
+func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft *descriptors.Limit) []byte {
 	described, retry := s.describedMatch(x)
 	var visible *descriptorStatus
 	if described >= 0 {
@@ -232,6 +236,9 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules) []byt
 	if visible != nil && s.settings.RequestHeaders {
 		names := Headers(s.settings.RequestNames)
 		b = visible.appendHeaders(b, fieldRequestHeaders, &names)
+	}
+	if soft != nil && s.settings.SoftHeader != "" {
+		b = s.appendSoftHeaders(b, x, soft)
 	}
 	return b
 }

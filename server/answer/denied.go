@@ -26,6 +26,7 @@ func (s *Service) configureHeaders() {
 		s.denied = d
 	}
 	s.describesDenials = s.denied != nil || c.GRPCDenials
+	s.reportsSoft = c.DeniedBy || c.SoftHeader != ""
 	legacy := c.ResponseHeaders || c.RateLimitHeaders == legacyHeaders
 	for _, name := range []string{c.Headers.Limit, c.Headers.Remaining, c.Headers.Reset} {
 		s.namesRetryAfter = s.namesRetryAfter || legacy && strings.EqualFold(name, "Retry-After")
@@ -181,7 +182,12 @@ func (x *Exchange) NextDenying(from int) (name []byte, next int, ok bool) {
 
 // appendTextHeader appends a response header. The name and value are valid.
 func appendTextHeader[T string | []byte](b []byte, name string, value T) []byte {
-	return appendMessage(b, fieldResponseHeaders, func(b []byte) []byte {
+	return appendTextField(b, fieldResponseHeaders, name, value)
+}
+
+// appendTextField appends a header to field, one of the fields of headers.
+func appendTextField[T string | []byte](b []byte, field byte, name string, value T) []byte {
+	return appendMessage(b, field, func(b []byte) []byte {
 		return appendString(appendString(b, 1, name), 2, value)
 	})
 }
