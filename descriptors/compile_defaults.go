@@ -59,6 +59,9 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (_ *r
 	c.useOf(e).applied = true
 	l = l.WithDefaults(e)
 	wrong := l.MistakeMessages()
+	if missing := l.MissingNameMistake(); missing != "" {
+		wrong = append(wrong, missing)
+	}
 	if l.Penalty != nil && cfg.QuotaMode {
 		wrong = append(wrong, penaltyInQuotaMode)
 	}

@@ -9,7 +9,9 @@ import (
 
 // rule compiles the limits of a descriptor. It returns cfg with the fields from defaults.
 func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
+	own := cfg
 	cfg, forRule, defaults := c.withDefaults(d, n, cfg)
+	c.warnOnlySoft(d, n, cfg, own)
 	lineage := n.lineage()
 	r := popFirst(&c.rules)
 	*r = Rule{
@@ -54,7 +56,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	return cfg
 }
 
-// compileLimits compiles either the active limits of a rule or its candidates. active is the number
+// compileLimits compiles either the active limits of a rule or those that never deny. active is the number
 // of active limits; the default of count_refused depends on it, for candidates too.
 func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
 	before := len(c.set.Limits)
@@ -63,17 +65,18 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		if c.opt.CalendarMonths {
 			b.UseCalendarMonth()
 		}
-		if b.Shadow != candidates {
+		if b.NeverDenies() != candidates {
 			continue
 		}
 		t := Terms{
-			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: b.Shadow,
-			Hidden: rules.ValueOr(b.Hidden, false),
+			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: candidates,
+			Hidden: rules.ValueOr(b.Hidden, false), Soft: b.IsSoft(), NotifyAt: b.NotifyAt,
 		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()
-			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active))
-			t.kind = rules.CounterKind(&t.Policy, b.Shadow)
+			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
+			t.kind = rules.CounterKind(&t.Policy, candidates)
+			c.set.reports = c.set.reports || t.Soft || t.NotifyAt > 0
 		}
 		l := popFirst(&c.limits)
 		*l = Limit{
@@ -87,8 +90,11 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 }
 
 // countsRefused returns the default of count_refused for a descriptor with the given number of
-// limits.
-func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
+// limits that can deny. Soft limits count all hits, because the requests pass.
+func (d *domain) countsRefused(a limiter.Algorithm, limits int, soft bool) bool {
+	if soft {
+		return a != limiter.Concurrency
+	}
 	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
 }
 

@@ -124,7 +124,11 @@ func (x Explanation) String() string {
 		b.WriteString(l.describeRow(x.entries))
 	}
 	for _, l := range x.Rule.Candidates() {
-		fmt.Fprintf(&b, "candidate (never denies): %s\n", l.describe())
+		kind := "candidate"
+		if l.Soft {
+			kind = "soft limit"
+		}
+		fmt.Fprintf(&b, "%s (never denies): %s\n", kind, l.describe())
 		b.WriteString(l.describeRow(x.entries))
 	}
 	return b.String()

@@ -147,8 +147,9 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 		return // as with an unlimited rule
 	}
 	if m.Unlimited = nil; m.Count == 0 {
-		// As in envoyproxy/ratelimit, the quota mode of a replaced rule is ignored.
-		m.Replaced = true
+		// As in envoyproxy/ratelimit, the quota mode of a replaced rule is ignored. A rule with soft
+		// limits only is no quota, either.
+		m.Replaced = len(rule.Limits) > 0
 		p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
 	} else if quota && (mode == limiter.Shadow || desc.Refund) {
 		p.Batch.QuotaPass = true // the status is OK in any case

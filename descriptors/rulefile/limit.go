@@ -163,6 +163,10 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 		l.AnchorDay, _ = p.number(path, f, 1, 31)
 	case "hidden":
 		l.Hidden = new(p.strictBool(path, f))
+	case "soft":
+		l.Soft = new(p.strictBool(path, f))
+	case "notify_at":
+		l.NotifyAt = p.share(path, f)
 	case "table":
 		l.Table = p.table(path, f)
 	default:
