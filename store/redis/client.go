@@ -131,7 +131,9 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
 		if left := timeout - min(clock().Sub(began), clock().Sub(c.LastReplied())); left > 0 {
-			timer.Reset(left)
+			if ctx.Err() == nil { // otherwise Within has returned
+				timer.Reset(left)
+			}
 		} else {
 			cancel(context.DeadlineExceeded)
 		}
