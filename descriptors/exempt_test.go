@@ -54,6 +54,9 @@ func TestExempt(t *testing.T) {
 		{"a network that is larger", []Descriptor{desc("remote_address", "10.0.0.0/7")}, "", 0},
 		{"outside", []Descriptor{desc("remote_address", "192.0.2.8")}, "", 0},
 		{"another value", []Descriptor{user, desc("plan", "internal2")}, "", 0},
+		{"a value that is not an address", []Descriptor{desc("remote_address", "x")}, "", 1},
+		{"one after an address", []Descriptor{desc("remote_address", "192.0.2.8"), desc("remote_address", "x")}, "", 1},
+		{"an empty value", []Descriptor{desc("remote_address", "")}, "", 1},
 		{"another case", []Descriptor{user, desc("plan", "Internal")}, "", 0},
 		{"the value of another key", []Descriptor{user, desc("agent", "10.2.3.4")}, "", 0},
 	} {
@@ -63,8 +66,8 @@ func TestExempt(t *testing.T) {
 		if p.Exempt != nil {
 			got = p.Exempt.String()
 		}
-		if got != tt.want || p.NotAddresses != tt.notAddresses || (len(p.Batch.Charges) == 0) != (got != "" || len(tt.all) == 0) {
-			t.Errorf("%s: exempt by %q, %d values are not addresses, %d charges; want %q", tt.name, got, p.NotAddresses, len(p.Batch.Charges), tt.want)
+		if got != tt.want || p.NotAddresses() != tt.notAddresses || (len(p.Batch.Charges) == 0) != (got != "" || len(tt.all) == 0) {
+			t.Errorf("%s: exempt by %q, %d values are not addresses, %d charges; want %q", tt.name, got, p.NotAddresses(), len(p.Batch.Charges), tt.want)
 		}
 		for i := range p.Matches {
 			if m := &p.Matches[i]; got != "" && (m.Rule != nil || m.Override) {
