@@ -37,9 +37,11 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 	}
 }
 
+const penaltyInQuotaMode = `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another is left; remove one of them`
+
 // checkLimits checks the limits of a descriptor from any source.
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
-	if rules.CountActive(cfg.RateLimits) == 0 {
+	if !rules.HasDenying(cfg.RateLimits) {
 		c.fail(cfg.Pos, nodePath(d, n), rules.NoActiveLimit)
 	}
 	for i := range cfg.RateLimits {
@@ -58,13 +60,16 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			continue
 		}
 		if l.Penalty != nil && cfg.QuotaMode {
-			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another is left; remove one of them`)
+			c.fail(l.Pos, path(), penaltyInQuotaMode)
 		}
 		switch {
 		case l.Unit.Seconds() == 0:
 			c.fail(l.Pos, path(), "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
 		default:
 			wrong := l.MistakeMessages()
+			if missing := l.MissingNameMistake(); missing != "" {
+				wrong = append(wrong, missing)
+			}
 			for _, message := range wrong {
 				c.fail(l.Pos, path(), "%s", message)
 			}
@@ -109,7 +114,7 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && !l.Candidate && l.HasWindow() && memoryTime(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
+		if !l.Rule.Unlimited && (l.Soft || !l.Candidate) && l.HasWindow() && memoryTime(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}

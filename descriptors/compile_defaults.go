@@ -29,11 +29,12 @@ func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
 	return u
 }
 
-// withDefaults returns a copy of cfg with the fields of the item of defaults that applies, and the
-// item. If none applies it returns cfg.
-func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rules.Descriptor, *rules.DefaultItem) {
+// withDefaults returns a copy of cfg with the fields of the item of defaults that applies. forRule
+// is the item if it set fields of the rule, and forLimit if it set those of rate_limit. If it sets
+// none, withDefaults returns cfg.
+func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (_ *rules.Descriptor, forRule, forLimit *rules.DefaultItem) {
 	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
-		return cfg, nil
+		return cfg, nil, nil
 	}
 	var path []rules.Level
 	for _, n := range n.lineage() {
@@ -44,28 +45,32 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	for _, e := range fitting {
 		c.useOf(e).matches = true
 	}
-	if len(fitting) == 0 || l.Unlimited {
-		return cfg, nil
+	if len(fitting) == 0 {
+		return cfg, nil, nil
 	}
-	e := fitting[0]
-	if e.Denied != nil && cfg.Denied == nil {
+	e, merged := fitting[0], *cfg
+	if merged.SetDefaults(e) {
 		c.useOf(e).applied = true
-		merged := *cfg
-		merged.Denied = e.Denied
-		cfg = &merged
+		cfg, forRule = &merged, e
 	}
-	if cfg.List || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
-		return cfg, nil
+	if !e.Limit.HasDefaultFields() && e.Limit.Name == "" || l.Unlimited || cfg.List || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
+		return cfg, forRule, nil
 	}
 	c.useOf(e).applied = true
 	l = l.WithDefaults(e)
-	if wrong := l.MistakeMessages(); len(wrong) > 0 {
-		c.failDefaults(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
-		return cfg, nil
+	wrong := l.MistakeMessages()
+	if missing := l.MissingNameMistake(); missing != "" {
+		wrong = append(wrong, missing)
 	}
-	merged := *cfg
+	if l.Penalty != nil && cfg.QuotaMode {
+		wrong = append(wrong, penaltyInQuotaMode)
+	}
+	if len(wrong) > 0 {
+		c.failDefaults(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
+		return cfg, forRule, nil
+	}
 	merged.RateLimits = []rules.Limit{l}
-	return &merged, e
+	return &merged, forRule, e
 }
 
 // failDefaults reports that a rule does not support the fields of e. It reports the first such rule
@@ -77,7 +82,7 @@ func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos
 		return
 	}
 	u.firstError = len(c.found.All)
-	c.fail(e.Pos, e.At, "the rule %s at %s does not support these fields: %s", path, pos, wrong)
+	c.fail(e.Pos, e.At, "the rule %s at %s does not support these fields: %s; change the fields, or add an item for this rule", path, pos, wrong)
 }
 
 // finishDefaults completes the errors about defaults after the last rule, and warns of unused

@@ -97,7 +97,7 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	for _, text := range []string{c.Key, c.Value, metadata} {
 		b = append(strconv.AppendQuote(b, text), ' ')
 	}
-	for _, set := range []bool{c.ShadowMode, c.QuotaMode, c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List} {
+	for _, set := range []bool{rules.ValueOr(c.ShadowMode, false), c.QuotaMode, rules.ValueOr(c.DetailedMetric, false), c.ValueToMetric, c.ShareThreshold, c.List} {
 		b = append(strconv.AppendBool(b, set), ' ')
 	}
 	if c.Set != nil {
@@ -116,6 +116,7 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		if rules.ValueOr(l.Hidden, false) {
 			b = append(b, "hidden "...)
 		}
+		b = append(b, rules.SoftFields(l.IsSoft(), l.NotifyAt)...)
 		if l.Table != "" {
 			b = fmt.Appendf(b, "table %q ", l.Table)
 		}

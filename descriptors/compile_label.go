@@ -16,7 +16,7 @@ func labelLimits(limits []*Limit) {
 		if l.Name == "" {
 			l.Label = rate(l)
 		}
-		if l.Candidate {
+		if l.Candidate && !l.Soft {
 			l.Label += " shadow"
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // metadataKeys are the keys of a response's dynamic metadata other than leases.
-var metadataKeys = []string{"domain", "descriptors", "hitsAddend", "metadata", "sluice", "denied_by"}
+var metadataKeys = []string{"domain", "descriptors", "hitsAddend", "metadata", "sluice", "denied_by", "soft"}
 
 // leaseLimit is a limit that grants leases.
 type leaseLimit struct {

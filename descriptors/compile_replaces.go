@@ -18,7 +18,7 @@ func (c *compiler) collectReplacements(d *domain, r *Rule, cfg *rules.Descriptor
 	active := r.Limits
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
-		if l.Shadow {
+		if l.NeverDenies() {
 			continue // replaces nothing
 		}
 		if len(l.Replaces) > 0 {

@@ -9,12 +9,14 @@ import (
 
 // rule compiles the limits of a descriptor. It returns cfg with the fields from defaults.
 func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
-	cfg, defaults := c.withDefaults(d, n, cfg)
+	own := cfg
+	cfg, forRule, defaults := c.withDefaults(d, n, cfg)
+	c.warnOnlySoft(d, n, cfg, own)
 	lineage := n.lineage()
 	r := popFirst(&c.rules)
 	*r = Rule{
 		domain: d, node: n,
-		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: cfg.ShadowMode, Quota: cfg.QuotaMode,
+		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: rules.ValueOr(cfg.ShadowMode, false), Quota: cfg.QuotaMode,
 	}
 	shared := sharedPatterns(lineage)
 	counted := countedLevels(lineage)
@@ -25,6 +27,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		r.ensureOptional().denied = cfg.Denied
 		c.set.denied = true
 	}
+	if forRule != nil {
+		r.ensureOptional().defaults = forRule
+	}
 	switch {
 	case r.Shadow:
 		r.mode = limiter.Shadow
@@ -32,7 +37,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		r.mode = limiter.Quota
 	}
 	r.identity = newIdentity(d, lineage, shared)
-	r.compileMetric(lineage, cfg.DetailedMetric)
+	r.compileMetric(lineage, rules.ValueOr(cfg.DetailedMetric, false))
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
 	active := c.compileLimits(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
@@ -51,7 +56,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	return cfg
 }
 
-// compileLimits compiles either the active limits of a rule or its candidates. active is the number
+// compileLimits compiles either the active limits of a rule or those that never deny. active is the number
 // of active limits; the default of count_refused depends on it, for candidates too.
 func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
 	before := len(c.set.Limits)
@@ -60,17 +65,18 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		if c.opt.CalendarMonths {
 			b.UseCalendarMonth()
 		}
-		if b.Shadow != candidates {
+		if b.NeverDenies() != candidates {
 			continue
 		}
 		t := Terms{
-			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: b.Shadow,
-			Hidden: rules.ValueOr(b.Hidden, false),
+			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: candidates,
+			Hidden: rules.ValueOr(b.Hidden, false), Soft: b.IsSoft(), NotifyAt: b.NotifyAt,
 		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()
-			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active))
-			t.kind = rules.CounterKind(&t.Policy, b.Shadow)
+			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
+			t.kind = rules.CounterKind(&t.Policy, candidates)
+			c.set.reports = c.set.reports || t.Soft || t.NotifyAt > 0
 		}
 		l := popFirst(&c.limits)
 		*l = Limit{
@@ -84,8 +90,11 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 }
 
 // countsRefused returns the default of count_refused for a descriptor with the given number of
-// limits.
-func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
+// limits that can deny. Soft limits count all hits, because the requests pass.
+func (d *domain) countsRefused(a limiter.Algorithm, limits int, soft bool) bool {
+	if soft {
+		return a != limiter.Concurrency
+	}
 	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
 }
 

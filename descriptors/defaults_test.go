@@ -62,6 +62,7 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 	}
 	ring := "domain: \"*\"\ndefaults: [{rate_limit: {algorithm: sliding_window}}]"
 	const plain = "d.a: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false"
+	shadow := strings.Replace(plain, "shadow_mode: false", "shadow_mode: true", 1)
 	const bucket = plain + ", algorithm: token_bucket, burst: "
 	for _, tt := range []struct{ name, rules, defaults, want string }{
 		{"none", rule, "", plain},
@@ -78,6 +79,16 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 		},
 		{"sub_windows", rule, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 3}}]}", plain + ", algorithm: sliding_window, sub_windows: 3"},
 		{"only count_refused", rule, "{domain: d, defaults: [{rate_limit: {count_refused: false}}]}", plain + ", count_refused: false"},
+		{"penalty", rule, "{domain: d, defaults: [{rate_limit: {penalty: [2m, 5m]}}]}", plain + ", penalty: [2m, 5m]"},
+		{"reserve", rule, "{domain: d, defaults: [{rate_limit: {reserve: {amount: 20}}}]}", plain + ", reserve: { amount: 20, ttl: 1m0s, unsettled: keep }"},
+		{"shadow_mode", rule, "{domain: d, defaults: [{shadow_mode: true}]}", shadow},
+		{"fields of the rule and the limit", rule, "{domain: d, defaults: [{shadow_mode: true, rate_limit: {algorithm: sliding_log}}]}", shadow + ", algorithm: sliding_log"},
+		{"false for a path", rule, "{domain: d, defaults: [{shadow_mode: true}, {path: [{key: a}], shadow_mode: false}]}", plain},
+		{"the rule sets shadow_mode: false", "domain: d\ndescriptors: [{key: a, shadow_mode: false, rate_limit: {unit: minute, requests_per_unit: 60}}]", "{domain: d, defaults: [{shadow_mode: true}]}", plain},
+		{"the rule sets shadow_mode: true", "domain: d\ndescriptors: [{key: a, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 60}}]", "{domain: d, defaults: [{shadow_mode: false}]}", shadow},
+		{"the rule sets penalty", limit("penalty: [9m]"), ring, plain + ", penalty: [9m]"},
+		{"the rule sets reserve", limit("name: n, reserve: {amount: 20}"), ring, plain + ", reserve: { amount: 20, ttl: 1m0s, unsettled: keep }"},
+		{"a list with shadow_mode", "domain: d\ndescriptors: [{key: a, rate_limits: [{unit: minute, requests_per_unit: 60}]}]", "{domain: d, defaults: [{shadow_mode: true, rate_limit: {penalty: [2m]}}]}", shadow},
 		{"the rule sets fixed_window", limit("algorithm: fixed_window"), ring, plain},
 		{"the rule sets burst", limit("algorithm: token_bucket, burst: 9"), ring, bucket + "9"},
 		{"the rule sets unit_multiplier", limit("unit_multiplier: 2"), ring, plain + ", unit_multiplier: 2"},
@@ -111,11 +122,11 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 // TestDefaultsEqualFieldsInRules checks that fields from defaults have the same effect as in a
 // rule, including the counter and the default of count_refused.
 func TestDefaultsEqualFieldsInRules(t *testing.T) {
-	for _, fields := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
+	for _, fields := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true", "penalty: [2m]", "name: n, reserve: {amount: 5}"} {
 		for _, allOrNothing := range []string{"true", "false"} {
 			head := "domain: d\nall_or_nothing: " + allOrNothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
 			inRule, ds := compileWith(t, head+", "+fields+"}}", "")
-			inDefaults, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{rate_limit: {"+fields+"}}]}")
+			inDefaults, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{path: [{key: a}], rate_limit: {"+fields+"}}]}")
 			if inRule == nil || inDefaults == nil {
 				t.Fatal(ds, ds2)
 			}
@@ -169,7 +180,7 @@ descriptors:
 			`defaults.yaml:5:10: error: domain "shop" > defaults[2] > path: "path" must be a list of maps with "key" and "value", one for each level down to the rule, not an empty one`,
 			`defaults.yaml:5:27: error: domain "shop" > defaults[2] > rate_limit: "burst" is not supported by algorithm fixed_window; it requires "algorithm: token_bucket"`,
 			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: "rate_limit" is missing; it has the fields to set`,
-			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown field "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit, denied_response)`,
+			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown field "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit, denied_response, detailed_metric, shadow_mode)`,
 		}},
 		{"paths", "domain: shop\ndefaults:\n- path: [user, {kee: a}, {value: b}, {key: a, value: 1.5}]\n  name: x\n  rate_limit: {count_refused: true}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "path" and "name" exclude each other; a path selects a single rule`,
@@ -179,10 +190,10 @@ descriptors:
 			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
 		}},
 		{"fields", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
-			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, table)`,
+			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: name, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table)`,
 			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
-			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, table)`,
-			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of name, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, table, not an empty one`,
+			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table)`,
+			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of name, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, not an empty one`,
 			`defaults.yaml:5:66: error: domain "shop" > defaults[2] > rate_limit: "sub_windows" must be a whole number from 1 to 60, not 99`,
 			`defaults.yaml:5:70: error: domain "shop" > defaults[2] > rate_limit: "slack" is not supported by algorithm sliding_window; it requires "algorithm: leaky_bucket"`,
 		}},
@@ -194,15 +205,27 @@ descriptors:
 		}},
 		{"a number that one rule does not support", "domain: '*'\ndefaults:\n- {name: rare, rate_limit: {algorithm: token_bucket, burst: 40}}", []string{
 			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21 does not support these fields: ` +
-				`"burst" is 40, which would take more than 36 years to fill at 1 in 1 year; it must be at most 36`,
+				`"burst" is 40, which would take more than 36 years to fill at 1 in 1 year; it must be at most 36; change the fields, or add an item for this rule`,
 		}},
 		{"a number that several rules do not support", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
 			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: ` +
-				`a window of 100000000 minutes is longer than 10 years; the maximum unit_multiplier of unit minute is 5256000 (and 2 more rules)`,
+				`a window of 100000000 minutes is longer than 10 years; the maximum unit_multiplier of unit minute is 5256000; change the fields, or add an item for this rule (and 2 more rules)`,
 		}},
 		{"a log with too many requests", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "many" at rules.yaml:13:17 does not support these fields: ` +
-				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is stored; sliding_window has no such bound`,
+				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is stored; sliding_window has no such bound; change the fields, or add an item for this rule`,
+		}},
+		{"a reservation that does not fit one rule", "domain: shop\ndefaults:\n- {name: per-user, rate_limit: {reserve: {amount: 100}}}\n- {path: [{key: many}], rate_limit: {reserve: {amount: 100}}}", []string{
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: ` +
+				`"reserve" of 100 exceeds the capacity of the limit, 60, so each request would need an empty counter; change the fields, or add an item for this rule`,
+			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: the rule domain "shop" > key "many" > rate_limit at rules.yaml:13:17 does not support these fields: ` +
+				`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"; change the fields, or add an item for this rule`,
+		}},
+		{"fields that exclude each other", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, penalty: [2m]}\n- {name: own, rate_limit: {penalty: [2m, 1m], reserve: {amount: 1}}}\n- {name: rare, detailed_metric: 1, shadow_mode: 'true'}", []string{
+			`defaults.yaml:3:41: error: domain "shop" > defaults[0] > rate_limit: "penalty" is not supported by algorithm leaky_bucket; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
+			`defaults.yaml:4:28: error: domain "shop" > defaults[1] > rate_limit: "penalty" is not supported with "reserve", where a denial may be due to reservations that are released later; remove one of them`,
+			`defaults.yaml:5:33: error: domain "shop" > defaults[2]: "detailed_metric" must be true or false (or yes, no, on, off; without quotes), not 1`,
+			`defaults.yaml:5:49: error: domain "shop" > defaults[2]: "shadow_mode" must be true or false (or yes, no, on, off; without quotes), not "true"`,
 		}},
 		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
 			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{
@@ -291,8 +314,23 @@ func TestExplainNamesDefaults(t *testing.T) {
 	if set == nil {
 		t.Fatal(ds)
 	}
-	text := set.Explain("d", []Entry{{[]byte("k"), []byte("v")}}).String()
+	explain := func() string { return set.Explain("d", []Entry{{[]byte("k"), []byte("v")}}).String() }
+	text := explain()
 	if want := "limit: 3/hour, algorithm: token_bucket, burst: 3, at rules.yaml:4:17, defaults from defaults.yaml:3:3\n"; !strings.HasSuffix(text, want) {
 		t.Errorf("Explain = %q, want it to end with %q", text, want)
+	}
+	set, _ = compileWith(t, hourly(3), "domain: d\ndefaults:\n- {shadow_mode: true, detailed_metric: true}")
+	text = explain()
+	if want := "rule: k at rules.yaml:3:5, shadow_mode: true, detailed_metric: true, defaults from defaults.yaml:3:3\nlimit: 3/hour, algorithm: fixed_window, count_refused: true, at rules.yaml:4:17\n"; !strings.HasSuffix(text, want) {
+		t.Errorf("Explain = %q, want it to end with %q", text, want)
+	}
+}
+
+// TestDefaultPenaltyAndQuotaMode checks a rule with quota_mode, which does not support penalty.
+func TestDefaultPenaltyAndQuotaMode(t *testing.T) {
+	_, ds := compileWith(t, "{domain: d, descriptors: [{key: k, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}]}", "{domain: d, defaults: [{rate_limit: {penalty: [2m]}}]}")
+	want := `defaults.yaml:1:24: error: domain "d" > defaults[0]: the rule domain "d" > key "k" at rules.yaml:1:66 does not support these fields: "penalty" is not supported with "quota_mode: true"`
+	if all := lines(ds); len(all) != 1 || !strings.HasPrefix(all[0], want) {
+		t.Errorf("diagnostics are %q, want %q", all, want)
 	}
 }

@@ -118,13 +118,17 @@ func (x Explanation) String() string {
 		return x.trace + "no limit: " + x.Reason + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.trace, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields())
+	fmt.Fprintf(&b, "%srule: %s at %s%s%s\n", x.trace, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields(), defaultsText(x.Rule.optionalOrZero().defaults))
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))
 	}
 	for _, l := range x.Rule.Candidates() {
-		fmt.Fprintf(&b, "candidate (never denies): %s\n", l.describe())
+		kind := "candidate"
+		if l.Soft {
+			kind = "soft limit"
+		}
+		fmt.Fprintf(&b, "%s (never denies): %s\n", kind, l.describe())
 		b.WriteString(l.describeRow(x.entries))
 	}
 	return b.String()
@@ -160,9 +164,13 @@ func (l *Limit) describeRow(entries []Entry) string {
 }
 
 func (l *Limit) describe() string {
-	text := l.text(true) + l.nameField() + ", at " + l.Pos.String()
-	if l.Defaults != nil {
-		text += ", defaults from " + l.Defaults.Pos.String()
+	return l.text(true) + l.nameField() + ", at " + l.Pos.String() + defaultsText(l.Defaults)
+}
+
+// defaultsText returns the place of the item of defaults, or "" without one.
+func defaultsText(e *rules.DefaultItem) string {
+	if e == nil {
+		return ""
 	}
-	return text
+	return ", defaults from " + e.Pos.String()
 }

@@ -43,7 +43,7 @@ func (l *Limit) policyFields(explicit bool) string {
 func (l *Limit) fields(explicit bool) (text string) {
 	if r := l.Rule; r != nil {
 		counts := l.Policy.CountRefused
-		if explicit && counts || counts != r.domain.countsRefused(l.Policy.Algorithm, len(r.Limits)) {
+		if explicit && counts || counts != r.domain.countsRefused(l.Policy.Algorithm, len(r.Limits), l.Soft) {
 			text += fmt.Sprintf(", count_refused: %t", counts)
 		}
 	}
@@ -56,6 +56,7 @@ func (l *Limit) fields(explicit bool) (text string) {
 	if l.Hidden {
 		text += ", hidden: true"
 	}
+	text += rules.SoftFields(l.Soft, l.NotifyAt)
 	if l.Table != nil {
 		text += ", table: " + l.Table.Name()
 	}
@@ -70,7 +71,7 @@ func (l *Limit) nameField() string {
 }
 
 func (l *Limit) shadowField() string {
-	if !l.Candidate {
+	if !l.Candidate || l.Soft {
 		return ""
 	}
 	return ", shadow: true"

@@ -53,6 +53,8 @@ var fieldExamples = map[string][2]string{
 	"timezone":          {"key: a, rate_limit: {LIMIT, calendar: true}", "key: a, rate_limit: {LIMIT, calendar: true, timezone: Europe/Berlin}"},
 	"anchor_day":        {"key: a, rate_limit: {LIMIT, calendar: true}", "key: a, rate_limit: {LIMIT, calendar: true, anchor_day: 3}"},
 	"hidden":            {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, hidden: true}"},
+	"soft":              {"key: a, rate_limit: {LIMIT, name: n}", "key: a, rate_limit: {LIMIT, name: n, soft: true}"},
+	"notify_at":         {"key: a, rate_limit: {LIMIT, name: n}", "key: a, rate_limit: {LIMIT, name: n, notify_at: 0.5}"},
 	"table":             {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, table: customers}"},
 }
 

@@ -37,8 +37,8 @@ func TestLeaseNameErrors(t *testing.T) {
 		}},
 		{"the name of a limit without leases", "- {key: a, rate_limit: " + concurrent("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
 		{"a name of the metadata", "- {key: a, rate_limit: " + concurrent("sluice") + "}\n- {key: b, rate_limit: " + concurrent("descriptors") + "}", []string{
-			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice, denied_by); choose another`,
-			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice, denied_by); choose another`,
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice, denied_by, soft); choose another`,
+			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is reserved: the dynamic metadata uses it for other data (domain, descriptors, hitsAddend, metadata, sluice, denied_by, soft); choose another`,
 		}},
 		{"a second lease", "- {key: a, rate_limit: " + concurrent("n.2") + "}\n- {key: b, rate_limit: " + concurrent("n") + "}\n- {key: c, rate_limit: " + concurrent("n.1") + "}\n- {key: d, rate_limit: " + concurrent("m.2") + "}\n" +
 			"- {key: e, rate_limit: " + concurrent("n.10") + "}\n- {key: f, rate_limit: " + concurrent("n.02") + "}", []string{
@@ -82,7 +82,7 @@ func TestDefaultsGrantLeasesToUnnamedRules(t *testing.T) {
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n- {key: c, rate_limit: {unit: hour, requests_per_unit: 5, name: streams}}"
 	s, ds := compileWith(t, three, "domain: '*'\ndefaults:\n- rate_limit: {algorithm: concurrency}")
 	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24 does not support these fields: ` +
-		`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams" (and 1 more rules)`}
+		`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"; change the fields, or add an item for this rule (and 1 more rules)`}
 	if diff := cmp.Diff(want, lines(ds)); diff != "" || s != nil {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}

@@ -159,7 +159,9 @@ func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 func (m *Match) countLeaseNames(names map[string]int) {
 	r := m.limitedBy()
 	if m.override != nil {
-		names[r.Limits[0].Name]++
+		if r.hasLimits() {
+			names[r.Limits[0].Name]++
+		}
 		return
 	}
 	for _, limits := range [...][]*Limit{r.Limits, r.Candidates()} {

@@ -42,9 +42,9 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 			Pos:            rules.Pos{File: "f", Line: g.line},
 			Key:            pick(g, "a", "a", "a", "b", "a_b", "ab", "a*", "*b", "*", "a*b"),
 			Value:          pick(g, "", "", "x", "y", "xy", "x*", "*y", "*", "x*y", "x**", "*x*y*", "yx"),
-			ShadowMode:     g.choose(5) == 4,
+			ShadowMode:     rules.TrueOrNil(g.choose(5) == 4),
 			QuotaMode:      g.choose(4) == 3,
-			DetailedMetric: g.choose(4) == 3,
+			DetailedMetric: rules.TrueOrNil(g.choose(4) == 3),
 			ValueToMetric:  g.choose(4) == 3,
 		}
 		if d.Value == "" && !isWildcard(d.Key) {
@@ -280,7 +280,7 @@ func FuzzMatch(f *testing.F) {
 				if hit := plainWalk(configs[0].Descriptors, d.Entries); hit != nil {
 					want = hit.Pos.Line
 				}
-				n := s.domains["d"].match(d.Entries, new(int))
+				n := s.domains["d"].match(d.Entries, new(addressReader))
 				if n != nil {
 					got = n.pos.Line
 				}
@@ -479,7 +479,7 @@ func passingQuota(c rules.Config, req *Request, global Global) bool {
 			if global.Quota && (!override || d.Refund) {
 				return true
 			}
-		case (hit.QuotaMode || global.Quota) && (hit.ShadowMode || d.Refund):
+		case (hit.QuotaMode || global.Quota) && (rules.ValueOr(hit.ShadowMode, false) || d.Refund):
 			return true
 		}
 	}

@@ -90,7 +90,9 @@ func (s *Set) StoreName(l *Limit) StoreName {
 			exact.Text += "<start>"
 		}
 		if other := s.ambiguous[r]; l.Candidate && s.ambiguous != nil {
-			exact.Why = "envoyproxy/ratelimit has no shadow: true"
+			if exact.Why = "envoyproxy/ratelimit has no shadow: true"; l.Soft {
+				exact.Why = "envoyproxy/ratelimit has no soft: true"
+			}
 		} else if other != nil {
 			exact.Ambiguous = true
 			exact.Why = fmt.Sprintf("%s > %s at %s could have the same name", other.Domain(), other.Path(), other.Pos())

@@ -17,7 +17,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		return false
 	}
 	policy := limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: !d.allOrNothing}
-	if rule != nil && !rule.Unlimited {
+	if rule.hasLimits() {
 		// The number and the unit are the descriptor's; all other fields are those of the rule's
 		// first limit.
 		policy = rule.Limits[0].Policy
@@ -36,7 +36,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		Unit: unit, UnitMultiplier: multiplier, kind: rules.CounterKind(&policy, false),
 	}})
 	l := &p.overrides[len(p.overrides)-1]
-	l.terms.Hidden = rule != nil && !rule.Unlimited && rule.Limits[0].Hidden
+	l.terms.Hidden = rule.hasLimits() && rule.Limits[0].Hidden
 	if l.Terms = &l.terms; policy.Reserve != nil {
 		l.Reservation = rule.Limits[0].Reservation
 		l.Reservation.reserve.Configure(&l.reserve, &l.terms.Policy)

@@ -42,7 +42,9 @@ type Set struct {
 
 	divides bool
 	// denied is true if a rule or domain has the field denied_response.
-	denied  bool
+	denied bool
+	// reports is true if a limit has the field soft or notify_at.
+	reports bool
 	domains map[string]*domain
 	// names are the domains' names, sorted.
 	names []string
@@ -80,8 +82,8 @@ func (s *Set) Empty() bool { return len(s.names) == 0 }
 // Rule is a node of the tree with limits. There may be hundreds of thousands, so rarely used fields
 // are in optionalFields, and others are derived from the node.
 type Rule struct {
-	// Limits are the active limits. An unlimited rule has one, which is never charged and has name
-	// and metrics.
+	// Limits are the limits that can deny; there are none if all are soft. An unlimited rule has
+	// one, which is never charged and has name and metrics.
 	Limits    []*Limit
 	Unlimited bool
 	Shadow    bool
@@ -115,6 +117,9 @@ type optionalFields struct {
 	candidates []*Limit
 	// denied is the field denied_response, or nil.
 	denied *rules.DeniedResponse
+	// defaults is the item of defaults that set fields of the rule, except those of its limit, or
+	// nil.
+	defaults *rules.DefaultItem
 	// counted is nil, or parallel to the levels: the set of values that are counted as addresses,
 	// or nil.
 	counted []*valueSet
@@ -187,10 +192,13 @@ type Terms struct {
 	Unit            rules.Unit
 	// UnitMultiplier is at least 1.
 	UnitMultiplier uint32
-	// Candidate is the field shadow: the limit is counted but never denies.
+	// Candidate is true if the limit is counted but never denies: it has the field shadow or soft.
 	Candidate bool
 	// Hidden is the field hidden: no header and no body that clients receive describes the limit.
 	Hidden bool
+	// Soft is the field soft. NotifyAt is the field notify_at: above 0 and below 1, or 0 if absent.
+	Soft     bool
+	NotifyAt float64
 
 	// Row is the name of the table row that the numbers come from. It is empty for rows without a
 	// name and for the rule's own numbers.
@@ -315,9 +323,6 @@ type Plan struct {
 	DomainName string
 	// DomainIndex is the index of the domain in [Set.Domains], or -1 if it is not known.
 	DomainIndex int
-	// NotAddresses is the number of values that were compared with ranges of addresses but are not
-	// addresses.
-	NotAddresses int
 	// Exempt is the item of the domain's field exempt that exempts the request, or nil. Only its
 	// refunds are charged.
 	Exempt *Exemption
@@ -346,6 +351,7 @@ type Plan struct {
 	leaseNames map[string]int
 	// nameBytes is the memory of Names, and hashed the input of the last hash.
 	nameBytes, hashed []byte
+	addresses         addressReader
 }
 
 // Global are settings of the process for all requests.

@@ -93,7 +93,7 @@ func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescri
 		path := rules.Level{Key: m.GetKey(), Value: m.GetValue()}.Below(parent)
 		configs[i] = rules.Descriptor{
 			Pos: c.pos, Key: m.GetKey(), Value: m.GetValue(),
-			ShadowMode: m.GetShadowMode(), QuotaMode: m.GetQuotaMode(), DetailedMetric: m.GetDetailedMetric(),
+			ShadowMode: rules.TrueOrNil(m.GetShadowMode()), QuotaMode: m.GetQuotaMode(), DetailedMetric: rules.TrueOrNil(m.GetDetailedMetric()),
 			Metadata:    c.metadata(path, m.GetMetadata()),
 			Descriptors: c.descriptors(path, m.GetDescriptors(), depth+1),
 		}

@@ -65,6 +65,7 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.NamedMapper("count", ranged(parseCount)),
 		kong.NamedMapper("address", parsed(parseAddress)),
 		kong.NamedMapper("header", parsed(parseHeader)),
+		kong.NamedMapper("soft-header", parsed(parseSoftHeader)),
 		kong.NamedMapper("mode", parsed(parseMode)),
 		kong.NamedMapper("path", parsed(parsePath)),
 		kong.NamedMapper("filled", parsed(parseNonEmpty)),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -139,6 +140,15 @@ func isPort(text string) bool {
 func parseHeader(text string) (string, error) {
 	if text != "" && !telemetry.IsHeaderName(text) {
 		return "", fmt.Errorf("%q is not the name of a header: must be a token of RFC 9110, or empty to omit the header", text)
+	}
+	return text, nil
+}
+
+// parseSoftHeader parses the name of a header that is added to forwarded requests and responses; ""
+// means none.
+func parseSoftHeader(text string) (string, error) {
+	if text != "" && rules.IsReservedHeader(text) {
+		return "", fmt.Errorf("%q cannot be the name of the header: must be a token of RFC 9110 that HTTP, gRPC and Envoy do not use, such as x-ratelimit-soft", text)
 	}
 	return text, nil
 }

@@ -247,7 +247,7 @@ func (l *limit) chain(number int) rules.Descriptor {
 		add(key("match--1"), true)
 	}
 	last := len(all) - 1
-	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.rateLimit}, l.shadow
+	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.rateLimit}, rules.TrueOrNil(l.shadow)
 	for i := last; i > 0; i-- {
 		all[i-1].Descriptors = []rules.Descriptor{all[i]}
 	}

@@ -65,7 +65,7 @@ func printRules(b *strings.Builder, indent string, descriptors []rules.Descripto
 	for _, d := range descriptors {
 		fmt.Fprintf(b, "%s%s=%s", indent, d.Key, d.Value)
 		for _, l := range d.RateLimits {
-			fmt.Fprintf(b, " %d/%s shadow=%v line %d", l.RequestsPerUnit, l.Unit, d.ShadowMode, l.Pos.Line)
+			fmt.Fprintf(b, " %d/%s shadow=%v line %d", l.RequestsPerUnit, l.Unit, rules.ValueOr(d.ShadowMode, false), l.Pos.Line)
 		}
 		fmt.Fprintln(b)
 		printRules(b, indent+"  ", d.Descriptors)

@@ -3,6 +3,7 @@ package rulefile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -132,12 +133,16 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 			p.defaultLimit(path+" > rate_limit", f, e)
 		case "denied_response":
 			e.Denied = p.deniedResponse(path, f)
+		case "detailed_metric":
+			e.DetailedMetric = new(p.strictBool(path, f))
+		case "shadow_mode":
+			e.ShadowMode = new(p.strictBool(path, f))
 		default:
 			given[p.reportUnknownDefaultField(path, defaultItemFields, f)] = f
 		}
 	}
-	_, limit := given["rate_limit"]
-	if _, denied := given["denied_response"]; !limit && !denied {
+	sets := func(field string) bool { _, ok := given[field]; return ok }
+	if !slices.ContainsFunc(defaultItemFields.names[2:], sets) {
 		p.fail(path, item, `"rate_limit" is missing; it has the fields to set`)
 	}
 	if f, ok := given["path"]; ok && e.Name != "" {

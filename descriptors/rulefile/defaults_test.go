@@ -12,6 +12,7 @@ func FuzzDefaults(f *testing.F) {
 		"{domain: d, all_or_nothing: true, max_counters: 5, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 7}}]}",
 		"{domain: '*', defaults: [{name: n, rate_limit: {algorithm: token_bucket, burst: 40}}]}\n---\n{domain: d}",
 		"{domain: d, defaults: [{path: [{key: b, value: c}], rate_limit: {algorithm: leaky_bucket, slack: 3, max_wait: 1s, max_waiting: 1}}]}",
+		"{domain: d, defaults: [{shadow_mode: true, detailed_metric: on, rate_limit: {penalty: [2m, 5m]}}, {name: n, rate_limit: {reserve: {p90: true, first: 1}}}]}",
 		"{domain: d, defaults: [{path: [{key: a}], rate_limit: {unit_multiplier: 10, count_refused: no}}]}",
 	} {
 		f.Add([]byte(text))

@@ -58,11 +58,11 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "descriptors":
 			d.Descriptors = p.descriptors(path, f)
 		case "shadow_mode":
-			d.ShadowMode = p.bool(path, f)
+			d.ShadowMode = new(p.bool(path, f))
 		case "quota_mode":
 			d.QuotaMode = p.bool(path, f)
 		case "detailed_metric":
-			d.DetailedMetric = p.bool(path, f)
+			d.DetailedMetric = new(p.bool(path, f))
 		case "value_to_metric":
 			d.ValueToMetric = p.bool(path, f)
 		case "share_threshold":
@@ -106,7 +106,7 @@ func (p *parser) warnWithoutLimit(path string, fields []field, d *rules.Descript
 		return
 	}
 	for _, f := range fields {
-		if f.name == "shadow_mode" && d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && d.DetailedMetric || f.name == "denied_response" {
+		if f.name == "shadow_mode" && *d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && *d.DetailedMetric || f.name == "denied_response" {
 			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a descriptor without a limit, nor on those below it; set it next to rate_limit or rate_limits", f.name)
 		}
 	}

@@ -20,7 +20,7 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata", "denied_response",
 	}}
 	limitFields = fieldSet{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "quota",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "quota",
 	}, defaultableFields...)}
 	cidrFields     = fieldSet{"in cidr", []string{"file"}}
 	prefixFields   = fieldSet{"in prefix", []string{"v4", "v6"}}
@@ -33,8 +33,8 @@ var (
 // defaultableFields are the fields of rate_limit that envoyproxy/ratelimit lacks and that defaults
 // can set.
 var defaultableFields = []string{
-	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
-	"calendar", "timezone", "anchor_day", "hidden", "table",
+	"reserve", "penalty", "unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
+	"calendar", "timezone", "anchor_day", "hidden", "soft", "notify_at", "table",
 }
 
 // The field sets of a file of defaults.
@@ -42,7 +42,7 @@ var (
 	defaultsRootFields = fieldSet{"at the top level of defaults", []string{
 		"domain", "all_or_nothing", "max_counters", "denied_response", "defaults",
 	}}
-	defaultItemFields  = fieldSet{"in an item of defaults", []string{"name", "path", "rate_limit", "denied_response"}}
+	defaultItemFields  = fieldSet{"in an item of defaults", []string{"name", "path", "rate_limit", "denied_response", "detailed_metric", "shadow_mode"}}
 	defaultPathFields  = fieldSet{"in an item of path", []string{"key", "value"}}
 	defaultLimitFields = fieldSet{"in rate_limit of defaults", append([]string{"name"}, defaultableFields...)}
 )

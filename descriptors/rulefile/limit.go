@@ -106,14 +106,6 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			l.Name = p.limitName(path, f)
 		case "replaces":
 			l.Replaces = p.replaces(path, f)
-		case "reserve":
-			found := len(p.diagnostics)
-			if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
-				// A field that it lacks may have been reported as unknown.
-				b.suppressed = append(b.suppressed, f.name)
-			}
-		case "penalty":
-			l.Penalty = p.penalty(path, f)
 		case "quota":
 			l.Quota = p.quota(path, f)
 		case "shadow":
@@ -135,6 +127,14 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool {
 	l := &b.config
 	switch f.name {
+	case "reserve":
+		found := len(p.diagnostics)
+		if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
+			// A field that it lacks may have been reported as unknown.
+			b.suppressed = append(b.suppressed, f.name)
+		}
+	case "penalty":
+		l.Penalty = p.penalty(path, f)
 	case "unit_multiplier":
 		if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
 			l.UnitMultiplier = m
@@ -163,6 +163,10 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 		l.AnchorDay, _ = p.number(path, f, 1, 31)
 	case "hidden":
 		l.Hidden = new(p.strictBool(path, f))
+	case "soft":
+		l.Soft = new(p.strictBool(path, f))
+	case "notify_at":
+		l.NotifyAt = p.share(path, f)
 	case "table":
 		l.Table = p.table(path, f)
 	default:
@@ -190,7 +194,7 @@ func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 		} else if b.unit != "" {
 			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect with "unlimited", and %q is not a unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range append([]string{"reserve", "penalty"}, defaultableFields...) {
+		for _, word := range defaultableFields {
 			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q is not supported with "unlimited"`, word)
 			}

@@ -19,13 +19,14 @@ func DefaultsSchema() ([]byte, error) {
 			}
 			RateLimit struct {
 				Properties   map[string]json.RawMessage
-				Dependencies map[string]json.RawMessage
+				Dependencies map[string]map[string]any
 			} `json:"rate_limit"`
 		}
 	}
 	if err := json.Unmarshal(schemaJSON, &rules); err != nil {
 		return nil, fmt.Errorf("schema of rules: %w", err)
 	}
+	delete(rules.Definitions.RateLimit.Dependencies["reserve"], "required") // the rules have the name
 	words, descriptor := object{}, rules.Definitions.Descriptor.Properties
 	for _, word := range defaultLimitFields.names {
 		words[word] = rules.Definitions.RateLimit.Properties[word]
@@ -52,10 +53,15 @@ func DefaultsSchema() ([]byte, error) {
 			"items": closed(object{"key": descriptor["key"], "value": descriptor["value"]}, "key"),
 		},
 		"rate_limit": limit, "denied_response": rules.Definitions.Denied,
+		"detailed_metric": descriptor["detailed_metric"], "shadow_mode": descriptor["shadow_mode"],
 	})
+	var oneRequired []object
+	for _, field := range defaultItemFields.names[2:] {
+		oneRequired = append(oneRequired, object{"required": []string{field}})
+	}
 	item["not"] = object{"required": []string{"name", "path"}}
 	item["allOf"] = []object{
-		{"anyOf": []object{{"required": []string{"rate_limit"}}, {"required": []string{"denied_response"}}}},
+		{"anyOf": oneRequired},
 		{"anyOf": []object{ // a rule's own name is for one rule
 			{"required": []string{"path"}},
 			{"properties": object{"rate_limit": object{"not": object{"required": []string{"name"}}}}},

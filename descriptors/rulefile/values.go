@@ -92,3 +92,14 @@ func (p *parser) number(path string, f field, smallest, largest int64) (n uint32
 	p.fail(path, f.value, "%q must be a whole number from %d to %d, not %s", f.name, smallest, largest, kindName(f.value))
 	return 0, false
 }
+
+// share reads a number above 0 and below 1.
+func (p *parser) share(path string, f field) float64 {
+	if f.value.Kind == yaml.ScalarNode {
+		if s := resolveScalar(f.value); s.kind == floatScalar && s.float > 0 && s.float < 1 {
+			return s.float
+		}
+	}
+	p.fail(path, f.value, "%q must be a number above 0 and below 1, such as 0.8, not %s", f.name, kindName(f.value))
+	return 0
+}

@@ -33,12 +33,13 @@ type Descriptor struct {
 	// Key is not empty in a valid tree. An empty Value matches any value.
 	Key, Value string
 	// Set selects the values to match if Value is empty, or is nil.
-	Set            *ValueSet
-	ShadowMode     bool
-	QuotaMode      bool
-	DetailedMetric bool
-	ValueToMetric  bool
-	ShareThreshold bool
+	Set *ValueSet
+	// ShadowMode and DetailedMetric are nil if the field is absent, so that defaults can set it. An
+	// xDS message cannot express false.
+	ShadowMode, DetailedMetric *bool
+	QuotaMode                  bool
+	ValueToMetric              bool
+	ShareThreshold             bool
 	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool and nil, as in
 	// google.protobuf.Struct.
 	Metadata map[string]any
@@ -73,8 +74,8 @@ type Limit struct {
 	Shadow bool
 }
 
-// DefaultFields are the fields of a limit that [Defaults] can set, in addition to unit_multiplier
-// and name.
+// DefaultFields are the fields of a limit that [Defaults] can set, in addition to unit_multiplier,
+// reserve, penalty and name.
 type DefaultFields struct {
 	// Algorithm is 0 if the field is absent, which means a fixed window.
 	Algorithm limiter.Algorithm
@@ -94,6 +95,9 @@ type DefaultFields struct {
 	AnchorDay uint32
 	// Hidden is nil if the field is absent.
 	Hidden *bool
+	// Soft is nil if the field is absent, and NotifyAt 0; see soft.go.
+	Soft     *bool
+	NotifyAt float64
 	// Table is the name of the table whose rows replace the limit's numbers, or empty.
 	Table string
 }

@@ -15,8 +15,9 @@ const EveryDomain = "*"
 //
 // A rule gets the fields of one item: one that matches its path, or else its name, or else all
 // rules. If both the rule's own domain and [EveryDomain] have such an item, that of the own domain
-// applies. Unlimited rules, rate_limits lists and rules that have any of these fields get none. The
-// fields of the domain apply if no [Config] of the domain has them.
+// applies. Unlimited rules, rate_limits lists and rules that have any of the fields of rate_limit get
+// none of these. The other fields of the item apply to each rule that lacks them. The fields of the
+// domain apply if no [Config] of the domain has them.
 type Defaults struct {
 	// ByDomain has the documents by domain.
 	ByDomain map[string]*DomainDefaults
@@ -43,8 +44,9 @@ type DefaultItem struct {
 	Path  []Level
 	Name  string
 	Limit Limit // only the fields that the item sets
-	// Denied is the field denied_response, nil if it is absent.
-	Denied *DeniedResponse
+	// Denied, ShadowMode and DetailedMetric are nil if the field is absent.
+	Denied                     *DeniedResponse
+	ShadowMode, DetailedMetric *bool
 }
 
 // Level is the key and value of a descriptor.
@@ -150,13 +152,30 @@ func (d *Defaults) Matching(domain string, path []Level, name string) []*Default
 
 // HasDefaultFields reports whether l has a field that defaults can set.
 func (l *Limit) HasDefaultFields() bool {
-	return l.UnitMultiplier > 1 || l.DefaultFields != DefaultFields{}
+	return l.UnitMultiplier > 1 || l.Reserve != nil || l.Penalty != nil || l.DefaultFields != DefaultFields{}
 }
 
-// WithDefaults returns l with the fields of e.
+// SetDefaults sets the fields of e, except those of rate_limit, that d lacks. It reports whether it
+// set any.
+func (d *Descriptor) SetDefaults(e *DefaultItem) bool {
+	denied, shadow := setAbsent(&d.Denied, e.Denied), setAbsent(&d.ShadowMode, e.ShadowMode)
+	return setAbsent(&d.DetailedMetric, e.DetailedMetric) || denied || shadow
+}
+
+// setAbsent sets *field to value if only *field is nil, and reports whether it did.
+func setAbsent[T any](field **T, value *T) bool {
+	if *field != nil || value == nil {
+		return false
+	}
+	*field = value
+	return true
+}
+
+// WithDefaults returns l with the fields of rate_limit of e.
 func (l *Limit) WithDefaults(e *DefaultItem) Limit {
 	merged := *l
 	merged.DefaultFields, merged.UnitMultiplier = e.Limit.DefaultFields, e.Limit.UnitMultiplier
+	merged.Reserve, merged.Penalty = e.Limit.Reserve, e.Limit.Penalty
 	if merged.Name == "" {
 		merged.Name = e.Limit.Name
 	}

@@ -198,6 +198,10 @@ func deniedHeaderError(name string) error {
 	return nil
 }
 
+// IsReservedHeader reports whether sluice must not add a header of this name by configuration: the
+// name is not a token of RFC 9110, or the protocol, Envoy or sluice uses it.
+func IsReservedHeader(name string) bool { return deniedHeaderError(name) != nil }
+
 // isHeaderValue reports whether text is safe as the value of a header.
 func isHeaderValue(text string) bool {
 	return !strings.ContainsFunc(text, IsControl) && strings.Trim(text, " ") == text

@@ -96,6 +96,14 @@ func ValueOr[T any](p *T, fallback T) T {
 	return *p
 }
 
+// TrueOrNil returns a pointer to true if b is true, and nil otherwise.
+func TrueOrNil(b bool) *bool {
+	if !b {
+		return nil
+	}
+	return &b
+}
+
 // SameCounter reports whether two limits of one descriptor have the same counters, that is, the
 // same [CounterKind]. If months is set, it applies [Limit.UseCalendarMonth] to both first.
 func (l *Limit) SameCounter(other *Limit, months bool) bool {
@@ -105,13 +113,13 @@ func (l *Limit) SameCounter(other *Limit, months bool) bool {
 		b.UseCalendarMonth()
 	}
 	p, q := a.policy(), b.policy()
-	return CounterKind(&p, a.Shadow) == CounterKind(&q, b.Shadow)
+	return CounterKind(&p, a.NeverDenies()) == CounterKind(&q, b.NeverDenies())
 }
 
-// CountActive returns the number of limits that are not candidates.
+// CountActive returns the number of limits that can deny.
 func CountActive(limits []Limit) (n int) {
 	for i := range limits {
-		if !limits[i].Shadow {
+		if !limits[i].NeverDenies() {
 			n++
 		}
 	}
@@ -123,6 +131,9 @@ const NoActiveLimit = "all limits of the list have shadow: true, so none is acti
 
 // SameCounterHelp returns the remedy if another limit has l's counters.
 func (l *Limit) SameCounterHelp() string {
+	if l.IsSoft() {
+		return "they would share a counter; give one of them another algorithm, or a descriptor of its own"
+	}
 	if l.Shadow {
 		return "they would share a counter; try one after the other"
 	}
@@ -164,6 +175,7 @@ func (l *Limit) Mistakes() []Mistake {
 	if l.Quota != nil {
 		all = append(all, l.quotaMistakes()...)
 	}
+	all = append(all, l.softMistakes()...)
 	p := l.policy()
 	r := infoOf(algorithm)
 	if algorithm == limiter.Concurrency && ValueOr(l.CountRefused, false) {
@@ -218,8 +230,8 @@ func RateText(p *limiter.Policy) string {
 	return fmt.Sprintf("%d/%s", p.Limit, unit)
 }
 
-// CounterKind returns the part of a counter's identity that depends on the limit. Candidates have
-// counters of their own, so that a candidate can have the window of another limit.
+// CounterKind returns the part of a counter's identity that depends on the limit. Candidates, soft
+// ones included, have counters of their own, so that they can have the window of another limit.
 func CounterKind(p *limiter.Policy, candidate bool) uint64 {
 	const nanosPerSecond = 1_000_000_000
 	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond)

@@ -23,11 +23,9 @@ type Case struct {
 	// Env is the environment of the service; Args contains more flags of serve.
 	Env  map[string]string
 	Args []string
-	// Config contains the text of each file. If empty, the case uses Rules.
+	// Config contains the text of each file.
 	Config []string
-	// Rules is the path of a file of rules.
-	Rules string `yaml:"-"`
-	Steps []Step
+	Steps  []Step
 }
 
 // Step is a request that is sent once or repeatedly.

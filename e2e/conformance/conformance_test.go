@@ -111,9 +111,6 @@ func (c *Case) run(t *testing.T) []string {
 // writeFiles writes the case's files and returns their directory.
 func (c *Case) writeFiles(t *testing.T) string {
 	t.Helper()
-	if c.Rules != "" {
-		return c.Rules
-	}
 	config := t.TempDir()
 	for i, text := range c.Config {
 		must.OK(t, os.WriteFile(filepath.Join(config, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600))

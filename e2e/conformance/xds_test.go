@@ -83,11 +83,7 @@ func TestOverXDS(t *testing.T) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			s, err := adstest.Start(adstest.Options{})
-			must.OK(t, err)
-			t.Cleanup(s.Stop)
-			must.OK(t, s.Set("1", resources...))
-			found, over := c.runBy(t, "--xds-addr", s.Addr())
+			found, over := c.runBy(t, "--xds-addr", manage(t, resources))
 			report(t, found)
 			byFiles := Case{Config: c.Config, Env: c.Env, Args: c.Args}
 			_, files := byFiles.runBy(t, "--config", byFiles.writeFiles(t))
@@ -99,6 +95,16 @@ func TestOverXDS(t *testing.T) {
 	if diff := cmp.Diff(notOverXDS, beyond); diff != "" {
 		t.Errorf("cases with fields that xDS lacks (-want +got):\n%s", diff)
 	}
+}
+
+// manage starts a management server with resources. It returns the address.
+func manage(t *testing.T, resources []*pb.RateLimitConfig) string {
+	t.Helper()
+	s, err := adstest.Start(adstest.Options{})
+	must.OK(t, err)
+	t.Cleanup(s.Stop)
+	must.OK(t, s.Set("1", resources...))
+	return s.Addr()
 }
 
 // resources returns the rules of a case as resources, or the field that resources lack.
@@ -140,7 +146,7 @@ func messages(configs []rules.Descriptor) (ds []*pb.RateLimitDescriptor, missing
 		}
 		d := &pb.RateLimitDescriptor{
 			Key: cfg.Key, Value: cfg.Value,
-			ShadowMode: cfg.ShadowMode, QuotaMode: cfg.QuotaMode, DetailedMetric: cfg.DetailedMetric,
+			ShadowMode: rules.ValueOr(cfg.ShadowMode, false), QuotaMode: cfg.QuotaMode, DetailedMetric: rules.ValueOr(cfg.DetailedMetric, false),
 		}
 		for j := range cfg.RateLimits {
 			l := &cfg.RateLimits[j]

@@ -343,7 +343,7 @@ const (
 func (w *world) scrapeOften(ctx context.Context, replica string) {
 	for sleep(ctx, 13*time.Second+w.network.latencyOf(replica+" scrapes")) {
 		began := time.Now()
-		status, err := w.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
+		status, _, err := w.network.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
 		took := time.Since(began)
 		w.record("prometheus", "scrapes %s: %d %v", replica, status, err)
 		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
@@ -351,22 +351,6 @@ func (w *world) scrapeOften(ctx context.Context, replica string) {
 			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
 		}
 	}
-}
-
-// requestHTTP makes a request from a host on a new connection.
-func (w *world) requestHTTP(ctx context.Context, from, to, method, path string) (status int, err error) {
-	request := mustHave(http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody))
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return w.network.dial(ctx, from, to)
-	}}
-	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-	reply, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer reply.Body.Close()
-	_, err = io.Copy(io.Discard, reply.Body)
-	return reply.StatusCode, err
 }
 
 // checkAnswered verifies that each call was decided within its deadline, unless there was a fault. A

@@ -300,7 +300,7 @@ func (r *replica) changeOrders(k *orderKind, d time.Duration) (active, until tim
 
 // reset resets the counters of a rule, on the machine of a replica.
 func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
-	status, err := o.world.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodDelete,
+	status, _, err := o.world.network.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodDelete,
 		fmt.Sprintf("/counters?domain=%s&descriptor=%s=%s", ordersDomain, rule.key, ordersTenant))
 	if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
 		o.world.fail("%s answers the reset of a counter with status %d", r.host, status)

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -72,22 +74,14 @@ func (r *replica) start() {
 		metrics.Registry.(*prometheus.Registry).Unregister(c) // they read the real process, which takes long
 	}
 	w.quotas.started(r.host, metrics)
-	o := daemon.Options{
-		Metrics: metrics, Logger: r.newLogger(metrics.Events),
-		Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry), ShutdownTimeout: time.Minute,
-		Rules: ruleset.Options{DrainTimeout: 5 * time.Second},
-		Settings: answer.Settings{
-			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: "hashed", Bounds: servertest.Bounds(answer.Bounds{}),
-		},
-	}
-	base := time.Now()
-	o.Settings.Clock = clock.FromFunc(func() (limiter.Time, time.Duration) {
+	o := newDaemonOptions(metrics, func() (limiter.Time, time.Time) {
 		now := time.Now()
 		if at := r.suspendedAt.Load(); at > 0 {
 			now = time.Unix(0, at)
 		}
-		return limiter.Time(now.UnixNano() + r.clockError.Load()), now.Sub(base)
+		return limiter.Time(now.UnixNano() + r.clockError.Load()), now
 	})
+	o.Logger = r.newLogger(metrics.Events)
 	if w.stateFiles {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
@@ -111,12 +105,31 @@ func (r *replica) start() {
 	go func() {
 		defer close(p.ended)
 		if err := p.daemon.Run(ctx, daemon.Steps{
-			FollowRules:     func(context.Context, *errgroup.Group) error { return p.load(w.rules + w.moreRules()) },
-			ConfigureServer: func(context.Context, *errgroup.Group) (server.Options, func(), error) { return r.configure(), nil, nil },
+			FollowRules: func(context.Context, *errgroup.Group) error { return p.load(w.rules + w.moreRules()) },
+			ConfigureServer: func(context.Context, *errgroup.Group) (server.Options, func(), error) {
+				return w.network.serverOptions(r.host), nil, nil
+			},
 		}); err != nil && !p.killed.Load() {
 			w.fail("%s ended with an error: %v", r.host, err)
 		}
 	}()
+}
+
+// newDaemonOptions returns options for a sluice whose clock is now, which also returns the time without
+// errors of that clock.
+func newDaemonOptions(metrics *telemetry.Metrics, now func() (limiter.Time, time.Time)) daemon.Options {
+	base := time.Now()
+	return daemon.Options{
+		Metrics: metrics, Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry), ShutdownTimeout: time.Minute,
+		Rules: ruleset.Options{DrainTimeout: 5 * time.Second},
+		Settings: answer.Settings{
+			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: "hashed", Bounds: servertest.Bounds(answer.Bounds{}),
+			Clock: clock.FromFunc(func() (limiter.Time, time.Duration) {
+				wall, steady := now()
+				return wall, steady.Sub(base)
+			}),
+		},
+	}
 }
 
 // stateFile returns the path of the state file of the next process.
@@ -124,21 +137,41 @@ func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.hos
 
 // load activates rules.
 func (p *process) load(text string) error {
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text+"---\n"+p.orders.rules(p.changed)))
-	panicOn(ds.Err())
-	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: p.daemon.Table.Key(), Tables: p.daemon.Tables, TablesLater: true})
-	panicOn(ds.Err())
-	return p.daemon.Loader.LoadRules(source.Update{Set: set})
+	return loadRules(p.daemon, text+"---\n"+p.orders.rules(p.changed))
 }
 
-func (r *replica) configure() server.Options {
+// loadRules activates the rules of a file.
+func loadRules(d *daemon.Daemon, text string) error {
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
+	panicOn(ds.Err())
+	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: d.Table.Key(), Tables: d.Tables, TablesLater: true})
+	panicOn(ds.Err())
+	return d.Loader.LoadRules(source.Update{Set: set})
+}
+
+// serverOptions returns options for a sluice that listens on a host.
+func (n *network) serverOptions(host string) server.Options {
 	return server.Options{
-		GRPCAddr: r.host + grpcPort, DebugAddr: r.host + debugPort, MetricsAddr: r.host + metricsPort, MetricsPath: "/metrics", Name: r.host,
-		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
-			return r.world.network.listen(addr)
-		},
-		Limits: servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
+		GRPCAddr: host + grpcPort, DebugAddr: host + debugPort, MetricsAddr: host + metricsPort, MetricsPath: "/metrics", Name: host,
+		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) { return n.listen(addr) },
+		Limits:       servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}
+}
+
+// requestHTTP makes a request from a host on a new connection.
+func (n *network) requestHTTP(ctx context.Context, from, to, method, path string) (status int, body []byte, err error) {
+	request := mustHave(http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody))
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return n.dial(ctx, from, to)
+	}}
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	reply, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer reply.Body.Close()
+	body, err = io.ReadAll(reply.Body)
+	return reply.StatusCode, body, err
 }
 
 // reload activates other rules.

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,21 +21,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
-	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/admin"
-	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/daemon"
 	"github.com/sluice-ratelimit/sluice/server/live"
-	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
-	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -78,32 +70,20 @@ descriptors:
 const removableRule = "  - { key: path, rate_limit: { unit: hour, requests_per_unit: 20 } }\n"
 
 func (o *observed) start(ctx context.Context) {
-	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		o.Fatal(err)
-	}
-	base := time.Now()
-	options := daemon.Options{
-		Metrics: metrics, Logger: metrics.Events.Watch(zap.NewNop()), Counters: limiter.Options{Bytes: 1 << 20}, Tables: new(tables.Registry),
-		Settings: answer.Settings{
-			NearLimitRatio: 0.8, LeaseGrace: time.Second, TopKeys: live.Clear, Bounds: servertest.Bounds(answer.Bounds{}),
-			Clock: clock.FromFunc(func() (limiter.Time, time.Duration) {
-				return limiter.Time(time.Now().Add(o.ahead).UnixNano()), time.Since(base)
-			}),
-		},
-	}
+	options := newDaemonOptions(mustHave(telemetry.New(telemetry.Options{})), func() (limiter.Time, time.Time) {
+		return limiter.Time(time.Now().Add(o.ahead).UnixNano()), time.Now()
+	})
+	options.Logger, options.Settings.TopKeys = options.Metrics.Events.Watch(zap.NewNop()), live.Clear
 	if o.shared != nil {
 		options.Store = o.shared.options(&scenario{storeTimeout: time.Second, fallback: store.Local}, func(ctx context.Context, _, to string) (net.Conn, error) {
 			return o.network.dial(ctx, o.host, to)
 		}, o.host)
 		options.Settings.Namer = descriptors.NewNamer("", nil)
 	}
-	if o.daemon, err = daemon.New(options); err != nil {
-		o.Fatal(err)
-	}
+	o.daemon = mustHave(daemon.New(options))
 	go func() {
 		if err := o.daemon.Run(ctx, daemon.Steps{
-			FollowRules:     func(context.Context, *errgroup.Group) error { o.load(); return nil },
+			FollowRules:     func(context.Context, *errgroup.Group) error { return o.load() },
 			ConfigureServer: o.configure,
 		}); err != nil {
 			o.Error(err)
@@ -112,28 +92,19 @@ func (o *observed) start(ctx context.Context) {
 	time.Sleep(2 * time.Second)
 }
 
-func (o *observed) configure(ctx context.Context, group *errgroup.Group) (server.Options, func(), error) {
-	options := server.Options{
-		GRPCAddr: o.host + grpcPort, DebugAddr: o.host + debugPort, StatusCodes: "precise", DrainTimeout: time.Second,
-		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) {
-			return o.network.listen(addr)
-		},
-		Limits: servertest.Limits(transport.Limits{}),
-	}
+func (o *observed) configure(ctx context.Context, group *errgroup.Group) (options server.Options, release func(), err error) {
+	options = o.network.serverOptions(o.host)
 	if o.dir != "" {
 		files := testcert.PathsIn(o.dir)
-		secure, err := access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, Use: "grpc", Metrics: o.daemon.Metrics.TLS("grpc"), Logger: o.daemon.Logger})
-		if err != nil {
-			return options, nil, err
-		}
-		options.TLS = secure
-		group.Go(daemon.Task(ctx, secure.Run))
+		options.TLS, err = access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, Use: "grpc", Metrics: o.daemon.Metrics.TLS("grpc"), Logger: o.daemon.Logger})
+		panicOn(err)
+		group.Go(daemon.Task(ctx, options.TLS.Run))
 	}
 	return options, nil, nil
 }
 
 // load activates rules.
-func (o *observed) load() {
+func (o *observed) load() error {
 	var text strings.Builder
 	for i, domain := range observedDomains {
 		fmt.Fprintf(&text, "---"+observedRules, domain, o.limit+i)
@@ -141,35 +112,18 @@ func (o *observed) load() {
 			text.WriteString(removableRule)
 		}
 	}
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text.String()))
-	if ds.Err() != nil {
-		o.Fatal(ds)
-	}
-	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: o.daemon.Table.Key(), Tables: o.daemon.Tables, TablesLater: true})
-	if ds.Err() != nil {
-		o.Fatal(ds)
-	}
-	if err := o.daemon.Loader.LoadRules(source.Update{Set: set}); err != nil {
-		o.Fatal(err)
-	}
+	return loadRules(o.daemon, text.String())
 }
 
 var observedDomains = []string{"shop", "bank"}
 
 // connect opens a connection.
 func (o *observed) connect() {
-	conn, err := o.network.dial(o.Context(), "envoy", o.host+grpcPort)
-	if err != nil {
-		o.Fatal(err)
-	}
+	conn := mustHave(o.network.dial(o.Context(), "envoy", o.host+grpcPort))
 	if o.dir != "" {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	}
-	c, err := h2client.New(conn, h2client.Options{Window: 1 << 20})
-	if err != nil {
-		o.Fatal(err)
-	}
-	o.conns = append(o.conns, c)
+	o.conns = append(o.conns, mustHave(h2client.New(conn, h2client.Options{Window: 1 << 20})))
 }
 
 // forgetClosed forgets the connections that the sluice has closed because they were idle.
@@ -206,22 +160,10 @@ func (o *observed) call(domain string, reason telemetry.Code, descs ...*rlcommon
 
 // state returns the state that an operator gets.
 func (o *observed) state() *live.State {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return o.network.dial(ctx, operatorHost, o.host+debugPort)
-	}}
-	request, err := http.NewRequestWithContext(o.Context(), http.MethodGet, "http://localhost"+admin.StatePath, http.NoBody)
-	if err != nil {
-		o.Fatal(err)
-	}
-	reply, err := transport.RoundTrip(request)
-	if err != nil {
-		o.Fatal(err)
-	}
-	defer reply.Body.Close()
+	_, body, err := o.network.requestHTTP(o.Context(), operatorHost, o.host+debugPort, http.MethodGet, admin.StatePath)
+	panicOn(err)
 	s := new(live.State)
-	if err = json.NewDecoder(reply.Body).Decode(s); err != nil {
-		o.Fatal(err)
-	}
+	panicOn(json.Unmarshal(body, s))
 	return s
 }
 
@@ -257,7 +199,7 @@ func (o *observed) act() {
 			o.forgetPath(domain)
 		}
 		o.lastReset = time.Now()
-		o.load()
+		panicOn(o.load())
 	case n < 38:
 		what := []string{"costs ", "leases "}[n-36] + domain // a store does not report expired leases
 		if n == 37 && o.shared != nil {
@@ -324,17 +266,9 @@ func (o *observed) changeCertificate(now time.Time, after time.Duration) {
 		after = (after + 48*time.Hour/10) * 10 / 9
 	}
 	o.expires = now.Add(after).Truncate(time.Second)
-	ca, err := testcert.New("ca")
-	if err != nil {
-		o.Fatal(err)
-	}
-	pair, err := ca.Issue(testcert.Leaf{Names: []string{"sluice"}, Expires: o.expires})
-	if err != nil {
-		o.Fatal(err)
-	}
-	if _, err = testcert.Mount(o.dir, pair, ca.PEM); err != nil {
-		o.Fatal(err)
-	}
+	ca := mustHave(testcert.New("ca"))
+	pair := mustHave(ca.Issue(testcert.Leaf{Names: []string{"sluice"}, Expires: o.expires}))
+	_ = mustHave(testcert.Mount(o.dir, pair, ca.PEM))
 	o.warns = o.expires.Add(-min(7*24*time.Hour, (o.expires.Sub(now)+48*time.Hour)/10))
 }
 

@@ -26,6 +26,7 @@ func (s *Service) configureHeaders() {
 		s.denied = d
 	}
 	s.describesDenials = s.denied != nil || c.GRPCDenials
+	s.reportsSoft = c.DeniedBy || c.SoftHeader != ""
 	legacy := c.ResponseHeaders || c.RateLimitHeaders == legacyHeaders
 	for _, name := range []string{c.Headers.Limit, c.Headers.Remaining, c.Headers.Reset} {
 		s.namesRetryAfter = s.namesRetryAfter || legacy && strings.EqualFold(name, "Retry-After")
@@ -145,10 +146,10 @@ func appendRetryInfo(dst, message []byte, wait time.Duration) []byte {
 	})
 }
 
-// longestWait returns the longest time until a limit that is over would admit the hits.
+// longestWait returns the longest time until a limit that denied the request would admit the hits.
 func (x *Exchange) longestWait() (wait time.Duration) {
 	for i := range x.statuses {
-		if x.statuses[i].code == codeOverLimit {
+		if x.denies(i) {
 			wait = max(wait, x.plan.Batch.Decisions[x.statusCharge(&x.plan.Matches[i])].Reset)
 		}
 	}
@@ -181,7 +182,12 @@ func (x *Exchange) NextDenying(from int) (name []byte, next int, ok bool) {
 
 // appendTextHeader appends a response header. The name and value are valid.
 func appendTextHeader[T string | []byte](b []byte, name string, value T) []byte {
-	return appendMessage(b, fieldResponseHeaders, func(b []byte) []byte {
+	return appendTextField(b, fieldResponseHeaders, name, value)
+}
+
+// appendTextField appends a header to field, one of the fields of headers.
+func appendTextField[T string | []byte](b []byte, field byte, name string, value T) []byte {
+	return appendMessage(b, field, func(b []byte) []byte {
 		return appendString(appendString(b, 1, name), 2, value)
 	})
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: the metadata of
-// envoyproxy/ratelimit and the decisions, if enabled, and the leases.
-func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
+// envoyproxy/ratelimit and the decisions, if enabled, soft, and the leases.
+func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules, soft *descriptors.Limit) []byte {
 	return appendMessage(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
 			b = appendRequestMetadata(b, x, rules)
@@ -22,6 +22,9 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 		}
 		if s.settings.DeniedBy && x.overLimit {
 			b = s.appendDeniedBy(b, x)
+		}
+		if soft != nil && s.settings.DeniedBy {
+			b = appendTextMember(b, "soft", x.softName(soft))
 		}
 		if x.plan.Leases {
 			b = appendLeases(b, x)
@@ -34,17 +37,13 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules) []by
 // access logs and filters behind the limiter. It contains only printable ASCII; other bytes of the
 // name become question marks.
 func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
-	i, _ := s.describedMatch(x)
-	if i = x.deniedMatch(i); i < 0 {
+	i := s.deniedMatch(x)
+	if i < 0 {
 		return b
 	}
 	m := &x.plan.Matches[i]
 	x.metricKey = x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
-	text := x.metricKey[:min(len(x.metricKey), maxName)]
-	for j, c := range text {
-		text[j] = printable(c)
-	}
-	return appendTextMember(b, "denied_by", text)
+	return appendTextMember(b, "denied_by", printableName(x.metricKey))
 }
 
 // appendLeases appends the number of each lease under the lease's name. Envoy returns it as the

@@ -53,7 +53,7 @@ func TestMetadataOfRefunds(t *testing.T) {
 // of the dynamic metadata: package descriptors lists the fields that this package writes.
 func TestLeaseNamesDoNotCollide(t *testing.T) {
 	s := service(t, Settings{DynamicMetadata: true, DecisionMetadata: true, DeniedBy: true},
-		"domain: d\ndescriptors: [{key: k, metadata: {a: 1}, rate_limit: {unit: day, requests_per_unit: 5}}, {key: none, rate_limit: {unit: day, requests_per_unit: 0}}]")
+		"domain: d\ndescriptors: [{key: k, metadata: {a: 1}, rate_limit: {unit: day, requests_per_unit: 5}}, {key: none, rate_limits: [{unit: day, requests_per_unit: 0}, {unit: day, requests_per_unit: 0, name: low, soft: true}]}]")
 	b, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{
 		Domain: "d", HitsAddend: 2, Descriptors: []*ratelimitv3.RateLimitDescriptor{
 			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}, {Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "none", Value: "v"}}},
@@ -67,7 +67,7 @@ func TestLeaseNamesDoNotCollide(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := slices.Sorted(maps.Keys(reply.GetDynamicMetadata().GetFields()))
-	if diff := cmp.Diff([]string{"denied_by", "descriptors", "domain", "hitsAddend", "metadata", "sluice"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"denied_by", "descriptors", "domain", "hitsAddend", "metadata", "sluice", "soft"}, names); diff != "" {
 		t.Errorf("dynamic metadata (-want +got):\n%s", diff)
 	}
 	for _, name := range append(names, "mine") {

@@ -35,6 +35,7 @@ type Service struct {
 	// describesDenials reports whether the settings add something to denials, and namesRetryAfter
 	// whether one of [Settings].Headers is Retry-After.
 	describesDenials, namesRetryAfter bool
+	reportsSoft                       bool                  // whether the settings report soft limits
 	denied                            *rules.DeniedResponse // of [Settings].DeniedResponse
 	quotaExchange                     Exchange              // scratch of CountQuota
 

@@ -30,7 +30,9 @@ type Settings struct {
 	RequestNames     RequestHeaders `embed:""`
 	DynamicMetadata  bool           `group:"replies" help:"Add the request and the metadata of matched rules to the dynamic metadata of responses."`
 	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata of responses, under the key sluice."`
-	DeniedBy         bool           `group:"replies" help:"Add the name of the limit that denied a request, or else the path of its rule, to the dynamic metadata of the denial, under the key denied_by."`
+	DeniedBy         bool           `group:"replies" help:"Add the name of the limit that denied a request, or else the path of its rule, to the dynamic metadata of the denial, under the key denied_by. Add the name of a soft limit that is exceeded, or of a limit used up to its notify_at, under the key soft."`
+	// SoftHeader is empty or the name of a header that is not reserved: see [rules.IsReservedHeader].
+	SoftHeader string `group:"replies" type:"soft-header" placeholder:"NAME" help:"Name of a header, such as x-ratelimit-soft, with the name of the soft limit that is exceeded. Envoy adds it to the forwarded request and to the response. Off by default."`
 
 	// LeaseGrace of 0 means that leases are never revoked because of closed connections.
 	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Release the leases of an Envoy that lost its last connection, seems dead, and does not reconnect within this time. 0 disables it."`

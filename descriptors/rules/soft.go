@@ -1,0 +1,96 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A soft limit counts and never denies. Envoy learns its name while it is exceeded. A limit with
+// notify_at denies as usual, and Envoy learns its name from that share of the limit on.
+
+// IsSoft returns the field soft.
+func (l *Limit) IsSoft() bool { return ValueOr(l.Soft, false) }
+
+// NeverDenies reports whether the limit only counts: it has soft or shadow.
+func (l *Limit) NeverDenies() bool { return l.Shadow || l.IsSoft() }
+
+// HasDenying reports whether a limit of the list is not a candidate; soft limits are none.
+func HasDenying(limits []Limit) bool {
+	for i := range limits {
+		if !limits[i].Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// SoftFields returns the fields soft and notify_at with a comma before each, without absent ones.
+func SoftFields(soft bool, notifyAt float64) (text string) {
+	if soft {
+		text = ", soft: true"
+	}
+	if notifyAt > 0 {
+		text += fmt.Sprintf(", notify_at: %v", notifyAt)
+	}
+	return text
+}
+
+// reportingField returns the field for which Envoy learns the limit's name, or "".
+func (l *Limit) reportingField() string {
+	switch {
+	case l.IsSoft():
+		return "soft"
+	case l.NotifyAt > 0:
+		return "notify_at"
+	default:
+		return ""
+	}
+}
+
+// MissingNameMistake returns an error if the limit lacks the name that soft or notify_at require, or
+// "". It is not one of the Mistakes, because the name may be that of a rule, and the field of a
+// [DefaultItem].
+func (l *Limit) MissingNameMistake() string {
+	field := l.reportingField()
+	if field == "" || strings.TrimSpace(l.Name) != "" {
+		return ""
+	}
+	return fmt.Sprintf(`%q requires a "name", which Envoy receives; add one, such as "name: monthly-budget"`, field)
+}
+
+func (l *Limit) softMistakes() (all []Mistake) {
+	wrong := func(word string, misplaced bool, format string, args ...any) {
+		all = append(all, Mistake{word, misplaced, fmt.Sprintf(format, args...)})
+	}
+	field := l.reportingField()
+	if field == "" {
+		return nil
+	}
+	if l.Shadow {
+		wrong(field, true, `%q is not supported with "shadow: true", which nobody sees; remove one of them`, field)
+	}
+	if l.Quota != nil {
+		wrong(field, true, `%q is not supported with "quota": Envoy decides without a reply that could name the limit; remove one of them`, field)
+	}
+	if !l.IsSoft() {
+		return all
+	}
+	if l.NotifyAt > 0 {
+		wrong("notify_at", true, `"notify_at" is not supported with "soft: true", which reports that the limit is exceeded; lower "requests_per_unit" and remove "notify_at"`)
+	}
+	if len(l.Replaces) > 0 {
+		wrong("replaces", true, `"replaces" is not supported with "soft: true", since such a limit replaces none; remove one of them`)
+	}
+	if l.Penalty != nil {
+		wrong("penalty", true, `"penalty" is not supported with "soft: true", which denies nothing; remove one of them`)
+	}
+	if l.Reserve != nil {
+		wrong("reserve", true, `"reserve" is not supported with "soft: true": requests pass whatever remains; remove "reserve", and charge the cost at the end`)
+	}
+	if l.MaxWait != nil && l.algorithm() == limiter.LeakyBucket {
+		wrong("max_wait", true, `"max_wait" is not supported with "soft: true", which delays nothing; remove it, and set "slack" for late requests`)
+	}
+	return all
+}

@@ -1,0 +1,52 @@
+package descriptors
+
+import (
+	"cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// HasReports reports whether a limit has the field soft or notify_at.
+func (s *Set) HasReports() bool { return s.reports }
+
+// hasLimits reports whether r has limits that can deny. r may be nil.
+func (r *Rule) hasLimits() bool { return r != nil && !r.Unlimited && len(r.Limits) > 0 }
+
+// IsReached reports whether a soft limit is exceeded, or another limit used up to the share of its
+// field notify_at. It is false for refunds, and for limits with neither field.
+func (l *Limit) IsReached(c *limiter.Charge, d *limiter.Decision) bool {
+	switch {
+	case c.Refund || !l.Soft && l.NotifyAt == 0:
+		return false
+	case d.Over || l.Soft:
+		return d.Over
+	default:
+		// The factor covers rounding, such as that of 0.07 * 100.
+		return float64(limiter.SaturatingAdd(d.Before, d.Charged)) >= l.NotifyAt*float64(l.Policy.Capacity())*(1-1e-12)
+	}
+}
+
+// warnOnlySoft warns of fields of a descriptor, own without defaults, that have no effect because all
+// of its limits are soft.
+func (c *compiler) warnOnlySoft(d *domain, n *node, cfg, own *rules.Descriptor) {
+	if rules.CountActive(cfg.RateLimits) > 0 || !rules.HasDenying(cfg.RateLimits) {
+		return
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"shadow_mode", rules.ValueOr(own.ShadowMode, false)}, {"quota_mode", own.QuotaMode}, {"denied_response", own.Denied != nil}} {
+		if f.set {
+			c.warn(rules.NoEffect, own.Pos, nodePath(d, n), "%q has no effect on soft limits, which deny nothing; remove it", f.name)
+		}
+	}
+}
+
+// Precedes reports whether l is before other in the files. Both belong to rules of the same domain.
+func (l *Limit) Precedes(other *Limit) bool {
+	if l.Rule == other.Rule { // whose indices begin with the limits that can deny
+		return cmp.Or(cmp.Compare(l.Pos.Line, other.Pos.Line), cmp.Compare(l.Pos.Col, other.Pos.Col), cmp.Compare(l.Index, other.Index)) < 0
+	}
+	return l.Index < other.Index
+}
