@@ -10,54 +10,84 @@ import (
 // `address/length`. It drops ports, zones and host bits, and returns the IPv4 form of IPv4-mapped
 // addresses. Unlike [netip.ParseAddr] it allocates nothing if the value is not an address.
 func parseAddress(b []byte) (p netip.Prefix, ok bool) {
-	if a, ok := parseIPv4(b); ok {
-		return netip.PrefixFrom(netip.AddrFrom4(a), 32), true
-	}
-	length := -1
-	if i := bytes.LastIndexByte(b, '/'); i >= 0 {
-		if length = parseNumber(b[i+1:], 3); length < 0 || b[i+1] == '0' && len(b) > i+2 {
-			return p, false
-		}
-		b = b[:i]
-	} else if len(b) > 0 && b[0] == '[' {
-		i := bytes.LastIndexByte(b, ']')
-		if i < 0 || !isPort(b[i+1:]) {
-			return p, false
-		}
-		if b = b[1:i]; bytes.IndexByte(b, ':') < 0 {
-			return p, false
-		}
-	} else if i := bytes.IndexByte(b, ':'); i >= 0 && i == bytes.LastIndexByte(b, ':') {
-		if !isPort(b[i:]) {
-			return p, false
-		}
-		b = b[:i]
-	}
 	var a netip.Addr
-	if v4, ok := parseIPv4(b); ok {
+	if v4, n := parseIPv4(b); n > 0 {
 		a = netip.AddrFrom4(v4)
-	} else {
-		if i := bytes.IndexByte(b, '%'); i >= 0 && i < len(b)-1 {
-			b = b[:i]
+		if n == len(b) || b[n] == ':' {
+			return netip.PrefixFrom(a, 32), n == len(b) || isPort(b[n:])
 		}
-		v6, ok := parseIPv6(b)
-		if !ok {
+		b = b[n:]
+	} else {
+		inBrackets := len(b) > 0 && b[0] == '['
+		if inBrackets {
+			b = b[1:]
+		}
+		v6, n := parseIPv6(b)
+		if n == 0 {
 			return p, false
 		}
-		a = netip.AddrFrom16(v6)
+		if a, b = netip.AddrFrom16(v6), b[n:]; len(b) > 0 && b[0] == '%' {
+			if b, ok = cutZone(b); !ok {
+				return p, false
+			}
+		}
+		if inBrackets {
+			if len(b) == 0 || b[0] != ']' || !isPort(b[1:]) {
+				return p, false
+			}
+			b = nil
+		}
 	}
-	bits := a.BitLen()
-	if length > bits {
-		return p, false
-	}
-	if length < 0 {
-		length = bits
+	length := a.BitLen()
+	if len(b) > 0 {
+		n := parseNumber(b[1:], 3)
+		if b[0] != '/' || n < 0 || n > length || b[1] == '0' && len(b) > 2 {
+			return p, false
+		}
+		length = n
 	}
 	if a.Is4In6() && length >= 96 {
 		a, length = a.Unmap(), length-96
 	}
-	p, err := a.Prefix(length)
-	return p, err == nil
+	if length == a.BitLen() {
+		return netip.PrefixFrom(a, length), true
+	}
+	return netip.PrefixFrom(a, length).Masked(), true
+}
+
+// cutZone returns what follows a zone, which is at least one character after `%`. Other characters
+// than those of interfaces end it: in `2001:db8::1%x, 203.0.113.9`, a client wrote the first part.
+func cutZone(b []byte) (rest []byte, ok bool) {
+	n := 1
+	for n < len(b) && (b[n]|0x20 >= 'a' && b[n]|0x20 <= 'z' || b[n] >= '0' && b[n] <= '9' || bytes.IndexByte([]byte("-._~"), b[n]) >= 0) {
+		n++
+	}
+	return b[n:], n > 1
+}
+
+// addressReader reads the addresses of a request.
+type addressReader struct {
+	// notAddresses is the number of values that are not addresses.
+	notAddresses int
+	// With remembers, the other fields are those of the last value, which is often read again.
+	remembers, known, ok bool
+	value                []byte
+	network              netip.Prefix
+}
+
+// read is [parseAddress], and counts a value that is not an address.
+func (r *addressReader) read(value []byte) (netip.Prefix, bool) {
+	if r.known && len(value) == len(r.value) && (len(value) == 0 || &value[0] == &r.value[0]) {
+		return r.network, r.ok
+	}
+	p, ok := parseAddress(value)
+	if !ok {
+		r.notAddresses++
+	}
+	if r.remembers {
+		r.known, r.value, r.network, r.ok = true, value, p, ok
+	}
+	return p, ok
 }
 
 // isPort reports whether b is a colon and a port.
@@ -84,87 +114,85 @@ func parseNumber(b []byte, most int) int {
 	return n
 }
 
-// parseIPv4 reads four numbers without leading zeros.
-func parseIPv4(b []byte) (a [4]byte, ok bool) {
-	part, digits, n := 0, 0, 0
-	for _, c := range b {
+// parseIPv4 reads four numbers without leading zeros, with which b begins. n is the number of bytes,
+// 0 if there is no address.
+func parseIPv4(b []byte) (a [4]byte, n int) {
+	part, digits, v := 0, 0, 0
+	n = len(b)
+address:
+	for i, c := range b {
 		switch {
 		case c >= '0' && c <= '9':
-			if digits > 0 && n == 0 {
-				return a, false
+			if digits > 0 && v == 0 {
+				return a, 0
 			}
-			if n, digits = 10*n+int(c-'0'), digits+1; n > 255 {
-				return a, false
+			if v, digits = 10*v+int(c-'0'), digits+1; v > 255 {
+				return a, 0
 			}
 		case c == '.' && digits > 0 && part < 3:
-			a[part] = byte(n)
-			part, digits, n = part+1, 0, 0
+			a[part] = byte(v)
+			part, digits, v = part+1, 0, 0
 		default:
-			return a, false
+			n = i
+			break address
 		}
 	}
-	a[part] = byte(n)
-	return a, part == 3 && digits > 0
+	if part < 3 || digits == 0 {
+		return a, 0
+	}
+	a[3] = byte(v)
+	return a, n
 }
 
-// parseIPv6 reads an IPv6 address without a zone.
-func parseIPv6(b []byte) (a [16]byte, ok bool) {
+// parseIPv6 reads an IPv6 address without a zone, with which b begins. n is the number of bytes, 0
+// if there is no address.
+func parseIPv6(b []byte) (a [16]byte, n int) {
 	gap, at := -1, 0 // at is the number of bytes of a that are set, gap that before `::`
+	endsAt := func(n int) bool { return n == len(b) || hexDigits[b[n]] == 0 }
 	if len(b) >= 2 && b[0] == ':' && b[1] == ':' {
-		if gap, b = 0, b[2:]; len(b) == 0 {
-			return a, true
+		if gap, n = 0, 2; endsAt(n) {
+			return a, n
 		}
 	}
 	for at < len(a) {
-		n, digits := 0, 0
-		for digits < len(b) {
-			d := hexDigits[b[digits]]
-			if d == 0 {
-				break
-			}
-			if digits == 4 {
-				return a, false
-			}
-			n, digits = n<<4|int(d-1), digits+1
+		v, first := 0, n
+		for ; !endsAt(n); n++ {
+			v = v<<4 | int(hexDigits[b[n]]-1)
 		}
-		if digits == 0 {
-			return a, false
+		if n == first || n > first+4 {
+			return a, 0
 		}
-		if digits < len(b) && b[digits] == '.' {
-			v4, ok := parseIPv4(b)
-			if !ok || at > 12 || gap < 0 && at != 12 {
-				return a, false
+		if n < len(b) && b[n] == '.' {
+			v4, more := parseIPv4(b[first:])
+			if more == 0 || at > 12 || gap < 0 && at != 12 {
+				return a, 0
 			}
 			copy(a[at:], v4[:])
-			at, b = at+4, nil
+			at, n = at+4, first+more
 			break
 		}
-		binary.BigEndian.PutUint16(a[at:], uint16(n))
-		at, b = at+2, b[digits:]
-		if len(b) == 0 {
+		binary.BigEndian.PutUint16(a[at:], uint16(v))
+		if at += 2; at == len(a) || n == len(b) || b[n] != ':' {
 			break
 		}
-		if b[0] != ':' || len(b) == 1 {
-			return a, false
-		}
-		if b = b[1:]; b[0] == ':' {
+		if n++; n < len(b) && b[n] == ':' {
 			if gap >= 0 {
-				return a, false
+				return a, 0
 			}
-			if gap, b = at, b[1:]; len(b) == 0 {
+			if gap, n = at, n+1; endsAt(n) {
 				break
 			}
 		}
 	}
 	switch {
-	case len(b) > 0 || gap < 0 && at < len(a) || gap >= 0 && at == len(a):
-		return a, false
+	case gap < 0 && at < len(a) || gap >= 0 && at == len(a):
+		return a, 0
 	case gap >= 0:
 		moved := at - gap
 		copy(a[len(a)-moved:], a[gap:at])
 		clear(a[gap : len(a)-moved])
 	}
-	return a, true
+	return a, n
 }
 
 // hexDigits has the value of each hexadecimal digit plus 1, and 0 for other bytes.

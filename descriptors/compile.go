@@ -239,6 +239,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 				sets = map[int]*rules.ValueSet{}
 			}
 			sets[i], n.set = cfg.Set, newValueSet(cfg.Set)
+			n.set.distinguish(n.key, children[:i])
 		}
 		if c.found.Full() {
 			return digest{} // the rules have errors, so there is no hash

@@ -17,15 +17,11 @@ func (e *Exemption) String() string {
 	return n.text() + " at " + n.pos.String()
 }
 
-// findExemption returns the item for the first entry of the request that has one, or nil. Like
-// [level.next] it counts values that are not addresses.
-func (l *level) findExemption(all []Descriptor, notAddresses *int) *Exemption {
-	for i := range all {
-		entries := all[i].Entries
-		for j := range entries {
-			if n := l.next(&entries[j], notAddresses); n != nil {
-				return (*Exemption)(n)
-			}
+// findExemption returns the item for the first entry that has one, or nil.
+func (l *level) findExemption(entries []Entry, addresses *addressReader) *Exemption {
+	for i := range entries {
+		if n := l.next(&entries[i], addresses); n != nil {
+			return (*Exemption)(n)
 		}
 	}
 	return nil
@@ -103,8 +99,7 @@ func (d *domain) explainExemption(entries []Entry) string {
 	}
 	for i := range entries {
 		e := &entries[i]
-		var notAddresses int
-		if n := d.exempt.next(e, &notAddresses); n != nil {
+		if n := d.exempt.next(e, new(addressReader)); n != nil {
 			sent := rules.Level{Key: string(e.Key), Value: string(e.Value)}
 			if b := d.exempt.find(e.Key); n.set != nil && n.set.ranges != nil {
 				within, _ := b.ranges.explain(e)

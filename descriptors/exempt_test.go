@@ -54,6 +54,9 @@ func TestExempt(t *testing.T) {
 		{"a network that is larger", []Descriptor{desc("remote_address", "10.0.0.0/7")}, "", 0},
 		{"outside", []Descriptor{desc("remote_address", "192.0.2.8")}, "", 0},
 		{"another value", []Descriptor{user, desc("plan", "internal2")}, "", 0},
+		{"a value that is not an address", []Descriptor{desc("remote_address", "x")}, "", 1},
+		{"one after an address", []Descriptor{desc("remote_address", "192.0.2.8"), desc("remote_address", "x")}, "", 1},
+		{"an empty value", []Descriptor{desc("remote_address", "")}, "", 1},
 		{"another case", []Descriptor{user, desc("plan", "Internal")}, "", 0},
 		{"the value of another key", []Descriptor{user, desc("agent", "10.2.3.4")}, "", 0},
 	} {
@@ -63,8 +66,8 @@ func TestExempt(t *testing.T) {
 		if p.Exempt != nil {
 			got = p.Exempt.String()
 		}
-		if got != tt.want || p.NotAddresses != tt.notAddresses || (len(p.Batch.Charges) == 0) != (got != "" || len(tt.all) == 0) {
-			t.Errorf("%s: exempt by %q, %d values are not addresses, %d charges; want %q", tt.name, got, p.NotAddresses, len(p.Batch.Charges), tt.want)
+		if got != tt.want || p.NotAddresses() != tt.notAddresses || (len(p.Batch.Charges) == 0) != (got != "" || len(tt.all) == 0) {
+			t.Errorf("%s: exempt by %q, %d values are not addresses, %d charges; want %q", tt.name, got, p.NotAddresses(), len(p.Batch.Charges), tt.want)
 		}
 		for i := range p.Matches {
 			if m := &p.Matches[i]; got != "" && (m.Rule != nil || m.Override) {
@@ -85,7 +88,8 @@ func TestExemptForgedAddresses(t *testing.T) {
 		"", " ", "10.2.3.4, 203.0.113.9", "203.0.113.9, 10.2.3.4", "10.2.3.4,203.0.113.9", "10.2.3.4,10.2.3.5", "10.2.3.4 ", " 10.2.3.4", "10.2.3.4\x00", "10.2.3.4\t",
 		"10.2.3.4;203.0.113.9", "for=10.2.3.4", `"10.2.3.4"`, "10.2.3.4:80:80", "10.2.3.4:", "10.2.3.4:99999", "10.2.3.4:-1", "10.2.3.4/", "10.2.3.4/0", "10.2.3.4/33", "10.2.3.4/8/8",
 		"10.2.3", "10.2.3.4.5", "010.2.3.4", "0x0a.2.3.4", "167903236", "10.2.3.256", "10.2.3.4%eth0", "[10.2.3.4]", "[10.2.3.4]:80", "[2001:db8::1", "2001:db8::1]:80", "[2001:db8::1]x",
-		"::10.2.3.4", "64:ff9b::10.2.3.4", "2001:db8:::1", "2001:db8::1,2001:db8::2", "２001:db8::1", "10.*", "*", "10.0.0.0/8,203.0.113.9", "10.0.0.0/8 203.0.113.9", "unknown",
+		"2001:db8::1%x, 203.0.113.9", "2001:db8::1%x,203.0.113.9", "2001:db8::1% 203.0.113.9", "2001:db8::1%x, 203.0.113.9/128", "[2001:db8::1%x], [2001:db9::1]:80",
+		"::ffff:10.2.3.4%x, 203.0.113.9", "::10.2.3.4", "64:ff9b::10.2.3.4", "2001:db8:::1", "2001:db8::1,2001:db8::2", "２001:db8::1", "10.*", "*", "10.0.0.0/8,203.0.113.9", "10.0.0.0/8 203.0.113.9", "unknown",
 	} {
 		var p Plan
 		s.Plan(&p, &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("remote_address", value)}}, Global{})

@@ -62,7 +62,7 @@ func (id *ruleIdentity) hashEntries(entries []Entry) identity.Hasher {
 			h.AddBytesAt(keyPart(part.level), e.Key)
 		case part.set != nil:
 			var buf [maxCounted]byte
-			h.AddBytesAt(valuePart(part.level), part.set.counted(buf[:], e.Value))
+			h.AddBytesAt(valuePart(part.level), part.set.counted(buf[:], e.Value, sharedMark))
 		default:
 			h.AddBytesAt(valuePart(part.level), e.Value)
 		}

@@ -34,15 +34,14 @@ type domain struct {
 }
 
 // match returns the node that the entries lead to, or nil. Without entries it is the root, which
-// has no rule. It adds to notAddresses the number of values that are compared with ranges of
-// addresses but are not addresses.
-func (d *domain) match(entries []Entry, notAddresses *int) *node {
+// has no rule. addresses reads values that are compared with ranges.
+func (d *domain) match(entries []Entry, addresses *addressReader) *node {
 	n := &d.root
 	for i := range entries {
 		if n.below == nil {
 			return nil
 		}
-		if n = n.below.next(&entries[i], notAddresses); n == nil {
+		if n = n.below.next(&entries[i], addresses); n == nil {
 			return nil
 		}
 	}

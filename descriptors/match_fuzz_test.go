@@ -280,7 +280,7 @@ func FuzzMatch(f *testing.F) {
 				if hit := plainWalk(configs[0].Descriptors, d.Entries); hit != nil {
 					want = hit.Pos.Line
 				}
-				n := s.domains["d"].match(d.Entries, new(int))
+				n := s.domains["d"].match(d.Entries, new(addressReader))
 				if n != nil {
 					got = n.pos.Line
 				}

@@ -53,7 +53,7 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 		// whose value is empty, unless some level shares its threshold.
 		keepUnderscore := r.detailedMetric && r.optional.shared == nil
 		var buf [maxCounted]byte
-		dst = appendMetricLevel(dst, entries[level].Key, r.counted(buf[:], level, entries[level].Value), keepUnderscore)
+		dst = appendMetricLevel(dst, entries[level].Key, r.counted(buf[:], level, entries[level].Value, ""), keepUnderscore)
 	} else {
 		dst = appendMetricLevel(dst, n.key, n.valueText(), false)
 	}

@@ -129,7 +129,7 @@ func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, rule *Rule) [sha256
 		if shared != nil && shared[i] != nil {
 			value = shared[i]
 		} else if rule != nil {
-			value = rule.counted(buf[:], i, value)
+			value = rule.counted(buf[:], i, value, sharedMark)
 		}
 		b = appendPart(appendPart(b, entries[i].Key), value)
 	}

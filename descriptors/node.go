@@ -183,9 +183,9 @@ func (b *branch) add(value string, n *node, values int) (first *node) {
 	return nil
 }
 
-// next returns the node that an entry matches, or nil. It adds 1 to notAddresses if there are ranges
-// for the key but the value is not an address.
-func (l *level) next(e *Entry, notAddresses *int) *node {
+// next returns the node that an entry matches, or nil. addresses reads its value if there are ranges
+// for the key.
+func (l *level) next(e *Entry, addresses *addressReader) *node {
 	b := l.find(e.Key)
 	if b == nil {
 		for i := range l.wild {
@@ -199,7 +199,7 @@ func (l *level) next(e *Entry, notAddresses *int) *node {
 		return n
 	}
 	if b.ranges != nil {
-		if n := b.ranges.lookup(e.Value, notAddresses); n != nil {
+		if n := b.ranges.lookup(e.Value, addresses); n != nil {
 			return n
 		}
 	}

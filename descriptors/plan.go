@@ -17,11 +17,15 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.Batch.QuotaPass = global.Quota && len(p.Matches) > 0
 		return
 	}
-	if d.exempt != nil && !global.ReadOnly {
-		p.Exempt = d.exempt.findExemption(req.Descriptors, &p.NotAddresses)
+	exempts := d.exempt != nil && !global.ReadOnly
+	if exempts {
+		p.addresses.remembers = true
 	}
 	replacing, candidates := false, false
 	for i := range req.Descriptors {
+		if exempts && p.Exempt == nil {
+			p.Exempt = d.exempt.findExemption(req.Descriptors[i].Entries, &p.addresses)
+		}
 		rule := p.match(d, i, &req.Descriptors[i])
 		if rule == nil || rule.optional == nil {
 			continue
@@ -67,6 +71,10 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	}
 }
 
+// NotAddresses returns the number of values that were compared with ranges of addresses but are not
+// addresses. A value that was compared with those of exempt and of a rule counts once.
+func (p *Plan) NotAddresses() int { return p.addresses.notAddresses }
+
 // begin empties p for a request with n descriptors.
 func (p *Plan) begin(d *domain, n int) {
 	clear(p.Limits) // drop the limits of an earlier rule set
@@ -75,7 +83,9 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
-	p.rows, p.NotAddresses, p.Exempt = 0, 0, nil
+	if p.rows, p.Exempt, p.addresses.notAddresses = 0, nil, 0; p.addresses.remembers {
+		p.addresses = addressReader{}
+	}
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
 	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false
@@ -88,7 +98,7 @@ func (p *Plan) begin(d *domain, n int) {
 func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
 	m := &p.Matches[i]
 	var rule *Rule
-	if n := d.match(desc.Entries, &p.NotAddresses); n != nil {
+	if n := d.match(desc.Entries, &p.addresses); n != nil {
 		rule = n.rule
 	}
 	if desc.HasOverride {

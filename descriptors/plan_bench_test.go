@@ -102,7 +102,7 @@ func manyRules(b *testing.B, n int) *Set {
 }
 
 func BenchmarkMatch(b *testing.B) {
-	var notAddresses int
+	var addresses addressReader
 	for _, n := range []int{10, 1000, 100_000} {
 		s := manyRules(b, n)
 		d, wide := s.domains["d"], max(1, n/100)
@@ -113,7 +113,7 @@ func BenchmarkMatch(b *testing.B) {
 			entries := at(n / 2)
 			b.ReportAllocs()
 			for b.Loop() {
-				if d.match(entries, &notAddresses) == nil {
+				if d.match(entries, &addresses) == nil {
 					b.Fatal("no match")
 				}
 			}
@@ -126,7 +126,7 @@ func BenchmarkMatch(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if d.match(requests[i&(1<<14-1)], &notAddresses) == nil {
+				if d.match(requests[i&(1<<14-1)], &addresses) == nil {
 					b.Fatal("no match")
 				}
 			}
@@ -135,7 +135,7 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 func BenchmarkMatchWildcards(b *testing.B) {
-	var notAddresses int
+	var addresses addressReader
 	for _, others := range []bool{false, true} {
 		cfg := rules.Config{Domain: "d", Descriptors: []rules.Descriptor{{Key: "path"}}}
 		for i := range 100 {
@@ -151,7 +151,7 @@ func BenchmarkMatchWildcards(b *testing.B) {
 		b.Run("wildcards=100/key="+map[bool]string{false: "same", true: "others"}[others], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if d.match(entries, &notAddresses) == nil {
+				if d.match(entries, &addresses) == nil {
 					b.Fatal("no match")
 				}
 			}

@@ -56,8 +56,7 @@ func (s *Set) Match(domain []byte, entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	var notAddresses int
-	if n := d.match(entries, &notAddresses); n != nil {
+	if n := d.match(entries, new(addressReader)); n != nil {
 		return n.rule
 	}
 	return nil

@@ -46,6 +46,20 @@ func newValueSet(s *rules.ValueSet) *valueSet {
 
 var contentsSeed = maphash.MakeSeed()
 
+// distinguish gives s another ID if an earlier descriptor with the key names a file in the same way:
+// relative paths in different directories.
+func (s *valueSet) distinguish(key string, earlier []node) {
+	same := 1
+	for i := range earlier {
+		if n := &earlier[i]; n.key == key && n.set != nil && n.set.file && n.set.text == s.text {
+			same++
+		}
+	}
+	if s.file && same > 1 {
+		s.id += " " + strconv.Itoa(same)
+	}
+}
+
 // setID is the ID of the set of values of n, or empty if n has none.
 func (n *node) setID() string {
 	if n.set == nil || n.set.text == "" {
@@ -54,22 +68,20 @@ func (n *node) setID() string {
 	return n.set.id
 }
 
-// maxCounted is the length of the longest network.
-const maxCounted = len("0000:0000:0000:0000:0000:0000:255.255.255.255/128")
+// maxCounted is the length of the longest result of [valueSet.counted].
+const maxCounted = len(sharedMark + "0000:0000:0000:0000:0000:0000:255.255.255.255/128")
 
-// sharedMark precedes the ID of a set in the identity of the counter that its values share. It is
-// not valid UTF-8, so no value of a client is equal.
+// sharedMark precedes the ID of a set, and a network, in the identity of the counter that its values
+// share. It is not valid UTF-8, so no value of a client or a rule is equal.
 const sharedMark = "\xff"
 
 // rangeTable has the cidr nodes of one key by their ranges.
 type rangeTable struct{ table bart.Table[*node] }
 
-// lookup returns the node with the longest range that contains all addresses of a value, or nil. It
-// adds 1 to notAddresses if the value is not an address.
-func (t *rangeTable) lookup(value []byte, notAddresses *int) *node {
-	p, ok := parseAddress(value)
+// lookup returns the node with the longest range that contains all addresses of a value, or nil.
+func (t *rangeTable) lookup(value []byte, r *addressReader) *node {
+	p, ok := r.read(value)
 	if !ok {
-		*notAddresses++
 		return nil
 	}
 	var n *node
@@ -94,9 +106,10 @@ func (t *rangeTable) explain(e *Entry) (text string, n *node) {
 	return fmt.Sprintf("%s in %s of %s", rules.RangeText(p), rules.RangeText(within), n.text()), n
 }
 
-// counted returns the part of a value that its counter depends on: the network of an address,
-// within the range that matches it, and other values unchanged. The result may be in buf.
-func (s *valueSet) counted(buf, value []byte) []byte {
+// counted returns the part of a value that its counter depends on: the network of an address after
+// mark, within the range that matches it, a single address, and other values unchanged. The result
+// may be in buf.
+func (s *valueSet) counted(buf, value []byte, mark string) []byte {
 	p, ok := parseAddress(value)
 	if !ok {
 		return value
@@ -113,7 +126,7 @@ func (s *valueSet) counted(buf, value []byte) []byte {
 	if p = netip.PrefixFrom(p.Addr(), bits).Masked(); p.IsSingleIP() {
 		return p.Addr().AppendTo(buf[:0])
 	}
-	return p.AppendTo(buf[:0])
+	return p.AppendTo(append(buf[:0], mark...))
 }
 
 // addSet adds the values and ranges of a node. values is the number of values in the branch. It
@@ -187,11 +200,11 @@ func countedLevels(lineage []*node) (counted []*valueSet) {
 	return counted
 }
 
-// counted returns the value of an entry of the rule as its counter and metrics have it. The result
-// may be in buf.
-func (r *Rule) counted(buf []byte, level int, value []byte) []byte {
+// counted returns the value of an entry of the rule as its counter and metrics have it, with mark
+// before a network. The result may be in buf.
+func (r *Rule) counted(buf []byte, level int, value []byte, mark string) []byte {
 	if counted := r.optionalOrZero().counted; counted != nil && counted[level] != nil {
-		return counted[level].counted(buf, value)
+		return counted[level].counted(buf, value, mark)
 	}
 	return value
 }

@@ -2,12 +2,14 @@ package descriptors
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const rangeRules = `
@@ -22,6 +24,7 @@ descriptors:
   - { key: shared, rate_limit: { unit: minute, requests_per_unit: 1, name: others } }
   - { key: net, prefix: { v4: 24, v6: 64 }, detailed_metric: true, rate_limit: { unit: minute, requests_per_unit: 1, name: networks } }
   - { key: net, cidr: [10.1.2.128/25, 10.2.0.0/16], prefix: { v4: 24 }, detailed_metric: true, rate_limit: { unit: minute, requests_per_unit: 1, name: clipped } }
+  - { key: net, value: 198.51.100.0/24, rate_limit: { unit: minute, requests_per_unit: 1, name: text } }
   - { key: plan, values: [free, trial, p3, p4, p5, p6, p7, p8, p9], rate_limit: { unit: minute, requests_per_unit: 1, name: list } }
   - { key: plan, value: pro, rate_limit: { unit: minute, requests_per_unit: 1, name: pro } }
   - { key: tier, values: [x, y], share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1, name: tier } }
@@ -65,8 +68,8 @@ func TestRangesMatch(t *testing.T) {
 		if r := p.Matches[0].Rule; r != nil {
 			got = r.Limits[0].Name
 		}
-		if got != tt.limit || p.NotAddresses != tt.notAddresses {
-			t.Errorf("%s=%s matches %q and counts %d values, want %q and %d", tt.key, tt.value, got, p.NotAddresses, tt.limit, tt.notAddresses)
+		if got != tt.limit || p.NotAddresses() != tt.notAddresses {
+			t.Errorf("%s=%s matches %q and counts %d values, want %q and %d", tt.key, tt.value, got, p.NotAddresses(), tt.limit, tt.notAddresses)
 		}
 		if x := s.Explain("d", desc(tt.key, tt.value).Entries); (x.Rule == nil) != (got == "") || x.Rule != nil && x.Rule.Limits[0].Name != got {
 			t.Errorf("%s=%s: explained as\n%s", tt.key, tt.value, x)
@@ -102,6 +105,7 @@ func TestRangesCount(t *testing.T) {
 		{"net", "10.1.2.129", "10.1.2.130", true},
 		{"net", "10.1.2.129", "10.1.2.1", false}, // the network is clipped to the range
 		{"net", "10.2.2.129", "10.2.2.1", true},
+		{"net", "198.51.100.7", "198.51.100.0/24", false}, // the latter is an exact value
 		{"plan", "free", "trial", false},
 		{"tier", "x", "y", true},
 		{"tier", "x", "x,y", false},
@@ -111,7 +115,7 @@ func TestRangesCount(t *testing.T) {
 			return &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc(tt.key, value)}}
 		}
 		reqA, reqB := request(tt.a), request(tt.b)
-		plan := func(p *Plan, req *Request) string {
+		plan := func(p *Plan, req *Request) (id, name string) {
 			if n := testing.AllocsPerRun(10, func() {
 				s.Plan(p, req, Global{})
 				namer.Name(p, req)
@@ -119,18 +123,43 @@ func TestRangesCount(t *testing.T) {
 				t.Errorf("%s=%s: %v allocations", tt.key, req.Descriptors[0].Entries[0].Value, n)
 			}
 			if len(p.Batch.Charges) == 0 {
-				return ""
+				return "", ""
 			}
-			return fmt.Sprintf("%v %s", p.Batch.Charges[0].ID, p.Names[0])
+			return fmt.Sprint(p.Batch.Charges[0].ID), string(p.Names[0])
 		}
-		idA, idB := plan(&a, reqA), plan(&b, reqB)
-		if (idA == idB) != tt.same {
-			t.Errorf("%s: %s and %s have the counters %s and %s, want the same: %t", tt.key, tt.a, tt.b, idA, idB, tt.same)
+		idA, nameA := plan(&a, reqA)
+		idB, nameB := plan(&b, reqB)
+		if (idA == idB) != tt.same || (nameA == nameB) != tt.same {
+			t.Errorf("%s: %s and %s have the counters %s and %s, and in a store %s and %s; want the same: %t", tt.key, tt.a, tt.b, idA, idB, nameA, nameB, tt.same)
 		}
 	}
-	key, _, _ := s.domains["d"].match(desc("net", "2001:db8::1").Entries, new(int)).rule.AppendMetricKey(nil, desc("net", "2001:db8::1").Entries)
+	key, _, _ := s.domains["d"].match(desc("net", "2001:db8::1").Entries, new(addressReader)).rule.AppendMetricKey(nil, desc("net", "2001:db8::1").Entries)
 	if got, want := string(key), "net_2001_db8__/64"; got != want {
 		t.Errorf("metric key %s, want %s", got, want)
+	}
+}
+
+// TestFilesOfOneName checks that lists in several directories, which the rules name in the same way,
+// have different counters.
+func TestFilesOfOneName(t *testing.T) {
+	limits := []rules.Limit{{Unit: rules.Minute, RequestsPerUnit: 1, UnitMultiplier: 1}}
+	var all []rules.Config
+	for _, text := range []string{"10.0.0.0/8", "192.0.2.0/24", "198.51.100.0/24"} {
+		set := &rules.ValueSet{File: "office.txt", Ranges: []rules.Range{{Prefix: netip.MustParsePrefix(text)}}}
+		all = append(all, rules.Config{Domain: "d", Descriptors: []rules.Descriptor{{Key: "a", Set: set, ShareThreshold: true, RateLimits: limits}}})
+	}
+	s, ds := Compile(all, Options{MergeDomains: true})
+	must.OK(t, ds.Err())
+	counters := map[string]bool{}
+	for _, value := range []string{"10.1.2.3", "10.1.2.4", "192.0.2.7", "198.51.100.7"} {
+		var p Plan
+		req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("a", value)}}
+		s.Plan(&p, req, Global{})
+		NewNamer("", nil).Name(&p, req)
+		counters[fmt.Sprint(p.Batch.Charges[0].ID, string(p.Names[0]))] = true
+	}
+	if len(counters) != len(all) {
+		t.Errorf("%d counters, want %d", len(counters), len(all))
 	}
 }
 

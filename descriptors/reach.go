@@ -74,7 +74,7 @@ func reachable(at []*node, f *Form) []*node {
 			continue
 		}
 		if !f.AnyKey && !f.AnyValue {
-			if n := n.below.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}, new(int)); n != nil {
+			if n := n.below.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}, new(addressReader)); n != nil {
 				next = append(next, n)
 			}
 			continue

@@ -323,9 +323,6 @@ type Plan struct {
 	DomainName string
 	// DomainIndex is the index of the domain in [Set.Domains], or -1 if it is not known.
 	DomainIndex int
-	// NotAddresses is the number of values that were compared with ranges of addresses but are not
-	// addresses.
-	NotAddresses int
 	// Exempt is the item of the domain's field exempt that exempts the request, or nil. Only its
 	// refunds are charged.
 	Exempt *Exemption
@@ -354,6 +351,7 @@ type Plan struct {
 	leaseNames map[string]int
 	// nameBytes is the memory of Names, and hashed the input of the last hash.
 	nameBytes, hashed []byte
+	addresses         addressReader
 }
 
 // Global are settings of the process for all requests.

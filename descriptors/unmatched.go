@@ -22,12 +22,12 @@ type Unmatched struct {
 // below it, which is how rules exempt requests.
 func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	d := s.domains[s.names[domain]]
-	n, notAddresses := &d.root, 0
+	n, addresses := &d.root, addressReader{}
 	for i := range entries {
 		if n.below == nil {
 			return Unmatched{d, n, i}, entries[i].Key
 		}
-		next := n.below.next(&entries[i], &notAddresses)
+		next := n.below.next(&entries[i], &addresses)
 		if next == nil {
 			return Unmatched{d, n, i}, entries[i].Key
 		}

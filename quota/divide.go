@@ -90,8 +90,10 @@ func (d *Divider) isIdle(s *share) bool {
 func (d *Divider) apportion(b *bucket) {
 	starved := d.allocate(b)
 	free, need := b.limit.perFill()-b.lostRate(), int64(0)
+	excess := -free // of the rates that remain in effect when all are confirmed
 	for i := range b.shares {
 		s := &b.shares[i]
+		excess += int64(s.current)
 		if s.has(probing) {
 			free -= int64(s.reservedRate())
 			continue
@@ -119,10 +121,11 @@ func (d *Divider) apportion(b *bucket) {
 		if b.mayActOnLost(s) {
 			rate = min(max(target, int64(d.demands[i].claim)), int64(s.maxRate)+free)
 		}
-		if current := int64(s.current); s.has(rateUnconfirmed) && rate > current/4*3 {
+		lower := excess > 0 && rate < int64(s.current)
+		if current := int64(s.current); s.has(rateUnconfirmed) && rate > current/4*3 && !lower {
 			rate = current // each new rate needs its own confirmation, so with frequent changes none would ever be confirmed
 		}
-		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) {
+		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) && !lower {
 			s.state &^= queued
 			continue
 		}

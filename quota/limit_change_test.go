@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -91,5 +92,38 @@ func testLimitChange(t *testing.T, name string, old, limit *quota.Limit, streams
 			}
 		}
 		r.advance(time.Second)
+	}
+}
+
+// TestLimitIsLoweredSlightly lowers a limit by less than what justifies a message in other cases, while
+// the rates of some Envoys are not confirmed. The sum is at most the new limit at once.
+func TestLimitIsLoweredSlightly(t *testing.T) {
+	for seed := range uint64(200) {
+		random, r, rates := rand.New(rand.NewPCG(seed, 0)), newRig(quota.Options{Fresh: true}), make([]int64, 3)
+		take := func(stream int, confirms bool) {
+			actions, seq, _ := r.TakeActions(r.now, quota.StreamID(stream), nil, 9)
+			if len(actions) > 0 {
+				rates[stream] = int64(actions[0].Rate)
+			}
+			if confirms {
+				r.Confirm(r.now, quota.StreamID(stream), seq)
+				r.tick()
+			}
+		}
+		for range 5 {
+			for stream := range rates {
+				r.report(quota.StreamID(stream), 0, hundred, 50+random.Uint64N(100), random.Uint64N(300), 5*time.Second)
+				take(stream, random.IntN(2) == 0)
+			}
+			r.advance(time.Second)
+		}
+		r.SetLimit(r.now, bucketOf(0), &quota.Limit{Hits: 98, Window: time.Second, Burst: 100 * time.Millisecond})
+		r.tick()
+		for stream := range rates {
+			take(stream, true)
+		}
+		if sum := rates[0] + rates[1] + rates[2]; sum > 98*3600 {
+			t.Errorf("seed %d: the rates are %v, the sum is %d, want at most %d", seed, rates, sum, 98*3600)
+		}
 	}
 }

@@ -151,8 +151,8 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 
 // describedMatch returns the index of the match that the headers describe: the last one that is over
 // its limit and not a quota. If there is none, it is the first one with the fewest remaining hits, or
-// -1 if none has a limit that is not hidden. retry is the longest time until the reset of those over
-// their limits, hidden or not, in seconds.
+// -1 if none has a limit that is not hidden. retry is the longest time until the reset of those that
+// deny the request, hidden or not, in seconds.
 func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 	described, fewest := -1, uint32(math.MaxUint32)
 	for i := range x.statuses {
@@ -160,7 +160,7 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 		if st.limit == nil {
 			continue
 		}
-		if st.code == codeOverLimit {
+		if x.denies(i) {
 			retry = max(retry, st.resetSeconds)
 		}
 		if st.hidden() {
@@ -170,7 +170,7 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 			described, fewest = i, st.remaining
 		}
 		if st.code == codeOverLimit {
-			if rule := x.plan.Matches[i].Rule; !s.settings.QuotaMode && (rule == nil || !rule.Quota) {
+			if !s.isQuota(x, i) {
 				described, fewest = i, 0
 			}
 		}
@@ -178,18 +178,37 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 	return described, retry
 }
 
-// deniedMatch returns the index of the match that denied_by and the response to a denial describe:
-// described, the result of [Service.describedMatch], if it is over its limit, and otherwise the
-// first one that is. The latter happens if only quotas or hidden limits deny.
-func (x *Exchange) deniedMatch(described int) int {
-	if described < 0 || x.statuses[described].code != codeOverLimit {
-		for i := range x.statuses {
-			if x.statuses[i].code == codeOverLimit {
-				return i
-			}
+// deniedMatch returns the index of the match that denied_by and the response to a denial describe,
+// or -1: of those that deny the request, the last one that is not a quota, or the first one if all
+// are quotas. One with a hidden limit is only described if all have one.
+func (s *Service) deniedMatch(x *Exchange) (denied int) {
+	denied = -1
+	for i := range x.statuses {
+		if !x.denies(i) {
+			continue
+		}
+		hidden, hides := x.statuses[i].hidden(), denied >= 0 && x.statuses[denied].hidden()
+		if denied < 0 || hides && !hidden || hides == hidden && !s.isQuota(x, i) {
+			denied = i
 		}
 	}
-	return described
+	return denied
+}
+
+// denies reports whether match i denies the request. A quota over its limit does not if another
+// quota passes.
+func (x *Exchange) denies(i int) bool {
+	if x.statuses[i].code != codeOverLimit {
+		return false
+	}
+	at := x.statusCharge(&x.plan.Matches[i])
+	return denies(&x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at])
+}
+
+// isQuota reports whether match i is a quota.
+func (s *Service) isQuota(x *Exchange, i int) bool {
+	rule := x.plan.Matches[i].Rule
+	return s.settings.QuotaMode || rule != nil && rule.Quota
 }
 
 // appendHeaders appends the response headers and those of the forwarded request, and the body of a
@@ -206,7 +225,7 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft 
 	if s.settings.RateLimitHeaders == structuredHeaders {
 		b = x.appendStructured(b)
 	}
-	denying := x.deniedMatch(described)
+	denying := s.deniedMatch(x)
 	denied := s.deniedResponse(x, rules, denying)
 	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)

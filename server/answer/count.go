@@ -15,8 +15,8 @@ func (s *Service) countRequest(rules *activeRules, x *Exchange) {
 		s.metrics.UnknownDomains.Add(x.decoder.req.Domain, uint64(len(x.plan.Matches)))
 		return
 	}
-	if x.plan.NotAddresses > 0 {
-		s.metrics.NotAddresses.Add(float64(x.plan.NotAddresses))
+	if n := x.plan.NotAddresses(); n > 0 {
+		s.metrics.NotAddresses.Add(float64(n))
 	}
 	if x.plan.Exempt != nil {
 		s.metrics.ExemptRequests.Inc()

@@ -146,10 +146,10 @@ func appendRetryInfo(dst, message []byte, wait time.Duration) []byte {
 	})
 }
 
-// longestWait returns the longest time until a limit that is over would admit the hits.
+// longestWait returns the longest time until a limit that denied the request would admit the hits.
 func (x *Exchange) longestWait() (wait time.Duration) {
 	for i := range x.statuses {
-		if x.statuses[i].code == codeOverLimit {
+		if x.denies(i) {
 			wait = max(wait, x.plan.Batch.Decisions[x.statusCharge(&x.plan.Matches[i])].Reset)
 		}
 	}

@@ -23,6 +23,8 @@ descriptors:
   - {name: quota, unit: day, requests_per_unit: 9}
   - {name: flood, unit: minute, requests_per_unit: 2, hidden: true}
 - {key: only, rate_limit: {name: flood, unit: minute, requests_per_unit: 0, hidden: true}}
+- {key: quota, value: spent, quota_mode: true, rate_limit: {name: reserved, unit: day, requests_per_unit: 0}}
+- {key: quota, quota_mode: true, rate_limit: {name: more, unit: day, requests_per_unit: 9}}
 - {key: empty, rate_limit: {name: spent, unit: minute, requests_per_unit: 0}}
 - key: own
   denied_response: {body: "in {retry_after} s, {domain}"}
@@ -39,7 +41,8 @@ descriptors:
 	ask := func(keys ...string) *rls.RateLimitResponse {
 		request := &rls.RateLimitRequest{Domain: "d"}
 		for _, key := range keys {
-			request.Descriptors = append(request.Descriptors, &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: "v"}}})
+			key, value, _ := strings.Cut(key, "=")
+			request.Descriptors = append(request.Descriptors, &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}})
 		}
 		b, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, request))
 		must.OK(t, err)
@@ -61,6 +64,7 @@ descriptors:
 		{keys: "described", deniedBy: "flood"},
 		{keys: "only empty", limit: "spent", deniedBy: "spent", body: `"violated-policies":["spent"]`},
 		{keys: "empty only", deniedBy: "spent", body: `"violated-policies":["spent"]`},
+		{keys: "quota=spent quota only", deniedBy: "flood"}, // a quota passes, so neither denies
 	} {
 		got := ask(strings.Fields(tt.keys)...)
 		status := got.GetStatuses()[len(got.GetStatuses())-1]

@@ -37,8 +37,8 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules, soft
 // access logs and filters behind the limiter. It contains only printable ASCII; other bytes of the
 // name become question marks.
 func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
-	i, _ := s.describedMatch(x)
-	if i = x.deniedMatch(i); i < 0 {
+	i := s.deniedMatch(x)
+	if i < 0 {
 		return b
 	}
 	m := &x.plan.Matches[i]

@@ -1,0 +1,414 @@
+package denials_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+)
+
+// model predicts replies from docs/denials.md, docs/headers.md, docs/rules.md and
+// docs/algorithms.md.
+type model struct {
+	settings answer.Settings
+	counters map[string]*counter
+}
+
+// call is a request for some rules of a document.
+type call struct {
+	doc   *document
+	items []item
+}
+
+// item is a descriptor.
+type item struct {
+	rule  *rule // nil if none matches
+	value string
+	hits  int64
+	// returns is a lease, granted is the time of its request and limit is its limit's index.
+	returns, granted int64
+	limit            int
+}
+
+// prediction is an expected reply, without leases.
+type prediction struct {
+	over     bool
+	body     string
+	json     bool              // compare the decoded body
+	headers  map[string]string // names in lower case
+	deniedBy string
+	grpc     bool // unless the message is too long, there is a header grpc-status-details-bin
+	wait     time.Duration
+	leases   []string // names of granted leases
+}
+
+// decision is the decision of one limit.
+type decision struct {
+	*counter
+	rule   *rule
+	name   string
+	doc    *document
+	denied bool
+	wait   time.Duration
+	// remaining and reset are those of the header RateLimit.
+	remaining int64
+	reset     time.Duration
+}
+
+// group is the decisions of limits that are charged together.
+type group struct {
+	rule   *rule
+	hits   int64
+	limits []*decision
+	denied bool
+}
+
+func (m *model) answer(now int64, c *call) *prediction {
+	p := &prediction{headers: map[string]string{}}
+	var groups []*group
+	for _, i := range c.items {
+		if i.returns != 0 {
+			permits := &m.counters[key(c.doc, &i, i.limit)].hits
+			if at := slices.Index(*permits, i.granted); at >= 0 {
+				*permits = slices.Delete(*permits, at, at+1)
+			}
+		}
+		if i.rule == nil || i.returns != 0 {
+			groups = append(groups, &group{})
+			continue
+		}
+		g := &group{rule: i.rule, hits: i.hits}
+		for n, l := range i.rule.all() {
+			if l.Unlimited || l.Candidate {
+				continue
+			}
+			key := key(c.doc, &i, n)
+			if m.counters[key] == nil {
+				m.counters[key] = &counter{limit: l}
+			}
+			d := &decision{counter: m.counters[key], rule: i.rule, name: i.rule.name(l), doc: c.doc}
+			d.denied = !d.admits(now, i.hits)
+			g.denied = g.denied || d.denied
+			g.limits = append(g.limits, d)
+		}
+		groups = append(groups, g)
+	}
+	denying := m.denying(groups)
+	p.over = len(denying) > 0
+	returns := slices.ContainsFunc(c.items, func(i item) bool { return i.returns != 0 })
+	for _, g := range groups {
+		for _, d := range g.limits {
+			switch {
+			case !g.denied && (!p.over || !c.doc.AllOrNothing && !g.acquires()):
+				d.charge(now, g.hits)
+				if d.limit.Algorithm == "concurrency" && g.hits > 0 {
+					p.leases = append(p.leases, d.limit.Name)
+				}
+			case d.limit.countsRefused(g.rule, c.doc):
+				d.chargeDenied(now, g.hits)
+			}
+			d.remaining, d.reset = d.counter.remaining(now), d.counter.reset(now)
+			if d.denied {
+				d.wait = d.counter.wait(now, g.hits)
+				d.remaining, d.reset = 0, d.wait
+			}
+		}
+	}
+	if m.settings.ShadowMode {
+		p.over = false
+	}
+	if m.settings.RateLimitHeaders == "structured" {
+		m.addStructured(p, groups)
+	}
+	if p.over {
+		m.deny(p, groups, denying, returns)
+	}
+	return p
+}
+
+func key(d *document, i *item, limit int) string {
+	return fmt.Sprintf("%q %q %q %d", d.Domain, i.rule.Key, i.value, limit)
+}
+
+func (l *limit) countsRefused(r *rule, d *document) bool {
+	if l.CountRefused != nil {
+		return *l.CountRefused
+	}
+	return (l.Algorithm == "fixed_window" || l.Algorithm == "") && r.Limit != nil && !d.AllOrNothing
+}
+
+// denying returns the groups that deny the request.
+func (m *model) denying(groups []*group) (all []*group) {
+	quota := func(g *group) bool {
+		return m.settings.QuotaMode && (g.rule == nil || !g.unlimited()) || g.rule != nil && g.rule.Quota && !g.unlimited()
+	}
+	quotaLeft := slices.ContainsFunc(groups, func(g *group) bool { return quota(g) && (!g.denied || g.rule.Shadow) })
+	for _, g := range groups {
+		if g.denied && !g.rule.Shadow && (!quota(g) || !quotaLeft) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// acquires reports whether the group acquires a permit, which a denied request does not hold.
+func (g *group) acquires() bool {
+	return g.hits > 0 && slices.ContainsFunc(g.limits, func(d *decision) bool { return d.limit.Algorithm == "concurrency" })
+}
+
+// unlimited reports whether the rule has no limit; then it is not a quota, not even one that passes.
+func (g *group) unlimited() bool { return g.rule.Limit != nil && g.rule.Limit.Unlimited }
+
+// described returns the denying limit that the response describes: that of the last descriptor that
+// is not a quota, or of the first if all are. In a list it is the one with the longest wait. Hidden
+// limits are only described if no other limit denies.
+func (m *model) described(denying []*group) (best *decision) {
+	for _, g := range denying {
+		d := g.longest()
+		quota := m.settings.QuotaMode || g.rule.Quota
+		switch {
+		case best == nil, best.limit.Hidden && !d.limit.Hidden, best.limit.Hidden == d.limit.Hidden && !quota:
+			best = d
+		}
+	}
+	return best
+}
+
+// longest returns the denying limit with the longest wait, which is a window if it never admits the
+// hits, also for a fixed window that ends earlier.
+func (g *group) longest() (longest *decision) {
+	var most time.Duration
+	for _, d := range g.limits {
+		wait := d.wait
+		if g.hits > d.limit.capacity() && d.limit.Algorithm != "concurrency" {
+			wait = max(wait, time.Duration(d.limit.window()))
+		}
+		if d.denied && wait > most {
+			longest, most = d, wait
+		}
+	}
+	return longest
+}
+
+// name returns the name of a limit, or its rule as in metrics.
+func (r *rule) name(l *limit) string {
+	if l.Name != "" {
+		return l.Name
+	}
+	name := r.Key
+	if r.Value != "" {
+		name += "_" + r.Value
+	}
+	if r.parent != "" {
+		name = r.parent + "." + name
+	}
+	name = strings.NewReplacer(":", "_", "|", "_", "10.0.0.1", "10_0_0_1").Replace(name)
+	if r.Limits != nil {
+		name += fmt.Sprintf(" %d/%s", l.N, l.Unit)
+	}
+	return name
+}
+
+func (m *model) deny(p *prediction, groups, denying []*group, returns bool) {
+	d := m.described(denying)
+	if m.settings.DeniedBy {
+		p.deniedBy = ascii(d.name)
+	}
+	var violated []string
+	for _, g := range denying {
+		p.wait = max(p.wait, g.longest().wait)
+		for _, d := range g.limits {
+			if d.denied && !d.limit.Hidden {
+				violated = append(violated, clean(d.name))
+			}
+		}
+	}
+	seconds := strconv.FormatInt(ceil(p.wait, time.Second), 10)
+	if m.settings.RetryAfterHeader {
+		p.headers["retry-after"] = seconds
+	}
+	if returns {
+		return
+	}
+	var r response
+	grpc := m.settings.GRPCDenials
+	switch chosen := first(d.rule.Response, d.doc.Response, m.settings.DeniedResponse).(type) {
+	case response:
+		r, grpc = chosen, grpc || chosen.GRPC
+		p.headers["retry-after"] = seconds
+	case string:
+		r = p.preset(chosen, seconds, violated)
+	}
+	values := map[string]string{"{domain}": clean(d.doc.Domain), "{retry_after}": seconds}
+	if !d.limit.Hidden {
+		w := d.limit.window() / int64(time.Second)
+		if d.limit.Algorithm == "concurrency" {
+			w = 0
+		}
+		for name, value := range map[string]int64{"{limit}": d.limit.N, "{window}": w, "{reset}": ceil(d.wait, time.Second)} {
+			values[name] = strconv.FormatInt(value, 10)
+		}
+		values["{name}"] = clean(d.name)
+	}
+	p.json = strings.Contains(strings.ToLower(r.ContentType), "json")
+	body, known := replace(r.Body, values, p.json)
+	headers := map[string]string{}
+	for name, text := range r.Headers {
+		value, ok := replace(text, values, false)
+		headers[strings.ToLower(name)], known = value, known && ok
+	}
+	if known {
+		p.body = body
+		maps.Copy(p.headers, headers)
+		if body != "" && r.ContentType != "" {
+			p.headers["content-type"] = r.ContentType
+		}
+	}
+	if grpc {
+		p.headers["grpc-status"] = "8"
+		p.headers["grpc-retry-pushback-ms"] = strconv.FormatInt(ceil(p.wait, time.Millisecond), 10)
+		if p.wait > time.Minute {
+			p.headers["grpc-retry-pushback-ms"] = "-1"
+		}
+		p.grpc = true
+	}
+}
+
+// preset returns a preset as a map, and adds its headers.
+func (p *prediction) preset(name, seconds string, violated []string) (r response) {
+	if name == "none" || name == "" {
+		return r
+	}
+	p.headers["retry-after"] = seconds
+	const message = "Rate limit {name} reached. Please try again in {retry_after}s."
+	switch name {
+	case "text":
+		return response{ContentType: "text/plain; charset=utf-8", Body: "Too many requests: the limit {name} is exceeded. Try again in {retry_after} seconds.\n"}
+	case "problem":
+		all, _ := json.Marshal(violated)
+		text := strings.ReplaceAll(string(all), "{", `\u007b`) // a name is not a placeholder
+		return response{ContentType: "application/problem+json", Body: `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
+			"title":"Request cannot be satisfied as assigned quota has been exceeded",
+			"detail":"The limit {name} is exceeded. Try again in {retry_after} seconds.","violated-policies":` + text + `}`}
+	}
+	p.headers["retry-after-ms"] = strconv.FormatInt(ceil(p.wait, time.Millisecond), 10)
+	if p.wait > 120*time.Second {
+		p.headers["x-should-retry"] = "false"
+	}
+	if name == "openai" {
+		return response{ContentType: "application/json", Body: `{"error":{"message":"` + message + `","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`}
+	}
+	return response{ContentType: "application/json", Body: `{"type":"error","error":{"type":"rate_limit_error","message":"` + message + `"}}`}
+}
+
+// first returns the first response that is set.
+func first(all ...any) any {
+	for _, r := range all {
+		if r != nil && r != "" {
+			return r
+		}
+	}
+	return nil
+}
+
+var placeholder = regexp.MustCompile(`\{(name|domain|limit|window|reset|retry_after)\}`)
+
+// replace replaces placeholders by values. It reports whether all values are known.
+func replace(text string, values map[string]string, inJSON bool) (_ string, known bool) {
+	known = true
+	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
+		value, ok := values[found]
+		known = known && ok
+		if inJSON {
+			quoted, _ := json.Marshal(value)
+			return string(quoted[1 : len(quoted)-1])
+		}
+		return value
+	}), known
+}
+
+// clean returns a name as bodies contain it: at most 256 bytes without control characters and line
+// separators.
+func clean(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return '?'
+		}
+		return r
+	}, name)
+	for len(name) > 256 {
+		_, size := utf8.DecodeLastRuneInString(name)
+		name = name[:len(name)-size]
+	}
+	return name
+}
+
+// ceil returns a duration in units, rounded up and at least 1.
+func ceil(d, unit time.Duration) int64 { return int64(max(1, (d+unit-1)/unit)) }
+
+// addStructured adds the headers of docs/headers.md.
+func (m *model) addStructured(p *prediction, groups []*group) {
+	var policies, states []string
+	at, left := map[string]int{}, map[string]int64{}
+	for _, g := range groups {
+		for _, d := range g.limits {
+			l := d.limit
+			if l.Hidden || l.Name == "" || g.rule.Shadow {
+				continue
+			}
+			name := quote(l.Name)
+			policy := fmt.Sprintf("%s;q=%d;w=%d", name, l.capacity(), ceil(time.Duration(l.window()), time.Second))
+			state := fmt.Sprintf("%s;r=%d;t=%d", name, d.remaining, ceil(d.reset, time.Second))
+			switch {
+			case l.Algorithm == "concurrency":
+				policy = fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N)
+				state = fmt.Sprintf("%s;r=%d", name, d.remaining)
+			case l.bucket() && l.N == 0:
+				policy = name + ";q=0"
+			case l.bucket():
+				policy = fmt.Sprintf("%s;q=%d;w=%d", name, l.capacity(), ceil(time.Duration(l.capacity()*l.interval()), time.Second))
+			}
+			i, found := at[l.Name]
+			switch {
+			case !found && len(policies) < 16:
+				at[l.Name], left[l.Name] = len(policies), d.remaining
+				policies, states = append(policies, policy), append(states, state)
+			case found && d.remaining < left[l.Name]:
+				policies[i], states[i], left[l.Name] = policy, state, d.remaining
+			}
+		}
+	}
+	if len(policies) > 0 {
+		p.headers["ratelimit-policy"], p.headers["ratelimit"] = strings.Join(policies, ", "), strings.Join(states, ", ")
+	}
+}
+
+// ascii returns a name with a question mark for each byte that is not printable ASCII.
+func ascii(name string) string {
+	text := []byte(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, name))
+	text = text[:min(len(text), 256)]
+	for i, c := range text {
+		if c < ' ' || c > '~' {
+			text[i] = '?'
+		}
+	}
+	return string(text)
+}
+
+// quote returns a name as a string of a structured field.
+func quote(name string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(ascii(name)) + `"`
+}
