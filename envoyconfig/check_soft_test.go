@@ -24,7 +24,9 @@ func TestCheckSoft(t *testing.T) {
 		spoofed  = "error: soft-limit: clients can choose this route"
 		never    = "warning: soft-limit: no request takes this route"
 	)
-	filter := func(typed string) string { return "- { name: f, typed_config: { '@type': type.googleapis.com/" + typed + " } }" }
+	filter := func(typed string) string {
+		return "- { name: f, typed_config: { '@type': type.googleapis.com/" + typed + " } }"
+	}
 	before := func(text string) [2]string {
 		return [2]string{"http_filters:\n", "http_filters:\n            " + text + "\n"}
 	}
