@@ -208,9 +208,10 @@ func TestRepliesOfOneWriteMayBeSlow(t *testing.T) {
 			r := bufio.NewReader(theirs)
 			for n := range 2 * commands {
 				_, _ = commandOf(r)
-				if n+1 == commands {
+				switch n + 1 {
+				case commands:
 					go answer(theirs, commands)
-				} else if n+1 == 2*commands {
+				case 2 * commands:
 					go answer(theirs, commands-1)
 				}
 			}
