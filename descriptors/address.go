@@ -27,7 +27,7 @@ func parseAddress(b []byte) (p netip.Prefix, ok bool) {
 			return p, false
 		}
 		if a, b = netip.AddrFrom16(v6), b[n:]; len(b) > 0 && b[0] == '%' {
-			if b, ok = cutZone(b, inBrackets); !ok {
+			if b, ok = cutZone(b); !ok {
 				return p, false
 			}
 		}
@@ -55,21 +55,14 @@ func parseAddress(b []byte) (p netip.Prefix, ok bool) {
 	return netip.PrefixFrom(a, length).Masked(), true
 }
 
-// cutZone returns what follows a zone, which is at least one character after `%`.
-func cutZone(b []byte, inBrackets bool) (rest []byte, ok bool) {
-	end := bytes.LastIndexByte(b, '/')
-	switch {
-	case inBrackets && end >= 0:
-		return nil, false
-	case inBrackets:
-		end = bytes.LastIndexByte(b, ']')
-	case end < 0:
-		end = len(b)
+// cutZone returns what follows a zone, which is at least one character after `%`. Other characters
+// than those of interfaces end it: in `2001:db8::1%x, 203.0.113.9`, a client wrote the first part.
+func cutZone(b []byte) (rest []byte, ok bool) {
+	n := 1
+	for n < len(b) && (b[n]|0x20 >= 'a' && b[n]|0x20 <= 'z' || b[n] >= '0' && b[n] <= '9' || bytes.IndexByte([]byte("-._~"), b[n]) >= 0) {
+		n++
 	}
-	if end < 2 {
-		return nil, false
-	}
-	return b[end:], true
+	return b[n:], n > 1
 }
 
 // addressReader reads the addresses of a request.

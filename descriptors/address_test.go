@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 )
+
+// zones are the accepted zones: the characters that RFC 6874 does not require to be encoded.
+var zones = regexp.MustCompile(`^[-.0-9A-Z_a-z~]*$`)
 
 // naiveAddress is parseAddress with net/netip.
 func naiveAddress(value string) (p netip.Prefix, ok bool) {
@@ -45,6 +49,9 @@ func naiveAddress(value string) (p netip.Prefix, ok bool) {
 	}
 	if bits < 0 {
 		bits = a.BitLen()
+	}
+	if !zones.MatchString(a.Zone()) {
+		return p, false
 	}
 	if a = a.WithZone(""); a.Is4In6() && bits >= 96 {
 		a, bits = a.Unmap(), bits-96
@@ -102,7 +109,7 @@ func TestParseAddress(t *testing.T) {
 		"1::2::3", "::1.2.3.4", "1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:7:1.2.3.4", "::1.2.3", "::1.2.3.04", "12345::", "::g",
 		"1.2.3.4", "01.2.3.4", "1.2.3.4.5", "1.2.3", "1..2.3", "256.1.1.1", "1.2.3.4:", "1.2.3.4:80", "1.2.3.4:65536",
 		"1.2.3.4:-1", "1.2.3.4:00080", "1.2.3.4:000080", "[1.2.3.4]:80", "[::1]", "[::1]:80", "[::1]:", "[]:80", "[::1]80", "[::1%a]:1",
-		"1.2.3.4%a", "::1%", "::1%a", "fe80::1%a/64", "::ffff:1.2.3.4%a", "1.2.3.4/0", "1.2.3.4/", "1.2.3.4/33",
+		"1.2.3.4%a", "::1%", "::1%a", "::1%en-0.1_~Z9/64", "::1%a, ::2", "::1%a/b", "::1%a/b/64", "[::1%a], [::2%b]:1", "[::1%a/64]:1", "::1%@", "::1%\x00", "fe80::1%a/64", "::ffff:1.2.3.4%a", "1.2.3.4/0", "1.2.3.4/", "1.2.3.4/33",
 		"1.2.3.4/08", "1.2.3.4/8", "::/0", "::/128", "::/129", "::ffff:10.1.2.3/104", "::ffff:10.1.2.3/90", "1.2.3.4/8/8",
 		"0x1.2.3.4", "1.2.3.4 ", "unknown", "[", "]", "/", "%", "::ffff:0:0/96", "10.1.2.3, 10.2.3.4", "1.2.3.4\x00",
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
 // A server that closes connections, at once or after it has answered a probe, is probed at most
@@ -178,5 +179,54 @@ func TestSlowServerStaysAvailable(t *testing.T) {
 		}
 		cancel()
 		<-done
+	})
+}
+
+// A server that takes most of the timeout for each of the commands that one write contains.
+func TestRepliesOfOneWriteMayBeSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout, commands = time.Second, 5
+		mine, theirs := net.Pipe()
+		c := redis.New(mine, "", timeout)
+		defer c.Close()
+		answer := func(w io.Writer, commands int) {
+			for range commands {
+				time.Sleep(timeout * 9 / 10)
+				_, _ = io.WriteString(w, "+OK\r\n")
+			}
+		}
+		exchange := func() error {
+			x := c.Begin()
+			replies := make([]resp.Reply, commands)
+			for i := range replies {
+				replies[i].Reset(redis.ShortReply)
+				x.Append(&replies[i], "PING")
+			}
+			return c.Exchange(x)
+		}
+		go func() {
+			r := bufio.NewReader(theirs)
+			for n := range 2 * commands {
+				_, _ = commandOf(r)
+				switch n + 1 {
+				case commands:
+					go answer(theirs, commands)
+				case 2 * commands:
+					go answer(theirs, commands-1)
+				}
+			}
+		}()
+		began := time.Now()
+		must.OK(t, c.Within(t.Context(), timeout, exchange))
+		if last := began.Add(commands * timeout * 9 / 10); !c.LastReplied().Equal(last) {
+			t.Errorf("the last reply came at %v, want %v", c.LastReplied(), last)
+		}
+		// The last command has no reply.
+		if err := c.Within(t.Context(), timeout, exchange); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without a reply the error is %v", err)
+		}
+		if took, want := time.Since(c.LastReplied()), timeout; took != want {
+			t.Errorf("the connection was closed %v after the last reply, want %v", took, want)
+		}
 	})
 }

@@ -532,3 +532,31 @@ func TestPermitsOverRepeatedOutages(t *testing.T) {
 	}
 	t.Logf("%d permits of a limit of %d are held", len(held), n)
 }
+
+// While replies are late, a lease that the store granted releases one permit of the mirror, even if it
+// is returned twice. The store may have released it, which is not known yet.
+func TestLeaseReturnedTwiceBeforeReply(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: longTimeout})
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	lease := c.acquirePermit(t, s, permitCharge(1, 2))
+	if c.acquirePermit(t, s, permitCharge(1, 2)) == 0 {
+		t.Fatal("the second permit was not granted")
+	}
+	r.pauseReplies(true)
+	var released []uint64
+	for range 2 {
+		charge := permitCharge(1, 2)
+		charge.Hits, charge.Refund = lease, true
+		must.OK(t, c.decideWithin(s, time.Millisecond, charge))
+		released = append(released, c.b.Decisions[0].Charged)
+	}
+	r.pauseReplies(false)
+	if released[0] != 1 || released[1] != 0 {
+		t.Errorf("the returns released %d permits, want 1 and 0", released)
+	}
+	storetest.Eventually(t, "the store released one permit", func() bool { return c.usedHits(t, s, permitCharge(1, 2)) == 1 })
+}

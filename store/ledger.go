@@ -43,8 +43,9 @@ type ledger struct {
 	leases                int             // number of leases of all entries
 	lastSweep             limiter.Time    // when sweepLocked last ran
 	scratch               script.Unsynced // one charge; its memory is reused
-	// returned has hashes of the last leases that were granted without the store and returned. The
-	// first map has the newer ones, at most maxReturned.
+	// returned has hashes of the last leases that were returned without the store. An entry may not
+	// have such a lease: it was granted without the store, too, or a request without a reply may have
+	// returned it to the store. The first map has the newer ones, at most maxReturned.
 	returned [2]map[uint64]struct{}
 }
 
@@ -173,17 +174,14 @@ func (l *ledger) removeLocked(a *ledgerEntry) {
 	}
 }
 
-// returnLease records that a lease of a counter is returned. It reports whether it was returned before,
-// and the store does not know that yet.
+// returnLease records that a lease of a counter is returned without the store. It reports whether it
+// was returned so before.
 func (l *ledger) returnLease(name string, lease uint64) (before bool) {
 	key := hashLease(name, lease)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.entries[name]; a != nil && a.Released(lease) {
 		return true
-	}
-	if !script.IsLocalLease(lease) {
-		return false
 	}
 	for _, returned := range l.returned {
 		if _, found := returned[key]; found {

@@ -23,7 +23,7 @@ def network(value):
         if not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or int(port) > 65535:
             return None
     address, percent, zone = value.partition("%")
-    if percent and (not zone or ":" not in address):
+    if percent and (not re.fullmatch(r"[-.0-9A-Z_a-z~]+", zone) or ":" not in address):
         return None
     try:
         ip = ipaddress.ip_address(address)

@@ -29,14 +29,15 @@ type Conn struct {
 	waiting []*Exchange               // exchanges that wait for replies, in the order of their commands
 	idle    []*Exchange               // exchanges to reuse
 	ended   error                     // error that ended the connection
-	replied time.Time                 // when the last exchange was complete
+	replied time.Time                 // when the server last replied
 	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
 
 	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil
-	// for a pushed message.
+	// for a pushed message. unnoted is true if a reply came after replied.
 	reply    *resp.Reply
 	exchange *Exchange
 	pushed   resp.Reply
+	unnoted  bool
 }
 
 // readSize is the size of the read buffer.
@@ -121,8 +122,8 @@ func (c *Conn) authenticate(ctx context.Context, user, password string, database
 	return nil
 }
 
-// Within calls do, which exchanges commands, and closes c if no exchange completes for timeout, or
-// ctx ends. So each of several exchanges may take that long.
+// Within calls do, which exchanges commands, and closes c if no reply comes for timeout, or ctx ends.
+// So each of several commands may take that long.
 func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -131,7 +132,9 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
 		if left := timeout - min(clock().Sub(began), clock().Sub(c.LastReplied())); left > 0 {
-			timer.Reset(left)
+			if ctx.Err() == nil { // otherwise Within has returned
+				timer.Reset(left)
+			}
 		} else {
 			cancel(context.DeadlineExceeded)
 		}
@@ -148,7 +151,7 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 // clock reads the machine's time, which measures how long servers take.
 func clock() time.Time { return time.Now() } //nolint:forbidigo // as above
 
-// LastReplied returns when the last exchange was complete, zero if none was.
+// LastReplied returns when the server last replied to a command, zero if it did not.
 func (c *Conn) LastReplied() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,6 +216,7 @@ func (c *Conn) Listen(onPush func(r *resp.Reply) error) {
 
 // deliverAll delivers the replies in p.
 func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
+	defer c.noteReply()
 	for len(p) > 0 {
 		if c.reply == nil && !c.nextReply() {
 			return BadReply("read from %s: %q, which is not a reply to a command", c.Address, p[:min(len(p), 40)])
@@ -255,14 +259,26 @@ func (c *Conn) deliver() error {
 		return c.onPush(r)
 	}
 	if x.received++; x.received < len(x.replies) {
+		c.unnoted = true
 		return nil
 	}
 	now := clock()
 	c.mu.Lock()
-	c.waiting, c.replied = append(c.waiting[:0], c.waiting[1:]...), now
+	c.waiting, c.replied, c.unnoted = append(c.waiting[:0], c.waiting[1:]...), now, false
 	c.mu.Unlock()
 	x.done <- nil
 	return nil
+}
+
+// noteReply sets replied if the last reply was not that of a complete exchange.
+func (c *Conn) noteReply() {
+	if !c.unnoted {
+		return
+	}
+	now := clock()
+	c.mu.Lock()
+	c.replied, c.unnoted = now, false
+	c.mu.Unlock()
 }
 
 // An Exchange is commands that are sent in one write, with the destinations of their replies.

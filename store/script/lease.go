@@ -84,9 +84,6 @@ func IsLease[N string | []byte](name N, lease uint64) bool {
 	return lease >= limiter.FirstLease && lease <= limiter.LastLease && lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
 }
 
-// IsLocalLease reports whether a replica granted a lease without the store.
-func IsLocalLease(lease uint64) bool { return (lease-limiter.FirstLease)>>sealBits&1 == 1 }
-
 // appendPermit appends the arguments of a charge on a concurrency limit: 1 to acquire a permit, or
 // the lease to release, or 0; the limit; the window; and the nonce and the seal of a new lease.
 func (c *Call) appendPermit(at *charge, from *limiter.Charge, hits uint64) {
