@@ -58,6 +58,9 @@ type Policy struct {
 	// window.
 	CountRefused bool
 
+	// NoBlocks makes a store decide each charge: no replica charges hits in advance.
+	NoBlocks bool
+
 	weighted    bool          // Concurrency only: each permit records a number of hits; see reserve.go
 	longestLife time.Duration // maximum life of a permit granted under an earlier policy, if longer than Window
 

@@ -85,6 +85,9 @@ func (r *resetWaiter) Decided(err error) {
 	if err == nil {
 		r.removeUnsynced() // hits since the reset was sent
 		r.store.denied.clear()
+		if r.store.blocks != nil {
+			r.store.blocks.drop(&r.batch.Charges[0])
+		}
 		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback continues from here
 	} else {
 		r.backend.countDropped(r.backend.ledger.restore(r.unsynced))

@@ -96,6 +96,16 @@
 //
 // Before a shard ends, it syncs its hits, for two seconds at most.
 //
+// # Blocks
+//
+// With [Options.Blocks], a replica charges hits of a hot fixed window in advance, and admits
+// requests from them without the store (blocks.go, blocks_traffic.go). A block is an ordinary
+// charge of several hits, so it needs no script of its own. Hits of a block are used once, because
+// one atomic word has the window and the number of unused hits; they are returned at most once,
+// because they are taken off that word first, and the refund is sent once, on the connection of the
+// block. Before a shard uses a new connection, all blocks end, and the hits used since the last
+// block was charged go to the ledger.
+//
 // # Topology
 //
 // A backend is one store, with one shard, or on a cluster one for each primary (backend.go). Each

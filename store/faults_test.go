@@ -59,6 +59,8 @@ func (o *recorder) Dropped(hits uint64) {
 	o.dropped += hits
 }
 
+func (o *recorder) Blocks(string, uint64) {}
+
 func (o *recorder) Diverged() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

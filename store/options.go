@@ -29,6 +29,8 @@ type Options struct {
 	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as --store-dial-timeout, for --store-per-second."`
 	// Fallback decides while the store is unavailable.
 	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"How to decide while the store is unavailable: local (in memory, from the last known state of the store), error (answer with an error), allow or deny."`
+	// Blocks is [BlocksOff], also if empty, or [BlocksAuto].
+	Blocks string `name:"store-blocks" enum:"off,auto" default:"off" placeholder:"off|auto" help:"Whether a replica charges the hits of a hot fixed window in advance, in blocks, and decides without the store until they are used up: off, or auto. Limits stay exact. Needs one primary: no cluster and no --store-per-second."`
 	// Table mirrors the counters of the store. [Local] and certain denials are decided in it.
 	Table *limiter.Table `kong:"-"`
 	// Observer counts events for metrics. Optional.
@@ -59,6 +61,8 @@ type Observer interface {
 	// Dropped is called for hits that the fallback admitted and the store will not be charged with:
 	// they were on too many counters, or on one that another program has written.
 	Dropped(hits uint64)
+	// Blocks is called with one of [BlockEvents] and a number of hits.
+	Blocks(event string, hits uint64)
 	// Diverged is called when the number of admitted charges differs from that in the store's
 	// reply, which is a bug.
 	Diverged()
@@ -107,11 +111,28 @@ const (
 	byStore    = "store"
 	byMemory   = "memory" // certain denials
 	byFallback = "fallback"
+	byBlock    = "block"     // hits charged in advance
 	byTooLarge = "too_large" // the mirror, because the request would occupy the store for too long
 )
 
 // Deciders are the labels of all components that decide charges.
-var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
+var Deciders = []string{byStore, byMemory, byBlock, byFallback, byTooLarge}
+
+// Values of [Options.Blocks].
+const (
+	BlocksOff  = "off"
+	BlocksAuto = "auto"
+)
+
+// These are the labels of events of blocks.
+const (
+	blockAcquired = "acquired"
+	blockReturned = "returned"
+	blockLost     = "lost" // unused when the window ended or the connection failed
+)
+
+// BlockEvents are the labels of all events of blocks.
+var BlockEvents = []string{blockAcquired, blockReturned, blockLost}
 
 type noObserver struct{}
 
@@ -120,6 +141,7 @@ func (noObserver) Failed(string)            {}
 func (noObserver) Decided(string, int)      {}
 func (noObserver) Synced(uint64)            {}
 func (noObserver) Dropped(uint64)           {}
+func (noObserver) Blocks(string, uint64)    {}
 func (noObserver) Diverged()                {}
 
 func (o *Options) observe() Observer {

@@ -68,6 +68,10 @@ func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 		late := time.AfterFunc(sh.backend.store.flushBound/2, c.Close)
 		sh.waitIdle()
 		late.Stop()
+		if bl := sh.backend.store.blocks; bl != nil && bl.returnAll(ctx, c, sh.backend.store.flushBound/2) != nil {
+			c.Close()
+			c = nil
+		}
 	}
 	sh.pausing.Wait()
 	for ctx.Err() == nil && sh.backend.ledger.hasUnsynced(sh.owns) {
@@ -115,7 +119,7 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 		sh.mu.Lock()
 		closed := sh.closed
 		if !closed {
-			sh.conn, sh.connecting = c, false
+			sh.setConnLocked(c, false)
 			sh.wake.Broadcast()
 		}
 		sh.mu.Unlock()
@@ -148,7 +152,7 @@ func (sh *shard) logUnavailable(why *redis.Error) {
 // monitor waits until the shard, which uses c, becomes unavailable. It reports false if ctx ends
 // before.
 func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
-	tick := time.NewTicker(probeInterval)
+	tick, bl := time.NewTicker(probeInterval), sh.backend.store.blocks
 	defer tick.Stop()
 	for n := 1; ; {
 		select {
@@ -183,6 +187,9 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		err := sh.guarded(func() error {
 			return c.Within(ctx, sh.backend.probeTimeout(), func() error {
 				took, err := sh.sendProbe(c, &script.Run{})
+				if bl != nil && err == nil {
+					bl.countReplicas(c)
+				}
 				if n = (n + 1) % measureEvery; err == nil && n == 0 {
 					_ = sh.measure(c, took)
 				}
@@ -254,6 +261,7 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	if err != nil {
 		return nil, Synced{}, err
 	}
+	bl := sh.backend.store.blocks
 	err = redis.ErrPanicked
 	defer func() {
 		if err != nil {
@@ -271,12 +279,18 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		if err == nil && took > sh.options.Timeout {
 			err = context.DeadlineExceeded
 		}
+		if bl != nil && err == nil {
+			bl.countReplicas(c)
+		}
 		for n := 0; err == nil && n < len(sh.slowness.recent) && sh.measure(c, took); n++ { // one suffices if the server is fast
 		}
 		return err
 	})
 	var charged Synced
 	if err == nil {
+		if bl != nil {
+			bl.recharge()
+		}
 		charged, err = sh.syncBeforeUse(ctx, c)
 	}
 	return c, charged, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
@@ -29,11 +30,12 @@ type request struct {
 	foreignKey string           // key of another program, because of which the store has not decided the request
 	repliedAt  limiter.Time     // time of the reply by the counter's clock; written before outcomeCounted
 
-	slot     uint16 // slot of its keys on a cluster
-	isolated bool   // runs alone
-	asking   bool   // send ASKING first: the node is importing the slot
-	hops     int    // number of redirections
-	bulk     bool   // part of a large request, which does not delay other requests
+	only     *redis.Conn // connection to be sent on, nil for any
+	slot     uint16      // slot of its keys on a cluster
+	isolated bool        // runs alone
+	asking   bool        // send ASKING first: the node is importing the slot
+	hops     int         // number of redirections
+	bulk     bool        // part of a large request, which does not delay other requests
 
 	open       bool
 	prev, next *request
@@ -77,7 +79,7 @@ func newRequest() *request {
 	req, _ := requestPool.Get().(*request)
 	req.noFallback, req.slotByStart, req.call.ClockAhead = false, false, 0
 	req.sent, req.outcome, req.unsynced, req.strays, req.foreignKey = false, outcomePending, nil, nil, ""
-	req.copied, req.repliedAt = nil, 0
+	req.copied, req.repliedAt, req.only = nil, 0, nil
 	req.slot, req.isolated, req.asking, req.hops, req.bulk = 0, false, false, 0, false
 	return req
 }

@@ -152,6 +152,9 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	sent := sh.options.Clock()
 	script.DecideScript.Run(c, f.scriptRuns...)
 	trip, charges := sh.options.Clock().Sub(sent), 0
+	if bl := sh.backend.store.blocks; bl != nil {
+		bl.learnTrip(trip)
+	}
 	for _, r := range f.runs {
 		where, elsewhere := redirection{}, false
 		if r.Err == nil {

@@ -91,7 +91,7 @@ func newShard(f *backend, name string, dial dialer) *shard {
 // enqueue queues a request. It reports false if the shard is unavailable.
 func (sh *shard) enqueue(req *request) bool {
 	sh.mu.Lock()
-	if sh.conn == nil && !sh.connecting || sh.closed {
+	if sh.conn == nil && !sh.connecting || sh.closed || req.only != nil && req.only != sh.conn {
 		sh.mu.Unlock()
 		return false
 	}
@@ -113,6 +113,14 @@ func (sh *shard) enqueue(req *request) bool {
 func (sh *shard) setTimerLocked(at time.Time) {
 	sh.timerAt = at
 	sh.timer.Reset(at.Sub(clock()))
+}
+
+// setConnLocked sets the connection, and whether the first one is being made.
+func (sh *shard) setConnLocked(c *redis.Conn, connecting bool) {
+	sh.conn, sh.connecting = c, connecting
+	if bl := sh.backend.store.blocks; bl != nil {
+		bl.down.Store(c == nil)
+	}
 }
 
 // address returns the address of the shard's connection, "" while it is unavailable.
@@ -265,7 +273,7 @@ func (sh *shard) markUnavailable(c *redis.Conn, why *redis.Error) {
 
 // drainLocked removes the connection and all waiting requests, and returns the requests.
 func (sh *shard) drainLocked() (waiting []*request) {
-	sh.conn, sh.connecting = nil, false
+	sh.setConnLocked(nil, false)
 	for req := sh.open.first; req != nil; req = sh.open.first {
 		sh.open.remove(req)
 		waiting = append(waiting, req)

@@ -24,6 +24,7 @@ type Store struct {
 	flushBound    time.Duration // maxFlush, except in tests
 	tryAgainPause time.Duration // the constant, except in tests
 	denied        deniedCache
+	blocks        *blocks       // nil if not configured
 	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
 	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
 }
@@ -53,6 +54,9 @@ func New(options Options) (*Store, error) {
 	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
+	if options.Blocks == BlocksAuto && s.singleSlot {
+		s.blocks = newBlocks(s)
+	}
 	if options.PerSecond != nil {
 		s.perSecond = newBackend(s, options.PerSecond, options.PerSecondDialTimeout)
 	}
@@ -65,6 +69,9 @@ func (s *Store) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	if s.perSecond != nil {
 		all.Go(func() { s.perSecond.run(ctx) })
+	}
+	if s.blocks != nil {
+		all.Go(func() { s.blocks.run(ctx) })
 	}
 	s.main.run(ctx)
 	all.Wait()
@@ -119,7 +126,13 @@ func (s *Store) notifyReached() {
 // If done is false, Decide calls w.Decided once, possibly before it returns, and uses b and names
 // until then.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
-	if s.denyFromCache(now, b) {
+	hot := false
+	if s.blocks != nil {
+		if done, hot = s.blocks.decide(now, b, names); done {
+			return true, nil
+		}
+	}
+	if !hot && s.denyFromCache(now, b) {
 		return true, nil
 	}
 	cost := script.CostOfAll(b)
@@ -202,12 +215,20 @@ func (req *request) send(sh *shard, wait time.Duration) bool {
 // mirror. left is scratch memory.
 func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
+	s.updateCounters(now, b, left)
+}
+
+// updateCounters is updateMirror without counting the charges.
+func (s *Store) updateCounters(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	for i := range b.Charges {
 		b.Stored().StateAfter(now, i, left)
 		b.Stored().MergeInto(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
 			s.denied.mark(now, c)
+		}
+		if s.blocks != nil {
+			s.blocks.learn(c, left)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.SetTransport("builtin")
 	m.State()
 	m.Tables([]string{"customers"}, func(string) int { return 3 })
-	m.Store([]string{"store", "memory", "fallback"}, []string{"timeout"}, func() bool { return true },
+	m.Store([]string{"store", "memory", "fallback"}, []string{"acquired"}, []string{"timeout"}, func() bool { return true },
 		func() map[string]bool { return map[string]bool{"redis:6379": true} }, func() time.Duration { return 0 })
 	limit := configureLimits(m.Rules, []string{"d"}, RuleLimit{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute, Penalty: true, Divided: true,

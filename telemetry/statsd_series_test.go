@@ -58,7 +58,7 @@ func TestHistogramUnits(t *testing.T) {
 	for _, milliseconds := range []bool{false, true} {
 		addr, lines := packets(t, "udp", "127.0.0.1:0")
 		s, m, _ := newTestStatsdOf(t, StatsdOptions{Network: "udp", Addr: addr}, Options{Milliseconds: milliseconds})
-		shared := m.Store(nil, nil, func() bool { return true }, func() map[string]bool { return nil }, func() time.Duration { return 0 })
+		shared := m.Store(nil, nil, nil, func() bool { return true }, func() map[string]bool { return nil }, func() time.Duration { return 0 })
 		shared.Batch(2*time.Millisecond, 3)
 		if err := flush(t, s); err != nil {
 			t.Fatal(err)

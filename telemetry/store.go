@@ -12,17 +12,20 @@ type Store struct {
 	decided, errors map[string]prometheus.Counter
 	diverged        prometheus.Counter
 	synced, dropped prometheus.Counter
+	blocks          map[string]prometheus.Counter
 }
 
-// Store registers and returns the metrics of a store. It may be called only once. deciders are all
-// possible values of Decided, and kinds those of Failed. At each scrape, reached reports whether the
+// Store registers and returns the metrics of a store. It may be called only once. deciders, events and
+// kinds are all possible values of Decided, Blocks and Failed. At each scrape, reached reports whether the
 // store has ever answered, shards returns the shards of the store and whether each is available, and
 // offset by how much the store's clock is ahead of the local one.
-func (m *Metrics) Store(deciders, kinds []string, reached func() bool, shards func() map[string]bool, offset func() time.Duration) *Store {
+func (m *Metrics) Store(deciders, events, kinds []string, reached func() bool, shards func() map[string]bool, offset func() time.Duration) *Store {
 	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",
-		"Charges, by where they were decided: store; memory, for a denial that the store would repeat; fallback, while the store was unavailable; too_large, in memory because the request would occupy the store for too long.", "by")
+		"Charges, by where they were decided: store; memory, for a denial that the store would repeat; block, from hits that were charged in advance, or a denial of the last 50 ms; fallback, while the store was unavailable; too_large, in memory because the request would occupy the store for too long.", "by")
 	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by kind of error.", "kind")
+	blocks := m.counters("sluice_store_block_hits_total",
+		"Hits of blocks, which --store-blocks charges to the store in advance: acquired; returned to the store unused; lost, because the window ended, the connection failed or the counter was reset.", "result")
 	s := &Store{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_store_batch_duration_seconds", Help: "Time until the store answered a batch, including the network.",
@@ -33,6 +36,7 @@ func (m *Metrics) Store(deciders, kinds []string, reached func() bool, shards fu
 		}),
 		decided: make(map[string]prometheus.Counter, len(deciders)),
 		errors:  make(map[string]prometheus.Counter, len(kinds)),
+		blocks:  make(map[string]prometheus.Counter, len(events)),
 		diverged: m.counter("sluice_store_divergent_batches_total",
 			"Batches of which sluice and the store computed different numbers of admitted charges: a bug in sluice."),
 		synced: m.counter("sluice_store_synced_hits_total",
@@ -42,6 +46,9 @@ func (m *Metrics) Store(deciders, kinds []string, reached func() bool, shards fu
 	}
 	for _, by := range deciders {
 		s.decided[by] = decided.WithLabelValues(by)
+	}
+	for _, e := range events {
+		s.blocks[e] = blocks.WithLabelValues(e)
 	}
 	for _, k := range kinds {
 		s.errors[k] = failed.WithLabelValues(k)
@@ -95,6 +102,9 @@ func (s *Store) Synced(hits uint64) { s.synced.Add(float64(hits)) }
 
 // Dropped counts hits of an outage that will not be charged to the store.
 func (s *Store) Dropped(hits uint64) { s.dropped.Add(float64(hits)) }
+
+// Blocks counts hits of blocks, by event.
+func (s *Store) Blocks(event string, hits uint64) { s.blocks[event].Add(float64(hits)) }
 
 // Diverged counts a batch whose reply differs from its effect.
 func (s *Store) Diverged() { s.diverged.Inc() }

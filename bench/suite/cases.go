@@ -110,6 +110,18 @@ var comparisons = []comparison{
 		},
 	},
 	{
+		title: "Blocks of a shared store",
+		text: "`--store-blocks auto` compared with memory and with a store without blocks, each with its own store. " +
+			"There are 64 concurrent calls; every replica gets its share.",
+		services: []string{sluiceBuiltin, sluiceStore, sluiceBlocks},
+		metrics:  []metric{total, cpu, storeCPU, commands, perSecond, p50, p99},
+		cases: []benchCase{
+			counters(benchCase{name: "blocks", title: "one hot counter, two replicas", keys: 1, connections: 4, replicas: []int{2, 2}}),
+			counters(benchCase{name: "blocksopen", title: "the same, 5,000 calls per second", keys: 1, connections: 4, replicas: []int{2, 2}, rate: 5000}),
+			counters(benchCase{name: "blocks100", title: "100 hot counters, three replicas, 10,000 calls per second", keys: 100, connections: 6, replicas: []int{2, 2, 2}, rate: 10000}),
+		},
+	},
+	{
 		title: "Ways to limit",
 		text: "An Envoy with one worker in front of an upstream, which counts as other work, and sluice. Requests of 1,000 users come over 32 connections, and none is denied. " +
 			"In parentheses: minimum and maximum of the first column; for the others the ratio to the first column in the same round, median, minimum and maximum.",

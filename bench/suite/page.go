@@ -41,6 +41,7 @@ func (p *page) printMissing(what []string) {
 type figures struct {
 	cpu, storeCPU float64 // µs per request
 	envoyCPU      float64 // µs per request
+	commands      float64 // of the store, per request
 	perSecond     float64
 	p50, p99      float64 // µs
 	peak          float64 // MiB
@@ -62,6 +63,8 @@ var (
 	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs per request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu + f.envoyCPU }}
 	alone     = metric{name: "alone", title: "CPU time of the service alone, µs per request", format: "%.2f", value: func(f figures) float64 { return f.cpu }}
 	storeCPU  = metric{name: "store", title: "CPU time of the store, µs per request", format: "%.1f", ratios: true, ofStore: true, value: func(f figures) float64 { return f.storeCPU }}
+	commands  = metric{name: "commands", title: "Commands to the store per request", format: "%.4f", ofStore: true, value: func(f figures) float64 { return f.commands }}
+	total     = metric{name: "total", title: "CPU time of the service and the store, µs per request", format: "%.1f", ratios: true, value: func(f figures) float64 { return f.cpu + f.storeCPU }}
 	perSecond = metric{name: "rate", title: "Requests per second", format: "%.0f", value: func(f figures) float64 { return f.perSecond }}
 	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", value: func(f figures) float64 { return f.p50 }}
 	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", value: func(f figures) float64 { return f.p99 }}

@@ -77,14 +77,24 @@ func measureCase(ctx context.Context, w *testbed, o *options, c *benchCase, serv
 			if c.idle {
 				run = load.Idle
 			}
+			before, err := s.commands(ctx)
+			if err != nil {
+				return nil, err
+			}
 			r, err := measure(ctx, s, config, run)
+			if err != nil {
+				return nil, err
+			}
+			after, err := s.commands(ctx)
 			if err != nil {
 				return nil, err
 			}
 			if denied := r.OverLimit > r.OK; denied != (c.denied && s.limits) {
 				return nil, fmt.Errorf("%s: %d responses are OK and %d OVER_LIMIT, which does not fit this case", s.name, r.OK, r.OverLimit)
 			}
-			results[i] = append(results[i], s.figures(r))
+			f := s.figures(r)
+			f.commands = (after - before) / float64(r.Answered) * float64(config.Duration) / float64(config.Duration+config.Warmup)
+			results[i] = append(results[i], f)
 		}
 	}
 	return results, nil

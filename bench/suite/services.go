@@ -8,12 +8,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
 // The names of the services in the tables.
@@ -21,6 +24,7 @@ const (
 	sluiceBuiltin = "**sluice**"
 	sluiceGRPC    = "sluice over grpc-go"
 	sluiceStore   = "**sluice, store**"
+	sluiceBlocks  = "**sluice, store, blocks**"
 	noop          = "no-op, grpc-go"
 	floor         = "floor"
 	limitador     = "limitador"
@@ -51,24 +55,25 @@ type service struct {
 	// one.
 	start func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error)
 
-	addrs    []string // of the replicas
-	envoy    string   // address of an Envoy that calls it
-	replicas []*process.Process
-	others   []*process.Process // its store, or that Envoy
+	storeAddr string   // of its store
+	addrs     []string // of the replicas
+	envoy     string   // address of an Envoy that calls it
+	replicas  []*process.Process
+	others    []*process.Process // its store, or that Envoy
 }
 
 // launch starts s for a case.
 func (s *service) launch(ctx context.Context, w *testbed, c *benchCase) error {
-	store := ""
+	s.storeAddr = ""
 	if s.store {
 		p, addr, err := w.startStore(ctx)
 		if err != nil {
 			return err
 		}
-		s.others, store = append(s.others, p), addr
+		s.others, s.storeAddr = append(s.others, p), addr
 	}
 	for range max(1, len(c.replicas)) {
-		p, addr, err := s.start(ctx, store, func(cmd *exec.Cmd) {
+		p, addr, err := s.start(ctx, s.storeAddr, func(cmd *exec.Cmd) {
 			if c.oneCore {
 				cmd.Args = append([]string{"taskset", "-c", "0", cmd.Path}, cmd.Args[1:]...)
 				cmd.Path = w.taskset
@@ -117,6 +122,39 @@ func (s *service) pids() []int {
 	}
 	return pids
 }
+
+// commands returns the number of commands that the store of s has run, without those of scripts; 0
+// if it has none.
+func (s *service) commands(ctx context.Context) (n float64, err error) {
+	if !s.store {
+		return 0, nil
+	}
+	to := &redis.Server{Network: "tcp", Address: s.storeAddr}
+	c, err := redis.Dial(ctx, to, time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	r, err := c.Query(ctx, resp.Limits{Values: 1, Bytes: 1 << 16}, "INFO", "commandstats")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(r.Text(0)) {
+		name, calls, ok := strings.Cut(line, ":calls=")
+		if ok && slices.Contains(sent, strings.TrimPrefix(name, "cmdstat_")) {
+			calls, _, _ = strings.Cut(calls, ",")
+			count, err := strconv.ParseFloat(calls, 64)
+			if err != nil {
+				return 0, err
+			}
+			n += count
+		}
+	}
+	return n, nil
+}
+
+// sent are the commands that services send, and that scripts of sluice do not call.
+var sent = []string{"evalsha", "eval", "incrby", "expireat", "expire", "getrange", "zadd"}
 
 // sluiceService returns sluice with additional arguments and variables.
 func (w *testbed) sluiceService(name string, env []string, args ...string) *service {

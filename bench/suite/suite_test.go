@@ -132,7 +132,7 @@ func TestServices(t *testing.T) {
 	}
 	var out strings.Builder
 	args := []string{
-		"-cases", "core,denied,two,envoy,limits,skewed,storedenied,json", "-lines", "2000", "-benchmarks=false", "-limiters=false",
+		"-cases", "core,denied,two,envoy,limits,skewed,storedenied,blocksopen,json", "-lines", "2000", "-benchmarks=false", "-limiters=false",
 		"-rounds", "1", "-duration", "300ms", "-warmup", "1ms",
 	}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {

@@ -118,6 +118,9 @@ func (w *testbed) findExternal() (err error) {
 	shared := w.sluiceService(sluiceStore, nil)
 	shared.store = true
 	w.add(shared)
+	blocks := w.sluiceService(sluiceBlocks, nil, "--store-blocks", "auto")
+	blocks.store = true
+	w.add(blocks)
 	return nil
 }
 

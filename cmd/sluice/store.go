@@ -66,6 +66,9 @@ func (f *storeFlags) check(stateFile string) error {
 			}
 		}
 	}
+	if f.Blocks == store.BlocksAuto && f.URL == "" {
+		return errors.New("--store-blocks requires --store")
+	}
 	if _, err := f.readHashKey(); err != nil {
 		return err
 	}
@@ -79,6 +82,10 @@ func (f *storeFlags) check(stateFile string) error {
 			return err
 		}
 		secure = secure || at != nil && at.TLS != nil
+		if at != nil && f.Blocks == store.BlocksAuto && (at.Nodes != nil || u.name == "--store-per-second") {
+			return fmt.Errorf("--store-blocks auto requires a store with one primary, but %s is %s: use off, or a %s", u.name, at,
+				map[bool]string{true: "--store that is not a cluster", false: "--store without --store-per-second"}[at.Nodes != nil])
+		}
 	}
 	if f.SkipName && !secure {
 		return errors.New("--store-skip-name requires a --store with TLS, whose scheme starts with rediss")

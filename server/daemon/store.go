@@ -25,7 +25,7 @@ func openStore(options store.Options, table *limiter.Table, metrics *telemetry.M
 	for i, k := range redis.Kinds {
 		kinds[i] = string(k)
 	}
-	options.Observer = metrics.Store(store.Deciders, kinds, func() bool { return shared.Reached() }, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
+	options.Observer = metrics.Store(store.Deciders, store.BlockEvents, kinds, func() bool { return shared.Reached() }, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
 	var err error
 	shared, err = store.New(options)
 	return shared, err

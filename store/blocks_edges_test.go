@@ -1,0 +1,358 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// decidesLocally reports whether the store of r decides a charge without waiting.
+func (r *blockReplica) decidesLocally(c limiter.Charge) bool {
+	own := caller{clock: r.store.options.Clock}
+	done, err := own.start(r.store, 0, c)
+	must.OK(r.world.t, err)
+	if !done {
+		must.OK(r.world.t, <-own.decided)
+	}
+	return done
+}
+
+// Requests from a block allocate nothing.
+func TestBlocksAllocateNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour}
+		w.fill(p, 50)
+		r := w.replicas[0]
+		h := r.store.blocks.counters()[0]
+		if unused := r.unused(); unused-int(h.balanceOf(h.end).half.Load()) < 20 {
+			t.Fatalf("%d unused hits: not enough", unused)
+		}
+		c := caller{clock: time.Now}
+		if _, err := c.start(r.store, 0, oneHit(1, p)); err != nil {
+			t.Fatal(err)
+		}
+		now := limiter.Time(time.Now().UnixNano())
+		if n := testing.AllocsPerRun(10, func() {
+			if done, err := r.store.Decide(now, &c.b, c.names, &c); !done || err != nil {
+				t.Error("not decided from the block")
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations for a request from a block", n)
+		}
+	})
+}
+
+// A block ends with its window by the monotonic clock, even if the clock of the machine was set
+// back.
+func TestBlockEndsIfTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(sweepBlocks / 2) // no sweep follows the end of the window at once
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Minute}
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute - time.Second)))
+		w.fill(p, 20)
+		for end := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(end) > time.Millisecond; {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		if !r.decidesLocally(oneHit(1, p)) {
+			t.Fatal("not decided from the block")
+		}
+		r.jump.Store(-int64(time.Second))
+		time.Sleep(2 * time.Millisecond) // it is the next minute, but the clock shows the last one
+		if r.decidesLocally(oneHit(1, p)) {
+			t.Error("decided from the block of the last window")
+		}
+	})
+}
+
+// A refund of unused hits is not sent on another connection than its block: the new primary may not
+// have charged them.
+func TestBlocksAreNotReturnedToAnotherPrimary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Hour}
+		w.fill(p, 10)
+		h := r.store.blocks.counters()[0]
+		b := h.balanceOf(h.end)
+		refund := h.refund(b.clear(), h.end, 0, b)
+		w.loseData()
+		for !r.store.Up() {
+			time.Sleep(time.Millisecond)
+		}
+		if refund.send(r.store.main.shardOf(0), time.Second) {
+			t.Error("the refund was sent to another primary")
+		}
+	})
+}
+
+// Unused hits are returned once: after a while, and at shutdown. Then the store has exactly the
+// hits that were admitted.
+func TestBlocksAreReturned(t *testing.T) {
+	for _, stop := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newBlockWorld(t, 2, time.Millisecond)
+			p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour}
+			w.fill(p, 20)
+			if stop {
+				w.replicas[0].stop()
+			} else {
+				time.Sleep(time.Second)
+			}
+			var c caller
+			peek := oneHit(1, p)
+			peek.Hits = 0
+			must.OK(t, c.decide(w.replicas[1].store, peek))
+			if got, want := int(c.b.Decisions[0].Before), w.total(); got != want {
+				t.Errorf("stopped %v: the store has %d hits, want the %d that were admitted", stop, got, want)
+			}
+		})
+	}
+}
+
+// A replica whose demand has become small does not keep its block.
+func TestBlocksShrinkWithDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour}
+		w.fill(p, 60)
+		for range 20 { // less than blockIdle apart
+			time.Sleep(100 * time.Millisecond)
+			w.replicas[0].request(p, 1)
+		}
+		if n := w.replicas[0].unused(); n > 8 {
+			t.Errorf("%d unused hits with a demand of ten a second", n)
+		}
+	})
+}
+
+// After a reset by an operator the replica does not use its block any more.
+func TestResetEndsBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Hour}
+		w.fill(p, 20)
+		c := oneHit(1, p)
+		b := &limiter.Batch{Charges: []limiter.Charge{c}}
+		_, err := r.store.Reset(t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
+		must.OK(t, err)
+		if n := r.unused(); n != 0 {
+			t.Errorf("%d hits of the block are left after a reset", n)
+		}
+	})
+}
+
+// These charges are decided by the store, whatever blocks there are.
+func TestChargesWithoutBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour}
+		with := func(change func(c *limiter.Charge, p *limiter.Policy)) limiter.Charge {
+			own := p
+			c := oneHit(1, &own)
+			change(&c, &own)
+			return c
+		}
+		w.fill(&p, 50)
+		if !w.replicas[0].decidesLocally(oneHit(1, &p)) {
+			t.Error("an ordinary request was not decided from the block")
+		}
+		for name, c := range map[string]limiter.Charge{
+			"a look-up":         with(func(c *limiter.Charge, _ *limiter.Policy) { c.Hits = 0 }),
+			"a refund":          with(func(c *limiter.Charge, _ *limiter.Policy) { c.Refund = true }),
+			"an override":       with(func(_ *limiter.Charge, p *limiter.Policy) { p.NoBlocks = true }),
+			"a penalty":         with(func(_ *limiter.Charge, p *limiter.Policy) { p.Penalty = limiter.NewPenalty(time.Minute) }),
+			"another limit":     with(func(_ *limiter.Charge, p *limiter.Policy) { p.Limit++ }),
+			"more than a block": with(func(c *limiter.Charge, _ *limiter.Policy) { c.Hits = 10_000 }),
+			"a token bucket": with(func(_ *limiter.Charge, p *limiter.Policy) {
+				p.Algorithm, p.Burst = limiter.TokenBucket, 1000
+			}),
+		} {
+			if w.replicas[0].decidesLocally(c) {
+				t.Errorf("%s was not decided by the store", name)
+			}
+		}
+	})
+}
+
+// exhaust sends requests with 100 hits, and then with one, until one of each is denied.
+func (w *blockWorld) exhaust(p *limiter.Policy) {
+	w.t.Helper()
+	for hits := uint64(100); hits > 0; hits /= 100 {
+		for denied := false; !denied; {
+			time.Sleep(5 * time.Millisecond)
+			before := w.total()
+			w.replicas[0].request(p, hits)
+			time.Sleep(5 * time.Millisecond)
+			denied = w.total() == before
+		}
+	}
+}
+
+// A denial by the store is repeated from memory for a short time. It charges nothing.
+func TestBlocksRepeatDenials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorldWith(t, 1, time.Millisecond, Allow)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 14, Window: limiter.MaxWindow, CountRefused: true}
+		w.exhaust(p)
+		r, c := w.replicas[0], caller{}
+		for range 5 {
+			if done, err := c.start(r.store, 0, oneHit(1, p)); !done || err != nil || !c.b.Denied || c.b.Decisions[0].Charged != 0 {
+				t.Fatalf("decided in memory %v, %+v, %v, want a denial", done, c.b.Decisions, err)
+			}
+		}
+		time.Sleep(denyFor)
+		if done, _ := c.start(r.store, 0, oneHit(1, p)); done {
+			t.Error("the denial was repeated for too long")
+		} else if err := <-c.decided; err != nil || !c.b.Denied {
+			t.Error("admitted beyond the limit")
+		}
+		if done, _ := c.start(r.store, 0, oneHit(1, p)); !done {
+			t.Error("the new denial was not repeated")
+		}
+		r.cut()
+		synctest.Wait()
+		if must.OK(t, c.decide(r.store, oneHit(1, p))); c.b.Denied {
+			t.Error("a denial was repeated during an outage, want the fallback")
+		}
+	})
+}
+
+// If denied hits count, a look-up is denied once one of them was counted.
+func TestBlocksCountADenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5000, Window: time.Hour, CountRefused: true}
+		r, c := w.replicas[0], caller{}
+		w.fill(p, 20)
+		time.Sleep(time.Second) // the block is returned
+		for range 20 {          // the counter stays hot
+			time.Sleep(time.Millisecond)
+			must.OK(t, c.decide(r.store, oneHit(1, p)))
+		}
+		time.Sleep(250 * time.Millisecond)
+		peek, rest := oneHit(1, p), oneHit(1, p)
+		peek.Hits = 0
+		must.OK(t, c.decide(r.store, peek))
+		rest.Hits = c.b.Decisions[0].Remaining
+		if must.OK(t, c.decide(r.store, rest)); c.b.Denied || len(r.store.blocks.counters()) == 0 {
+			t.Fatal("the rest was denied, or the counter is not hot")
+		}
+		must.OK(t, c.decide(r.store, oneHit(1, p)))
+		if must.OK(t, c.decide(r.store, peek)); !c.b.Decisions[0].Over {
+			t.Errorf("a look-up after a denial: %+v, want over the limit", c.b.Decisions[0])
+		}
+	})
+}
+
+// A block that was charged for the next window does not let the fallback admit more hits of this
+// one.
+func TestBlocksOfTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorldWith(t, 1, 10*time.Millisecond, Local)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 500, Window: time.Second}
+		r := w.replicas[0]
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		for end := time.Now().Add(3 * time.Second); time.Until(end) > time.Millisecond; {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		if h := r.store.blocks.counters()[0]; h.balanceOf(p.WindowEnd(limiter.Time(time.Now().Add(time.Second).UnixNano()))) == nil {
+			t.Fatal("no block of the next window")
+		}
+		r.cut()
+		synctest.Wait()
+		var c caller
+		if must.OK(t, c.decide(r.store, oneHit(1, p))); !c.b.Denied {
+			t.Error("the fallback admitted a hit of an exhausted window")
+		}
+	})
+}
+
+// The number of replicas in the store determines the share of a block.
+func TestBlocksKnowTheReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 3, time.Millisecond)
+		time.Sleep(2 * time.Second)
+		for _, r := range w.replicas {
+			if n := r.store.blocks.replicas.Load(); n != 3 {
+				t.Errorf("%d replicas, want 3", n)
+			}
+		}
+		w.replicas[0].stop()
+		time.Sleep(replicaExpiry + 2*time.Second)
+		if n := w.replicas[1].store.blocks.replicas.Load(); n != 2 {
+			t.Errorf("%d replicas after one has stopped, want 2", n)
+		}
+	})
+}
+
+// Two replicas of a real server admit the limit exactly. It prints the cost; see
+// docs/performance.md for that of complete services.
+func TestBlocksOnAServer(t *testing.T) {
+	const limit = 100_000
+	for _, mode := range []string{BlocksOff, BlocksAuto} {
+		srv := storetest.Start(t)
+		stores := []*Store{runStore(t, Options{Server: serverAt(srv), Blocks: mode}), runStore(t, Options{Server: serverAt(srv), Blocks: mode})}
+		for _, s := range stores {
+			storetest.Eventually(t, "up", s.Up)
+		}
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow}
+		var admitted, requests atomic.Int64
+		mine, theirs := processCPU(t), srv.CPU()
+		var all sync.WaitGroup
+		for _, s := range stores {
+			for range 4 {
+				all.Go(func() {
+					var c caller
+					for range limit / 8 * 5 / 4 {
+						if err := c.decide(s, oneHit(1, p)); err != nil {
+							t.Error(err)
+						}
+						requests.Add(1)
+						if !c.b.Denied {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		mine, theirs = processCPU(t)-mine, srv.CPU()-theirs
+		var c caller
+		peek := oneHit(1, p)
+		peek.Hits = 0
+		storetest.Eventually(t, "the store has the admitted hits", func() bool {
+			must.OK(t, c.decide(stores[0], peek))
+			return int64(c.b.Decisions[0].Before) == admitted.Load()
+		})
+		if n := admitted.Load(); n > limit || mode == BlocksOff && n < limit {
+			t.Errorf("blocks %s: %d hits admitted, want %d", mode, n, limit)
+		}
+		n := float64(requests.Load())
+		t.Logf("blocks %s: %.0f requests, %.4f commands per request, %d of %d admitted, %.2f us of CPU per request of this process, %.2f of the server", mode, n,
+			float64(sentCommands(srv))/n, admitted.Load(), limit, float64(mine.Microseconds())/n, float64(theirs.Microseconds())/n)
+	}
+}
+
+// sentCommands returns the number of commands that clients have sent for charges.
+func sentCommands(srv *storetest.Server) (n int) {
+	for line := range strings.Lines(srv.Must("INFO", "commandstats")) {
+		name, calls, _ := strings.Cut(line, ":calls=")
+		if name == "cmdstat_evalsha" || name == "cmdstat_incrby" || name == "cmdstat_expireat" {
+			calls, _, _ = strings.Cut(calls, ",")
+			k, _ := strconv.Atoi(calls)
+			n += k
+		}
+	}
+	return n
+}
