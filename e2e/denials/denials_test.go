@@ -155,6 +155,15 @@ func compareItems(a, b item) int {
 
 func ask(t *testing.T, service *answer.Service, now int64, c *call) *rls.RateLimitResponse {
 	t.Helper()
+	encoded, _, err := service.Answer(limiter.Time(now), time.Minute, new(answer.Exchange), servertest.Marshal(t, request(c)))
+	must.OK(t, err)
+	reply := new(rls.RateLimitResponse)
+	must.OK(t, proto.Unmarshal(encoded, reply))
+	return reply
+}
+
+// request returns the message of a call.
+func request(c *call) *rls.RateLimitRequest {
 	req := &rls.RateLimitRequest{Domain: c.doc.Domain}
 	for _, i := range c.items {
 		d := &rlcommon.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(uint64(i.hits))}
@@ -171,11 +180,7 @@ func ask(t *testing.T, service *answer.Service, now int64, c *call) *rls.RateLim
 		d.Entries = append(d.Entries, servertest.Entry(key, i.value))
 		req.Descriptors = append(req.Descriptors, d)
 	}
-	encoded, _, err := service.Answer(limiter.Time(now), time.Minute, new(answer.Exchange), servertest.Marshal(t, req))
-	must.OK(t, err)
-	reply := new(rls.RateLimitResponse)
-	must.OK(t, proto.Unmarshal(encoded, reply))
-	return reply
+	return req
 }
 
 // compare returns the differences between a reply and its prediction.
