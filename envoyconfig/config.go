@@ -51,6 +51,8 @@ type Config struct {
 	valuesAreFormats bool
 	// validator collects the errors for which Envoy would reject the configuration. It has none once Read has returned
 	// the Config.
-	validator        api.Validator
+	validator api.Validator
+	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
+	SoftHeader       string
 	allowsDeprecated bool
 }

@@ -182,17 +182,11 @@ func (m *model) described(denying []*group) (best *decision) {
 	return best
 }
 
-// longest returns the denying limit with the longest wait, which is a window if it never admits the
-// hits, also for a fixed window that ends earlier.
+// longest returns the denying limit with the longest wait.
 func (g *group) longest() (longest *decision) {
-	var most time.Duration
 	for _, d := range g.limits {
-		wait := d.wait
-		if g.hits > d.limit.capacity() && d.limit.Algorithm != "concurrency" {
-			wait = max(wait, time.Duration(d.limit.window()))
-		}
-		if d.denied && wait > most {
-			longest, most = d, wait
+		if d.denied && (longest == nil || d.wait > longest.wait) {
+			longest = d
 		}
 	}
 	return longest
@@ -226,8 +220,8 @@ func (m *model) deny(p *prediction, groups, denying []*group, returns bool) {
 	for _, g := range denying {
 		p.wait = max(p.wait, g.longest().wait)
 		for _, d := range g.limits {
-			if d.denied && !d.limit.Hidden {
-				violated = append(violated, clean(d.name))
+			if name := clean(d.name); d.denied && !d.limit.Hidden && !slices.Contains(violated, name) {
+				violated = append(violated, name)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func FuzzReplyHeaders(f *testing.F) {
 		}
 		s := NewService(Settings{
 			Bounds: fillBounds(Bounds{KeyBytes: 1 << 20}), GRPCDenials: kind > 128, RetryAfterHeader: true, ResponseHeaders: true, RequestHeaders: true,
-			RateLimitHeaders: structuredHeaders, Headers: Headers{Limit: "l"}, RequestNames: RequestHeaders{Limit: "l"},
+			RateLimitHeaders: "structured", Headers: Headers{Limit: "l"}, RequestNames: RequestHeaders{Limit: "l"},
 		}, table, metrics)
 		must.OK(t, s.SetRules(0, set))
 		var x Exchange

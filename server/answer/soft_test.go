@@ -135,7 +135,7 @@ func TestSoftLimits(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := service(t, Settings{DeniedBy: true, SoftHeader: softHeader, RateLimitHeaders: structuredHeaders}, softRules)
+			s := service(t, Settings{DeniedBy: true, SoftHeader: softHeader, RateLimitHeaders: "structured"}, softRules)
 			now := noon
 			for i, st := range steps {
 				now += limiter.Time(st.after)
