@@ -49,13 +49,16 @@ var contentsSeed = maphash.MakeSeed()
 // distinguish gives s another ID if an earlier descriptor with the key names a file in the same way:
 // relative paths in different directories.
 func (s *valueSet) distinguish(key string, earlier []node) {
+	if !s.file { // there may be many of these
+		return
+	}
 	same := 1
 	for i := range earlier {
 		if n := &earlier[i]; n.key == key && n.set != nil && n.set.file && n.set.text == s.text {
 			same++
 		}
 	}
-	if s.file && same > 1 {
+	if same > 1 {
 		s.id += " " + strconv.Itoa(same)
 	}
 }

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -10,8 +11,29 @@ import (
 // HasReports reports whether a limit has the field soft or notify_at.
 func (s *Set) HasReports() bool { return s.reports }
 
+// Reporting returns the limits of a domain with the field soft or notify_at, in the order of the
+// files.
+func (s *Set) Reporting(domain string) (all []*Limit) {
+	for _, l := range s.Limits {
+		if l.Rule.Domain() == domain && (l.Soft || l.NotifyAt > 0) {
+			all = append(all, l)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Limit) int {
+		if a.Precedes(b) {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
 // hasLimits reports whether r has limits that can deny. r may be nil.
 func (r *Rule) hasLimits() bool { return r != nil && !r.Unlimited && len(r.Limits) > 0 }
+
+// InShadow reports whether l denies nothing because it or its rule is in shadow mode. l is not a limit
+// from a request.
+func (l *Limit) InShadow() bool { return !l.Soft && (l.Candidate || l.Rule.Shadow) }
 
 // IsReached reports whether a soft limit is exceeded, or another limit used up to the share of its
 // field notify_at. It is false for refunds, and for limits with neither field.

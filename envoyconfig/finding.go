@@ -36,6 +36,8 @@ const (
 	StreamedCost Code = "streamed-cost"
 	// Denial is a setting that changes what clients receive by denied_response.
 	Denial Code = "denial"
+	// Soft is a route that depends on soft limits and that clients can choose or never take.
+	Soft Code = "soft-limit"
 	// Leases is a lease that is never released, or released wrongly.
 	Leases Code = "leases"
 	// Quota is a setting of the quota filter that Envoy does not implement as documented.
@@ -54,7 +56,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

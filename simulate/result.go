@@ -102,7 +102,7 @@ func (t *tally) reportLimit(i int32) report.Limit {
 	}
 	if l.limit != nil {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
-		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
+		out.Place, out.Shadow, out.Soft = l.limit.Pos.String(), l.limit.InShadow(), l.limit.Soft
 	}
 	demand, allowance := &l.demand, l.allowance
 	if l.shares != nil {

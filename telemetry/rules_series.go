@@ -20,7 +20,7 @@ var ruleHits = []struct {
 	{ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits over the limit."), func(h Hits) uint64 { return h.Over }},
 	{ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it."), func(h Hits) uint64 { return h.Near }},
 	{ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit."), func(h Hits) uint64 { return h.Within }},
-	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits over a limit in shadow mode, which were allowed."), func(h Hits) uint64 { return h.Shadow }},
+	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits over a limit in shadow mode or a soft limit, which were allowed."), func(h Hits) uint64 { return h.Shadow }},
 	{ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, including those without an effect. No other metric counts them."), func(h Hits) uint64 { return h.Negative }},
 }
 

@@ -44,6 +44,7 @@ type checkLimit struct {
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
 	Shadow bool   `json:"shadow,omitempty"`
+	Soft   bool   `json:"soft,omitempty"`
 	Bytes  int    `json:"bytes_per_counter"`
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -176,7 +177,7 @@ func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics,
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
 			limit := checkLimit{
-				Domain: l.Rule.Domain(), Rule: l.Rule.Path(), Limit: l.String(), Shadow: l.Candidate, Bytes: counterBytes(l), File: l.Pos.File, Line: l.Pos.Line,
+				Domain: l.Rule.Domain(), Rule: l.Rule.Path(), Limit: l.String(), Shadow: l.Candidate && !l.Soft, Soft: l.Soft, Bytes: counterBytes(l), File: l.Pos.File, Line: l.Pos.Line,
 			}
 			if k.Names != "" && !l.Rule.Unlimited {
 				name := set.StoreName(l)
@@ -264,7 +265,7 @@ func limitNotes(l *descriptors.Limit) string {
 	if l.Rule.Shadow {
 		notes += ", shadow_mode: true"
 	}
-	if l.Candidate {
+	if l.Candidate && !l.Soft {
 		notes += ", shadow: true"
 	}
 	if l.Rule.Quota {

@@ -15,6 +15,12 @@ type envoyCheckCmd struct {
 	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
 	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
 	ruleFlags `embed:""`
+
+	// These are flags of serve.
+
+	SoftHeader       string `type:"soft-header" placeholder:"NAME" help:"Name in serve --soft-header. Default: x-ratelimit-soft."`
+	RateLimitHeaders string `name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Value of serve --ratelimit-headers; legacy also stands for --response-headers. Warns if Envoy adds headers with limits, too."`
+	DeniedResponse   string `enum:"none,text,problem,openai,anthropic" default:"none" placeholder:"none|text|problem|openai|anthropic" help:"Value of serve --denied-response. Checks that clients receive it unchanged."`
 }
 
 // envoyReport is the output of envoy check --output json.
@@ -45,6 +51,7 @@ func (k *envoyCheckCmd) run(c console) error {
 	if err != nil {
 		return err
 	}
+	config.AddsLimitHeaders, config.DeniedResponse, config.SoftHeader = k.RateLimitHeaders != "none", k.DeniedResponse, k.SoftHeader
 	findings := config.Check(set)
 	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0

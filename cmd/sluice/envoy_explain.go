@@ -183,7 +183,7 @@ func describeLimits(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 		}
 	}
 	if n := len(x.Rule.Candidates()); n > 0 {
-		more += fmt.Sprintf(", and %s that denies nothing", rules.Count(n, "candidate"))
+		more += fmt.Sprintf(", and %s that denies nothing", rules.Count(n, "limit"))
 	}
 	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
 }

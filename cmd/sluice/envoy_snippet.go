@@ -13,6 +13,7 @@ import (
 )
 
 type envoySnippetCmd struct {
+	Part      string   `arg:"" optional:"" enum:"soft," default:"" placeholder:"soft" help:"soft: print only routes for requests above soft limits, and the filter that they need. By default, print what calls sluice for the rules."`
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
 	Domain    string   `short:"d" placeholder:"DOMAIN" help:"Domain of the rules. Required if there are several."`
 	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Output: envoy (parts of an Envoy bootstrap or xDS resources) or istio (EnvoyFilters)."`
@@ -29,6 +30,9 @@ var llmRules string
 func (k *envoySnippetCmd) Run(c console) error {
 	if k.LLM != "" && k.RLQS {
 		return errors.New("--llm and --rlqs cannot be combined: the rate limit quota filter does not charge tokens")
+	}
+	if k.Part != "" && (k.LLM != "" || k.RLQS) {
+		return errors.New("soft cannot be combined with --llm or --rlqs: it prints other parts of the configuration; use two commands")
 	}
 	header := ""
 	parsed, _ := rulefile.Parse("llm.yaml", []byte(llmRules))
@@ -52,6 +56,12 @@ func (k *envoySnippetCmd) Run(c console) error {
 		}
 	}
 	snippet := header + envoyconfig.Snippet(set, domain, k.LLM, k.For == "istio")
+	if k.Part != "" {
+		var err error
+		if snippet, err = envoyconfig.SoftSnippet(set, domain, k.For == "istio"); err != nil {
+			return err
+		}
+	}
 	if k.RLQS {
 		var err error
 		if snippet, err = envoyconfig.QuotaSnippet(set, domain, k.For == "istio"); err != nil {

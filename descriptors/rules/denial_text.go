@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -154,7 +155,24 @@ func (t *DeniedText) appendText(dst, text []byte) []byte {
 	return dst
 }
 
-// appendViolated appends the list of violated policies.
+// hasString reports whether s is one of a list of JSON strings, each with its quotes.
+func hasString(list, s []byte) bool {
+	for len(list) > 0 {
+		end := 1
+		for ; list[end] != '"'; end++ {
+			if list[end] == '\\' {
+				end++
+			}
+		}
+		if bytes.Equal(list[:end+1], s) {
+			return true
+		}
+		list = list[min(end+2, len(list)):] // a comma follows
+	}
+	return false
+}
+
+// appendViolated appends the list of violated policies, each once.
 func (t *DeniedText) appendViolated(dst []byte, v *DenialValues) []byte {
 	dst = append(dst, '[')
 	start := len(dst)
@@ -164,10 +182,12 @@ func (t *DeniedText) appendViolated(dst []byte, v *DenialValues) []byte {
 			if before > start {
 				dst = append(dst, ',')
 			}
+			first := len(dst)
 			dst = append(t.appendText(append(dst, '"'), name), '"')
-			if len(dst)-start > maxViolated-2 {
-				dst = dst[:before]
-				break
+			if full := len(dst)-start > maxViolated-2; full || hasString(dst[start:before], dst[first:]) {
+				if dst = dst[:before]; full {
+					break
+				}
 			}
 		}
 	}

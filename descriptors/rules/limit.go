@@ -54,6 +54,27 @@ func SafeName(name string) string {
 	}, name)
 }
 
+// MaxSentName is the maximum number of bytes of a limit's name in headers, denied_by and soft.
+const MaxSentName = 256
+
+// AppendSentName appends a name as denied_by and soft have it: printable ASCII, up to MaxSentName
+// bytes. Other bytes become question marks. dst may share its memory with name.
+func AppendSentName[T string | []byte](dst []byte, name T) []byte {
+	name = name[:min(len(name), MaxSentName)]
+	for i := range len(name) {
+		dst = append(dst, PrintableASCII(name[i]))
+	}
+	return dst
+}
+
+// PrintableASCII returns c, or a question mark if c is not printable ASCII.
+func PrintableASCII(c byte) byte {
+	if c < ' ' || c > '~' {
+		return '?'
+	}
+	return c
+}
+
 // IsLeaseName reports whether a limit with this name can grant leases: Envoy reads a lease as
 // %DYNAMIC_METADATA(namespace:name)%.
 func IsLeaseName(name string) bool {

@@ -41,6 +41,7 @@ var notOverXDS = map[string]string{
 	"errors/no_rules_precise":                            "an error on purpose",
 	"hits/count_refused_false_charges_no_refused_hit":    "count_refused",
 	"metadata/decisions":                                 "count_refused",
+	"metadata/soft":                                      "rate_limits",
 	"metric_key_share_threshold_wins":                    "share_threshold",
 	"rules/denied_list_charges_nothing":                  "rate_limits",
 	"rules/all_or_nothing_charges_no_other_limit":        "all_or_nothing",

@@ -12,7 +12,7 @@ type counter struct {
 	tat   int64   // of buckets: when the bucket is full
 }
 
-var units = map[string]int64{"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+var units = map[string]int64{"second": 1, "minute": 60, "hour": 3600, "day": 86400, "year": 365 * 86400}
 
 func (l *limit) window() int64 { return units[l.Unit] * int64(time.Second) }
 

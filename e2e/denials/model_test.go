@@ -182,17 +182,11 @@ func (m *model) described(denying []*group) (best *decision) {
 	return best
 }
 
-// longest returns the denying limit with the longest wait, which is a window if it never admits the
-// hits, also for a fixed window that ends earlier.
+// longest returns the denying limit with the longest wait.
 func (g *group) longest() (longest *decision) {
-	var most time.Duration
 	for _, d := range g.limits {
-		wait := d.wait
-		if g.hits > d.limit.capacity() && d.limit.Algorithm != "concurrency" {
-			wait = max(wait, time.Duration(d.limit.window()))
-		}
-		if d.denied && wait > most {
-			longest, most = d, wait
+		if d.denied && (longest == nil || d.wait > longest.wait) {
+			longest = d
 		}
 	}
 	return longest
@@ -226,8 +220,8 @@ func (m *model) deny(p *prediction, groups, denying []*group, returns bool) {
 	for _, g := range denying {
 		p.wait = max(p.wait, g.longest().wait)
 		for _, d := range g.limits {
-			if d.denied && !d.limit.Hidden {
-				violated = append(violated, clean(d.name))
+			if name := clean(d.name); d.denied && !d.limit.Hidden && !slices.Contains(violated, name) {
+				violated = append(violated, name)
 			}
 		}
 	}
@@ -353,62 +347,3 @@ func clean(name string) string {
 
 // ceil returns a duration in units, rounded up and at least 1.
 func ceil(d, unit time.Duration) int64 { return int64(max(1, (d+unit-1)/unit)) }
-
-// addStructured adds the headers of docs/headers.md.
-func (m *model) addStructured(p *prediction, groups []*group) {
-	var policies, states []string
-	at, left := map[string]int{}, map[string]int64{}
-	for _, g := range groups {
-		for _, d := range g.limits {
-			l := d.limit
-			if l.Hidden || l.Name == "" || g.rule.Shadow {
-				continue
-			}
-			name := quote(l.Name)
-			policy := fmt.Sprintf("%s;q=%d;w=%d", name, l.capacity(), ceil(time.Duration(l.window()), time.Second))
-			state := fmt.Sprintf("%s;r=%d;t=%d", name, d.remaining, ceil(d.reset, time.Second))
-			switch {
-			case l.Algorithm == "concurrency":
-				policy = fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N)
-				state = fmt.Sprintf("%s;r=%d", name, d.remaining)
-			case l.bucket() && l.N == 0:
-				policy = name + ";q=0"
-			case l.bucket():
-				policy = fmt.Sprintf("%s;q=%d;w=%d", name, l.capacity(), ceil(time.Duration(l.capacity()*l.interval()), time.Second))
-			}
-			i, found := at[l.Name]
-			switch {
-			case !found && len(policies) < 16:
-				at[l.Name], left[l.Name] = len(policies), d.remaining
-				policies, states = append(policies, policy), append(states, state)
-			case found && d.remaining < left[l.Name]:
-				policies[i], states[i], left[l.Name] = policy, state, d.remaining
-			}
-		}
-	}
-	if len(policies) > 0 {
-		p.headers["ratelimit-policy"], p.headers["ratelimit"] = strings.Join(policies, ", "), strings.Join(states, ", ")
-	}
-}
-
-// ascii returns a name with a question mark for each byte that is not printable ASCII.
-func ascii(name string) string {
-	text := []byte(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
-		}
-		return r
-	}, name))
-	text = text[:min(len(text), 256)]
-	for i, c := range text {
-		if c < ' ' || c > '~' {
-			text[i] = '?'
-		}
-	}
-	return string(text)
-}
-
-// quote returns a name as a string of a structured field.
-func quote(name string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(ascii(name)) + `"`
-}

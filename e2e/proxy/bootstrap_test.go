@@ -19,8 +19,9 @@ type (
 type listener struct {
 	// name is "ingress" if empty.
 	name string
-	// before lists the filters in front of the rate limit filters. Optional.
-	before string
+	// before lists the filters in front of the rate limit filters, and after those behind them.
+	// Optional.
+	before, after string
 	// rateLimit lists the rate limit filters, each as fields that override rateLimitFilter.
 	// Default: one filter.
 	rateLimit []string
@@ -93,6 +94,7 @@ func (l listener) render(t *testing.T) object {
 		maps.Copy(config, fields(t, differences))
 		filters = append(filters, filter("envoy.filters.http.ratelimit", config))
 	}
+	filters = append(filters, elements(t, l.after)...)
 	filters = append(filters, filter("envoy.filters.http.router", object{
 		"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
 	}))

@@ -39,6 +39,7 @@ type RuleLimit struct {
 	Name   string `json:"name,omitempty"`
 	At     string `json:"at"`
 	Shadow bool   `json:"shadow,omitempty"`
+	Soft   bool   `json:"soft,omitempty"`
 }
 
 // CounterState is the state of the counter of a limit.
@@ -52,8 +53,9 @@ type CounterState struct {
 	Key string `json:"key,omitempty"`
 	// Denied is true if the counter is among the denied keys.
 	Denied bool `json:"denied,omitempty"`
-	// Shadow is true if the limit is a candidate, which does not deny.
+	// Shadow is true if the limit is a candidate, and Soft if it is soft. Neither denies.
 	Shadow bool `json:"shadow,omitempty"`
+	Soft   bool `json:"soft,omitempty"`
 	// Capacity is the number of hits that the limit admits at once. Used is the number of used
 	// hits; it may exceed Capacity if denied hits count. Remaining is the number of single hits
 	// that would be admitted now, including those that would be delayed.
@@ -114,7 +116,7 @@ func NewCounterReport(set *descriptors.Set, domain, text string, entries []descr
 	if x.Rule != nil {
 		report.Rule = x.Rule.Path()
 		for _, l := range slices.Concat(x.Rule.Limits, x.Rule.Candidates()) {
-			report.Limits = append(report.Limits, RuleLimit{l.String(), l.Name, l.Pos.String(), l.Candidate || x.Rule.Shadow})
+			report.Limits = append(report.Limits, RuleLimit{l.String(), l.Name, l.Pos.String(), l.InShadow(), l.Soft})
 		}
 	}
 	return report
@@ -169,7 +171,7 @@ func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answe
 	b := &lookup.Plan.Batch
 	charge, limit, d := &b.Charges[i], lookup.Plan.Limits[i], &b.Decisions[i]
 	c := CounterState{
-		Limit: limit.String(), Name: limit.Name, Unit: live.UnitOf(limit), Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate,
+		Limit: limit.String(), Name: limit.Name, Unit: live.UnitOf(limit), Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate && !limit.Soft, Soft: limit.Soft,
 		Denied: rules.Live[lookup.Plan.DomainIndex].HasKey(charge.ID),
 		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 	}

@@ -116,7 +116,8 @@ const tables = {
       fill: (cell, l) => drawLine(cell.firstChild, l.line),
     },
     opener("limit", (l) => limitName(l) + unitOf(l)
-      + (l.shadow ? `, shadow: would deny ${rate(l.shadow_per_second)}/s` : "")),
+      + (l.shadow ? `, shadow: would deny ${rate(l.shadow_per_second)}/s` : "")
+      + (l.soft ? `, ${rate(l.shadow_per_second)}/s above it` : "")),
     { title: "rule at", value: (l) => l.at, text: (l) => l.at },
   ]),
   quota: newTable("quota", (b) => [b.domain, b.rule, b.limit, b.hash].join("\n"), [

@@ -209,7 +209,7 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		l := row.limit
 		d := &domains[l.Rule.DomainIndex()]
 		d.Rules = append(d.Rules, live.RuleState{
-			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, Unit: live.UnitOf(l), At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
+			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, Unit: live.UnitOf(l), At: l.Pos.String(), Shadow: l.InShadow(), Soft: l.Soft,
 			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: a.hits.Line(row.counters...),
 		})
 	}

@@ -112,13 +112,13 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 		b = appendStatus(b, &x.statuses[i])
 	}
 	var soft *descriptors.Limit
-	if s.reportsSoft && rules.set.HasReports() {
+	if rules.reportsSoft {
 		soft = x.softLimit(false)
 	}
-	if s.settings.addsHeaders() || soft != nil || x.overLimit && (s.describesDenials || rules.set.HasDeniedResponses()) {
+	if s.adds.headers || soft != nil || x.overLimit && rules.describesDenials {
 		b = s.appendHeaders(b, x, rules, soft)
 	}
-	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || s.settings.DeniedBy && (x.overLimit || soft != nil) || x.plan.Leases && x.plan.Batch.HasLease() {
+	if s.adds.metadata || s.settings.DeniedBy && (x.overLimit || soft != nil) || x.plan.Leases && x.plan.Batch.HasLease() {
 		b = s.appendMetadata(b, x, rules, soft)
 	}
 	x.reply = b
@@ -219,15 +219,15 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft 
 	if described >= 0 {
 		visible = &x.statuses[described]
 	}
-	if visible != nil && (s.settings.ResponseHeaders || s.settings.RateLimitHeaders == legacyHeaders) {
+	if visible != nil && s.adds.limits {
 		b = visible.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
 	}
-	if s.settings.RateLimitHeaders == structuredHeaders {
+	if s.adds.structured {
 		b = x.appendStructured(b)
 	}
 	denying := s.deniedMatch(x)
 	denied := s.deniedResponse(x, rules, denying)
-	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.namesRetryAfter {
+	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
 		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
 	}
 	if denied != nil {

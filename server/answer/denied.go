@@ -2,7 +2,6 @@ package answer
 
 import (
 	"encoding/base64"
-	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -18,20 +17,6 @@ const (
 	longestRetry    = 120 * time.Second
 	longestPushback = 60 * time.Second
 )
-
-// configureHeaders sets the fields of s that follow from the settings of headers.
-func (s *Service) configureHeaders() {
-	c := &s.settings
-	if d := rules.DeniedPreset(c.DeniedResponse); !d.IsNone() {
-		s.denied = d
-	}
-	s.describesDenials = s.denied != nil || c.GRPCDenials
-	s.reportsSoft = c.DeniedBy || c.SoftHeader != ""
-	legacy := c.ResponseHeaders || c.RateLimitHeaders == legacyHeaders
-	for _, name := range []string{c.Headers.Limit, c.Headers.Remaining, c.Headers.Reset} {
-		s.namesRetryAfter = s.namesRetryAfter || legacy && strings.EqualFold(name, "Retry-After")
-	}
-}
 
 // deniedResponse returns the response to a denied request that descriptor i describes, or nil if
 // nothing is added to the denial. The reply to a call that returns a lease has none, because no

@@ -64,8 +64,13 @@ func ask(t *testing.T, s *Service, keys ...string) denied {
 	for _, key := range keys {
 		request.Descriptors = append(request.Descriptors, keyed(key))
 	}
+	return askAt(t, s, noon, request)
+}
+
+func askAt(t *testing.T, s *Service, now limiter.Time, request *rls.RateLimitRequest) denied {
+	t.Helper()
 	var x Exchange
-	b, _, err := s.Answer(noon, 0, &x, marshal(t, request))
+	b, _, err := s.Answer(now, 0, &x, marshal(t, request))
 	must.OK(t, err)
 	var reply rls.RateLimitResponse
 	must.OK(t, proto.Unmarshal(b, &reply))
@@ -111,6 +116,11 @@ func TestDeniedResponses(t *testing.T) {
 		{"problem lists all limits that deny", Settings{}, []string{"inherits", "open", "problem"}, denied{
 			over, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded",` +
 				`"detail":"The limit da\"ily is exceeded. Try again in 43200 seconds.","violated-policies":["per-user","hourly","da\"ily"]}` + "\n",
+			[]string{"Retry-After: 43200", "content-type: application/problem+json"},
+		}},
+		{"problem lists a limit that two descriptors hit once", Settings{}, []string{"problem", "problem"}, denied{
+			over, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded",` +
+				`"detail":"The limit da\"ily is exceeded. Try again in 43200 seconds.","violated-policies":["hourly","da\"ily"]}` + "\n",
 			[]string{"Retry-After: 43200", "content-type: application/problem+json"},
 		}},
 		{"the last denying descriptor describes the denial", Settings{}, []string{"problem", "silent"}, denied{over, "", nil}},
@@ -262,7 +272,7 @@ func TestViolatedPoliciesAreBounded(t *testing.T) {
 	var keys []string
 	for i := range 1000 {
 		keys = append(keys, fmt.Sprint("k", i))
-		fmt.Fprintf(&rules, "- { key: k%d, rate_limit: { unit: hour, requests_per_unit: 0, name: '%s' } }\n", i, strings.Repeat(`"`, 300))
+		fmt.Fprintf(&rules, "- { key: k%d, rate_limit: { unit: hour, requests_per_unit: 0, name: '%d%s' } }\n", i, i, strings.Repeat(`"`, 300))
 	}
 	got := ask(t, service(t, Settings{}, rules.String()), keys...)
 	var problem struct {

@@ -43,7 +43,7 @@ func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
 	}
 	m := &x.plan.Matches[i]
 	x.metricKey = x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
-	return appendTextMember(b, "denied_by", printableName(x.metricKey))
+	return appendTextMember(b, "denied_by", rules.AppendSentName(x.metricKey[:0], x.metricKey))
 }
 
 // appendLeases appends the number of each lease under the lease's name. Envoy returns it as the

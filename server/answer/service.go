@@ -29,15 +29,12 @@ type Service struct {
 	rules        atomic.Pointer[activeRules]
 	live         *live.Recorder
 	// now reads settings.Clock; nil without a clock.
-	now    func() limiter.Time
-	leases *leases.Lessor
-	panics *telemetry.Panics // set by [NewHandler]
-	// describesDenials reports whether the settings add something to denials, and namesRetryAfter
-	// whether one of [Settings].Headers is Retry-After.
-	describesDenials, namesRetryAfter bool
-	reportsSoft                       bool                  // whether the settings report soft limits
-	denied                            *rules.DeniedResponse // of [Settings].DeniedResponse
-	quotaExchange                     Exchange              // scratch of CountQuota
+	now           func() limiter.Time
+	leases        *leases.Lessor
+	panics        *telemetry.Panics     // set by [NewHandler]
+	adds          additions             // of settings
+	denied        *rules.DeniedResponse // of [Settings].DeniedResponse
+	quotaExchange Exchange              // scratch of CountQuota
 
 	onRulesChangedMu sync.Mutex // protects onRulesChanged
 	onRulesChanged   []func()   // called after the rules have changed
@@ -57,6 +54,9 @@ type activeRules struct {
 	// live is parallel to set.Domains().
 	live     []*live.Domain
 	metadata map[*descriptors.Rule]*object
+	// describesDenials reports whether something may be added to denials, and reportsSoft whether
+	// replies may name soft limits.
+	describesDenials, reportsSoft bool
 }
 
 // NewService returns a service without rules, which returns errNoRules until the first
@@ -64,7 +64,10 @@ type activeRules struct {
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
 	s := &Service{settings: settings, table: table, decider: tableDecider{table}, metrics: metrics}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
-	s.configureHeaders()
+	s.adds = settings.additions()
+	if d := rules.DeniedPreset(settings.DeniedResponse); !d.IsNone() {
+		s.denied = d
+	}
 	if settings.Decider != nil {
 		s.decider, s.decidesAsync = settings.Decider, true
 	}
@@ -145,7 +148,11 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	}
 	s.live.SetTime(time.Unix(0, int64(now)))
 	s.replaceRows(rows)
-	s.rules.Store(&activeRules{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata})
+	s.rules.Store(&activeRules{
+		set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters,
+		partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata,
+		describesDenials: s.adds.denials || set.HasDeniedResponses(), reportsSoft: s.adds.soft && set.HasReports(),
+	})
 	s.leases.Review(true)
 	s.onRulesChangedMu.Lock()
 	changed := s.onRulesChanged

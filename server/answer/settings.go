@@ -1,9 +1,11 @@
 package answer
 
 import (
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -62,16 +64,29 @@ type Settings struct {
 	Bounds Bounds `embed:"" group:"bounds"`
 }
 
-// Values of [Settings].RateLimitHeaders.
-const (
-	legacyHeaders     = "legacy"
-	structuredHeaders = "structured"
-)
+// additions are the parts of replies that follow from [Settings].
+type additions struct {
+	// limits and structured are the headers with limits: those of [Settings].Headers, and
+	// RateLimit-Policy and RateLimit. ownRetryAfter reports whether the former contain Retry-After.
+	limits, structured, ownRetryAfter bool
+	// headers reports whether each reply may have headers, and metadata whether it has metadata.
+	headers, metadata bool
+	// denials reports whether something is added to denials, and soft whether soft limits are named,
+	// if the rules do not ask for more.
+	denials, soft bool
+}
 
-// addsHeaders reports whether replies may have headers.
-func (s *Settings) addsHeaders() bool {
-	return s.ResponseHeaders || s.RequestHeaders || s.RetryAfterHeader ||
-		s.RateLimitHeaders == legacyHeaders || s.RateLimitHeaders == structuredHeaders
+func (s *Settings) additions() additions {
+	a := additions{
+		limits: s.ResponseHeaders || s.RateLimitHeaders == "legacy", structured: s.RateLimitHeaders == "structured",
+		metadata: s.DynamicMetadata || s.DecisionMetadata,
+		denials:  s.GRPCDenials || !rules.DeniedPreset(s.DeniedResponse).IsNone(), soft: s.DeniedBy || s.SoftHeader != "",
+	}
+	a.headers = a.limits || a.structured || s.RequestHeaders || s.RetryAfterHeader
+	for _, name := range []string{s.Headers.Limit, s.Headers.Remaining, s.Headers.Reset} {
+		a.ownRetryAfter = a.ownRetryAfter || a.limits && strings.EqualFold(name, "Retry-After")
+	}
+	return a
 }
 
 // CountsAlone reports whether other replicas neither share the counters nor get requests with other

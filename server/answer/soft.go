@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // softLimit returns the first limit, in the order of the files, that is soft and exceeded or that
@@ -25,18 +26,8 @@ func (x *Exchange) softLimit(visible bool) (first *descriptors.Limit) {
 
 // softName returns the name of l as Envoy receives it, in x's memory.
 func (x *Exchange) softName(l *descriptors.Limit) []byte {
-	x.metricKey = append(x.metricKey[:0], l.Name...)
-	return bytes.TrimSpace(printableName(x.metricKey))
-}
-
-// printableName returns name, changed in place, as printable ASCII of at most maxName bytes. Other
-// bytes become question marks.
-func printableName(name []byte) []byte {
-	name = name[:min(len(name), maxName)]
-	for i, c := range name {
-		name[i] = printable(c)
-	}
-	return name
+	x.metricKey = rules.AppendSentName(x.metricKey[:0], l.Name)
+	return bytes.TrimSpace(x.metricKey)
 }
 
 // appendSoftHeaders appends the header with the name of soft to the forwarded request, and to the

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // fillStatuses sets the status of each descriptor of the request.
@@ -34,7 +33,8 @@ func (x *Exchange) fillStatuses() {
 }
 
 // statusCharge returns the index of the charge that determines the status of a match. Among the
-// charges that are over their limit and not in shadow mode, it is the first with the longest wait.
+// charges that are over their limit and not in shadow mode, it is the first with the longest time
+// until its reset.
 // If there are none, it is the first charge with the fewest remaining hits, among those of limits
 // that are not hidden if there are any.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
@@ -44,7 +44,7 @@ func (x *Exchange) statusCharge(m *descriptors.Match) int {
 	over, least := -1, m.First
 	for i := m.First; i < m.First+m.Count; i++ {
 		d := &x.plan.Batch.Decisions[i]
-		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || x.retryAfter(i) > x.retryAfter(over)) {
+		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || d.Reset > x.plan.Batch.Decisions[over].Reset) {
 			over = i
 		}
 		hidden, hides := x.plan.Limits[i].Hidden, x.plan.Limits[least].Hidden
@@ -56,15 +56,6 @@ func (x *Exchange) statusCharge(m *descriptors.Match) int {
 		return over
 	}
 	return least
-}
-
-// retryAfter returns how long the hits of charge i have to wait: one window if they can never be
-// admitted.
-func (x *Exchange) retryAfter(i int) time.Duration {
-	if w := x.plan.Batch.Decisions[i].RetryAfter; w != limiter.Never {
-		return w
-	}
-	return max(x.plan.Batch.Charges[i].Policy.Window, x.plan.Batch.Decisions[i].Reset)
 }
 
 // ceilSeconds rounds up to whole seconds, and to at least 1.

@@ -3,6 +3,7 @@ package answer
 import (
 	"strconv"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -60,28 +61,17 @@ func (x *Exchange) appendStructured(b []byte) []byte {
 	return b
 }
 
-// maxName is the maximum number of bytes of a limit's name in headers and denied_by.
-const maxName = 256
-
 // appendStructuredText appends a name as a String of RFC 9651, section 3.3.3. Bytes that are not
 // printable ASCII become question marks.
 func appendStructuredText(b []byte, name string) []byte {
 	b = append(b, '"')
-	for _, c := range []byte(name[:min(len(name), maxName)]) {
+	for _, c := range []byte(name[:min(len(name), rules.MaxSentName)]) {
 		if c == '"' || c == '\\' {
 			b = append(b, '\\')
 		}
-		b = append(b, printable(c))
+		b = append(b, rules.PrintableASCII(c))
 	}
 	return append(b, '"')
-}
-
-// printable returns c, or a question mark if c is not printable ASCII.
-func printable(c byte) byte {
-	if c < ' ' || c > '~' {
-		return '?'
-	}
-	return c
 }
 
 // appendPolicy appends the parameters of a limit: q, and w in seconds or qu. A bucket has its size

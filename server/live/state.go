@@ -97,8 +97,8 @@ type Rate struct {
 	Denied float64 `json:"denied_per_second"`
 	// Near is the rate of hits within the limit, but above --near-limit-ratio of the limit.
 	Near float64 `json:"near_per_second"`
-	// Shadow is the rate of hits beyond a limit that does not deny, because it is in shadow mode or
-	// a candidate.
+	// Shadow is the rate of hits beyond a limit that does not deny, because it is in shadow mode,
+	// a candidate or soft.
 	Shadow float64 `json:"shadow_per_second"`
 }
 
@@ -120,8 +120,10 @@ type RuleState struct {
 	At    string `json:"at"`
 	// Unit is the unit of the limit's hits; see [UnitOf].
 	Unit string `json:"unit"`
-	// Shadow is true if the limit does not deny, because it is in shadow mode or a candidate.
+	// Shadow is true if the limit does not deny, because it is in shadow mode or a candidate, and
+	// Soft if it is soft.
 	Shadow bool `json:"shadow,omitempty"`
+	Soft   bool `json:"soft,omitempty"`
 	Rate
 	// TotalHits and TotalDenied count since the start of the process. Exceeded counts hits that
 	// were admitted while the store was unavailable and exceeded the limit.

@@ -135,6 +135,7 @@ type Limit struct {
 	Limit    string `json:"limit"`
 	Place    string `json:"place,omitempty"`
 	Shadow   bool   `json:"shadow,omitempty"`
+	Soft     bool   `json:"soft,omitempty"`
 	Hits     uint64 `json:"hits"`
 	Over     uint64 `json:"over"`
 	Keys     int    `json:"keys"`

@@ -160,7 +160,7 @@ var sections = []section{
 		{"LIMIT_REQUEST_RESET_HEADER", aString, "RateLimit-Reset", "request-reset-header", lenient, ""},
 		{"RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", 0, ""},
 		{"ENABLE_NEGATIVE_HITS", aBool, "false", "", accepted, "always on: `is_negative_hits` refunds hits"},
-		{"SOFT_BREACH_HEADER_RATIO", aFloat64, "", "", accepted, "only proposed in envoyproxy/ratelimit. Use LIMIT_RESPONSE_HEADERS_ENABLED, whose header has the remaining requests, or a second limit in shadow mode"},
+		{"SOFT_BREACH_HEADER_RATIO", aFloat64, "", "", accepted, "only proposed in envoyproxy/ratelimit. Use LIMIT_RESPONSE_HEADERS_ENABLED, whose header has the remaining requests, or notify_at in rules with --soft-header"},
 	}},
 	{"Logs", []Variable{
 		{"LOG_LEVEL", aString, "WARN", "log-level", 0, "unset: info"},

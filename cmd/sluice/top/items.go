@@ -233,6 +233,9 @@ func (v *view) limitItem(domain string, r *live.RuleState) item {
 	if r.Shadow {
 		text += fmt.Sprintf(" (shadow, would deny %s/s)", format.Rate(r.Rate.Shadow))
 	}
+	if r.Soft {
+		text += fmt.Sprintf(" (%s/s above it)", format.Rate(r.Rate.Shadow))
+	}
 	var hits []uint32
 	if r.Line != nil {
 		hits = r.Line.Hits
