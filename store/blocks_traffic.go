@@ -354,6 +354,25 @@ func (bl *blocks) countReplicas(c *redis.Conn) {
 	bl.replicas.Store(n)
 }
 
+// Block returns the unused hits of this replica's block of the counter of c at the time now, and
+// their number when the last block was charged; 0 and 0 if it has none. See [Options.Blocks].
+func (s *Store) Block(now limiter.Time, c *limiter.Charge) (unused, size uint64) {
+	if s.blocks == nil || c.Policy.Algorithm != limiter.FixedWindow {
+		return 0, 0
+	}
+	h := s.blocks.find(c)
+	if h == nil {
+		return 0, 0
+	}
+	w := h.balanceOf(c.Policy.WindowEnd(s.main.time(now)))
+	if w == nil {
+		return 0, 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return w.word.Load() & hitsMask, w.granted
+}
+
 // counters returns all hot counters.
 func (bl *blocks) counters() []*hotCounter {
 	bl.mu.Lock()
