@@ -4,10 +4,12 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -35,7 +37,7 @@ func startFaults(t *testing.T, fallback string) *faults {
 		links, addrs = append(links, l), append(addrs, l.addr)
 	}
 	all := append([]tenant{{name: "hour", limit: 50_000, window: time.Hour, weight: 8}}, tenants...)
-	f := &faults{links: links, fleet: startFleet(t, store, addrs, all, time.Second,
+	f := &faults{links: links, fleet: startFleet(t, store, addrs, all, 2*storeTimeout,
 		"--store-timeout", storeTimeout.String(), "--store-fallback", fallback)}
 	for range all {
 		f.starts, f.restored = append(f.starts, map[int64]int{}), append(f.restored, map[int64]int{})
@@ -94,6 +96,12 @@ func (f *faults) kinds(t *testing.T) map[string]func() {
 			pause(t.Context())
 			f.store.Continue()
 		},
+		"SIGSTOP of a sluice": func() {
+			s := f.sluices[rand.IntN(len(f.sluices))].Load()
+			must.OK(t, s.Signal(syscall.SIGSTOP))
+			pause(t.Context())
+			must.OK(t, s.Signal(syscall.SIGCONT))
+		},
 		"CLIENT KILL": func() { f.store.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },
 		"FLUSHALL":    func() { f.during(f.restored, everyone, func() { f.store.Must("FLUSHALL") }) },
 		"reset": func() {
@@ -130,6 +138,7 @@ func TestFaults(t *testing.T) {
 		t.Run(fallback, func(t *testing.T) {
 			t.Parallel()
 			f := startFaults(t, fallback)
+			f.hasty = true
 			f.load(t, 2)
 			kinds, rounds := f.kinds(t), 1
 			if long() {
@@ -161,6 +170,7 @@ func TestFaults(t *testing.T) {
 func TestDyingReplica(t *testing.T) {
 	t.Parallel()
 	f := startFaults(t, "error")
+	f.hasty = true
 	f.load(t, 2)
 	for range 4 {
 		f.sluices[0].Load().Kill()

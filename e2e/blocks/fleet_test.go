@@ -70,6 +70,7 @@ type fleet struct {
 	services []rlsv3.RateLimitServiceClient
 	timeout  time.Duration // of a request
 	single   bool          // all requests have one hit
+	hasty    bool          // half of the requests have up to an eighth of the timeout
 	requests atomic.Int64  // answered
 	failed   atomic.Int64  // without an answer, or with an error
 	stops    []func()
@@ -118,7 +119,11 @@ func (f *fleet) restart(t *testing.T, n int) {
 
 // request sends one request of a tenant to a replica, and records it.
 func (f *fleet) request(ctx context.Context, replica, which, hits int) (admitted, answered bool) {
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	timeout := f.timeout
+	if f.hasty && rand.IntN(2) == 0 {
+		timeout = time.Duration(rand.Int64N(int64(f.timeout / 8)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request := &rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries:    []*commonv3.RateLimitDescriptor_Entry{{Key: "tenant", Value: f.tenants[which].name}},

@@ -9,6 +9,10 @@ import (
 // windows is a range of consecutive windows, both included, as numbers since the Unix epoch.
 type windows struct{ first, last int64 }
 
+// clockError bounds the error of a replica's estimate of the store's clock: half of its fastest round
+// trip so far, on a busy machine.
+const clockError = 100 * time.Millisecond
+
 // ledger counts the hits of one counter. A request that was sent and answered within one window
 // belongs to it. Any other belongs to one of the windows between its start and its end. Safe for
 // concurrent use.
@@ -18,10 +22,11 @@ type ledger struct {
 	mu       sync.Mutex
 	admitted map[windows]int
 	denied   map[windows]int
+	possible map[windows]int // admitted, with all windows that replicas may have counted them in
 }
 
 func newLedger(length time.Duration) *ledger {
-	return &ledger{length: length, admitted: map[windows]int{}, denied: map[windows]int{}}
+	return &ledger{length: length, admitted: map[windows]int{}, denied: map[windows]int{}, possible: map[windows]int{}}
 }
 
 // window returns the number of the window that contains t.
@@ -34,6 +39,7 @@ func (l *ledger) record(start, end time.Time, hits int, admitted bool) {
 	defer l.mu.Unlock()
 	if admitted {
 		l.admitted[at] += hits
+		l.possible[windows{l.window(start.Add(-clockError)), l.window(end.Add(clockError))}] += hits
 	} else {
 		l.denied[at] += hits
 	}
@@ -48,7 +54,7 @@ func (l *ledger) exceeded(bound func(window int64) int) string {
 	all := l.rangeLocked()
 	for first := all.first; first <= all.last; first++ {
 		from := map[int64]int{} // hits admitted no earlier than first, by the last possible window
-		for at, hits := range l.admitted {
+		for at, hits := range l.possible {
 			if at.first >= first {
 				from[at.last] += hits
 			}
@@ -75,7 +81,7 @@ func (l *ledger) all() windows {
 // rangeLocked returns all windows with requests.
 func (l *ledger) rangeLocked() windows {
 	all := windows{0, -1}
-	for _, m := range []map[windows]int{l.admitted, l.denied} {
+	for _, m := range []map[windows]int{l.possible, l.denied} {
 		for at := range m {
 			if all.last < 0 {
 				all = at
