@@ -61,36 +61,36 @@ func (l *Limit) MissingNameMistake() string {
 }
 
 func (l *Limit) softMistakes() (all []Mistake) {
-	wrong := func(word string, misplaced bool, format string, args ...any) {
-		all = append(all, Mistake{word, misplaced, fmt.Sprintf(format, args...)})
+	wrong := func(word, format string, args ...any) {
+		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})
 	}
 	field := l.reportingField()
 	if field == "" {
 		return nil
 	}
 	if l.Shadow {
-		wrong(field, true, `%q is not supported with "shadow: true", which nobody sees; remove one of them`, field)
+		wrong(field, `%q is not supported with "shadow: true", which nobody sees; remove one of them`, field)
 	}
 	if l.Quota != nil {
-		wrong(field, true, `%q is not supported with "quota": Envoy decides without a reply that could name the limit; remove one of them`, field)
+		wrong(field, `%q is not supported with "quota": Envoy decides without a reply that could name the limit; remove one of them`, field)
 	}
 	if !l.IsSoft() {
 		return all
 	}
 	if l.NotifyAt > 0 {
-		wrong("notify_at", true, `"notify_at" is not supported with "soft: true", which reports that the limit is exceeded; lower "requests_per_unit" and remove "notify_at"`)
+		wrong("notify_at", `"notify_at" is not supported with "soft: true", which reports that the limit is exceeded; lower "requests_per_unit" and remove "notify_at"`)
 	}
 	if len(l.Replaces) > 0 {
-		wrong("replaces", true, `"replaces" is not supported with "soft: true", since such a limit replaces none; remove one of them`)
+		wrong("replaces", `"replaces" is not supported with "soft: true", since such a limit replaces none; remove one of them`)
 	}
 	if l.Penalty != nil {
-		wrong("penalty", true, `"penalty" is not supported with "soft: true", which denies nothing; remove one of them`)
+		wrong("penalty", `"penalty" is not supported with "soft: true", which denies nothing; remove one of them`)
 	}
 	if l.Reserve != nil {
-		wrong("reserve", true, `"reserve" is not supported with "soft: true": requests pass whatever remains; remove "reserve", and charge the cost at the end`)
+		wrong("reserve", `"reserve" is not supported with "soft: true": requests pass whatever remains; remove "reserve", and charge the cost at the end`)
 	}
 	if l.MaxWait != nil && l.algorithm() == limiter.LeakyBucket {
-		wrong("max_wait", true, `"max_wait" is not supported with "soft: true", which delays nothing; remove it, and set "slack" for late requests`)
+		wrong("max_wait", `"max_wait" is not supported with "soft: true", which delays nothing; remove it, and set "slack" for late requests`)
 	}
 	return all
 }

@@ -63,7 +63,7 @@ func softDescriptor(t *testing.T, text string) *ratelimitv3.RateLimitDescriptor 
 		n, err := strconv.ParseInt(hits, 10, 64)
 		must.OK(t, err)
 		d.IsNegativeHits = n < 0
-		d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n))) //nolint:gosec // not negative
+		d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n)))
 	}
 	return d
 }
@@ -103,12 +103,18 @@ func TestSoftLimits(t *testing.T) {
 	reply := func(name, statuses string) softReply { return softReply{false, name, name, name, statuses} }
 	for name, steps := range map[string][]step{
 		"exceeded until the window ends, with single hits after a large one": {
-			{0, "budget:4", reply("", "/")}, {0, "budget:3", reply("budget", "/")}, {0, "budget:0", reply("budget", "/")},
-			{59 * time.Minute, "budget:1", reply("budget", "/")}, {time.Minute, "budget:1", reply("", "/")},
+			{0, "budget:4", reply("", "/")},
+			{0, "budget:3", reply("budget", "/")},
+			{0, "budget:0", reply("budget", "/")},
+			{59 * time.Minute, "budget:1", reply("budget", "/")},
+			{time.Minute, "budget:1", reply("", "/")},
 		},
 		"a refund": {{0, "budget:6", reply("budget", "/")}, {0, "budget:-3", reply("", "/")}, {0, "budget:1", reply("", "/")}},
 		"others of the list are charged, and deny": {
-			{0, "list", reply("", "hard/")}, {0, "list", reply("", "hard/")}, {0, "list", reply("calm", "hard/")}, {0, "list", reply("calm", "hard/")},
+			{0, "list", reply("", "hard/")},
+			{0, "list", reply("", "hard/")},
+			{0, "list", reply("calm", "hard/")},
+			{0, "list", reply("calm", "hard/")},
 			{0, "list", softReply{true, "calm", "", "calm", "hard/"}},
 		},
 		"the first of the file, not of the list's active limits": {
