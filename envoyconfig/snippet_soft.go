@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,7 +29,7 @@ func SoftSnippet(set *descriptors.Set, domain string, istio bool) (string, error
 	var routes []string
 	seen := map[string]bool{}
 	for _, l := range limits {
-		name := strings.TrimSpace(string(rules.AppendSentName(nil, l.Name)))
+		name := string(rules.AppendSoftName(nil, l.Name))
 		if seen[name] {
 			continue
 		}
@@ -74,13 +75,13 @@ spec:
         operation: INSERT_BEFORE
         value:
 ` + indentText(10, clearingFilter))
-	for i := len(routes) - 1; i >= 0; i-- { // each is put before those of the previous patches
+	for _, route := range slices.Backward(routes) { // each is put before those of the previous patches
 		b.WriteString(`    - applyTo: HTTP_ROUTE
       match: { context: GATEWAY, routeConfiguration: { vhost: { name: "` + placeholder + `:80" } } } # a host and a port of the Gateway
       patch:
         operation: INSERT_FIRST
         value:
-` + indentText(10, routes[i]))
+` + indentText(10, route))
 	}
 	return b.String(), nil
 }
