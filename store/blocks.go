@@ -20,25 +20,27 @@ import (
 // which are at most the limit: no block, however it is lost, lets a window exceed its limit. Three
 // rules bound the hits that a replica has while another one denies:
 //
-//   - A block has at most the replica's demand over hold, and at most its share of the remaining
-//     hits. So blocks become smaller as the limit is approached; then each request asks the store.
+//   - A block has at most the replica's demand over hold, or until the window ends, and at most its
+//     share of the remaining hits. So blocks become smaller as the limit is approached; then each request asks the store.
 //   - Hits that were not used for blockIdle are returned, and those beyond the demand.
 //   - A denial is repeated from memory for denyFor only.
 //
 // A block is used only in its window, by the time of the request and by the monotonic clock, and
 // only until the store has recovered from an outage.
 const (
-	// minHold is the time for whose demand a block suffices, in addition to four round trips.
-	minHold = 100 * time.Millisecond
+	// minHold is the time for whose demand a block suffices at most, in addition to four round trips.
+	minHold = time.Second
 	// demandPeriod is the time over which demand is measured.
 	demandPeriod  = 500 * time.Millisecond
 	demandSamples = 10
+	// minDemand is the number of hits in demandPeriod that make a counter hot.
+	minDemand = 5
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
 	// blockIdle is how long hits of a block may be unused before they are returned.
 	blockIdle = 200 * time.Millisecond
 	// maxUnused is the number of unused hits, relative to the demand, that a replica keeps.
-	maxUnused = 4
+	maxUnused = 2
 	// denyFor is how long a denial by the store is repeated.
 	denyFor = 50 * time.Millisecond
 	// sweepBlocks is how often idle blocks and the ends of windows are looked for.
@@ -257,7 +259,7 @@ func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []b
 		return // used by another counter
 	}
 	cell.Store(tag | hits) // a concurrent hit may be lost
-	if float64(hits)*float64(bl.hold()) >= minBlock*float64(demandPeriod) {
+	if hits >= minDemand {
 		bl.promote(c, partition, name, hits, elapsed)
 	}
 }

@@ -26,7 +26,7 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	if w := h.balanceOf(end); w != nil && (w.word.Load()&hitsMask > w.half.Load() || int64(elapsed) >= w.until.Load()) {
 		return false
 	}
-	hits := h.size(end, elapsed)
+	hits := h.size(now, end, elapsed)
 	sh := h.blocks.store.main.shardOf(0)
 	conn := sh.connection()
 	if hits < atLeast || conn == nil {
@@ -52,7 +52,7 @@ func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
 }
 
 // size returns the hits of the next block.
-func (h *hotCounter) size(end limiter.Time, elapsed time.Duration) uint64 {
+func (h *hotCounter) size(now, end limiter.Time, elapsed time.Duration) uint64 {
 	replicas := h.blocks.replicas.Load()
 	if replicas <= 0 {
 		replicas = unknownReplicas
@@ -60,8 +60,9 @@ func (h *hotCounter) size(end limiter.Time, elapsed time.Duration) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := uint64(h.policy.Limit)
-	share := (limit - min(limit, h.countLocked(end))) / uint64(2*replicas)
-	return min(share, uint64(h.demandLocked(elapsed)))
+	share := (limit - min(limit, h.countLocked(end))) / uint64(3*replicas)
+	rest := time.Duration(end - max(h.blocks.store.main.time(now), h.policy.WindowStart(end-1)))
+	return min(share, uint64(h.demandLocked(elapsed)*min(1, max(0, float64(rest)/float64(h.blocks.hold())))))
 }
 
 // demandLocked returns the hits that requests need during hold.
@@ -222,7 +223,7 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	case elapsed-w.seenAt >= blockIdle || int64(elapsed) >= w.until.Load():
 		hits = left
 	case left > minBlock && left > maxUnused*demand && begun:
-		hits = left - 2*demand
+		hits = left - demand
 	}
 	if hits == 0 || !w.word.CompareAndSwap(word, word-hits) {
 		return left

@@ -133,7 +133,7 @@ func (n *node) network(a netip.Prefix, bits int) string {
 	if length == a.Addr().BitLen() {
 		return fmt.Sprintf("%q", a.Addr())
 	}
-	return fmt.Sprintf("%q", netip.PrefixFrom(a.Addr(), length).Masked())
+	return "network " + netip.PrefixFrom(a.Addr(), length).Masked().String() // no value of a client
 }
 
 // longest returns the length of the longest range that contains a, or -1.
