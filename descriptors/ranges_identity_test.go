@@ -44,6 +44,28 @@ descriptors:
 	}
 }
 
+// TestSharedCounterOfChangedList checks which changes of a list begin a new counter.
+func TestSharedCounterOfChangedList(t *testing.T) {
+	counter := func(fields, value string) any {
+		s := load(t, Options{}, "domain: d\ndescriptors:\n  - { key: k, share_threshold: true, "+fields+", rate_limit: { unit: minute, requests_per_unit: 1 } }")
+		return plan(s, Global{}, desc("k", value)).Batch.Charges[0].ID
+	}
+	for _, tt := range []struct {
+		value, old, now string
+		same            bool
+	}{
+		{"a", "values: [a, b, c, d]", "values: [a, b, c, e]", true},
+		{"a", "values: [a, b, c, d]", "values: [a, b, c]", false},
+		{"a", "values: [a, b, c, d]", "values: [a, b, x, d]", false},
+		{"10.1.1.1", "cidr: [10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, 13.0.0.0/8]", "cidr: [10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, 14.0.0.0/8]", true},
+		{"10.1.1.1", "cidr: [10.0.0.0/8, 11.0.0.0/8]", "cidr: [10.0.0.0/8, 12.0.0.0/8]", false},
+	} {
+		if same := counter(tt.old, tt.value) == counter(tt.now, tt.value); same != tt.same {
+			t.Errorf("%s and %s share a counter: %v, want %v", tt.old, tt.now, same, tt.same)
+		}
+	}
+}
+
 func TestChangesOfSets(t *testing.T) {
 	const limit = ", rate_limit: { unit: minute, requests_per_unit: 1 } }"
 	set := func(fields string) *Set {

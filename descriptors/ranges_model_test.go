@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // modelSet compiles a few hundred ranges that often contain each other, in descriptors named 0, 1
@@ -86,7 +87,7 @@ func TestRangesEqualNaiveModel(t *testing.T) {
 func TestRangesEqualPythonModel(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("python3, which runs the model, is not installed")
+		storetest.NotRun(t, t.Name()+": python3, which runs the model, is not installed")
 	}
 	r := rand.New(rand.NewPCG(9, 10))
 	s, ranges := modelSet(t, r)

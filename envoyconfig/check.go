@@ -82,6 +82,7 @@ func (k *checker) checkManager(m *manager) bool {
 		k.fragmentDomains[f.domain()] = k.fragmentDomains[f.domain()] || m.fragments
 		k.checkFilter(f)
 		k.checkDenials(m, f)
+		k.checkLimitHeaders(f)
 		k.checkSoft(m, f)
 		k.checkRequestType(m, f)
 		if m.table == nil {

@@ -8,10 +8,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
+// checkLimitHeaders reports a filter that adds headers with limits if sluice adds some, too.
+func (k *checker) checkLimitHeaders(f *filter) {
+	n := f.config.Field("enable_x_ratelimit_headers")
+	if k.config.AddsLimitHeaders && n.Enum("OFF", "DRAFT_VERSION_03") != "OFF" {
+		k.report(Denial, rules.Warning, n.Pos(), "clients get the limits twice, since sluice adds headers with them, too: remove this field, or --ratelimit-headers and --response-headers of serve")
+	}
+}
+
 // checkDenials checks whether clients receive the denied_response of the filter's domain unchanged.
 func (k *checker) checkDenials(m *manager, f *filter) {
 	body, contentType, response := false, false, false
-	for _, d := range k.set.DeniedResponses(f.domain()) {
+	for _, d := range append(k.set.DeniedResponses(f.domain()), rules.DeniedPreset(k.config.DeniedResponse)) {
 		if !d.IsNone() {
 			body, contentType, response = body || d.Body != nil, contentType || d.ContentType != "", true
 		}

@@ -62,10 +62,46 @@ func TestCheckDenials(t *testing.T) {
 			if got := denials(", denied_response: none"); got != nil {
 				t.Errorf("without a response: %q", got)
 			}
-			got := denials(", denied_response: text")
-			if tt.want == "" && got != nil || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
-				t.Errorf("found %q, want %q in\n%s", got, tt.want, changed)
+			for _, preset := range []string{"", "text"} { // in the rules, and as a flag of serve
+				denied := ", denied_response: text"
+				if c.DeniedResponse = preset; preset != "" {
+					denied = ""
+				}
+				got := denials(denied)
+				if tt.want == "" && got != nil || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+					t.Errorf("found %q, want %q in\n%s", got, tt.want, changed)
+				}
 			}
 		})
+	}
+}
+
+// TestCheckLimitHeaders covers headers with limits that both programs add.
+func TestCheckLimitHeaders(t *testing.T) {
+	for _, tt := range []struct {
+		option string
+		adds   bool
+		want   bool
+	}{
+		{"DRAFT_VERSION_03", true, true},
+		{"1", true, true},
+		{"DRAFT_VERSION_03", false, false},
+		{"'OFF'", true, false},
+	} {
+		text := strings.Replace(completeListener, "domain: shop", "domain: shop\n                enable_x_ratelimit_headers: "+tt.option, 1)
+		c, err := Read([]File{{"envoy.yaml", []byte(strings.Replace(text, "cluster_header: x-backend", "cluster: backend", 1))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.AddsLimitHeaders = tt.adds
+		var found []string
+		for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors:\n- { key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }\n")) {
+			if f.Code == Denial {
+				found = append(found, f.Message)
+			}
+		}
+		if tt.want != (len(found) == 1 && strings.Contains(found[0], "clients get the limits twice")) || !tt.want && found != nil {
+			t.Errorf("%s, sluice adds headers %v: found %q, want a warning %v", tt.option, tt.adds, found, tt.want)
+		}
 	}
 }

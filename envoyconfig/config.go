@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Config is the configuration in a set of files, as far as rate limits depend on it. It is immutable.
+// Config is the configuration in a set of files, as far as rate limits depend on it. Only its exported fields may be
+// changed, and not concurrently with its methods.
 type Config struct {
 	managers []*manager
 	// tables contains the named route configurations, which connection managers get by RDS.
@@ -51,8 +52,12 @@ type Config struct {
 	valuesAreFormats bool
 	// validator collects the errors for which Envoy would reject the configuration. It has none once Read has returned
 	// the Config.
-	validator api.Validator
-	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
-	SoftHeader       string
+	validator        api.Validator
 	allowsDeprecated bool
+	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
+	SoftHeader string
+	// AddsLimitHeaders reports whether serve adds headers with limits. DeniedResponse is the value of serve
+	// --denied-response, or empty.
+	AddsLimitHeaders bool
+	DeniedResponse   string
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/rand"
 	"math"
 	"sync"
@@ -19,25 +20,27 @@ import (
 // which are at most the limit: no block, however it is lost, lets a window exceed its limit. Three
 // rules bound the hits that a replica has while another one denies:
 //
-//   - A block has at most the replica's demand over hold, and at most its share of the remaining
-//     hits. So blocks become smaller as the limit is approached; then each request asks the store.
+//   - A block has at most the replica's demand over hold, or until the window ends, and at most its
+//     share of the remaining hits. So blocks become smaller as the limit is approached; then each request asks the store.
 //   - Hits that were not used for blockIdle are returned, and those beyond the demand.
 //   - A denial is repeated from memory for denyFor only.
 //
 // A block is used only in its window, by the time of the request and by the monotonic clock, and
 // only until the store has recovered from an outage.
 const (
-	// minHold is the time for whose demand a block suffices, in addition to four round trips.
-	minHold = 100 * time.Millisecond
+	// minHold is the time for whose demand a block suffices at most, in addition to four round trips.
+	minHold = time.Second
 	// demandPeriod is the time over which demand is measured.
 	demandPeriod  = 500 * time.Millisecond
 	demandSamples = 10
+	// minDemand is the number of hits in demandPeriod that make a counter hot.
+	minDemand = 5
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
 	// blockIdle is how long hits of a block may be unused before they are returned.
 	blockIdle = 200 * time.Millisecond
 	// maxUnused is the number of unused hits, relative to the demand, that a replica keeps.
-	maxUnused = 4
+	maxUnused = 2
 	// denyFor is how long a denial by the store is repeated.
 	denyFor = 50 * time.Millisecond
 	// sweepBlocks is how often idle blocks and the ends of windows are looked for.
@@ -94,6 +97,8 @@ type hotCounter struct {
 	conn    *redis.Conn    // on which the last block was acquired
 	samples [demandSamples + 1]demandSample
 	sampled int // number of samples
+
+	retired bool // used by sweep
 }
 
 // A balance is the unused hits of a window.
@@ -119,7 +124,7 @@ type windowCount struct {
 	count uint64
 }
 
-// A denial is a count that leaves no room.
+// A denial is a count that leaves no room, or not enough for some hits.
 type denial struct {
 	windowCount
 
@@ -151,7 +156,8 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 		bl.warm(c, b.Partition, names[0], elapsed)
 		return false, false
 	}
-	if h.policy.Limit != c.Policy.Limit { // edited: the old limit's blocks are returned when they are idle
+	if h.policy.Limit != c.Policy.Limit || h.partition != b.Partition || !bytes.Equal(h.name, names[0]) {
+		// The rule was edited. Blocks from before are returned when they are idle.
 		return false, true
 	}
 	h.demand.Add(int64(c.Hits)) //nolint:gosec // at most hitsMask
@@ -214,6 +220,7 @@ func (bl *blocks) decideFrom(at limiter.Time, b *limiter.Batch, found limiter.St
 	if len(*states) == 0 {
 		*states = append(*states, limiter.State{})
 	}
+	found.Counts = (*states)[0].Counts[:0] // keeps the memory
 	(*states)[0] = found
 	b.Stored().Decide(at, (*states)[:1])
 	bl.store.options.observe().Decided(byBlock, 1)
@@ -252,13 +259,16 @@ func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []b
 		return // used by another counter
 	}
 	cell.Store(tag | hits) // a concurrent hit may be lost
-	if float64(hits)*float64(bl.hold()) >= minBlock*float64(demandPeriod) {
+	if hits >= minDemand {
 		bl.promote(c, partition, name, hits, elapsed)
 	}
 }
 
 // promote makes a counter hot.
 func (bl *blocks) promote(c *limiter.Charge, partition *limiter.Partition, name []byte, hits uint64, elapsed time.Duration) {
+	if bl.hot[c.ID.Lo%maxHot].Load() != nil { // another counter has the place
+		return
+	}
 	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: partition, name: append([]byte(nil), name...)}
 	h.policy.CountRefused = false
 	h.policy.Prepare()
@@ -282,24 +292,25 @@ func (bl *blocks) hold() time.Duration { return minHold + 4*time.Duration(bl.tri
 // learnTrip records a round trip.
 func (bl *blocks) learnTrip(trip time.Duration) {
 	old := bl.trip.Load()
-	if old == 0 {
+	if trip = min(trip, time.Second); old == 0 {
 		bl.trip.Store(int64(trip))
 		return
 	}
-	bl.trip.Store(old + (int64(min(trip, time.Second))-old)/8)
+	bl.trip.Store(old + (int64(trip)-old)/8)
 }
 
-// learn records the count of a counter that a reply of the store has left.
-func (bl *blocks) learn(c *limiter.Charge, left *limiter.State) {
+// learn records the count of a counter that a reply of the store has left. over is true if the reply
+// was a denial.
+func (bl *blocks) learn(c *limiter.Charge, left *limiter.State, over bool) {
 	if c.Policy.Algorithm != limiter.FixedWindow {
 		return
 	}
 	if h := bl.find(c); h != nil {
-		h.learn(windowCount{left.Time, left.Hits}, time.Since(bl.base))
+		h.learn(windowCount{left.Time, left.Hits}, over, time.Since(bl.base))
 	}
 }
 
-func (h *hotCounter) learn(now windowCount, elapsed time.Duration) {
+func (h *hotCounter) learn(now windowCount, over bool, elapsed time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := 0
@@ -307,7 +318,7 @@ func (h *hotCounter) learn(now windowCount, elapsed time.Duration) {
 		i = 1
 	}
 	h.known[i] = now
-	if now.count >= uint64(h.policy.Limit) {
+	if over || now.count >= uint64(h.policy.Limit) {
 		h.denial.Store(&denial{now, elapsed + denyFor})
 	} else if d := h.denial.Load(); d != nil && d.end == now.end {
 		h.denial.Store(nil)

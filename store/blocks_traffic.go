@@ -26,7 +26,7 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	if w := h.balanceOf(end); w != nil && (w.word.Load()&hitsMask > w.half.Load() || int64(elapsed) >= w.until.Load()) {
 		return false
 	}
-	hits := h.size(end, elapsed)
+	hits := h.size(now, end, elapsed)
 	sh := h.blocks.store.main.shardOf(0)
 	conn := sh.connection()
 	if hits < atLeast || conn == nil {
@@ -52,7 +52,7 @@ func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
 }
 
 // size returns the hits of the next block.
-func (h *hotCounter) size(end limiter.Time, elapsed time.Duration) uint64 {
+func (h *hotCounter) size(now, end limiter.Time, elapsed time.Duration) uint64 {
 	replicas := h.blocks.replicas.Load()
 	if replicas <= 0 {
 		replicas = unknownReplicas
@@ -60,8 +60,9 @@ func (h *hotCounter) size(end limiter.Time, elapsed time.Duration) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := uint64(h.policy.Limit)
-	share := (limit - min(limit, h.countLocked(end))) / uint64(2*replicas)
-	return min(share, uint64(h.demandLocked(elapsed)))
+	share := (limit - min(limit, h.countLocked(end))) / uint64(3*replicas)
+	rest := time.Duration(end - max(h.blocks.store.main.time(now), h.policy.WindowStart(end-1)))
+	return min(share, uint64(h.demandLocked(elapsed)*min(1, max(0, float64(rest)/float64(h.blocks.hold())))))
 }
 
 // demandLocked returns the hits that requests need during hold.
@@ -101,7 +102,7 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 		h.add(d.Charged, count, elapsed)
 		h.blocks.count(blockAcquired, d.Charged)
 	}
-	h.learn(count, elapsed)
+	h.learn(count, d.Over, elapsed)
 	if h.policy.WindowStart(h.end-1) <= at { // the mirror has only the current window
 		s.updateCounters(at, &h.batch, &h.state)
 	}
@@ -171,28 +172,31 @@ func (bl *blocks) run(ctx context.Context) {
 // counters that are no longer hot.
 func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	at, lead := bl.store.main.time(now), limiter.Time(max(2*sweepBlocks, 2*time.Duration(bl.trip.Load())))
-	var retired []*hotCounter
+	ended := false
 	for _, h := range bl.counters() {
 		h.sample(elapsed)
 		h.mu.Lock()
 		demand := h.demandLocked(elapsed)
 		h.mu.Unlock()
+		cold := demand < 1 && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], uint64(demand), at, elapsed)
 		}
 		end := h.policy.WindowEnd(at)
 		switch {
-		case demand < 1 && unused == 0 && h.acquiring.CompareAndSwap(false, true):
+		case cold && unused > 0:
+			h.acquiring.Store(false)
+		case cold:
 			bl.hot[h.charge.ID.Lo%maxHot].CompareAndSwap(h, nil)
-			retired = append(retired, h)
+			h.retired, ended = true, true
 		case demand >= minBlock && end-at <= lead && h.balanceOf(h.policy.WindowEnd(end)) == nil:
 			h.acquire(now, h.policy.WindowEnd(end), elapsed, 1)
 		}
 	}
-	if len(retired) > 0 {
+	if ended {
 		bl.mu.Lock()
-		bl.all = slices.DeleteFunc(bl.all, func(h *hotCounter) bool { return slices.Contains(retired, h) })
+		bl.all = slices.DeleteFunc(bl.all, func(h *hotCounter) bool { return h.retired })
 		bl.mu.Unlock()
 	}
 }
@@ -203,22 +207,23 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elapsed time.Duration) (unused uint64) {
 	word := w.word.Load()
 	left, end := word&hitsMask, timeOf(word)
+	begun := word == 0 || h.policy.WindowStart(end-1) <= at
+	if begun && w.merged != end { // the block may have been charged before its window began
+		w.merged = end
+		h.raiseMirror(at, windowCount{end, w.count.Load()})
+	}
 	if left == 0 {
 		return 0
 	}
-	if begun := h.policy.WindowStart(end-1) <= at; word != w.seen || !begun {
+	if word != w.seen || !begun {
 		w.seen, w.seenAt = word, elapsed
-	} else if w.merged != end {
-		w.merged = end
-		b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}
-		b.Stored().MergeInto(h.blocks.store.options.Table, at, 0, &limiter.State{Hits: w.count.Load(), Time: end})
 	}
 	hits := uint64(0)
 	switch {
 	case elapsed-w.seenAt >= blockIdle || int64(elapsed) >= w.until.Load():
 		hits = left
-	case left > minBlock && left > maxUnused*demand && h.policy.WindowStart(end-1) <= at:
-		hits = left - 2*demand
+	case left > minBlock && left > maxUnused*demand && begun:
+		hits = left - demand
 	}
 	if hits == 0 || !w.word.CompareAndSwap(word, word-hits) {
 		return left
@@ -232,6 +237,15 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 		h.blocks.count(blockReturned, hits)
 	}
 	return left - hits
+}
+
+// raiseMirror raises the count of a window in the mirror.
+func (h *hotCounter) raiseMirror(at limiter.Time, to windowCount) {
+	b, found := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}, make([]limiter.State, 1)
+	b.Stored().ReadStates(h.blocks.store.options.Table, at, found)
+	if found[0].Hits < to.count {
+		b.Stored().MergeInto(h.blocks.store.options.Table, at, 0, &limiter.State{Hits: to.count, Time: to.end})
+	}
 }
 
 // refund returns a request that refunds hits, which were taken off a balance. It must be sent only
@@ -325,9 +339,12 @@ func (bl *blocks) returnAll(ctx context.Context, c *redis.Conn, within time.Dura
 // drop ends the blocks of a counter that was reset. Their hits are lost.
 func (bl *blocks) drop(c *limiter.Charge) {
 	if h := bl.find(c); h != nil {
+		h.mu.Lock()
 		for i := range h.balances {
 			bl.count(blockLost, h.balances[i].clear())
+			h.balances[i].granted = 0
 		}
+		h.mu.Unlock()
 		h.denial.Store(nil)
 	}
 }
@@ -339,6 +356,25 @@ func (bl *blocks) countReplicas(c *redis.Conn) {
 	now := s.main.time(limiter.Time(s.options.Clock().UnixNano()))
 	n, _ := script.CountReplicas(c, s.options.Prefix+"s1{replicas}", bl.replica, now, replicaExpiry)
 	bl.replicas.Store(n)
+}
+
+// Block returns the unused hits of this replica's block of the counter of c at the time now, and
+// their number when the last block was charged; 0 and 0 if it has none. See [Options.Blocks].
+func (s *Store) Block(now limiter.Time, c *limiter.Charge) (unused, size uint64) {
+	if s.blocks == nil || c.Policy.Algorithm != limiter.FixedWindow {
+		return 0, 0
+	}
+	h := s.blocks.find(c)
+	if h == nil {
+		return 0, 0
+	}
+	w := h.balanceOf(c.Policy.WindowEnd(s.main.time(now)))
+	if w == nil {
+		return 0, 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return w.word.Load() & hitsMask, w.granted
 }
 
 // counters returns all hot counters.

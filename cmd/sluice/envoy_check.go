@@ -9,13 +9,18 @@ import (
 )
 
 type envoyCheckCmd struct {
-	Envoy      []string `arg:"" help:"Envoy configuration: a bootstrap, xDS resources, the output of /config_dump, or EnvoyFilters of Istio, complete or in excerpts. Several files form one configuration. - is standard input."`
-	Config     []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
-	SoftHeader string   `type:"soft-header" placeholder:"NAME" help:"Name in serve --soft-header. Default: x-ratelimit-soft."`
-	Strict     bool     `help:"Exit with an error if there are warnings."`
-	Quiet      bool     `short:"q" help:"Print only errors and warnings."`
-	Output     string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
-	ruleFlags  `embed:""`
+	Envoy     []string `arg:"" help:"Envoy configuration: a bootstrap, xDS resources, the output of /config_dump, or EnvoyFilters of Istio, complete or in excerpts. Several files form one configuration. - is standard input."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
+	Strict    bool     `help:"Exit with an error if there are warnings."`
+	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
+	ruleFlags `embed:""`
+
+	// These are flags of serve.
+
+	SoftHeader       string `type:"soft-header" placeholder:"NAME" help:"Name in serve --soft-header. Default: x-ratelimit-soft."`
+	RateLimitHeaders string `name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Value of serve --ratelimit-headers; legacy also stands for --response-headers. Warns if Envoy adds headers with limits, too."`
+	DeniedResponse   string `enum:"none,text,problem,openai,anthropic" default:"none" placeholder:"none|text|problem|openai|anthropic" help:"Value of serve --denied-response. Checks that clients receive it unchanged."`
 }
 
 // envoyReport is the output of envoy check --output json.
@@ -46,7 +51,7 @@ func (k *envoyCheckCmd) run(c console) error {
 	if err != nil {
 		return err
 	}
-	config.SoftHeader = k.SoftHeader
+	config.AddsLimitHeaders, config.DeniedResponse, config.SoftHeader = k.RateLimitHeaders != "none", k.DeniedResponse, k.SoftHeader
 	findings := config.Check(set)
 	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0

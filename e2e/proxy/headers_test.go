@@ -15,21 +15,28 @@ import (
 
 const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
 
+// limitUsers starts sluice and an Envoy that sends it each user. The hour, and with it every longer
+// window, lasts long enough for a test.
+func limitUsers(t *testing.T, rules string, args ...string) *proxy {
+	t.Helper()
+	p, _ := startSetup(t, setup{
+		rules: rules, args: args,
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t)
+	return p
+}
+
 // TestRateLimitHeaders checks the headers of both programs: Envoy's, which it derives from the
 // statuses, and those in sluice's reply.
 func TestRateLimitHeaders(t *testing.T) {
 	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: `
+	p := limitUsers(t, `
 domain: d
 descriptors:
   - { key: user, rate_limit: { name: per-user, unit: hour, requests_per_unit: 2 } }
   - { key: user, value: root, rate_limit: { unlimited: true } }
-`,
-		args:     []string{"--response-headers", "--retry-after-header"},
-		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-	})
-	window.AwaitHour(t)
+`, "--response-headers", "--retry-after-header")
 
 	for i, want := range []struct {
 		status    int
@@ -83,12 +90,7 @@ descriptors:
 // from the client are kept before them, as with envoyproxy/ratelimit.
 func TestHeadersToUpstream(t *testing.T) {
 	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules:    "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }]",
-		args:     []string{"--request-headers", "--request-remaining-header", "X-Left"},
-		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-	})
-	window.AwaitHour(t)
+	p := limitUsers(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }]", "--request-headers", "--request-remaining-header", "X-Left")
 	for _, header := range []string{"x-user: al", "x-user: al", "x-user: al", "x-other: none"} {
 		if got := p.get(t, "/", header, "x-left: 999"); got.get("X-Left") != "" {
 			t.Errorf("%s: the client got %v", header, got)
@@ -179,19 +181,14 @@ descriptors:
 // They must not add a header of their own.
 func TestStructuredHeaders(t *testing.T) {
 	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: `
+	p := limitUsers(t, `
 domain: d
 descriptors:
   - key: user
     rate_limits:
       - { name: per-user, unit: year, requests_per_unit: 2 }
       - { name: "burst \"of\\é", unit: hour, requests_per_unit: 3600, algorithm: token_bucket, burst: 5 }
-`,
-		args:     []string{"--ratelimit-headers=structured", "--retry-after-header"},
-		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-	})
-	window.AwaitHour(t) // and a year ends with an hour
+`, "--ratelimit-headers=structured", "--retry-after-header")
 	const policy = `"per-user";q=2;w=31536000, "burst \"of\\??";q=5;w=5`
 	for i, want := range []string{
 		`^"per-user";r=1;t=(\d+), "burst \\"of\\\\\?\?";r=4;t=1$`,
@@ -214,8 +211,7 @@ descriptors:
 // of a limit that denied.
 func TestStructuredHeadersParse(t *testing.T) {
 	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: `
+	p := limitUsers(t, `
 domain: d
 descriptors:
   - key: user
@@ -226,11 +222,7 @@ descriptors:
       - { name: "a;b=c", unit: hour, requests_per_unit: 1, algorithm: token_bucket }
       - { name: "?1", unit: hour, requests_per_unit: 60, algorithm: leaky_bucket, slack: 4 }
       - { name: permits, unit: hour, requests_per_unit: 8, algorithm: concurrency }
-`,
-		args:     []string{"--ratelimit-headers=structured", "--retry-after-header"},
-		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-	})
-	window.AwaitHour(t)
+`, "--ratelimit-headers=structured", "--retry-after-header")
 	for i, status := range []int{200, 429} {
 		got := p.get(t, "/", "x-user: al")
 		var fields [2][][2]any // lists of a name and its parameters
@@ -257,19 +249,14 @@ descriptors:
 // that denies, except the time to wait.
 func TestHiddenLimits(t *testing.T) {
 	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: `
+	p := limitUsers(t, `
 domain: d
 descriptors:
   - key: user
     rate_limits:
       - { name: quota, unit: year, requests_per_unit: 9 }
       - { name: flood, unit: hour, requests_per_unit: 1, hidden: true }
-`,
-		args:     []string{"--response-headers", "--ratelimit-headers=structured", "--denied-response=openai"},
-		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-	})
-	window.AwaitHour(t)
+`, "--response-headers", "--ratelimit-headers=structured", "--denied-response=openai")
 	passed, denied := p.get(t, "/", "x-user: al"), p.get(t, "/", "x-user: al")
 	if passed.status != http.StatusOK || passed.number("X-Ratelimit-Remaining") != 8 || passed.number("Ratelimit-Remaining") != 8 {
 		t.Errorf("the first reply is %v, want the headers of the quota", passed)

@@ -42,8 +42,6 @@ type entry struct{ key, value string }
 type model struct {
 	used   map[string]int // hits by counter
 	exempt int            // exempt requests
-	// notAddresses is the number of values that were compared with ranges and are not addresses.
-	notAddresses int
 }
 
 // status is the predicted status of a descriptor. It is empty without a limit.
@@ -55,7 +53,7 @@ type status struct {
 func (m *model) answer(d *document, descriptors [][]entry) []status {
 	all := make([]status, len(descriptors))
 	exempt := slices.ContainsFunc(slices.Concat(descriptors...), func(e entry) bool {
-		item, _ := m.find(d.Exempt, e)
+		item, _ := find(d.Exempt, e)
 		return item != nil
 	})
 	if exempt {
@@ -66,7 +64,7 @@ func (m *model) answer(d *document, descriptors [][]entry) []status {
 		var n *node
 		for _, e := range entries {
 			var part string
-			if n, part = m.find(level, e); n == nil {
+			if n, part = find(level, e); n == nil {
 				break
 			}
 			level, counter = n.Below, counter+fmt.Sprintf(" %q=%s", e.key, part)
@@ -82,7 +80,7 @@ func (m *model) answer(d *document, descriptors [][]entry) []status {
 
 // find returns the rule of a level, or the item of exempt, that matches an entry, and the entry's part in the name of the
 // counter.
-func (m *model) find(level []*node, e entry) (_ *node, part string) {
+func find(level []*node, e entry) (_ *node, part string) {
 	level = slices.DeleteFunc(slices.Clone(level), func(n *node) bool { return n.Key != e.key })
 	shared := func(n *node, part string) (*node, string) {
 		if n.Share {
@@ -96,9 +94,6 @@ func (m *model) find(level []*node, e entry) (_ *node, part string) {
 		}
 	}
 	a, address := parse(e.value)
-	if !address && slices.ContainsFunc(level, func(n *node) bool { return n.ranges != nil }) {
-		m.notAddresses++
-	}
 	var best *node
 	bits := -1
 	for _, n := range level {
@@ -138,7 +133,7 @@ func (n *node) network(a netip.Prefix, bits int) string {
 	if length == a.Addr().BitLen() {
 		return fmt.Sprintf("%q", a.Addr())
 	}
-	return fmt.Sprintf("%q", netip.PrefixFrom(a.Addr(), length).Masked())
+	return "network " + netip.PrefixFrom(a.Addr(), length).Masked().String() // no value of a client
 }
 
 // longest returns the length of the longest range that contains a, or -1.
@@ -155,6 +150,7 @@ func longest(ranges []string, a netip.Prefix) int {
 
 var (
 	hostPort   = regexp.MustCompile(`^(?:\[(.*:.*)\]|([0-9.]*)):([0-9]+)$`)
+	zone       = regexp.MustCompile(`^[-._~a-zA-Z0-9]+$`)
 	withLength = regexp.MustCompile(`^(.*)/(0|[1-9][0-9]{0,2})$`)
 )
 
@@ -180,6 +176,9 @@ func parse(text string) (p netip.Prefix, ok bool) {
 		a = a.Unmap()
 	} else if a.Is4In6() && length >= 96 {
 		a, length = a.Unmap(), length-96
+	}
+	if a.Zone() != "" && !zone.MatchString(a.Zone()) {
+		return p, false
 	}
 	a = a.WithZone("")
 	if length == -1 {

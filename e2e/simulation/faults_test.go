@@ -322,7 +322,7 @@ func (w *world) knowsAll(l *limit, from time.Time, e *entry) bool {
 	lost := w.during(from.Add(-l.window), e.received, func(f fault) bool {
 		return effectsOf[f.kind].starts || strings.HasSuffix(f.kind, "failover") || f.kind == "flush"
 	}) > 0
-	return w.shared && l.burst == 0 && sameWindow && !unsynced && !lost && l.addedByOperator(from, e.received) == 0
+	return w.shared && l.burst == 0 && !w.usesBlocks(l) && sameWindow && !unsynced && !lost && l.addedByOperator(from, e.received) == 0
 }
 
 // admitsAlone reports whether replicas admit requests without the store.

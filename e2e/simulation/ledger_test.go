@@ -60,7 +60,9 @@ func (l *ledger) check(w *world) {
 				checkRate(w, limit, tenant, settled(entries))
 			default:
 				checkRate(w, limit, tenant, entries)
-				checkDenials(w, limit, tenant, entries)
+				if !w.usesBlocks(limit) {
+					checkDenials(w, limit, tenant, entries)
+				}
 			}
 		}
 	}
@@ -205,6 +207,9 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 		}
 	}
 }
+
+// usesBlocks reports whether a replica may deny a request while another one has unused hits.
+func (w *world) usesBlocks(l *limit) bool { return w.blocks != "" && l.algorithm == "fixed_window" }
 
 // isDecidedTwice reports whether the fallback may have decided a request because its deadline passed,
 // and later the store, which has then counted it.

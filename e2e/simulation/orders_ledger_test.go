@@ -148,6 +148,9 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, entries [][]*entry, ch
 		if n == 0 && o.world.during(e.sent.Add(-2*longest-10*time.Second), e.received, disturbs) > 0 {
 			return true
 		}
+		if o.world.usesBlocks(l) {
+			return true
+		}
 		if l.burst > 0 && o.world.during(o.world.began, e.received, func(f fault) bool { return f.kind == "clock" }) > 0 {
 			return true // if hits were counted ahead of time, it may be nearly full ever since
 		}

@@ -54,6 +54,7 @@ type scenario struct {
 	faults       []fault
 	quota        *quotaPlan // nil for none
 	attacks      []attack
+	blocks       string // --store-blocks
 }
 
 // newScenario returns the scenario of a seed.
@@ -74,6 +75,7 @@ func newScenario(seed uint64) *scenario {
 	c.chooseLimits(r)
 	c.chooseFaults(r)
 	c.chooseTopology()
+	c.chooseBlocks()
 	c.chooseQuota()
 	c.chooseAttacks()
 	return c
@@ -128,6 +130,21 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 	lower := *c.limits[0] // a reload changes the first limit, and adds a rule
 	lower.n = max(1, lower.n/2)
 	c.changedRules = yamlOf(append([]*limit{&lower, {key: "new", algorithm: "fixed_window", n: 1, window: time.Second}}, c.limits[1:]...))
+}
+
+// chooseBlocks adds a limit with so many requests that replicas charge its hits in blocks.
+func (c *scenario) chooseBlocks() {
+	r := rand.New(rand.NewPCG(c.seed, 6))
+	if !c.shared || c.topology == cluster || c.topology == perSecond || r.IntN(6) > 0 {
+		return
+	}
+	l := &limit{key: "blocks", algorithm: "fixed_window", window: time.Duration(1+r.IntN(3)) * time.Second}
+	rate := float64(25*c.replicas) * (1 + r.Float64())
+	l.n, l.demand = uint64(rate*l.window.Seconds()), rate*(0.7+r.Float64())/float64(len(c.tenants))
+	c.blocks, c.limits = store.BlocksAuto, append(c.limits, l)
+	rule := yamlOf([]*limit{l})
+	rule = rule[strings.Index(rule, "  - "):]
+	c.rules, c.changedRules = c.rules+rule, c.changedRules+rule
 }
 
 // yamlOf returns a rule file.

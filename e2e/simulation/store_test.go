@@ -138,7 +138,7 @@ func (s *sharedStore) stop() {
 // options returns the options of a client of the store.
 func (s *sharedStore) options(c *scenario, dial func(ctx context.Context, network, to string) (net.Conn, error), host string) *store.Options {
 	o := &store.Options{
-		Server: redis.Server{DialContext: dial}, Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1,
+		Server: redis.Server{DialContext: dial}, Timeout: c.storeTimeout, DialTimeout: time.Second, Fallback: c.fallback, Jitter: -1, Blocks: c.blocks,
 		Spread: func(mean time.Duration) time.Duration { return mean + s.network.latencyOf(host+" spread") },
 	}
 	second := o.Server

@@ -26,6 +26,7 @@ defaults:
   - { name: plain, rate_limit: { count_refused: false } }
   - { name: reserve, rate_limit: { reserve: { amount: 6 } } }
   - { name: hidden, rate_limit: { hidden: true } }
+  - { name: soft, rate_limit: { soft: true } }
   - { name: denied, denied_response: problem }
   - { path: [{ key: not-shadow }], shadow_mode: false }
   - { shadow_mode: true } # unnamed rules
@@ -33,11 +34,11 @@ defaults:
 	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
 	must.OK(t, os.WriteFile(defaults, []byte(text), 0o600))
 	config := &pb.RateLimitConfig{Name: "d", Domain: "d"}
-	for _, name := range []string{"detailed", "shadow", "penalty", "plain", "reserve", "hidden", "denied", "", "not-shadow"} {
+	for _, name := range []string{"detailed", "shadow", "penalty", "plain", "reserve", "hidden", "soft", "denied", "", "not-shadow"} {
 		limit := &pb.RateLimitPolicy{Name: strings.TrimPrefix(name, "not-shadow"), Unit: pb.RateLimitUnit_YEAR, RequestsPerUnit: 10}
 		config.Descriptors = append(config.Descriptors, &pb.RateLimitDescriptor{Key: "of-" + name, RateLimit: limit})
 	}
-	config.Descriptors[8].Key = "not-shadow"
+	config.Descriptors[len(config.Descriptors)-1].Key = "not-shadow"
 	m := startManagement(t, adstest.Options{})
 	set(t, m, "1", config)
 	s := serve(t, "--xds-addr", m.Addr(), "--defaults", defaults)
@@ -64,6 +65,7 @@ defaults:
 	send("of-penalty", 11, over)
 	send("of-penalty", 1, over)
 	send("of-shadow", 11, ok)
+	send("of-soft", 11, ok)
 	send("of-", 11, ok)
 	send("not-shadow", 11, over)
 	send("of-reserve", 1, ok)

@@ -30,14 +30,20 @@ func FuzzReplyHeaders(f *testing.F) {
 	must.OK(f, err)
 	metrics := newMetrics(f)
 	f.Fuzz(func(t *testing.T, name, domain, key, value, contentType, body, header, headerValue string, kind byte) {
+		body, headerValue = strings.ToValidUTF8(body, "?"), strings.ToValidUTF8(headerValue, "?") // as in files
 		d := &rules.DeniedResponse{GRPC: kind%2 > 0}
 		own := d.SetContentType(contentType) == nil && d.SetBody(body) == nil && d.AddHeader(header, headerValue) == nil
 		if presets := rules.DeniedPresets(); !own {
 			d = rules.DeniedPreset(presets[int(kind)%len(presets)])
 		}
 		limit := rules.Limit{Unit: rules.Minute, UnitMultiplier: 1, Name: strings.ToValidUTF8(name, "?")}
+		soft := rules.Limit{Unit: rules.Minute, UnitMultiplier: 1, Name: limit.Name}
+		if strings.TrimSpace(limit.Name) != "" {
+			limit.NotifyAt, soft.Soft = 0.5, new(true)
+		}
 		set, _ := descriptors.Compile([]rules.Config{{Domain: strings.ToValidUTF8(domain, "?"), Denied: d, Descriptors: []rules.Descriptor{
 			{Key: strings.ToValidUTF8(key, "?"), Value: strings.ToValidUTF8(value, "?"), RateLimits: []rules.Limit{limit}},
+			{Key: strings.ToValidUTF8(key, "?") + "s", RateLimits: []rules.Limit{soft}},
 		}}}, descriptors.Options{})
 		request := &rls.RateLimitRequest{Domain: strings.ToValidUTF8(domain, "?"), Descriptors: []*rlcommon.RateLimitDescriptor{{
 			Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: strings.ToValidUTF8(key, "?"), Value: strings.ToValidUTF8(value, "?")}},
@@ -47,7 +53,7 @@ func FuzzReplyHeaders(f *testing.F) {
 		}
 		s := NewService(Settings{
 			Bounds: fillBounds(Bounds{KeyBytes: 1 << 20}), GRPCDenials: kind > 128, RetryAfterHeader: true, ResponseHeaders: true, RequestHeaders: true,
-			RateLimitHeaders: "structured", Headers: Headers{Limit: "l"}, RequestNames: RequestHeaders{Limit: "l"},
+			DeniedBy: true, SoftHeader: "x-ratelimit-soft", RateLimitHeaders: "structured", Headers: Headers{Limit: "l"}, RequestNames: RequestHeaders{Limit: "l"},
 		}, table, metrics)
 		must.OK(t, s.SetRules(0, set))
 		var x Exchange
@@ -57,6 +63,19 @@ func FuzzReplyHeaders(f *testing.F) {
 		must.OK(t, proto.Unmarshal(b, &reply))
 		checkHeaders(t, reply.GetResponseHeadersToAdd())
 		checkHeaders(t, reply.GetRequestHeadersToAdd())
+		if soft.Soft != nil { // a request that passes
+			passing := proto.CloneOf(request)
+			passing.Descriptors[0].Entries[0].Key += "s"
+			b, _, err := s.Answer(noon, 0, &x, marshal(t, passing))
+			must.OK(t, err)
+			var reply rls.RateLimitResponse
+			must.OK(t, proto.Unmarshal(b, &reply))
+			checkHeaders(t, reply.GetResponseHeadersToAdd())
+			checkHeaders(t, reply.GetRequestHeadersToAdd())
+			if got := reply.GetDynamicMetadata().GetFields()["soft"].GetStringValue(); got == "" && len(key) < 1000 || strings.ContainsFunc(got, unicode.IsControl) {
+				t.Errorf("soft is %q for the name %q", got, limit.Name)
+			}
+		}
 		for _, st := range reply.GetStatuses() {
 			if n := st.GetCurrentLimit().GetName(); strings.ContainsFunc(n, unicode.IsControl) {
 				t.Errorf("the limit's name is %q", n)

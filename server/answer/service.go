@@ -149,7 +149,8 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.live.SetTime(time.Unix(0, int64(now)))
 	s.replaceRows(rows)
 	s.rules.Store(&activeRules{
-		set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata,
+		set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters,
+		partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata,
 		describesDenials: s.adds.denials || set.HasDeniedResponses(), reportsSoft: s.adds.soft && set.HasReports(),
 	})
 	s.leases.Review(true)

@@ -1,0 +1,170 @@
+package store
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// A denial is repeated even if the counter has room for fewer hits.
+func TestBlocksRepeatDenialsOfSeveralHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		r := w.replicas[0]
+		for range 600 { // 1000 is not a multiple of three
+			time.Sleep(5 * time.Millisecond)
+			r.request(p, 3)
+		}
+		if len(r.store.blocks.counters()) == 0 || w.total() != 999 {
+			t.Fatalf("%d hits admitted, want 999 on a hot counter", w.total())
+		}
+		commands, waited := w.commands.Load(), r.waited.Load()
+		for range 200 {
+			time.Sleep(5 * time.Millisecond)
+			r.request(p, 3)
+		}
+		if n := r.waited.Load() - waited; n > 25 {
+			t.Errorf("%d of 200 denials within a second asked the store (%d commands), want one each 50 ms", n, w.commands.Load()-commands)
+		}
+	})
+}
+
+// The fallback knows the hits of a block that was charged before its window began, even if the
+// counter is always in use.
+func TestBlocksOfTheNextWindowDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorldWith(t, 1, 10*time.Millisecond, Local)
+		const limit = 500
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Second}
+		r := w.replicas[0]
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		for end := time.Now().Add(3 * time.Second); time.Until(end) > 0; {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		for range 2 {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		r.cut()
+		w.unreachable.Store(true)
+		for range 800 {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		synctest.Wait()
+		// Requests of the window before, which waited for the store, count in this one.
+		if n := w.admitted[int64(p.WindowEnd(limiter.Time(time.Now().UnixNano())))]; n > limit || n == 0 {
+			t.Errorf("%d hits admitted during the outage, want at most %d", n, limit)
+		}
+	})
+}
+
+// A rule that is edited can give a counter another name. Its blocks are those of the new name.
+func TestBlocksOfARenamedCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+		w.fill(p, 20)
+		c := caller{decided: make(chan error, 1)}
+		decide := func(hits uint64) {
+			t.Helper()
+			c.b.Reset()
+			charge := oneHit(1, p)
+			charge.Hits = hits
+			c.b.Charges = append(c.b.Charges, charge)
+			done, err := w.replicas[0].store.Decide(limiter.Time(time.Now().UnixNano()), &c.b, [][]byte{[]byte("renamed")}, &c)
+			if !done {
+				err = <-c.decided
+			}
+			must.OK(t, err)
+		}
+		commands := w.commands.Load()
+		for range 3000 {
+			time.Sleep(time.Millisecond)
+			decide(1)
+		}
+		if n := w.commands.Load() - commands; n > 3000 {
+			t.Errorf("%d commands: no block has the new name", n)
+		}
+		time.Sleep(time.Second) // unused hits are returned
+		if decide(0); c.b.Decisions[0].Before != 3000 {
+			t.Errorf("%d hits under the new name, want 3000", c.b.Decisions[0].Before)
+		}
+	})
+}
+
+// Counters that are no longer hot are removed. While one is hot, others do not take its place.
+func TestHotCountersEnd(t *testing.T) {
+	bl := newBlocks(newStore(t, Options{}))
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+	promote := func(lo uint64) {
+		bl.promote(&limiter.Charge{ID: identity.ID{Lo: lo}, Policy: p, Hits: 1}, nil, []byte("name"), 100, 0)
+	}
+	for lo := range uint64(maxHot) {
+		promote(lo)
+	}
+	if n := testing.AllocsPerRun(10, func() { promote(maxHot) }); n != 0 || len(bl.all) != maxHot {
+		t.Errorf("%v allocations for a counter whose place is taken, and %d hot counters", n, len(bl.all))
+	}
+	w := &bl.all[0].balances[0]
+	w.word.Store(1) // an unused hit
+	w.until.Store(int64(90 * time.Second))
+	bl.sweep(0, time.Minute)
+	if n := len(bl.all); n != 1 {
+		t.Errorf("%d hot counters are left, want the one with a block", n)
+	}
+	if bl.all[0].acquiring.Load() {
+		t.Error("a counter with a block cannot acquire another one")
+	}
+	bl.sweep(0, 2*time.Minute)
+	if n := len(bl.all); n != 0 || bl.hot[0].Load() != nil {
+		t.Errorf("%d hot counters are left, want none", n)
+	}
+}
+
+// A reset also forgets which hits of the block were used: they are not charged after an outage.
+func TestResetForgetsUsedHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		w.fill(p, 20)
+		c := oneHit(1, p)
+		b := &limiter.Batch{Charges: []limiter.Charge{c}}
+		_, err := r.store.Reset(t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
+		must.OK(t, err)
+		r.cut()
+		time.Sleep(time.Second)
+		c.Hits = 0
+		var look caller
+		if must.OK(t, look.decide(r.store, c)); look.b.Decisions[0].Before != 0 {
+			t.Errorf("%d hits after a reset and an outage, want none", look.b.Decisions[0].Before)
+		}
+	})
+}
+
+// Hits never exceed the greatest of two limits between which a rule is edited, and reach it.
+func TestBlocksOfAnEditedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 2, time.Millisecond)
+		low := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2000, Window: limiter.MaxWindow}
+		high := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3000, Window: limiter.MaxWindow}
+		for n := range 8000 {
+			p := low
+			if n/370%2 == 1 {
+				p = high
+			}
+			time.Sleep(time.Millisecond)
+			w.replicas[n%2].request(p, 1)
+		}
+		synctest.Wait()
+		if w.check(3000); w.total() < 2999 {
+			t.Errorf("%d hits admitted, want 3000", w.total())
+		}
+	})
+}
