@@ -127,3 +127,44 @@ func TestHotCountersEnd(t *testing.T) {
 		t.Errorf("%d hot counters are left, want none", n)
 	}
 }
+
+// A reset also forgets which hits of the block were used: they are not charged after an outage.
+func TestResetForgetsUsedHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		w.fill(p, 20)
+		c := oneHit(1, p)
+		b := &limiter.Batch{Charges: []limiter.Charge{c}}
+		_, err := r.store.Reset(t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
+		must.OK(t, err)
+		r.cut()
+		time.Sleep(time.Second)
+		c.Hits = 0
+		var look caller
+		if must.OK(t, look.decide(r.store, c)); look.b.Decisions[0].Before != 0 {
+			t.Errorf("%d hits after a reset and an outage, want none", look.b.Decisions[0].Before)
+		}
+	})
+}
+
+// Hits never exceed the greatest of two limits between which a rule is edited, and reach it.
+func TestBlocksOfAnEditedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 2, time.Millisecond)
+		low := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2000, Window: limiter.MaxWindow}
+		high := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3000, Window: limiter.MaxWindow}
+		for n := range 8000 {
+			p := low
+			if n/370%2 == 1 {
+				p = high
+			}
+			time.Sleep(time.Millisecond)
+			w.replicas[n%2].request(p, 1)
+		}
+		synctest.Wait()
+		if w.check(3000); w.total() < 2999 {
+			t.Errorf("%d hits admitted, want 3000", w.total())
+		}
+	})
+}
