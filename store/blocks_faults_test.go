@@ -168,3 +168,25 @@ func TestBlocksOfAnEditedLimit(t *testing.T) {
 		}
 	})
 }
+
+// A block that is being charged when the replica stops is returned, too.
+func TestStopWhileABlockIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 2, 40*time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+		w.fill(p, 100)
+		time.Sleep(100 * time.Millisecond) // requests that waited for the first block are decided
+		for h := r.store.blocks.counters()[0]; !h.acquiring.Load(); {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		time.Sleep(time.Millisecond)
+		r.stop()
+		var c caller
+		peek := oneHit(1, p)
+		peek.Hits = 0
+		if must.OK(t, c.decide(w.replicas[1].store, peek)); int(c.b.Decisions[0].Before) != w.total() {
+			t.Errorf("the store has %d hits, want the %d that were admitted", c.b.Decisions[0].Before, w.total())
+		}
+	})
+}
