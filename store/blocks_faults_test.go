@@ -114,15 +114,15 @@ func TestHotCountersEnd(t *testing.T) {
 	}
 	w := &bl.all[0].balances[0]
 	w.word.Store(1) // an unused hit
-	w.until.Store(int64(90 * time.Second))
-	bl.sweep(0, time.Minute)
+	w.until.Store(int64(90 * time.Minute))
+	bl.sweep(0, time.Hour)
 	if n := len(bl.all); n != 1 {
 		t.Errorf("%d hot counters are left, want the one with a block", n)
 	}
 	if bl.all[0].acquiring.Load() {
 		t.Error("a counter with a block cannot acquire another one")
 	}
-	bl.sweep(0, 2*time.Minute)
+	bl.sweep(0, 2*time.Hour)
 	if n := len(bl.all); n != 0 || bl.hot[0].Load() != nil {
 		t.Errorf("%d hot counters are left, want none", n)
 	}
