@@ -29,7 +29,7 @@ func SoftSnippet(set *descriptors.Set, domain string, istio bool) (string, error
 	var routes []string
 	seen := map[string]bool{}
 	for _, l := range limits {
-		name := strings.TrimSpace(string(rules.AppendSentName(nil, l.Name)))
+		name := string(rules.AppendSoftName(nil, l.Name))
 		if seen[name] {
 			continue
 		}

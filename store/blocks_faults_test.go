@@ -114,16 +114,79 @@ func TestHotCountersEnd(t *testing.T) {
 	}
 	w := &bl.all[0].balances[0]
 	w.word.Store(1) // an unused hit
-	w.until.Store(int64(90 * time.Second))
-	bl.sweep(0, time.Minute)
+	w.until.Store(int64(90 * time.Minute))
+	bl.sweep(0, time.Hour)
 	if n := len(bl.all); n != 1 {
 		t.Errorf("%d hot counters are left, want the one with a block", n)
 	}
 	if bl.all[0].acquiring.Load() {
 		t.Error("a counter with a block cannot acquire another one")
 	}
-	bl.sweep(0, 2*time.Minute)
+	bl.sweep(0, 2*time.Hour)
 	if n := len(bl.all); n != 0 || bl.hot[0].Load() != nil {
 		t.Errorf("%d hot counters are left, want none", n)
 	}
+}
+
+// A reset also forgets which hits of the block were used: they are not charged after an outage.
+func TestResetForgetsUsedHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		w.fill(p, 20)
+		c := oneHit(1, p)
+		b := &limiter.Batch{Charges: []limiter.Charge{c}}
+		_, err := r.store.Reset(t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
+		must.OK(t, err)
+		r.cut()
+		time.Sleep(time.Second)
+		c.Hits = 0
+		var look caller
+		if must.OK(t, look.decide(r.store, c)); look.b.Decisions[0].Before != 0 {
+			t.Errorf("%d hits after a reset and an outage, want none", look.b.Decisions[0].Before)
+		}
+	})
+}
+
+// Hits never exceed the greatest of two limits between which a rule is edited, and reach it.
+func TestBlocksOfAnEditedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 2, time.Millisecond)
+		low := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2000, Window: limiter.MaxWindow}
+		high := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3000, Window: limiter.MaxWindow}
+		for n := range 8000 {
+			p := low
+			if n/370%2 == 1 {
+				p = high
+			}
+			time.Sleep(time.Millisecond)
+			w.replicas[n%2].request(p, 1)
+		}
+		synctest.Wait()
+		if w.check(3000); w.total() < 2999 {
+			t.Errorf("%d hits admitted, want 3000", w.total())
+		}
+	})
+}
+
+// A block that is being charged when the replica stops is returned, too.
+func TestStopWhileABlockIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 2, 40*time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+		w.fill(p, 100)
+		time.Sleep(100 * time.Millisecond) // requests that waited for the first block are decided
+		for h := r.store.blocks.counters()[0]; !h.acquiring.Load(); {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+		}
+		time.Sleep(time.Millisecond)
+		r.stop()
+		var c caller
+		peek := oneHit(1, p)
+		peek.Hits = 0
+		if must.OK(t, c.decide(w.replicas[1].store, peek)); int(c.b.Decisions[0].Before) != w.total() {
+			t.Errorf("the store has %d hits, want the %d that were admitted", c.b.Decisions[0].Before, w.total())
+		}
+	})
 }

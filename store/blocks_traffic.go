@@ -339,9 +339,12 @@ func (bl *blocks) returnAll(ctx context.Context, c *redis.Conn, within time.Dura
 // drop ends the blocks of a counter that was reset. Their hits are lost.
 func (bl *blocks) drop(c *limiter.Charge) {
 	if h := bl.find(c); h != nil {
+		h.mu.Lock()
 		for i := range h.balances {
 			bl.count(blockLost, h.balances[i].clear())
+			h.balances[i].granted = 0
 		}
+		h.mu.Unlock()
 		h.denial.Store(nil)
 	}
 }

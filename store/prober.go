@@ -44,7 +44,13 @@ func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	sh.mu.Lock()
 	failed := sh.conn != c
 	sh.closed = true
-	waiting := sh.drainLocked()
+	waiting := slices.DeleteFunc(sh.drainLocked(), func(req *request) bool {
+		_, block := req.waiter.(*hotCounter)
+		if block = block && req.sent; block {
+			sh.open.push(req) // returnAll returns its hits
+		}
+		return block
+	})
 	sh.wake.Broadcast()
 	sh.mu.Unlock()
 	sh.fallBack(waiting)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -35,6 +36,12 @@ func SoftFields(soft bool, notifyAt float64) (text string) {
 		text += fmt.Sprintf(", notify_at: %v", notifyAt)
 	}
 	return text
+}
+
+// AppendSoftName appends a name to the empty dst as Envoy receives it for soft and notify_at: as
+// [AppendSentName] does, without spaces around it.
+func AppendSoftName(dst []byte, name string) []byte {
+	return bytes.TrimRight(AppendSentName(dst, strings.TrimSpace(name)), " ")
 }
 
 // reportingField returns the field for which Envoy learns the limit's name, or "".

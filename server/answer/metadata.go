@@ -75,7 +75,7 @@ func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	x.passedMetadata = x.passedMetadata[:0]
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
-		if m.Count > 0 && m.Rule != nil && x.statuses[i].code == codeOK && x.plan.Exempt == nil {
+		if m.Rule != nil && (m.Count > 0 || len(m.Rule.Limits) == 0) && x.statuses[i].code == codeOK && x.plan.Exempt == nil {
 			if o := rules.metadata[m.Rule]; o != nil {
 				x.passedMetadata = append(x.passedMetadata, o)
 			}

@@ -1,8 +1,6 @@
 package answer
 
 import (
-	"bytes"
-
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -26,8 +24,8 @@ func (x *Exchange) softLimit(visible bool) (first *descriptors.Limit) {
 
 // softName returns the name of l as Envoy receives it, in x's memory.
 func (x *Exchange) softName(l *descriptors.Limit) []byte {
-	x.metricKey = rules.AppendSentName(x.metricKey[:0], l.Name)
-	return bytes.TrimSpace(x.metricKey)
+	x.metricKey = rules.AppendSoftName(x.metricKey[:0], l.Name)
+	return x.metricKey
 }
 
 // appendSoftHeaders appends the header with the name of soft to the forwarded request, and to the

@@ -68,7 +68,7 @@ func softDescriptor(t *testing.T, text string) *ratelimitv3.RateLimitDescriptor 
 	return d
 }
 
-const softRules = `
+var softRules = `
 domain: d
 descriptors:
 - {key: budget, rate_limit: {name: budget, unit: hour, requests_per_unit: 5, soft: true}}
@@ -85,6 +85,7 @@ descriptors:
 - {key: open, rate_limit: {name: open, unit: minute, requests_per_unit: 0, soft: true}}
 - {key: closed, rate_limit: {name: closed, unit: minute, requests_per_unit: 0}}
 - {key: odd, rate_limit: {name: " größe\u007f\n: 1 ", unit: minute, requests_per_unit: 0, soft: true}}
+- {key: long, rate_limit: {name: "` + strings.Repeat(" ", 300) + `far", unit: minute, requests_per_unit: 0, soft: true}}
 - {key: bucket, rate_limit: {name: bucket, unit: minute, requests_per_unit: 60, burst: 2, algorithm: token_bucket, soft: true}}
 - {key: free, rate_limit: {unlimited: true, name: free}}
 - {key: quota, quota_mode: true, rate_limit: {name: quota, unit: minute, requests_per_unit: 1}}
@@ -127,6 +128,7 @@ func TestSoftLimits(t *testing.T) {
 		"the response has the first that is not hidden": {{0, "secret,open", softReply{false, "secret", "secret", "open", "//"}}},
 		"another limit denies":                          {{0, "closed,open", softReply{true, "open", "", "open", "closed//"}}},
 		"odd characters":                                {{0, "odd", reply("gr????e??: 1", "/")}},
+		"a name behind many spaces":                     {{0, "long", reply("far", "/")}},
 		"a bucket is in debt until usage falls": {
 			{0, "bucket:30", reply("bucket", "/")}, {time.Second, "bucket:0", reply("bucket", "/")}, {time.Minute, "bucket:0", reply("", "/")},
 		},
@@ -183,6 +185,19 @@ func TestSoftLimitWithOverride(t *testing.T) {
 		if soft := reply.GetDynamicMetadata().GetFields()["soft"]; reply.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT || soft != nil {
 			t.Errorf("%s: %v, want a denial without soft", key, reply)
 		}
+	}
+}
+
+// TestMetadataOfSoftRule checks that the metadata of a descriptor whose limits are all soft is
+// returned, since they admit each request.
+func TestMetadataOfSoftRule(t *testing.T) {
+	s := service(t, Settings{DynamicMetadata: true}, "{domain: d, descriptors: [{key: k, metadata: {team: billing}, rate_limit: {name: n, unit: hour, requests_per_unit: 0, soft: true}}]}")
+	b, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{softDescriptor(t, "k")}}))
+	must.OK(t, err)
+	reply := new(rls.RateLimitResponse)
+	must.OK(t, proto.Unmarshal(b, reply))
+	if got := reply.GetDynamicMetadata().GetFields()["metadata"].GetStructValue().GetFields()["team"].GetStringValue(); got != "billing" {
+		t.Errorf("metadata %v, want the team", reply.GetDynamicMetadata())
 	}
 }
 
