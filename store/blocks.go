@@ -44,7 +44,7 @@ const (
 	// denyFor is how long a denial by the store is repeated.
 	denyFor = 50 * time.Millisecond
 	// sweepBlocks is how often idle blocks and the ends of windows are looked for.
-	sweepBlocks = 10 * time.Millisecond
+	sweepBlocks = 50 * time.Millisecond
 	// unknownReplicas is the number of replicas until the store has reported it.
 	unknownReplicas = 4
 	// replicaExpiry is how long a replica counts after it was last seen.

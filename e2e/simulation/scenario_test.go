@@ -142,9 +142,8 @@ func (c *scenario) chooseBlocks() {
 	rate := float64(25*c.replicas) * (1 + r.Float64())
 	l.n, l.demand = uint64(rate*l.window.Seconds()), rate*(0.7+r.Float64())/float64(len(c.tenants))
 	c.blocks, c.limits = store.BlocksAuto, append(c.limits, l)
-	rule := yamlOf([]*limit{l})
-	rule = rule[strings.Index(rule, "  - "):]
-	c.rules, c.changedRules = c.rules+rule, c.changedRules+rule
+	c.rules += ruleOf(l)
+	c.changedRules += ruleOf(l)
 }
 
 // yamlOf returns a rule file.
@@ -152,7 +151,11 @@ func yamlOf(limits []*limit) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
 	for _, l := range limits {
-		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: %s", l.key, l.yaml(l.key))
+		b.WriteString(ruleOf(l))
 	}
 	return b.String()
+}
+
+func ruleOf(l *limit) string {
+	return fmt.Sprintf("  - key: %s\n    rate_limit: %s", l.key, l.yaml(l.key))
 }

@@ -38,7 +38,7 @@ defaults:
 		limit := &pb.RateLimitPolicy{Name: strings.TrimPrefix(name, "not-shadow"), Unit: pb.RateLimitUnit_YEAR, RequestsPerUnit: 10}
 		config.Descriptors = append(config.Descriptors, &pb.RateLimitDescriptor{Key: "of-" + name, RateLimit: limit})
 	}
-	config.Descriptors[len(config.Descriptors)-1].Key = "not-shadow"
+	config.GetDescriptors()[len(config.GetDescriptors())-1].Key = "not-shadow"
 	m := startManagement(t, adstest.Options{})
 	set(t, m, "1", config)
 	s := serve(t, "--xds-addr", m.Addr(), "--defaults", defaults)
