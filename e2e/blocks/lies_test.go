@@ -12,7 +12,7 @@ import (
 )
 
 // TestLiesAboutReplicas has another program write the key that counts replicas. Limits stay exact,
-// and replicas still use blocks.
+// and replicas still use blocks, unless the key has very many replicas.
 func TestLiesAboutReplicas(t *testing.T) {
 	t.Parallel()
 	const key = "s1{replicas}"
@@ -33,8 +33,9 @@ func TestLiesAboutReplicas(t *testing.T) {
 		store.Must(command...)
 		l := f.ledgers[0]
 		requests, acquired, window := f.requests.Load(), f.acquired(t), l.window(time.Now())
-		suite.Eventually(t, name+": requests are answered and blocks acquired for a window", func() bool {
-			return f.requests.Load() > requests+1000 && l.window(time.Now()) > window && f.acquired(t) > acquired
+		suite.Eventually(t, name+": requests are answered, and blocks acquired, for a window", func() bool {
+			return f.requests.Load() > requests+1000 && l.window(time.Now()) > window &&
+				(name == "many" || f.acquired(t) > acquired) // the share of one of many replicas is no block
 		})
 	}
 	f.stop()
