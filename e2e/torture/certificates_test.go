@@ -42,7 +42,7 @@ func TestCertificates(t *testing.T) {
 	files := mount(dir, issue())
 	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{
 		"--grpc-tls-cert", files.Cert, "--grpc-tls-key", files.Key, "--grpc-client-ca", files.CA,
-		"--max-connection-age", "200ms",
+		"--max-connection-age", "200ms", "--connection-timeout", "1m", // for a busy machine
 	}})
 	own := mount(t.TempDir(), issue())
 	secure, err := access.ClientTLS(access.TLSOptions{Cert: own.Cert, Key: own.Key, CA: own.CA, PeerName: name})
