@@ -40,7 +40,7 @@ const (
 	// blockIdle is how long hits of a block may be unused before they are returned.
 	blockIdle = 200 * time.Millisecond
 	// maxUnused is the number of unused hits, relative to the demand, that a replica keeps.
-	maxUnused = 2
+	maxUnused = 4
 	// denyFor is how long a denial by the store is repeated.
 	denyFor = 50 * time.Millisecond
 	// sweepBlocks is how often idle blocks and the ends of windows are looked for.

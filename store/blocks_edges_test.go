@@ -151,7 +151,7 @@ func TestBlocksShrinkWithDemand(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			w.replicas[0].request(p, 1)
 		}
-		if n := w.replicas[0].unused(); n > 20 {
+		if n := w.replicas[0].unused(); n > 40 {
 			t.Errorf("%d unused hits with a demand of ten a second", n)
 		}
 	})

@@ -223,7 +223,7 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	case elapsed-w.seenAt >= blockIdle || int64(elapsed) >= w.until.Load():
 		hits = left
 	case left > minBlock && left > maxUnused*demand && begun:
-		hits = left - demand
+		hits = left - 2*demand // as many as remain after the next block
 	}
 	if hits == 0 || !w.word.CompareAndSwap(word, word-hits) {
 		return left
