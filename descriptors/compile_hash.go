@@ -137,6 +137,7 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 			b = append(strconv.AppendInt(b, n, 10), ' ')
 		}
 		b = append(b, rules.CalendarFields(p.Calendar)...)
+		b = append(b, rules.BlocksField(p.NoBlocks)...)
 		if l.Reserve != nil {
 			b = append(append(b, l.Reserve.String()...), ' ')
 		}

@@ -46,6 +46,7 @@ func (l *Limit) fields(explicit bool) (text string) {
 		if explicit && counts || counts != r.domain.countsRefused(l.Policy.Algorithm, len(r.Limits), l.Soft) {
 			text += fmt.Sprintf(", count_refused: %t", counts)
 		}
+		text += rules.BlocksField(l.Policy.NoBlocks) // that of an override is not from a rule
 	}
 	if l.Reservation != nil {
 		text += ", " + l.Reservation.reserve.String()

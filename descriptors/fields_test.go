@@ -55,6 +55,7 @@ var fieldExamples = map[string][2]string{
 	"hidden":            {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, hidden: true}"},
 	"soft":              {"key: a, rate_limit: {LIMIT, name: n}", "key: a, rate_limit: {LIMIT, name: n, soft: true}"},
 	"notify_at":         {"key: a, rate_limit: {LIMIT, name: n}", "key: a, rate_limit: {LIMIT, name: n, notify_at: 0.5}"},
+	"blocks":            {"key: a, rate_limit: {LIMIT, blocks: auto}", "key: a, rate_limit: {LIMIT, blocks: off}"},
 	"table":             {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, table: customers}"},
 }
 

@@ -9,11 +9,11 @@ import (
 func TestCloneOutlivesItsPolicy(t *testing.T) {
 	for _, memory := range []*Reserve{nil, NewReserve(7, time.Second, false)} {
 		r := NewReserve(5, time.Minute, true)
-		p := Policy{Algorithm: FixedWindow, Limit: 100, Window: time.Hour, Reserve: r}
+		p := Policy{Algorithm: FixedWindow, Limit: 100, Window: time.Hour, NoBlocks: true, Reserve: r}
 		p.Prepare()
 		bare := p.Clone(memory)
 		p, *r = Policy{}, Reserve{}
-		if bare.Limit != 100 || bare.Window != time.Hour || bare.isPrepared() || bare.Validate() != nil {
+		if bare.Limit != 100 || bare.Window != time.Hour || !bare.NoBlocks || bare.isPrepared() || bare.Validate() != nil {
 			t.Errorf("the copy is %+v", bare)
 		}
 		own := bare.Reserve

@@ -324,4 +324,10 @@ func TestDefaults(t *testing.T) {
 	if got, want := c.dump(receive(t, updates)), line("a", 5); got != want {
 		t.Errorf("rules are %s, want %s", got, want)
 	}
+
+	// Only blocks changes.
+	source.SetDefaults(defaults("{domain: a, defaults: [{rate_limit: {blocks: off}}]}"))
+	if got, want := c.dump(receive(t, updates)), strings.TrimSuffix(line("a", 5), "\n")+", blocks: off\n"; got != want {
+		t.Errorf("rules are %s, want %s", got, want)
+	}
 }

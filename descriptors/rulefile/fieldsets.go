@@ -34,7 +34,7 @@ var (
 // can set.
 var defaultableFields = []string{
 	"reserve", "penalty", "unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
-	"calendar", "timezone", "anchor_day", "hidden", "soft", "notify_at", "table",
+	"calendar", "timezone", "anchor_day", "hidden", "soft", "notify_at", "table", "blocks",
 }
 
 // The field sets of a file of defaults.

@@ -169,6 +169,8 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 		l.NotifyAt = p.share(path, f)
 	case "table":
 		l.Table = p.table(path, f)
+	case "blocks":
+		l.NoBlocks = p.blocks(path, f)
 	default:
 		return false
 	}
@@ -243,6 +245,21 @@ func (p *parser) table(path string, f field) string {
 		p.fail(path, f.key, `"table" is empty; it names a table of numbers`)
 	}
 	return name
+}
+
+// blocks reads the field blocks: true is off, false is auto. It returns nil if it reported an error.
+func (p *parser) blocks(path string, f field) *bool {
+	if f.value.Kind == yaml.ScalarNode {
+		s := resolveScalar(f.value)
+		switch {
+		case s.kind == textScalar && s.text == "off", s.kind == boolScalar && !s.bool: // unquoted, off is a boolean
+			return new(true)
+		case s.kind == textScalar && s.text == "auto":
+			return new(false)
+		}
+	}
+	p.fail(path, f.value, "%q must be off or auto, not %s", f.name, kindName(f.value))
+	return nil
 }
 
 func (p *parser) replaces(path string, f field) []string {

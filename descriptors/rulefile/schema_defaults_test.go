@@ -40,6 +40,8 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 		limit("penalty: [2m, 5m], algorithm: sliding_log"):                                                                  true,
 		item("shadow_mode: true"):                                                                                           true,
 		item("name: n, detailed_metric: false"):                                                                             true,
+		limit("blocks: off"):                                                                                                true,
+		limit("blocks: true"):                                                                                               false,
 		"{}":                                                                                                                false,
 		limit("reserve: {amount: 5}, algorithm: sliding_log"):                                                               false,
 		limit("reserve: {amount: 5}, penalty: [2m]"):                                                                        false,

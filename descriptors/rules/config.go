@@ -89,6 +89,8 @@ type DefaultFields struct {
 	MaxWaiting *uint32        // leaky_bucket: default 100
 	// CountRefused is nil if the field is absent.
 	CountRefused *bool
+	// NoBlocks is the field blocks: true for off, false for auto, nil if it is absent.
+	NoBlocks *bool
 	// Calendar is nil, Timezone empty and AnchorDay 0 if the field is absent. See calendar.go.
 	Calendar  *bool
 	Timezone  string

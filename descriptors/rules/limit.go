@@ -101,12 +101,21 @@ func (l *Limit) Policy() limiter.Policy {
 func (l *Limit) policy() limiter.Policy {
 	p := limiter.Policy{
 		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
+		NoBlocks: ValueOr(l.NoBlocks, false),
 	}
 	if set := infoOf(p.Algorithm).setPolicy; set != nil {
 		set(&p, l)
 	}
 	p.Calendar = l.calendar()
 	return p
+}
+
+// BlocksField returns the field blocks after a comma, or "" for its default.
+func BlocksField(noBlocks bool) string {
+	if noBlocks {
+		return ", blocks: off"
+	}
+	return ""
 }
 
 // ValueOr returns *p, or fallback if p is nil.
