@@ -189,12 +189,12 @@ func TestChargesWithoutBlocks(t *testing.T) {
 			t.Error("an ordinary request was not decided from the block")
 		}
 		for name, c := range map[string]limiter.Charge{
-			"a look-up":         with(func(c *limiter.Charge, _ *limiter.Policy) { c.Hits = 0 }),
-			"a refund":          with(func(c *limiter.Charge, _ *limiter.Policy) { c.Refund = true }),
-			"an override":       with(func(_ *limiter.Charge, p *limiter.Policy) { p.NoBlocks = true }),
-			"a penalty":         with(func(_ *limiter.Charge, p *limiter.Policy) { p.Penalty = limiter.NewPenalty(time.Minute) }),
-			"another limit":     with(func(_ *limiter.Charge, p *limiter.Policy) { p.Limit++ }),
-			"more than a block": with(func(c *limiter.Charge, _ *limiter.Policy) { c.Hits = 10_000 }),
+			"a look-up":                   with(func(c *limiter.Charge, _ *limiter.Policy) { c.Hits = 0 }),
+			"a refund":                    with(func(c *limiter.Charge, _ *limiter.Policy) { c.Refund = true }),
+			"blocks: off, or an override": with(func(_ *limiter.Charge, p *limiter.Policy) { p.NoBlocks = true }),
+			"a penalty":                   with(func(_ *limiter.Charge, p *limiter.Policy) { p.Penalty = limiter.NewPenalty(time.Minute) }),
+			"another limit":               with(func(_ *limiter.Charge, p *limiter.Policy) { p.Limit++ }),
+			"more than a block":           with(func(c *limiter.Charge, _ *limiter.Policy) { c.Hits = 10_000 }),
 			"a token bucket": with(func(_ *limiter.Charge, p *limiter.Policy) {
 				p.Algorithm, p.Burst = limiter.TokenBucket, 1000
 			}),

@@ -169,6 +169,36 @@ func TestBlocksOfAnEditedLimit(t *testing.T) {
 	})
 }
 
+// A rule that is edited to have no blocks does not use its block, whose hits are returned while
+// requests go on. If it may have blocks again, it does.
+func TestBlocksOfALimitWithoutBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, auto := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+		off := auto.Clone(nil)
+		off.NoBlocks = true
+		used := 0
+		for range 2 {
+			w.fill(auto, 50)
+			for range 300 {
+				time.Sleep(time.Millisecond)
+				if r.decidesLocally(oneHit(1, &off)) {
+					t.Fatal("a request was decided from the block")
+				}
+				used++
+			}
+			if n := r.unused(); n != 0 {
+				t.Errorf("%d unused hits are left", n)
+			}
+			peek, c := oneHit(1, &off), caller{}
+			peek.Hits = 0
+			if must.OK(t, c.decide(r.store, peek)); int(c.b.Decisions[0].Before) != used+w.total() {
+				t.Errorf("the store has %d hits, want the %d admitted", c.b.Decisions[0].Before, used+w.total())
+			}
+		}
+	})
+}
+
 // A block that is being charged when the replica stops is returned, too.
 func TestStopWhileABlockIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
