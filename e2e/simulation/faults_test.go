@@ -308,7 +308,7 @@ func (w *world) readmitted(l *limit, from, to time.Time) (hits uint64) {
 			hits += forgets(w, l, f) * max(l.n, l.burst)
 		}
 	}
-	return hits + l.addedByOperator(from, to)
+	return hits + w.addedByOperator(l, from, to)
 }
 
 // knowsAll reports whether e was decided by a store that knew all hits since the given time in the same
@@ -322,7 +322,7 @@ func (w *world) knowsAll(l *limit, from time.Time, e *entry) bool {
 	lost := w.during(from.Add(-l.window), e.received, func(f fault) bool {
 		return effectsOf[f.kind].starts || strings.HasSuffix(f.kind, "failover") || f.kind == "flush"
 	}) > 0
-	return w.shared && l.burst == 0 && !w.usesBlocks(l) && sameWindow && !unsynced && !lost && l.addedByOperator(from, e.received) == 0
+	return w.shared && l.burst == 0 && !w.usesBlocks(l) && sameWindow && !unsynced && !lost && w.addedByOperator(l, from, e.received) == 0
 }
 
 // admitsAlone reports whether replicas admit requests without the store.

@@ -107,6 +107,16 @@ func TestInvariantsCanFail(t *testing.T) {
 			acts{admit(1, 2, 3, 4), change("refund", 1, 3.5, 3.6)},
 			acts{admit(1, 2, 3, 4), change("refund", 1, 5, 6)},
 		},
+		{ // before the interval, but in its window
+			"refunded", "fixed_window", "admitted 4 hits within",
+			acts{blocks, change("refund", 1, 0.5, 0.6), admit(1, 2, 3, 4)},
+			acts{blocks, change("refund", 1, -0.6, -0.5), admit(1, 2, 3, 4)},
+		},
+		{
+			"refunded", "fixed_window", "admitted 4 hits within",
+			acts{blocks, change("refund", 1, 0.5, 0.6), admit(1, 2, 3, 4)},
+			acts{change("refund", 1, 0.5, 0.6), admit(1, 2, 3, 4)},
+		},
 		{
 			"reset", "fixed_window", "denied 1 hits at 6s without a reason",
 			acts{admit(1, 2, 3), change("reset", 0, 4, 5), deny(6)},
@@ -230,6 +240,9 @@ func change(kind string, n uint64, from, to float64) act {
 		h.orders.note(h.kind.rules[0], ruleChange{kind: kind, replica: "sluice-0", n: n, ok: true, from: h.at(from), to: h.at(to), active: h.at(from), until: h.at(to)})
 	}
 }
+
+// blocks lets replicas use blocks.
+func blocks(h *handmade) { h.blocks = "auto" }
 
 // rule changes the rule.
 func rule(change func(*orderRule)) act { return func(h *handmade) { change(h.kind.rules[0]) } }

@@ -10,9 +10,13 @@ import (
 func disturbs(f fault) bool { return f.kind != "reload" }
 
 // addedByOperator returns how many more hits the changes of an operator admit in an interval.
-func (l *limit) addedByOperator(from, to time.Time) (hits uint64) {
+func (w *world) addedByOperator(l *limit, from, to time.Time) (hits uint64) {
+	since := from
+	if w.usesBlocks(l) { // unused hits that a refund or a reset takes off the count are admitted later
+		since = from.Truncate(l.window)
+	}
 	for _, c := range l.changes {
-		if c.from.After(to) || c.to.Before(from) {
+		if c.from.After(to) || c.to.Before(since) {
 			continue
 		}
 		switch c.kind {
