@@ -41,7 +41,7 @@ const penaltyInQuotaMode = `"penalty" is not supported with "quota_mode: true", 
 
 // checkLimits checks the limits of a descriptor from any source.
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
-	if !rules.HasDenying(cfg.RateLimits) {
+	if rules.AreCandidates(cfg.RateLimits) {
 		c.fail(cfg.Pos, nodePath(d, n), rules.NoActiveLimit)
 	}
 	for i := range cfg.RateLimits {

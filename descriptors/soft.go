@@ -52,7 +52,7 @@ func (l *Limit) IsReached(c *limiter.Charge, d *limiter.Decision) bool {
 // warnOnlySoft warns of fields of a descriptor, own without defaults, that have no effect because all
 // of its limits are soft.
 func (c *compiler) warnOnlySoft(d *domain, n *node, cfg, own *rules.Descriptor) {
-	if rules.CountActive(cfg.RateLimits) > 0 || !rules.HasDenying(cfg.RateLimits) {
+	if rules.CountActive(cfg.RateLimits) > 0 || rules.AreCandidates(cfg.RateLimits) {
 		return
 	}
 	for _, f := range []struct {

@@ -17,14 +17,14 @@ func (l *Limit) IsSoft() bool { return ValueOr(l.Soft, false) }
 // NeverDenies reports whether the limit only counts: it has soft or shadow.
 func (l *Limit) NeverDenies() bool { return l.Shadow || l.IsSoft() }
 
-// HasDenying reports whether a limit of the list is not a candidate; soft limits are none.
-func HasDenying(limits []Limit) bool {
+// AreCandidates reports whether all limits of the list are candidates: they have shadow.
+func AreCandidates(limits []Limit) bool {
 	for i := range limits {
 		if !limits[i].Shadow {
-			return true
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // SoftFields returns the fields soft and notify_at with a comma before each, without absent ones.
