@@ -25,6 +25,14 @@ func (r *blockReplica) decidesLocally(c limiter.Charge) bool {
 	return done
 }
 
+// reset resets the counter of a policy through the store of r.
+func (r *blockReplica) reset(p *limiter.Policy) {
+	c := oneHit(1, p)
+	b := &limiter.Batch{Charges: []limiter.Charge{c}}
+	_, err := r.store.Reset(r.world.t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
+	must.OK(r.world.t, err)
+}
+
 // Requests from a block allocate nothing.
 func TestBlocksAllocateNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,10 +171,7 @@ func TestResetEndsBlocks(t *testing.T) {
 		w := newBlockWorld(t, 1, time.Millisecond)
 		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Hour}
 		w.fill(p, 20)
-		c := oneHit(1, p)
-		b := &limiter.Batch{Charges: []limiter.Charge{c}}
-		_, err := r.store.Reset(t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
-		must.OK(t, err)
+		r.reset(p)
 		if n := r.unused(); n != 0 {
 			t.Errorf("%d hits of the block are left after a reset", n)
 		}

@@ -134,12 +134,10 @@ func TestResetForgetsUsedHits(t *testing.T) {
 		w := newBlockWorld(t, 1, time.Millisecond)
 		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
 		w.fill(p, 20)
-		c := oneHit(1, p)
-		b := &limiter.Batch{Charges: []limiter.Charge{c}}
-		_, err := r.store.Reset(t.Context(), limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &c)}, 0)
-		must.OK(t, err)
+		r.reset(p)
 		r.cut()
 		time.Sleep(time.Second)
+		c := oneHit(1, p)
 		c.Hits = 0
 		var look caller
 		if must.OK(t, look.decide(r.store, c)); look.b.Decisions[0].Before != 0 {

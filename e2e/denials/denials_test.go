@@ -36,10 +36,7 @@ import (
 // SLUICE_SEEDS=n runs the seeds 1 to n.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	from, to := uint64(1), number(t, "SLUICE_SEEDS", 100)
-	if seed := number(t, "SLUICE_SEED", 0); seed != 0 {
-		from, to = seed, seed
-	}
+	from, to := seeds(t, 100)
 	seen := map[string]int{}
 	for seed := from; seed <= to && !t.Failed(); seed++ {
 		now := int64(servertest.Noon) + int64(seed%86_400_000)*int64(977*time.Millisecond)
@@ -59,6 +56,15 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Log(seen)
+}
+
+// seeds returns the first and the last seed of a test that has n by default.
+func seeds(t *testing.T, n uint64) (from, to uint64) {
+	t.Helper()
+	if seed := number(t, "SLUICE_SEED", 0); seed != 0 {
+		return seed, seed
+	}
+	return 1, number(t, "SLUICE_SEEDS", n)
 }
 
 func number(t *testing.T, variable string, otherwise uint64) uint64 {

@@ -20,10 +20,7 @@ import (
 // TestModelWithTwoReplicas is [TestModel] with two replicas that share a store, in simulated time.
 func TestModelWithTwoReplicas(t *testing.T) {
 	t.Parallel()
-	from, to := uint64(1), number(t, "SLUICE_SEEDS", 12)
-	if seed := number(t, "SLUICE_SEED", 0); seed != 0 {
-		from, to = seed, seed
-	}
+	from, to := seeds(t, 12)
 	for seed := from; seed <= to && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			host := luahost.NewServer()
