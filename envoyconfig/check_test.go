@@ -147,7 +147,7 @@ descriptors:
 func TestCheckWithoutFilter(t *testing.T) {
 	for name, text := range map[string]string{
 		"none": strings.NewReplacer("ratelimit.v3.RateLimit", "cors.v3.Cors", "                domain: shop\n", "").Replace(listenerText),
-		"behind the router": strings.Replace(listenerText, "          http_filters:", `          http_filters:
+		"after the router": strings.Replace(listenerText, "          http_filters:", `          http_filters:
             - { name: r, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }`, 1),
 	} {
 		c, err := Read([]File{{"envoy.yaml", []byte(text)}})

@@ -40,7 +40,7 @@ const (
 // istioMistakes are mistakes in examples/istio: each replaces old by put, and want is part of the expected message of
 // Read or Check.
 var istioMistakes = []struct{ name, old, put, want string }{
-	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
+	{"after the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
 	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: no-effect: no filter sends the rate_limits of this patch, because no listener gets both the patch and the filter at envoyfilter.yaml:12:7: this patch is for context SIDECAR_INBOUND, the other one for GATEWAY: select the same proxies in both"},
 	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: no-effect: no filter sends the rate_limits of this patch, because no listener gets both the patch and the filter"},
 	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this patch is for proxies with istio: ingress-gateway, the other one for istio: ingressgateway"},

@@ -53,7 +53,7 @@ func TestIstio(t *testing.T) {
 			unmatched,
 		}},
 		"a route that includes its host's": {strings.Replace(envoyFilters, "route: { rate_limits", "route: { include_vh_rate_limits: true, rate_limits", 1), []string{note, strings.Replace(unmatched, "27:48", "27:78", 1)}},
-		"a filter behind the router": {strings.Replace(envoyFilters, "INSERT_BEFORE", "ADD", 1), []string{
+		"a filter after the router": {strings.Replace(envoyFilters, "INSERT_BEFORE", "ADD", 1), []string{
 			"i.yaml:9:11: error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router",
 		}},
 		"a filter from elsewhere": {descriptorsOnly, []string{

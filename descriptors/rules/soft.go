@@ -76,7 +76,7 @@ func (l *Limit) softMistakes() (all []Mistake) {
 		return nil
 	}
 	if l.Shadow {
-		wrong(field, `%q is not supported with "shadow: true", which nobody sees; remove one of them`, field)
+		wrong(field, `%q is not supported with "shadow: true", which affects only metrics; remove one of them`, field)
 	}
 	if l.Quota != nil {
 		wrong(field, `%q is not supported with "quota": Envoy decides without a reply that could name the limit; remove one of them`, field)

@@ -34,8 +34,8 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules, soft
 }
 
 // appendDeniedBy appends the name of the limit that denied x's request, or else its rule, for
-// access logs and filters behind the limiter. It contains only printable ASCII; other bytes of the
-// name become question marks.
+// access logs and filters after the rate limit filter. It contains only printable ASCII; other bytes
+// of the name become question marks.
 func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
 	i := s.deniedMatch(x)
 	if i < 0 {
