@@ -165,6 +165,29 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 	}
 }
 
+// TestUnlimitedExcludesFields checks that Parse and the schema reject unlimited limits with a field
+// that affects the limit, even if its value is the default.
+func TestUnlimitedExcludesFields(t *testing.T) {
+	validate := validator(t)
+	values := map[string]string{
+		"reserve": "{amount: 1}", "penalty": "[2m]", "unit_multiplier": "1", "algorithm": "fixed_window", "sub_windows": "10",
+		"burst": "1", "slack": "1", "max_wait": "1s", "max_waiting": "1", "count_refused": "true", "calendar": "false",
+		"timezone": "UTC", "anchor_day": "1", "hidden": "false", "soft": "false", "notify_at": "0.5", "table": "t",
+	}
+	for _, word := range defaultableFields {
+		if values[word] == "" {
+			t.Errorf("the test has no value of %q", word)
+		}
+		text := fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, name: n, %s: %s}}]}", word, values[word])
+		if _, ds := Parse("f", []byte(text)); !ds.HasErrors() {
+			t.Errorf("Parse accepts %s", text)
+		}
+		if validate(text) == nil {
+			t.Errorf("the schema accepts %s", text)
+		}
+	}
+}
+
 func TestSchemaAgreesWithParse(t *testing.T) {
 	validate := validator(t)
 	limited := func(words string) string {
