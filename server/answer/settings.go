@@ -80,7 +80,7 @@ func (s *Settings) additions() additions {
 	a := additions{
 		limits: s.ResponseHeaders || s.RateLimitHeaders == "legacy", structured: s.RateLimitHeaders == "structured",
 		metadata: s.DynamicMetadata || s.DecisionMetadata,
-		denials:  s.GRPCDenials || !rules.DeniedPreset(s.DeniedResponse).IsNone(), soft: s.DeniedBy || s.SoftHeader != "",
+		denials:  s.GRPCDenials || !rules.DeniedPreset(s.DeniedResponse).IsNone(), soft: s.NamesSoftLimits(),
 	}
 	a.headers = a.limits || a.structured || s.RequestHeaders || s.RetryAfterHeader
 	for _, name := range []string{s.Headers.Limit, s.Headers.Remaining, s.Headers.Reset} {
@@ -88,6 +88,9 @@ func (s *Settings) additions() additions {
 	}
 	return a
 }
+
+// NamesSoftLimits reports whether replies name limits with soft or notify_at.
+func (s *Settings) NamesSoftLimits() bool { return s.DeniedBy || s.SoftHeader != "" }
 
 // CountsAlone reports whether other replicas neither share the counters nor get requests with other
 // keys only, so that each replica grants the complete limit.

@@ -140,6 +140,10 @@ func (l *Loader) logAdvice(set *descriptors.Set) {
 		l.logger.Warn("rules: with --grpc-transport=grpc-go, leases of clients that disconnect are not released early; " +
 			"they stay until the window of the limit, or the ttl of its reserve, ends")
 	}
+	if set.HasReports() && !l.service.Settings().NamesSoftLimits() {
+		l.logger.Warn("rules: Envoy does not receive the names of limits with soft or notify_at, so only metrics report them; " +
+			"set --denied-by or --soft-header")
+	}
 	for _, text := range AllowListAdvice(l.opt.Allow, set.Domains()) {
 		l.logger.Warn("rules: " + text)
 	}
