@@ -10,8 +10,10 @@ import (
 type windows struct{ first, last int64 }
 
 // clockError bounds the error of a replica's estimate of the store's clock: half of its fastest round
-// trip so far, on a busy machine.
-const clockError = 100 * time.Millisecond
+// trip so far (store/offset.go). A replica uses a connection only after a round trip of at most
+// --store-timeout. With the long timeout of patient, only a machine that is too busy to do one round
+// trip in storeTimeout exceeds it: with 30 runnable processes on two cores, errors were up to 21 ms.
+const clockError = storeTimeout / 2
 
 // ledger counts the hits of one counter. A request that was sent and answered within one window
 // belongs to it. Any other belongs to one of the windows between its start and its end. Safe for
