@@ -232,6 +232,12 @@ func (r Ring) K() int64 { return r.k }
 // Number returns the sub-window that contains the time.
 func (r Ring) Number(at Time) int64 { return r.number(at.stamp()) }
 
+// Start returns the start of the sub-window that contains the time.
+func (r Ring) Start(at Time) Time { return Time(r.start(r.number(at.stamp()))) }
+
+// End returns the end of the sub-window that contains the time.
+func (r Ring) End(at Time) Time { return Time(r.start(r.number(at.stamp()) + 1)) }
+
 // ClockSetBack reports whether head, a sub-window with hits, is so far ahead of the time that the
 // clock was set back.
 func (r Ring) ClockSetBack(head int64, at Time) bool {

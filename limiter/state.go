@@ -54,3 +54,26 @@ type State struct {
 
 // clear makes s an absent counter and keeps the memory of its slices.
 func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
+
+// TakeOff takes hits off s, a counter of p that has been charged with them, as if they had not been.
+// It changes the elements of Counts. A log or permits do not change.
+func (s *State) TakeOff(p *Policy, hits uint64) {
+	switch p.Algorithm {
+	case FixedWindow:
+		s.Hits -= min(s.Hits, hits)
+	case SlidingWindow:
+		if len(s.Counts) > 0 {
+			s.Counts[0] -= uint32(min(uint64(s.Counts[0]), hits)) //nolint:gosec // at most a count
+		}
+	case TokenBucket, LeakyBucket:
+		k := p.bucket()
+		need := int64(k.need(hits)) //nolint:gosec // at most 2^63-1
+		whole, sixteenths := need, int64(s.Sixteenths&15)
+		if k.unit == fine {
+			whole, sixteenths = need>>fine, sixteenths-need&(1<<fine-1)
+		}
+		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
+		s.Sixteenths = uint8(sixteenths & (1<<fine - 1)) //nolint:gosec // below 16
+	case SlidingLog, Concurrency:
+	}
+}

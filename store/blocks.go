@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"crypto/rand"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,29 +11,41 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A block is hits of one fixed window that a replica has charged to the store in advance. The
-// replica admits requests from its blocks without the store.
+// A block is hits of one counter that a replica has charged to the store in advance. The replica
+// admits requests from its blocks without the store. The store admits the charge of a block only if
+// there is room for all its hits, and no hit of a block is used before it was charged, so a block
+// can exceed a limit only if its hits are used too late. For each algorithm a rule prevents that:
 //
-// The charge of a block is an ordinary charge: the store admits it only if all its hits fit into
-// the window. So the hits that all replicas admit are at most the hits that the store has charged,
-// which are at most the limit: no block, however it is lost, lets a window exceed its limit. Three
-// rules bound the hits that a replica has while another one denies:
+//   - Fixed window: hits are used in the window that they were charged to. So the hits that all
+//     replicas admit in a window are at most those that the store charged to it.
+//   - Sliding window: the same for the sub-window that they were charged to. The store counts hits
+//     by sub-window only, so it does not matter when in the sub-window they are used.
+//   - Token and leaky bucket: hits that are charged at t are used before t + life. The store
+//     advances the TAT to t + life, if it is earlier, and then by T for each hit; it admits them if
+//     the TAT is then at most t + full, as for all hits. Proof that no interval [a, b] has more hits
+//     than (b - a + full) / T: hits in it that were charged before a belong to a block that lasts
+//     until after a. So each hit in the interval advances a TAT of at least a by T. The last one
+//     leaves it at b + full at most. Unused hits are returned only while the block lasts: until then
+//     the TAT is later than now by more than these hits, so it is moved back to where it would be
+//     without them.
 //
-//   - A block has at most the replica's demand over hold, or until the window ends, and at most its
-//     share of the remaining hits. So blocks become smaller as the limit is approached; then each request asks the store.
+// So no block, however it is lost, lets a limit be exceeded. Three rules bound the hits that a
+// replica has while another one denies:
+//
+//   - A block has at most the replica's demand over hold, or until its hits can no longer be used,
+//     and at most its share of the remaining hits. So blocks become smaller as the limit is
+//     approached; then each request asks the store.
 //   - Hits that were not used for blockIdle are returned, and those beyond the demand.
 //   - A denial is repeated from memory for denyFor only.
 //
-// A block is used only in its window, by the time of the request and by the monotonic clock, and
-// only until the store has recovered from an outage.
+// Blocks are used only until the store has recovered from an outage.
 const (
 	// minHold is the time for whose demand a block suffices at most, in addition to four round trips.
 	minHold = time.Second
-	// demandPeriod is the time over which demand is measured.
-	demandPeriod  = 500 * time.Millisecond
-	demandSamples = 10
-	// minDemand is the number of hits in demandPeriod that make a counter hot.
-	minDemand = 5
+	// lifeParts is the part of the time in which an empty bucket fills that its blocks last at most.
+	lifeParts = 4
+	// minLife is how long blocks can be used at least: those of a shorter time cost too much.
+	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
 	// blockIdle is how long hits of a block may be unused before they are returned.
@@ -51,6 +62,8 @@ const (
 	replicaExpiry = 3 * time.Second
 	// maxHot bounds the number of counters with blocks.
 	maxHot = 1 << 14
+	// maxBlockCharges bounds the charges of a request that is decided from blocks.
+	maxBlockCharges = 8
 )
 
 // blocks are the blocks of a store's hot counters.
@@ -73,13 +86,13 @@ func newBlocks(s *Store) *blocks {
 	return &blocks{store: s, base: clock(), replica: rand.Text(), wake: make(chan struct{}, 1)}
 }
 
-// A hotCounter is a counter that may have blocks. Requests use the fields up to retired; only the
+// A hotCounter is a counter that may have blocks. Requests use the fields up to acquiring; only the
 // owner of acquiring adds hits.
 type hotCounter struct {
 	blocks    *blocks
 	charge    limiter.Charge // of one hit, with policy
 	policy    limiter.Policy // that of charges of blocks: they do not count if denied
-	balances  [2]balance     // of the current window and of the next
+	balances  [2]balance     // of the current window and of the next; of a bucket, of the last two blocks
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
 	acquiring atomic.Bool // a block is being acquired, or the counter is retired
@@ -89,248 +102,247 @@ type hotCounter struct {
 
 	// Used by the owner of acquiring.
 	batch limiter.Batch
-	end   limiter.Time // end of the window of the block
-	state limiter.State
+	sent  time.Duration // when the charge of the block was sent
+	end   limiter.Time  // end of its period; see periodEnd
+	life  time.Duration // how long it lasts if it is of a bucket
+	left  limiter.State
 
 	mu      sync.Mutex
-	known   [2]windowCount // latest counts in the store
-	conn    *redis.Conn    // on which the last block was acquired
+	known   [2]limiter.State // latest states in the store, of two fixed windows
+	peek    limiter.Batch    // to read a state
+	conn    *redis.Conn      // on which the last block was acquired
 	samples [demandSamples + 1]demandSample
 	sampled int // number of samples
 
 	retired bool // used by sweep
 }
 
-// A balance is the unused hits of a window.
-type balance struct {
-	word  atomic.Uint64 // end of the window in seconds, modulo 2^32, and unused hits in the low half
-	until atomic.Int64  // end of the window by the monotonic clock
-	half  atomic.Uint64 // the next block is acquired at this number of hits
-	count atomic.Uint64 // the store's count, which includes the unused hits
-
-	granted uint64 // unused hits after the last block was added, without returned ones; protected by mu
-
-	// Used by sweep.
-	seen   uint64
-	seenAt time.Duration
-	merged limiter.Time // end of the window that was merged into the mirror
-}
-
-const hitsMask = math.MaxUint32
-
-// A windowCount is the number of hits of a window in the store.
-type windowCount struct {
-	end   limiter.Time
-	count uint64
-}
-
-// A denial is a count that leaves no room, or not enough for some hits.
+// A denial is a state that leaves no room, or not enough for some hits.
 type denial struct {
-	windowCount
+	limiter.State
 
+	end   limiter.Time // of its period; see periodEnd
 	until time.Duration
 }
 
-// A demandSample is the demand until a time.
-type demandSample struct {
-	at   time.Duration
-	hits int64
+// isDenied reports whether the store has denied hits of the period that ends at end.
+func (h *hotCounter) isDenied(end limiter.Time) bool {
+	d := h.denial.Load()
+	return d != nil && d.end == end && !h.blocks.down.Load()
+}
+
+// repeatDenial stores in found a state by which the store has denied hits. A bucket remains full
+// while the denial is repeated; its new tokens are not lost. After denyFor repeatDenial reports
+// false to one caller, and to the others after another denyFor.
+func (h *hotCounter) repeatDenial(at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
+	d := h.denial.Load()
+	if d == nil || d.end != end || elapsed >= d.until && h.denial.CompareAndSwap(d, &denial{d.State, end, elapsed + denyFor}) {
+		return false
+	}
+	copyState(found, &d.State)
+	if isBucket(&h.policy) {
+		k := h.policy.Bucket()
+		found.Time = max(found.Time, at+limiter.Time(k.Duration(k.Full)))
+	}
+	return true
+}
+
+// learn records the state of a counter that a reply of the store at the time at has left, with the
+// decision of c.
+func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State, d *limiter.Decision) {
+	if h := bl.find(c); h != nil && hasBlocks(c.Policy) {
+		end := periodEnd(&h.policy, at)
+		if left.Time > 0 && c.Policy.Algorithm == limiter.FixedWindow {
+			end = left.Time
+		}
+		full := !c.Refund && d.Before+d.Charged >= h.policy.Capacity()
+		h.learn(end, left, full || d.Over && !isBucket(&h.policy), time.Since(bl.base))
+	}
+}
+
+// learn records the state of the counter in the store. denied is true if it leaves no room, or not
+// enough for some hits.
+func (h *hotCounter) learn(end limiter.Time, left *limiter.State, denied bool, elapsed time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := 0
+	if h.policy.Algorithm == limiter.FixedWindow &&
+		(h.known[1].Time == end || h.known[0].Time != end && h.known[1].Time < h.known[0].Time) {
+		i = 1
+	}
+	copyState(&h.known[i], left)
+	if denied {
+		d := &denial{end: end, until: elapsed + denyFor}
+		copyState(&d.State, left)
+		h.denial.Store(d)
+	} else if d := h.denial.Load(); d != nil && d.end == end {
+		h.denial.Store(nil)
+	}
+}
+
+// copyState copies a state, and reuses the memory of to.
+func copyState(to, from *limiter.State) {
+	counts := append(to.Counts[:0], from.Counts...)
+	*to = *from
+	to.Counts = counts
 }
 
 // usesBlocks reports whether c may be decided from a block.
 func usesBlocks(c *limiter.Charge) bool {
 	p := c.Policy
-	return p.Algorithm == limiter.FixedWindow && c.Hits > 0 && c.Hits <= hitsMask && !c.Refund && !c.Reserve &&
-		p.Reserve == nil && p.Penalty == nil && !p.NoBlocks && p.Limit > 0
+	return c.Hits > 0 && c.Hits <= hitsMask && !c.Refund && !c.Reserve &&
+		p.Reserve == nil && p.Penalty == nil && !p.NoBlocks && p.Limit > 0 && hasBlocks(p)
 }
 
-// decide decides b at the time now from a block, or by repeating a denial. If done is false, the
-// store must decide; hot is true if the counter may have blocks.
+// hasBlocks reports whether blocks of p can be used for long enough.
+func hasBlocks(p *limiter.Policy) bool {
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return true
+	case limiter.SlidingWindow:
+		return p.Ring().Length() >= 2*minLife
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		return !p.CountRefused && p.MaxWait == 0 && bucketLife(p) >= minLife
+	case limiter.SlidingLog, limiter.Concurrency:
+	}
+	return false
+}
+
+// bucketLife returns how long blocks of a bucket may last.
+func bucketLife(p *limiter.Policy) time.Duration {
+	k := p.Bucket()
+	return k.Duration(k.Full) / lifeParts
+}
+
+func isBucket(p *limiter.Policy) bool {
+	return p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket
+}
+
+// periodEnd returns the end of the window or sub-window in which hits that are charged at a time are
+// used; 0 for a bucket.
+func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return p.WindowEnd(at)
+	case limiter.SlidingWindow:
+		return p.Ring().End(at)
+	default:
+		return 0
+	}
+}
+
+// periodStart returns the start of the window or sub-window that ends at end.
+func periodStart(p *limiter.Policy, end limiter.Time) limiter.Time {
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return p.WindowStart(end - 1)
+	case limiter.SlidingWindow:
+		return p.Ring().Start(end - 1)
+	default:
+		return 0
+	}
+}
+
+// A local is how a charge is decided from memory: by hits of w, or by repeating a denial.
+type local struct {
+	hot  *hotCounter
+	w    *balance
+	word uint64       // of w, after the hits were spent
+	end  limiter.Time // see periodEnd
+}
+
+// decide decides b at the time now from blocks, and by repeating denials. If done is false, the
+// store must decide; hot is true if all counters may have blocks.
 func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (done, hot bool) {
-	c := &b.Charges[0]
-	if len(b.Charges) != 1 || !usesBlocks(c) {
+	var own [maxBlockCharges]local
+	elapsed := time.Since(bl.base)
+	if len(b.Charges) > len(own) || !bl.findAll(b, names, own[:], elapsed) {
 		return false, false
 	}
-	h, elapsed := bl.find(c), time.Since(bl.base)
-	if h == nil {
-		bl.warm(c, b.Partition, names[0], elapsed)
-		return false, false
+	at, all, ready := bl.store.main.time(now), own[:len(b.Charges)], true
+	for i := range all {
+		c, h := &b.Charges[i], all[i].hot
+		if h.policy.Limit != c.Policy.Limit || h.partition != b.Partition || !bytes.Equal(h.name, names[i]) {
+			// The rule was edited. Blocks from before are returned when they are idle.
+			return false, true
+		}
+		h.demand.Add(int64(c.Hits)) //nolint:gosec // at most hitsMask
+		all[i].end = periodEnd(c.Policy, at)
+		all[i].w = h.balanceWith(c.Hits, at, all[i].end, elapsed)
+		ready = ready && (all[i].w != nil || h.isDenied(all[i].end))
 	}
-	if h.policy.Limit != c.Policy.Limit || h.partition != b.Partition || !bytes.Equal(h.name, names[0]) {
-		// The rule was edited. Blocks from before are returned when they are idle.
-		return false, true
+	if done = ready && bl.decideLocally(at, b, all, elapsed); done {
+		bl.store.options.observe().Decided(byBlock, len(all))
 	}
-	h.demand.Add(int64(c.Hits)) //nolint:gosec // at most hitsMask
-	at := bl.store.main.time(now)
-	end := c.Policy.WindowEnd(at)
-	for i := range h.balances {
-		w := &h.balances[i]
-		left, ok := w.spend(end, c.Hits, elapsed)
-		if !ok {
+	for i := range all {
+		if x := &all[i]; x.w == nil && !done || x.w != nil && done && x.word&hitsMask <= x.w.half.Load() {
+			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)
+		}
+	}
+	return done, true
+}
+
+// findAll finds the hot counters of b. It reports false, and counts the hits of the others, if not
+// all charges can be decided from blocks.
+func (bl *blocks) findAll(b *limiter.Batch, names [][]byte, all []local, elapsed time.Duration) bool {
+	for i := range b.Charges {
+		if !usesBlocks(&b.Charges[i]) {
+			return false
+		}
+	}
+	found := true
+	for i := range b.Charges {
+		h := bl.find(&b.Charges[i])
+		if all[i].hot = h; h == nil {
+			bl.warm(&b.Charges[i], b.Partition, names[i], elapsed)
+			found = false
+		}
+		for k := range i {
+			found = found && all[k].hot != h // several charges on one counter
+		}
+	}
+	return found
+}
+
+// decideLocally decides b, all of whose charges have a balance or a denial. It reports false if the
+// store must decide.
+func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, elapsed time.Duration) (ok bool) {
+	found, _ := statePool.Get().(*[]limiter.State)
+	defer statePool.Put(found)
+	for len(*found) < len(all) {
+		*found = append(*found, limiter.State{})
+	}
+	states, spent := (*found)[:len(all)], 0
+	for ok = true; ok && spent < len(all); spent++ {
+		x, c, before := &all[spent], &b.Charges[spent], &states[spent]
+		if x.w == nil {
+			ok = x.hot.repeatDenial(at, x.end, elapsed, before)
 			continue
 		}
-		used := min(w.count.Load(), uint64(c.Policy.Limit))
-		bl.decideFrom(at, b, limiter.State{Hits: used - min(used, left+c.Hits), Time: end})
-		if left <= w.half.Load() {
-			h.acquire(now, end, elapsed, c.Hits)
-		}
-		return true, true
-	}
-	if d := h.denial.Load(); d != nil && h.repeats(d, end, c, elapsed) {
-		bl.decideFrom(at, b, limiter.State{Hits: d.count, Time: end})
-		b.Decisions[0].Charged = 0
-		return true, true
-	}
-	h.acquire(now, end, elapsed, c.Hits)
-	return false, true
-}
-
-// spend takes hits of the window that ends at end, and returns the unused hits after that.
-func (w *balance) spend(end limiter.Time, hits uint64, elapsed time.Duration) (left uint64, ok bool) {
-	for {
-		word := w.word.Load()
-		if word>>32 != endOf(end) || word&hitsMask < hits || int64(elapsed) >= w.until.Load() {
-			return 0, false
-		}
-		if w.word.CompareAndSwap(word, word-hits) {
-			return word&hitsMask - hits, true
+		if x.word, ok = x.w.spend(c.Hits, at, x.end, elapsed, before); ok {
+			before.TakeOff(c.Policy, x.word&hitsMask+c.Hits)
+		} else {
+			x.word = 0
 		}
 	}
-}
-
-// clear takes all hits, and returns their number.
-func (w *balance) clear() uint64 {
-	for {
-		word := w.word.Load()
-		if word&hitsMask == 0 || w.word.CompareAndSwap(word, word&^hitsMask) {
-			return word & hitsMask
+	if ok {
+		b.Stored().Decide(at, states)
+		for i := range all {
+			c, d := &b.Charges[i], &b.Decisions[i]
+			// If denied hits count, one of them must be counted, because a request with 0 hits is
+			// denied only beyond the limit.
+			ok = ok && d.Over == (all[i].w == nil) && (!d.Over || !c.Policy.CountRefused || d.Before > uint64(c.Policy.Limit))
 		}
 	}
-}
-
-// endOf is the end of a window in the word of a balance, and timeOf the reverse.
-func endOf(end limiter.Time) uint64 { return uint64(int64(end)/int64(time.Second)) & hitsMask } //nolint:gosec // modulo 2^32
-
-func timeOf(word uint64) limiter.Time { return limiter.Time(word>>32) * limiter.Time(time.Second) }
-
-// decideFrom decides b, which has one charge, by a state of its counter.
-func (bl *blocks) decideFrom(at limiter.Time, b *limiter.Batch, found limiter.State) {
-	states, _ := statePool.Get().(*[]limiter.State)
-	defer statePool.Put(states)
-	if len(*states) == 0 {
-		*states = append(*states, limiter.State{})
-	}
-	found.Counts = (*states)[0].Counts[:0] // keeps the memory
-	(*states)[0] = found
-	b.Stored().Decide(at, (*states)[:1])
-	bl.store.options.observe().Decided(byBlock, 1)
-}
-
-// repeats reports whether the store would repeat the denial d. If denied hits count, one of them
-// must be counted, because a request with 0 hits is denied only beyond the limit. After denyFor it
-// reports false to one caller, and to the others after another denyFor.
-func (h *hotCounter) repeats(d *denial, end limiter.Time, c *limiter.Charge, elapsed time.Duration) bool {
-	limit := uint64(c.Policy.Limit)
-	if d.end != end || d.count+c.Hits <= limit || c.Policy.CountRefused && d.count <= limit || h.blocks.down.Load() {
-		return false
-	}
-	return elapsed < d.until || !h.denial.CompareAndSwap(d, &denial{d.windowCount, elapsed + denyFor})
-}
-
-// find returns the hot counter of a charge, or nil.
-func (bl *blocks) find(c *limiter.Charge) *hotCounter {
-	if h := bl.hot[c.ID.Lo%maxHot].Load(); h != nil && h.charge.ID == c.ID {
-		return h
-	}
-	return nil
-}
-
-// warm counts the hits of a counter that is not hot. Counters share cells, each for a demandPeriod.
-// A cell has 28 bits of the identity, 16 bits of the number of the period, and the hits.
-func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []byte, elapsed time.Duration) {
-	const periodBits, hitBits = 16, 20
-	cell, tag := &bl.cold[c.ID.Lo%uint64(len(bl.cold))], c.ID.Lo>>16<<(periodBits+hitBits)
-	tag |= uint64(elapsed/demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // not negative
-	old, hits := cell.Load(), min(c.Hits, 1<<(hitBits-1))
-	switch {
-	case old>>hitBits == tag>>hitBits:
-		hits = min(hits+old&(1<<hitBits-1), 1<<hitBits-1)
-	case old>>hitBits&(1<<periodBits-1) == tag>>hitBits&(1<<periodBits-1):
-		return // used by another counter
-	}
-	cell.Store(tag | hits) // a concurrent hit may be lost
-	if hits >= minDemand {
-		bl.promote(c, partition, name, hits, elapsed)
-	}
-}
-
-// promote makes a counter hot.
-func (bl *blocks) promote(c *limiter.Charge, partition *limiter.Partition, name []byte, hits uint64, elapsed time.Duration) {
-	if bl.hot[c.ID.Lo%maxHot].Load() != nil { // another counter has the place
-		return
-	}
-	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: partition, name: append([]byte(nil), name...)}
-	h.policy.CountRefused = false
-	h.policy.Prepare()
-	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}
-	h.samples[0], h.sampled = demandSample{elapsed - demandPeriod, -int64(hits)}, 1 //nolint:gosec // 20 bits
-	if !bl.hot[c.ID.Lo%maxHot].CompareAndSwap(nil, h) {
-		return
-	}
-	bl.mu.Lock()
-	bl.all = append(bl.all, h)
-	bl.mu.Unlock()
-	select {
-	case bl.wake <- struct{}{}:
-	default:
-	}
-}
-
-// hold is the time for whose demand a block suffices.
-func (bl *blocks) hold() time.Duration { return minHold + 4*time.Duration(bl.trip.Load()) }
-
-// learnTrip records a round trip.
-func (bl *blocks) learnTrip(trip time.Duration) {
-	old := bl.trip.Load()
-	if trip = min(trip, time.Second); old == 0 {
-		bl.trip.Store(int64(trip))
-		return
-	}
-	bl.trip.Store(old + (int64(trip)-old)/8)
-}
-
-// learn records the count of a counter that a reply of the store has left. over is true if the reply
-// was a denial.
-func (bl *blocks) learn(c *limiter.Charge, left *limiter.State, over bool) {
-	if c.Policy.Algorithm != limiter.FixedWindow {
-		return
-	}
-	if h := bl.find(c); h != nil {
-		h.learn(windowCount{left.Time, left.Hits}, over, time.Since(bl.base))
-	}
-}
-
-func (h *hotCounter) learn(now windowCount, over bool, elapsed time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i := 0
-	if h.known[1].end == now.end || h.known[0].end != now.end && h.known[1].end < h.known[0].end {
-		i = 1
-	}
-	h.known[i] = now
-	if over || now.count >= uint64(h.policy.Limit) {
-		h.denial.Store(&denial{now, elapsed + denyFor})
-	} else if d := h.denial.Load(); d != nil && d.end == now.end {
-		h.denial.Store(nil)
-	}
-}
-
-// countLocked returns the latest count of a window in the store.
-func (h *hotCounter) countLocked(end limiter.Time) uint64 {
-	for _, k := range h.known {
-		if k.end == end {
-			return k.count
+	for i := range all[:spent] {
+		switch x := &all[i]; {
+		case x.w == nil:
+			if ok {
+				b.Decisions[i].Charged = 0
+			}
+		case x.word > 0 && (!ok || b.Decisions[i].Charged == 0):
+			x.w.giveBack(x.word, b.Charges[i].Hits)
 		}
 	}
-	return 0
+	return ok
 }

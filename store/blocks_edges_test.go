@@ -92,7 +92,7 @@ func TestBlocksAreNotReturnedToAnotherPrimary(t *testing.T) {
 		w.fill(p, 10)
 		h := r.store.blocks.counters()[0]
 		b := h.balanceOf(h.end)
-		refund := h.refund(b.clear(), h.end, 0, b)
+		refund := h.returned(b.clear(), h.end, time.Hour, 0, b.state.Load())
 		w.loseData()
 		for !r.store.Up() {
 			time.Sleep(time.Millisecond)

@@ -228,7 +228,7 @@ func (s *Store) updateCounters(now limiter.Time, b *limiter.Batch, left *limiter
 			s.denied.mark(now, c)
 		}
 		if s.blocks != nil {
-			s.blocks.learn(c, left, d.Over)
+			s.blocks.learn(now, c, left, d)
 		}
 	}
 }

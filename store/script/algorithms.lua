@@ -94,7 +94,13 @@ function make.r()
       emit(c.reported and c.a or c.raw or '')
       c.reported = c.reported or request
     end,
-    decide = count,
+    decide = function(c, x)
+      if x.act == 'r' then
+        if c.num ~= x.limit then return true end -- that sub-window is over
+        x.act = 'u'
+      end
+      return count(c, x)
+    end,
     undo = uncount,
     save = function(c)
       if not c.changed then return end
@@ -251,6 +257,14 @@ function make.b()
         end
         return true
       end
+      if x.act == 'r' then -- while the block lasts, the level has all its hits
+        if later(x.ms, x.mn, s, n) then
+          c.a, c.b = drain(a, b, x)
+          c.changed = true
+        end
+        return true
+      end
+      if x.act == 'a' and later(x.ms, x.mn, a, b) then a, b = x.ms, x.mn end
       local as, an = plus(a, b, x.ns, x.nn)
       local room = not later(as, an, x.cs, x.cn)
       if room then

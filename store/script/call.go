@@ -52,15 +52,16 @@ type charge struct {
 	nameLen      int          // length of the counter's name without the start of a fixed window
 	end          limiter.Time // end of a fixed window
 	ring         limiter.Ring
-	hits         int64  // hits of a native command
-	counted      bool   // the last reply confirms that hits are counted
-	failed       bool   // the last reply lacks the state of the counter
-	missing      int64  // hits that EncodeRecount adds
-	lease        uint64 // the proposed lease
-	holdKey      int    // index in Call.Keys of the reservations; 0 for none
-	companionArg int    // index in Call.args of the number of holdKey or penaltyKey
-	refund       int    // index of the refund of a set-off
-	penaltyKey   int    // index in Call.Keys; 0 for none
+	hits         int64        // hits of a native command
+	counted      bool         // the last reply confirms that hits are counted
+	failed       bool         // the last reply lacks the state of the counter
+	missing      int64        // hits that EncodeRecount adds
+	lease        uint64       // the proposed lease
+	holdKey      int          // index in Call.Keys of the reservations; 0 for none
+	companionArg int          // index in Call.args of the number of holdKey or penaltyKey
+	refund       int          // index of the refund of a set-off
+	life         limiter.Time // how long a block of a bucket lasts
+	penaltyKey   int          // index in Call.Keys; 0 for none
 }
 
 // Reset empties c and keeps its memory.
@@ -308,6 +309,34 @@ func (c *Call) SetReset() {
 	default:
 		*act = "z"
 	}
+}
+
+// SetBlock makes the only charge, of a bucket, a block: its hits count as if they were used when the
+// given time has passed.
+func (c *Call) SetBlock(life time.Duration) {
+	at := &c.charges[0]
+	at.life = limiter.Time(life)
+	c.args[at.keyArg+1] = "a"
+	c.setMark(at.life)
+}
+
+// SetReturn makes the only charge, a refund, the return of hits of a block. A bucket takes them back
+// before the time end, and a sliding window in the given sub-window.
+func (c *Call) SetReturn(end limiter.Time, subWindow int64) {
+	at := &c.charges[0]
+	if c.args[at.keyArg+1] = "r"; at.algorithm == limiter.SlidingWindow {
+		c.args[at.keyArg+3] = c.number(subWindow) // in place of the limit
+		return
+	}
+	c.setMark(end)
+}
+
+// setMark replaces the mark of a bucket; see appendBucket.
+func (c *Call) setMark(t limiter.Time) {
+	from, n := c.charges[0].keyArg+7, len(c.args)
+	c.appendAmount(instant(t, 0))
+	copy(c.args[from:], c.args[n:])
+	c.args = c.args[:n]
 }
 
 // keyIndex returns the index of a counter in c.Keys. If the counter is new, keyIndex adds it, and

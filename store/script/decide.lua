@@ -8,6 +8,7 @@
 --
 --     t charge    c charge, and count even if denied    k peek
 --     u refund    x cancel a delayed hit                z reset
+--     a charge a block of a bucket                      r return hits of a block
 --
 -- and, for a counter with reservations, whose charges have more arguments:
 --
@@ -53,7 +54,7 @@ local function parse_charge()
     penalty = penalty or make_penalty()
     penalty.read(x)
   end
-  x.adds_hits = (x.act == 't' or x.act == 'c' or x.act == 'h') and (x.hits or x.ns + x.nn) > 0
+  x.adds_hits = (x.act == 't' or x.act == 'c' or x.act == 'h' or x.act == 'a') and (x.hits or x.ns + x.nn) > 0
   return x
 end
 

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A balance is the unused hits of a window or a sub-window, or of one block of a bucket.
+type balance struct {
+	bucket bool
+	word   atomic.Uint64                 // number of changes of end, modulo 2^32, and unused hits in the low half
+	end    atomic.Int64                  // of the window or sub-window, or of the block, by the store's clock
+	until  atomic.Int64                  // the same by the monotonic clock
+	half   atomic.Uint64                 // the next block is acquired at this number of hits
+	state  atomic.Pointer[limiter.State] // of the counter in the store after the last block was charged
+
+	granted uint64 // unused hits after the last block was added, without returned ones; protected by mu
+
+	// Used by sweep.
+	seen   uint64
+	seenAt time.Duration
+	merged limiter.Time // end of the window that was merged into the mirror
+}
+
+const (
+	hitsMask = math.MaxUint32
+	oneEnd   = hitsMask + 1
+)
+
+// usable reports whether hits may be used at the time at, in the period that ends at end.
+func (w *balance) usable(at, end limiter.Time, elapsed time.Duration) bool {
+	own := limiter.Time(w.end.Load())
+	return int64(elapsed) < w.until.Load() && (own == end || w.bucket && at < own)
+}
+
+// spend takes hits off w. It returns the word after that, and stores in state the state of the
+// counter when the last block was charged.
+func (w *balance) spend(hits uint64, at, end limiter.Time, elapsed time.Duration, state *limiter.State) (word uint64, ok bool) {
+	for {
+		word := w.word.Load()
+		if word&hitsMask < hits || !w.usable(at, end, elapsed) {
+			return 0, false
+		}
+		found := w.state.Load() // with these hits, or with newer ones
+		if w.word.CompareAndSwap(word, word-hits) {
+			copyState(state, found)
+			return word - hits, true
+		}
+	}
+}
+
+// giveBack gives hits back that were spent, unless they have ended. word is that of spend.
+func (w *balance) giveBack(word, hits uint64) {
+	for {
+		now := w.word.Load()
+		if now/oneEnd != word/oneEnd || w.word.CompareAndSwap(now, now+hits) {
+			return
+		}
+	}
+}
+
+// clear takes all hits, and returns their number.
+func (w *balance) clear() uint64 {
+	for {
+		word := w.word.Load()
+		if w.word.CompareAndSwap(word, word&^hitsMask+oneEnd) {
+			return word & hitsMask
+		}
+	}
+}
+
+// unused returns the number of unused hits.
+func (w *balance) unused() uint64 { return w.word.Load() & hitsMask }
+
+// balanceWith returns a balance that has the given hits, or nil. Of a bucket it is the one that ends
+// first.
+func (h *hotCounter) balanceWith(hits uint64, at, end limiter.Time, elapsed time.Duration) (found *balance) {
+	for i := range h.balances {
+		w := &h.balances[i]
+		if w.unused() >= hits && w.usable(at, end, elapsed) && (found == nil || w.end.Load() < found.end.Load()) {
+			found = w
+		}
+	}
+	return found
+}
+
+// balanceOf returns the balance of a window or sub-window, or nil.
+func (h *hotCounter) balanceOf(end limiter.Time) *balance {
+	for i := range h.balances {
+		if w := &h.balances[i]; !w.bucket && limiter.Time(w.end.Load()) == end {
+			return w
+		}
+	}
+	return nil
+}
+
+// needsBlock reports whether at most half of the last block is left of the usable hits, and returns
+// their number.
+func (h *hotCounter) needsBlock(at, end limiter.Time, elapsed time.Duration) (unused uint64, needs bool) {
+	var newest *balance
+	for i := range h.balances {
+		w := &h.balances[i]
+		if !w.bucket && limiter.Time(w.end.Load()) == end && int64(elapsed) >= w.until.Load() {
+			return 0, false // the window is over
+		}
+		if w.usable(at, end, elapsed) {
+			unused += w.unused()
+			if newest == nil || newest.end.Load() < w.end.Load() {
+				newest = w
+			}
+		}
+	}
+	return unused, newest == nil || unused <= newest.half.Load()
+}
+
+// add adds the hits of a block, which are in h.left, to a balance. They end at end, and at the time
+// until by the monotonic clock.
+func (h *hotCounter) add(hits uint64, end limiter.Time, until time.Duration) {
+	w := h.balanceOf(end)
+	if w == nil {
+		w = &h.balances[0]
+		if other := &h.balances[1]; other.end.Load() < w.end.Load() {
+			w = other
+		}
+		h.mu.Lock()
+		h.blocks.count(blockLost, w.clear()) // of a window that is over, or a clock was set
+		w.granted = 0
+		h.mu.Unlock()
+		w.end.Store(int64(end))
+		w.until.Store(int64(until))
+	}
+	state := &limiter.State{}
+	copyState(state, &h.left)
+	w.state.Store(state)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		word := w.word.Load()
+		w.half.Store((word&hitsMask + hits) / 2)
+		w.granted = word&hitsMask + hits
+		if w.word.CompareAndSwap(word, word+hits) {
+			return
+		}
+	}
+}

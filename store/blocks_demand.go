@@ -1,0 +1,104 @@
+package store
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+const (
+	// demandPeriod is the time over which demand is measured.
+	demandPeriod  = 500 * time.Millisecond
+	demandSamples = 10
+	// minDemand is the number of hits in demandPeriod that make a counter hot.
+	minDemand = 5
+)
+
+// A demandSample is the demand until a time.
+type demandSample struct {
+	at   time.Duration
+	hits int64
+}
+
+// find returns the hot counter of a charge, or nil.
+func (bl *blocks) find(c *limiter.Charge) *hotCounter {
+	if h := bl.hot[c.ID.Lo%maxHot].Load(); h != nil && h.charge.ID == c.ID {
+		return h
+	}
+	return nil
+}
+
+// warm counts the hits of a counter that is not hot. Counters share cells, each for a demandPeriod.
+// A cell has 28 bits of the identity, 16 bits of the number of the period, and the hits.
+func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []byte, elapsed time.Duration) {
+	const periodBits, hitBits = 16, 20
+	cell, tag := &bl.cold[c.ID.Lo%uint64(len(bl.cold))], c.ID.Lo>>16<<(periodBits+hitBits)
+	tag |= uint64(elapsed/demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // not negative
+	old, hits := cell.Load(), min(c.Hits, 1<<(hitBits-1))
+	switch {
+	case old>>hitBits == tag>>hitBits:
+		hits = min(hits+old&(1<<hitBits-1), 1<<hitBits-1)
+	case old>>hitBits&(1<<periodBits-1) == tag>>hitBits&(1<<periodBits-1):
+		return // used by another counter
+	}
+	cell.Store(tag | hits) // a concurrent hit may be lost
+	if hits >= minDemand {
+		bl.promote(c, partition, name, hits, elapsed)
+	}
+}
+
+// promote makes a counter hot.
+func (bl *blocks) promote(c *limiter.Charge, partition *limiter.Partition, name []byte, hits uint64, elapsed time.Duration) {
+	if bl.hot[c.ID.Lo%maxHot].Load() != nil { // another counter has the place
+		return
+	}
+	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: partition, name: append([]byte(nil), name...)}
+	h.policy.CountRefused = false
+	h.policy.Prepare()
+	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}
+	for i := range h.balances {
+		h.balances[i].bucket = isBucket(&h.policy)
+	}
+	h.samples[0], h.sampled = demandSample{elapsed - demandPeriod, -int64(hits)}, 1 //nolint:gosec // 20 bits
+	if !bl.hot[c.ID.Lo%maxHot].CompareAndSwap(nil, h) {
+		return
+	}
+	bl.mu.Lock()
+	bl.all = append(bl.all, h)
+	bl.mu.Unlock()
+	select {
+	case bl.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hold is the time for whose demand a block suffices.
+func (bl *blocks) hold() time.Duration { return minHold + 4*time.Duration(bl.trip.Load()) }
+
+// learnTrip records a round trip.
+func (bl *blocks) learnTrip(trip time.Duration) {
+	old := bl.trip.Load()
+	if trip = min(trip, time.Second); old == 0 {
+		bl.trip.Store(int64(trip))
+		return
+	}
+	bl.trip.Store(old + (int64(trip)-old)/8)
+}
+
+// demandLocked returns the hits that requests need during hold.
+func (h *hotCounter) demandLocked(elapsed time.Duration) float64 {
+	oldest := h.samples[max(0, h.sampled-len(h.samples))%len(h.samples)]
+	took := max(elapsed-oldest.at, demandPeriod/demandSamples)
+	return float64(h.demand.Load()-oldest.hits) / float64(took) * float64(h.blocks.hold())
+}
+
+// sample records the demand, at most demandSamples times in demandPeriod.
+func (h *hotCounter) sample(elapsed time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if elapsed-h.samples[(h.sampled-1)%len(h.samples)].at < demandPeriod/demandSamples {
+		return
+	}
+	h.samples[h.sampled%len(h.samples)] = demandSample{elapsed, h.demand.Load()}
+	h.sampled++
+}
