@@ -87,6 +87,15 @@ func (h *hotCounter) balanceWith(hits uint64, at, end limiter.Time, elapsed time
 	return found
 }
 
+// isNext reports whether w is used after the other balance, which has hits.
+func (h *hotCounter) isNext(w *balance) bool {
+	other := &h.balances[0]
+	if w == other {
+		other = &h.balances[1]
+	}
+	return other.unused() > 0 && other.end.Load() < w.end.Load()
+}
+
 // balanceOf returns the balance of a window or sub-window, or nil.
 func (h *hotCounter) balanceOf(end limiter.Time) *balance {
 	for i := range h.balances {
@@ -122,7 +131,7 @@ func (h *hotCounter) add(hits uint64, end limiter.Time, until time.Duration) {
 	w := h.balanceOf(end)
 	if w == nil {
 		w = &h.balances[0]
-		if other := &h.balances[1]; other.end.Load() < w.end.Load() {
+		if other := &h.balances[1]; h.isNext(w) || w.unused() > 0 && other.unused() == 0 {
 			w = other
 		}
 		h.mu.Lock()

@@ -89,7 +89,7 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	if left == 0 {
 		return 0
 	}
-	if word != w.seen || !begun {
+	if word != w.seen || !begun || h.isNext(w) {
 		w.seen, w.seenAt = word, elapsed
 	}
 	hits := uint64(0)

@@ -26,7 +26,7 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 		return false
 	}
 	if isBucket(&h.policy) {
-		h.life = min(h.blocks.hold(), bucketLife(&h.policy))
+		h.life = h.lifeOfBlock(at)
 	} else {
 		at = max(at, periodStart(&h.policy, end))
 	}
@@ -51,6 +51,15 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	return req.send(sh, s.options.Timeout)
 }
 
+// lifeOfBlock returns how long a block of a bucket is to last. A block raises the level at least to
+// this, so it does not last much longer than the level: an idle bucket keeps its burst.
+func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	level := time.Duration(h.known[0].Time - at)
+	return min(max(level, minLife), h.blocks.hold(), bucketLife(&h.policy))
+}
+
 // size returns the hits of the next block, at a time in its period.
 func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused uint64) uint64 {
 	replicas := h.blocks.replicas.Load()
@@ -63,7 +72,10 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	share, need := h.roomLocked(at, end)/uint64(3*replicas), h.demandLocked(elapsed)
+	share, need := h.roomLocked(at, end)/uint64(replicas), h.demandLocked(elapsed)
+	if !isBucket(&h.policy) { // its unused hits are lost
+		share /= 3
+	}
 	if rest < hold { // what is left of it is of no use
 		need = need*max(0, float64(rest)/float64(hold)) - float64(unused)
 	}
@@ -74,9 +86,12 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 func (h *hotCounter) roomLocked(at, end limiter.Time) uint64 {
 	var found [1]limiter.State
 	for i := range h.known {
-		if h.policy.Algorithm != limiter.FixedWindow && i == 0 || h.known[i].Time == end {
+		if h.known[i].Time == end {
 			found[0] = h.known[i]
 		}
+	}
+	if h.policy.Algorithm != limiter.FixedWindow {
+		found[0] = h.known[0]
 	}
 	if isBucket(&h.policy) {
 		found[0].Time = max(found[0].Time, at+limiter.Time(h.life))

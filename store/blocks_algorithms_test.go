@@ -1,0 +1,254 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// A hitsAt is hits that were wanted or admitted at a time.
+type hitsAt struct {
+	at   time.Time
+	hits int
+}
+
+// A blockLedger records the hits of each counter, by the low half of its identity.
+type blockLedger struct {
+	policies map[uint64]*limiter.Policy
+	wanted   map[uint64][]hitsAt
+	admitted map[uint64][]hitsAt
+}
+
+func newBlockLedger() *blockLedger {
+	return &blockLedger{map[uint64]*limiter.Policy{}, map[uint64][]hitsAt{}, map[uint64][]hitsAt{}}
+}
+
+// requestAll sends one request with several charges now, and records what was admitted.
+func (r *blockReplica) requestAll(l *blockLedger, charges ...limiter.Charge) {
+	w, c := r.world, &caller{clock: r.store.options.Clock}
+	w.mu.Lock()
+	for _, of := range charges {
+		l.policies[of.ID.Lo] = of.Policy
+		l.wanted[of.ID.Lo] = append(l.wanted[of.ID.Lo], hitsAt{time.Now(), int(of.Hits)})
+	}
+	w.mu.Unlock()
+	outage := w.lossy && !r.store.Up()
+	done, err := c.start(r.store, 0, charges...)
+	record := func(at time.Time) {
+		must.OK(w.t, err)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, of := range charges {
+			if d := &c.b.Decisions[i]; !d.Over && d.Charged > 0 && !outage {
+				l.admitted[of.ID.Lo] = append(l.admitted[of.ID.Lo], hitsAt{at, int(d.Charged)})
+			}
+		}
+	}
+	if done {
+		record(time.Now())
+		return
+	}
+	r.waited.Add(1)
+	go func() {
+		err = <-c.decided
+		record(time.Now().Add(-w.trip)) // the store decides by the time at which the charges were sent
+	}()
+}
+
+// room returns a function that reports whether hits at a time are within the limit of p together
+// with all that were before. Times must not decrease.
+func room(p *limiter.Policy) func(at time.Time, hits int) bool {
+	counts := map[int64]int{}
+	var tat int64
+	return func(at time.Time, hits int) bool {
+		now := at.UnixNano()
+		switch p.Algorithm {
+		case limiter.FixedWindow:
+			end := int64(p.WindowEnd(limiter.Time(now)))
+			if counts[end]+hits > int(p.Limit) {
+				return false
+			}
+			counts[end] += hits
+		case limiter.SlidingWindow:
+			x, sum := p.Ring().Number(limiter.Time(now)), hits
+			for i := range p.Ring().K() + 1 {
+				sum += counts[x-i]
+			}
+			if sum > int(p.Limit) {
+				return false
+			}
+			counts[x] += hits
+		default:
+			k := p.Bucket()
+			step, full := int64(k.Duration(k.Step)), int64(k.Duration(k.Full))
+			after := max(tat, now) + int64(hits)*step
+			if after-now > full {
+				return false
+			}
+			tat = after
+		}
+		return true
+	}
+}
+
+// check verifies that no counter exceeded its limit. It returns the number of admitted hits, and of
+// those that one limiter would have admitted.
+func (l *blockLedger) check(t *testing.T) (admitted, admissible int) {
+	t.Helper()
+	for id, p := range l.policies {
+		inOrder := func(a, b hitsAt) int { return a.at.Compare(b.at) }
+		slices.SortStableFunc(l.admitted[id], inOrder)
+		slices.SortStableFunc(l.wanted[id], inOrder)
+		fits := room(p)
+		for _, h := range l.admitted[id] {
+			if admitted += h.hits; !fits(h.at, h.hits) {
+				t.Fatalf("counter %d: %d hits at %v exceed the limit of %+v", id, h.hits, h.at.UTC(), *p)
+			}
+		}
+		fits = room(p)
+		for _, h := range l.wanted[id] {
+			if fits(h.at, h.hits) {
+				admissible += h.hits
+			}
+		}
+	}
+	return admitted, admissible
+}
+
+func chargeOn(id uint64, p *limiter.Policy) limiter.Charge {
+	return limiter.Charge{ID: identity.ID{Lo: id, Hi: id}, Policy: p, Hits: 1}
+}
+
+// Blocks of all algorithms admit all hits of the limit and no more, with few commands.
+func TestBlocksOfAlgorithms(t *testing.T) {
+	bucket := func(limit, burst uint32, window time.Duration) *limiter.Policy {
+		return &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: limit, Burst: burst, Window: window}
+	}
+	sliding := func(limit, parts uint32, window time.Duration) *limiter.Policy {
+		return &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, SubWindows: parts, Window: window}
+	}
+	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1000, Slack: 5000, Window: time.Second}
+	for _, tt := range []struct {
+		name     string
+		policies []*limiter.Policy
+		demand   float64 // relative to the first limit
+		admitted float64 // of the admissible hits, at least
+		commands float64 // per request, at most
+	}{
+		{"bucket", []*limiter.Policy{bucket(1000, 1000, time.Second)}, 0.9, 0.999, 0.1},
+		{"bucket, overloaded", []*limiter.Policy{bucket(1000, 1000, time.Second)}, 3, 0.99, 0.4},
+		{"large bucket", []*limiter.Policy{bucket(100_000, 50_000, time.Minute)}, 0.9, 0.999, 0.1},
+		{"large bucket, overloaded", []*limiter.Policy{bucket(100_000, 50_000, time.Minute)}, 20, 0.99, 0.4},
+		{"leaky bucket", []*limiter.Policy{leaky}, 2, 0.99, 0.4},
+		{"sliding window", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 0.8, 0.999, 0.1},
+		{"sliding window, overloaded", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 3, 0.98, 0.4},
+		{"several", []*limiter.Policy{bucket(1000, 1000, time.Second), sliding(20_000, 10, 10*time.Second), {Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute}}, 0.9, 0.999, 0.3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, l := newBlockWorld(t, 3, time.Millisecond), newBlockLedger()
+				rng := rand.New(rand.NewPCG(1, 2))
+				var charges []limiter.Charge
+				for i, p := range tt.policies {
+					charges = append(charges, chargeOn(uint64(i+1), p))
+					charges[i].Group = int32(i)
+				}
+				rate := tt.demand * float64(tt.policies[0].Limit) / tt.policies[0].Window.Seconds()
+				commands, n := w.commands.Load(), 0
+				for start := time.Now(); time.Since(start) < 25*time.Second; n++ {
+					time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / rate))
+					w.replicas[rng.IntN(3)].requestAll(l, charges...)
+				}
+				each := float64(w.commands.Load()-commands) / float64(n)
+				time.Sleep(time.Second)
+				admitted, admissible := l.check(t)
+				t.Logf("%d requests: %.4f commands and %.4f waits per request, %.5f of the admissible hits admitted", n, each, float64(w.waited())/float64(n), float64(admitted)/float64(admissible))
+				if each > tt.commands || float64(admitted) < tt.admitted*float64(admissible) {
+					t.Errorf("%.4f commands per request and %d of %d hits admitted, want at most %v and at least %v", each, admitted, admissible, tt.commands, tt.admitted)
+				}
+			})
+		})
+	}
+}
+
+// No limit of any algorithm is exceeded, whatever the demand, and however often connections fail.
+func TestBlocksOfAlgorithmsRandom(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testBlocksOfAlgorithms(t, seed) })
+		})
+	}
+}
+
+// randomPolicy returns a policy that uses blocks.
+func randomPolicy(rng *rand.Rand) *limiter.Policy {
+	p := &limiter.Policy{Limit: uint32(50 + rng.IntN(3000)), Window: time.Duration(1+rng.IntN(4)) * time.Second}
+	switch rng.IntN(4) {
+	case 0:
+		p.Algorithm, p.CountRefused = limiter.FixedWindow, rng.IntN(2) == 0
+	case 1:
+		p.Algorithm, p.CountRefused = limiter.SlidingWindow, rng.IntN(2) == 0
+		p.SubWindows = uint32(1 + rng.IntN(int(p.Window/(2*minLife))))
+	case 2:
+		p.Algorithm, p.Burst = limiter.TokenBucket, p.Limit+rng.Uint32N(p.Limit)
+	default:
+		p.Algorithm, p.Slack = limiter.LeakyBucket, p.Limit+rng.Uint32N(p.Limit)
+	}
+	return p
+}
+
+func testBlocksOfAlgorithms(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 4))
+	w, l := newBlockWorld(t, 1+rng.IntN(4), time.Duration(1+rng.IntN(20))*time.Millisecond), newBlockLedger()
+	var all []limiter.Charge
+	for i := range 1 + rng.IntN(4) {
+		all = append(all, chargeOn(uint64(i+1), randomPolicy(rng)))
+	}
+	least := slices.MinFunc(all, func(a, b limiter.Charge) int { return cmp.Compare(a.Policy.Limit, b.Policy.Limit) }).Policy
+	demand := (0.5 + 3*rng.Float64()) * float64(least.Limit) / least.Window.Seconds()
+	favourite, nextFault, faulty := 0, time.Now().Add(time.Second), rng.IntN(2) == 0
+	for start := time.Now(); time.Since(start) < 8*time.Second; {
+		time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / demand))
+		switch rng.IntN(int(demand)) { // about once a second each
+		case 0:
+			favourite = rng.IntN(len(w.replicas))
+		case 1:
+			time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
+		}
+		if faulty && time.Now().After(nextFault) {
+			nextFault = time.Now().Add(time.Duration(200+rng.IntN(2000)) * time.Millisecond)
+			w.replicas[rng.IntN(len(w.replicas))].cut()
+		}
+		r := w.replicas[favourite]
+		if rng.IntN(3) == 0 {
+			r = w.replicas[rng.IntN(len(w.replicas))]
+		}
+		charges := slices.Clone(all[:1+rng.IntN(len(all))])
+		if rng.IntN(4) == 0 {
+			charges = charges[len(charges)-1:]
+		}
+		grouped := rng.IntN(3) == 0
+		for i := range charges {
+			if !grouped {
+				charges[i].Group = int32(i)
+			}
+			if rng.IntN(8) == 0 {
+				charges[i].Hits = 1 + rng.Uint64N(5)
+			}
+		}
+		r.requestAll(l, charges...)
+	}
+	time.Sleep(2 * time.Second)
+	admitted, admissible := l.check(t)
+	t.Logf("%d of %d admissible hits admitted", admitted, admissible)
+}
