@@ -226,9 +226,9 @@ func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
 		return p.WindowEnd(at)
 	case limiter.SlidingWindow:
 		return p.Ring().End(at)
-	default:
-		return 0
+	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
 	}
+	return 0
 }
 
 // periodStart returns the start of the window or sub-window that ends at end.
@@ -238,9 +238,9 @@ func periodStart(p *limiter.Policy, end limiter.Time) limiter.Time {
 		return p.WindowStart(end - 1)
 	case limiter.SlidingWindow:
 		return p.Ring().Start(end - 1)
-	default:
-		return 0
+	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
 	}
+	return 0
 }
 
 // A local is how a charge is decided from memory: by hits of w, or by repeating a denial.
