@@ -262,8 +262,7 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 	at, all, ready := bl.store.main.time(now), own[:len(b.Charges)], true
 	for i := range all {
 		c, h := &b.Charges[i], all[i].hot
-		if h.policy.Limit != c.Policy.Limit || h.partition != b.Partition || !bytes.Equal(h.name, names[i]) {
-			// The rule was edited. Blocks from before are returned when they are idle.
+		if !h.isCurrent(c.Policy, b.Partition, names[i]) {
 			return false, true
 		}
 		h.demand.Add(int64(c.Hits)) //nolint:gosec // at most hitsMask
@@ -280,6 +279,13 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 		}
 	}
 	return done, true
+}
+
+// isCurrent reports whether the rule of a counter is still the same. Blocks from before a change are
+// returned when they are idle. The counter's identity has the other fields of the policy.
+func (h *hotCounter) isCurrent(p *limiter.Policy, partition *limiter.Partition, name []byte) bool {
+	return h.policy.Limit == p.Limit && h.policy.Burst == p.Burst && h.policy.Slack == p.Slack &&
+		h.partition == partition && bytes.Equal(h.name, name)
 }
 
 // findAll finds the hot counters of b. It reports false, and counts the hits of the others, if not

@@ -251,3 +251,62 @@ func testBlocksOfAlgorithms(t *testing.T, seed uint64) {
 	admitted, admissible := l.check(t)
 	t.Logf("%d of %d admissible hits admitted", admitted, admissible)
 }
+
+// A bucket whose burst was reduced does not admit hits of a block that the old burst had room for.
+func TestBlocksOfAnEditedBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		before := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 60_000, Window: time.Second}
+		after := *before
+		after.Burst = 1000
+		for _, p := range []*limiter.Policy{before, &after} {
+			l := newBlockLedger()
+			for range 10_000 {
+				time.Sleep(time.Second / 10_000)
+				w.replicas[0].requestAll(l, chargeOn(1, p))
+			}
+			synctest.Wait()
+			if admitted, _ := l.check(t); p == before && admitted != 10_000 {
+				t.Errorf("%d of 10000 hits admitted before the change", admitted)
+			}
+		}
+	})
+}
+
+// The store takes hits of a block back only while the block lasts: later, they may already have
+// drained, or count in a sub-window that is over.
+func TestBlocksAreNotReturnedLate(t *testing.T) {
+	for _, p := range []*limiter.Policy{
+		{Algorithm: limiter.TokenBucket, Limit: 100, Burst: 100, Window: time.Second},
+		{Algorithm: limiter.SlidingWindow, Limit: 100, SubWindows: 2, Window: time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newBlockWorld(t, 1, time.Millisecond)
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			w.fill(p, 4)
+			r, c := w.replicas[0], caller{}
+			h := r.store.blocks.counters()[0]
+			b := &h.balances[0]
+			if h.balances[1].unused() > b.unused() {
+				b = &h.balances[1]
+			}
+			end, until := limiter.Time(b.end.Load()), time.Duration(b.until.Load())
+			state, hits := b.state.Load(), b.clear()
+			rest := oneHit(1, p)
+			for _, late := range []bool{false, true} {
+				peek := rest
+				if peek.Hits = 0; late {
+					time.Sleep(time.Until(time.Unix(0, int64(end))))
+					must.OK(t, c.decide(r.store, rest))
+				}
+				must.OK(t, c.decide(r.store, peek))
+				before := c.b.Decisions[0].Before
+				h.returned(hits/2, end, until+time.Hour, 0, state).send(r.store.main.shardOf(0), time.Second)
+				must.OK(t, c.decide(r.store, peek))
+				if back := before - c.b.Decisions[0].Before; late && back > 1 || !late && back < hits/2 {
+					t.Errorf("%v: late %v, the store took %d of %d hits back", p.Algorithm, late, back, hits/2)
+				}
+			}
+		})
+	}
+}

@@ -30,7 +30,7 @@ type Options struct {
 	// Fallback decides while the store is unavailable.
 	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"How to decide while the store is unavailable: local (in memory, from the last known state of the store), error (answer with an error), allow or deny."`
 	// Blocks is [BlocksOff], also if empty, or [BlocksAuto].
-	Blocks string `name:"store-blocks" enum:"off,auto" default:"off" placeholder:"off|auto" help:"Whether a replica charges the hits of a hot fixed window in advance, in blocks, and decides without the store until they are used up: off, or auto. Limits stay exact. Needs one primary: no cluster and no --store-per-second."`
+	Blocks string `name:"store-blocks" enum:"off,auto" default:"off" placeholder:"off|auto" help:"Whether a replica charges the hits of a hot counter in advance, in blocks, and decides without the store until they are used up: off, or auto. Limits stay exact. Needs one primary: no cluster and no --store-per-second."`
 	// Table mirrors the counters of the store. [Local] and certain denials are decided in it.
 	Table *limiter.Table `kong:"-"`
 	// Observer counts events for metrics. Optional.
