@@ -13,7 +13,9 @@ func disturbs(f fault) bool { return f.kind != "reload" }
 func (w *world) addedByOperator(l *limit, from, to time.Time) (hits uint64) {
 	since := from
 	if w.usesBlocks(l) { // unused hits that a refund or a reset takes off the count are admitted later
-		since = from.Truncate(l.window)
+		if since = from.Truncate(l.window); l.algorithm != "fixed_window" { // they count for longer
+			since = from.Add(-2 * (l.window + time.Duration(l.burst)*l.window/time.Duration(l.n)))
+		}
 	}
 	for _, c := range l.changes {
 		if c.from.After(to) || c.to.Before(since) {

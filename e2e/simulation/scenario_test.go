@@ -139,8 +139,20 @@ func (c *scenario) chooseBlocks() {
 		return
 	}
 	l := &limit{key: "blocks", algorithm: "fixed_window", window: time.Duration(1+r.IntN(3)) * time.Second}
+	if others := []string{"sliding_window", "token_bucket", "leaky_bucket"}; r.IntN(2) == 0 {
+		l.algorithm = others[r.IntN(len(others))]
+	}
 	rate := float64(25*c.replicas) * (1 + r.Float64())
 	l.n, l.demand = uint64(rate*l.window.Seconds()), rate*(0.7+r.Float64())/float64(len(c.tenants))
+	switch l.algorithm {
+	case "sliding_window":
+		l.fields = ", sub_windows: 2"
+	case "token_bucket":
+		l.burst = l.n
+	case "leaky_bucket":
+		l.burst = l.n
+		l.fields = fmt.Sprintf(", slack: %d", l.n-1)
+	}
 	c.blocks, c.limits = store.BlocksAuto, append(c.limits, l)
 	c.rules += ruleOf(l)
 	c.changedRules += ruleOf(l)
