@@ -33,7 +33,10 @@ const (
 // usable reports whether hits may be used at the time at, in the period that ends at end.
 func (w *balance) usable(at, end limiter.Time, elapsed time.Duration) bool {
 	own := limiter.Time(w.end.Load())
-	return int64(elapsed) < w.until.Load() && (own == end || w.bucket && at < own)
+	if int64(elapsed) >= w.until.Load() {
+		return false
+	}
+	return own == end || w.bucket && at < own
 }
 
 // spend takes hits off w. It returns the word after that, and stores in state the state of the

@@ -68,10 +68,12 @@ func TestBlockEndsIfTheClockIsSetBack(t *testing.T) {
 		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Minute}
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute - time.Second)))
 		w.fill(p, 20)
-		for end := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(end) > time.Millisecond; {
+		end := time.Now().Truncate(time.Minute).Add(time.Minute)
+		for time.Until(end) > 100*time.Millisecond {
 			time.Sleep(time.Millisecond)
 			r.request(p, 1)
 		}
+		time.Sleep(time.Until(end) - time.Millisecond)
 		if !r.decidesLocally(oneHit(1, p)) {
 			t.Fatal("not decided from the block")
 		}
