@@ -73,7 +73,7 @@ func (s *State) TakeOff(p *Policy, hits uint64) {
 			whole, sixteenths = need>>fine, sixteenths-need&(1<<fine-1)
 		}
 		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
-		s.Sixteenths = uint8(sixteenths & (1<<fine - 1)) //nolint:gosec // below 16
+		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
 	case SlidingLog, Concurrency:
 	}
 }

@@ -182,9 +182,9 @@ func (h *hotCounter) learn(end limiter.Time, left *limiter.State, denied bool, e
 
 // copyState copies a state, and reuses the memory of to.
 func copyState(to, from *limiter.State) {
-	counts := append(to.Counts[:0], from.Counts...)
+	counts := to.Counts[:0]
 	*to = *from
-	to.Counts = counts
+	to.Counts = append(counts, from.Counts...)
 }
 
 // usesBlocks reports whether c may be decided from a block.
@@ -299,7 +299,7 @@ func (bl *blocks) findAll(b *limiter.Batch, names [][]byte, all []local, elapsed
 	found := true
 	for i := range b.Charges {
 		h := bl.find(&b.Charges[i])
-		if all[i].hot = h; h == nil {
+		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
 			bl.warm(&b.Charges[i], b.Partition, names[i], elapsed)
 			found = false
 		}

@@ -346,11 +346,11 @@ func TestBlocksOfADeniedGroup(t *testing.T) {
 		r, l := w.replicas[0], newBlockLedger()
 		large := chargeOn(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow})
 		small := chargeOn(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 200, Window: limiter.MaxWindow})
-		local, before := 0, 0
+		local := 0
 		for range 2000 {
 			time.Sleep(time.Millisecond)
 			r.requestAll(l, large)
-			before = r.unused()
+			before := r.unused()
 			waited := r.waited.Load()
 			if r.requestAll(l, large, small); r.waited.Load() > waited || r.store.blocks.counters()[0].acquiring.Load() {
 				continue
