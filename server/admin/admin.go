@@ -5,6 +5,7 @@
 //	status.go    the status in that state: calls, connections, memory
 //	page.go      /: the state as a web page
 //	quota.go     limits that are divided among Envoys (package rlqs)
+//	blocks.go    hits that are charged to a store in advance
 //	counters.go  /counters: look up or reset the counters of a descriptor
 //	reset.go     /api/v1/reset: reset the counters of denied keys, after a preview
 //	unmask.go    /api/v1/unmask: show the values of denied keys for a time

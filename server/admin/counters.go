@@ -81,7 +81,7 @@ type CounterState struct {
 	// store.
 	Held *HeldState `json:"held,omitempty"`
 	// Block describes the block of this replica. It is nil if it has none.
-	Block *BlockState `json:"block,omitempty"`
+	Block *live.BlockState `json:"block,omitempty"`
 	// Reserves is the number of hits that the next request reserves, 0 without reserve. If
 	// Estimated is set, it is the 90th percentile of past costs: Samples are known, and it no longer
 	// depends on the initial estimate once SamplesNeeded are.
@@ -89,14 +89,6 @@ type CounterState struct {
 	Estimated     bool   `json:"estimated,omitempty"`
 	Samples       int    `json:"samples,omitempty"`
 	SamplesNeeded int    `json:"samples_needed,omitempty"`
-}
-
-// BlockState describes hits that this replica has charged to the store in advance. They are among
-// the used hits of the counter.
-type BlockState struct {
-	// Unused is the number of hits that are left, and Size their number after the last charge.
-	Unused uint64 `json:"unused"`
-	Size   uint64 `json:"size"`
 }
 
 // HeldState describes the leases of a counter.
@@ -178,9 +170,7 @@ func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answe
 	if held := lookup.Held(now, i); held != nil {
 		c.Held = &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
 	}
-	if unused, size := lookup.Block(now, i); size > 0 {
-		c.Block = &BlockState{unused, size}
-	}
+	c.Block = a.blockState(now, charge)
 	if r := limit.Reservation; r != nil {
 		c.Reserves = r.Hits(charge.Policy)
 		c.Samples, c.SamplesNeeded = r.Samples()

@@ -330,35 +330,3 @@ func TestPenaltyIsExplained(t *testing.T) {
 		t.Error("after a reset the client is denied")
 	}
 }
-
-// A blockDecider is a store with a block of each counter.
-type blockDecider struct{ *limiter.Table }
-
-func (d blockDecider) Decide(now limiter.Time, b *limiter.Batch, _ [][]byte, _ limiter.Waiter) (bool, error) {
-	d.Table.Decide(now, b)
-	return true, nil
-}
-
-func (blockDecider) Cancel(limiter.Time, *limiter.Batch, [][]byte) {}
-
-func (blockDecider) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int) (uint64, error) {
-	return 0, nil
-}
-
-func (blockDecider) Up() bool { return true }
-
-func (blockDecider) Block(limiter.Time, *limiter.Charge) (unused, size uint64) { return 12, 40 }
-
-// TestBlockIsExplained looks up a counter of which this replica has a block.
-func TestBlockIsExplained(t *testing.T) {
-	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := servertest.Service(t, answer.Settings{Decider: blockDecider{table}, Namer: descriptors.NewNamer("", nil)}, countersRules)
-	addr, _ := debugServer(t, s)
-	c := askCounters(t, addr, client.CounterQuery{Descriptor: "window=alice"}).Counters[0]
-	if diff := cmp.Diff(&admin.BlockState{Unused: 12, Size: 40}, c.Block); diff != "" {
-		t.Errorf("block (-want +got):\n%s", diff)
-	}
-}

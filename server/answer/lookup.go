@@ -84,18 +84,6 @@ func (l *Lookup) Reset(ctx context.Context, now limiter.Time, i int) (used uint6
 	return used, WrapStoreError(err)
 }
 
-// Block returns the hits of the counter of charge i that this replica has charged to a store in
-// advance and has not used, and their number when the last were charged; 0 and 0 without any.
-func (l *Lookup) Block(now limiter.Time, i int) (unused, size uint64) {
-	s, ok := l.service.decider.(interface {
-		Block(now limiter.Time, c *limiter.Charge) (unused, size uint64)
-	})
-	if !ok {
-		return 0, 0
-	}
-	return s.Block(now, &l.Plan.Batch.Charges[i])
-}
-
 // Held returns the leases that requests hold on the counter of charge i. It returns nil if the
 // limit grants no leases or the counters are in a store.
 func (l *Lookup) Held(now limiter.Time, i int) *limiter.LeaseStats {

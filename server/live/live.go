@@ -311,8 +311,8 @@ func (l *Recorder) newKey(c *candidate, period float64) Key {
 			k.Table = c.limit.Table.Name()
 		}
 	}
-	if p := c.policy(); p.Algorithm == limiter.Concurrency {
-		k.Permits, k.counter = uint64(p.Limit), new(c.sketch.counter(&c.denied, l))
+	if k.charge = (&limiter.Charge{ID: c.id, Policy: c.policy()}); k.charge.Policy.Algorithm == limiter.Concurrency {
+		k.Permits = uint64(k.charge.Policy.Limit)
 	}
 	if c.end > 0 {
 		k.PenaltyUntil = new(seconds(c.end))

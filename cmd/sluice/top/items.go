@@ -113,6 +113,15 @@ func (v *view) sections(s *live.State, o order) []section {
 			buckets.note, buckets.partial = fmt.Sprintf("%d others", more), true
 		}
 	}
+	blocks := section{title: "COUNTER WITH A BLOCK", columns: []column{{"UNUSED", 8}, {"SIZE", 8}}, parts: 1}
+	if b := s.Blocks; b != nil {
+		for i := range b.Largest {
+			blocks.items = append(blocks.items, blockItem(&b.Largest[i]))
+		}
+		if more := b.HotCounters - len(b.Largest); more > 0 {
+			blocks.note, blocks.partial = rules.Count(more, "other hot counter")+", with fewer unused hits or none", true
+		}
+	}
 	omitted := ""
 	if n := s.Config.Omitted; n > 0 {
 		omitted = fmt.Sprintf("%d others, with fewer hits", n)
@@ -123,6 +132,7 @@ func (v *view) sections(s *live.State, o order) []section {
 		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
 		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted, partial: true},
 		buckets,
+		blocks,
 		{title: "EVENTS", items: events, parts: 5},
 	}
 }
@@ -182,6 +192,9 @@ func keyItem(domain string, k *live.Key, now time.Time) item {
 		limit = fmt.Sprintf(" %d of %d in flight,", *k.InFlight, k.Permits) + limit
 	}
 	i.text = i.name + limit + unitSuffix(k.Unit)
+	if b := k.Block; b != nil {
+		i.text += fmt.Sprintf(", blocks: %d of %d unused", b.Unused, b.Size)
+	}
 	if k.PenaltyUntil != nil {
 		i.text = "until " + format.TimeAt(*k.PenaltyUntil, now) + "  " + i.text
 	}
@@ -257,6 +270,18 @@ func bucketItem(b *live.QuotaBucket) item {
 	return item{
 		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), name: name, text: name,
 		cells: []string{format.Rate(b.DemandRate), format.Rate(b.Assigned), format.Rate(b.LimitRate)}, more: []string{format.Shares(b, 4)},
+	}
+}
+
+// blockItem returns a counter of which a replica has a block.
+func blockItem(c *live.BlockCounter) item {
+	name := replicaPrefix(c.Replica)
+	if c.Hash != "" {
+		name += "#" + c.Hash + " "
+	}
+	return item{
+		id: makeID("block", c.Replica, c.Hash, c.Limit), name: name, text: name + c.Limit,
+		cells: []string{strconv.FormatUint(c.Unused, 10), strconv.FormatUint(c.Size, 10)},
 	}
 }
 
