@@ -50,6 +50,9 @@ func newReport(r *run, rd *readPlan) *report.Report {
 	if r.divided != nil {
 		out.Divided = r.newDivision()
 	}
+	if r.blocks != nil {
+		out.Store = r.newStoreReport()
+	}
 	return out
 }
 

@@ -60,6 +60,7 @@ func TestReportSchema(t *testing.T) {
 			o.Recommend, o.Replicas, o.Against = 60, 2, []Alternative{{"less.yaml", o.Rules}, {"more.yaml", o.Rules}}
 		},
 		"divided":  func(o *Options) { o.Rules, o.Envoys = compile(t, dividedRules), 3 },
+		"store":    func(o *Options) { o.Replicas, o.StoreBlocks = 2, true },
 		"no limit": func(o *Options) { o.Templates = []*Template{newTemplate(t, "name={x-user}")} },
 	} {
 		if err := schema.Validate(asJSON(t, simulateUsers(t, change, logOf("log", log.String()+"nonsense\n")))); err != nil {

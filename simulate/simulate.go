@@ -58,6 +58,10 @@ type Options struct {
 	// compared with that of one counter. Requests are distributed among them as among replicas. 0
 	// disables it.
 	Envoys int
+	// StoreBlocks makes the replicas share the counters of a store, and compares its use with and
+	// without blocks. RoundTrip is that to the store.
+	StoreBlocks bool
+	RoundTrip   time.Duration
 	// ShowValues shows the values of keys, which may be personal data.
 	ShowValues bool
 	// Memory bounds, in bytes each, the counters of all rules, the statistics of their keys, and
@@ -122,9 +126,17 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 			return nil, err
 		}
 	}
+	if o.StoreBlocks {
+		if run.blocks, err = newBlocksVariant(&o); err != nil {
+			return nil, err
+		}
+		run.rules.store = newStoreModel(run.rules, &o, false)
+	}
 	run.variants = append([]*variant{run.rules}, run.alternatives...)
-	if run.divided != nil {
-		run.variants = append(run.variants, run.divided)
+	for _, s := range []*variant{run.divided, run.blocks} {
+		if s != nil {
+			run.variants = append(run.variants, s)
+		}
 	}
 	if err := run.readLogs(ctx, r, run.countBatch, run.decideRequest); err != nil {
 		return nil, err
@@ -177,7 +189,9 @@ type run struct {
 	alternatives []*variant
 	// divided is nil unless Envoys divide limits.
 	divided *variant
-	// variants are rules, alternatives and divided.
+	// blocks is nil unless replicas share a store.
+	blocks *variant
+	// variants are rules, alternatives, divided and blocks.
 	variants   []*variant
 	record     record
 	req        descriptors.Request
@@ -233,6 +247,9 @@ func (r *run) checkMemory() error {
 		if s.division != nil {
 			kept += int64(s.fleet.Buckets()) * bucketBytes
 		}
+		if s.store != nil {
+			kept += s.store.memory()
+		}
 	}
 	if kept > r.options.Memory {
 		return fmt.Errorf("the statistics of %d keys do not fit into memory (%d requests have not ended); raise --counter-memory, or shorten the time range with --from and --to",
@@ -249,8 +266,11 @@ func (r *run) decideRequest(w queuedRequest) {
 	r.multiCall = r.multiCall || r.record.calls > 1
 	target := r.options.target(&r.record, &r.roundRobin)
 	replica := target
-	if r.divided != nil { // one service divides the limits
+	switch {
+	case r.divided != nil: // one service divides the limits
 		replica, r.divided.envoy = 0, target
+	case r.blocks != nil: // the replicas share counters
+		replica, r.rules.store.replica, r.blocks.store.replica = 0, target, target
 	}
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
@@ -305,6 +325,9 @@ func (o *Options) target(r *record, turn *int) int {
 func (r *run) finish() error {
 	for _, s := range r.variants {
 		s.tally.finish()
+	}
+	if r.blocks != nil {
+		r.blocks.store.blocks.finish(limiter.Time(r.to))
 	}
 	if err := r.checkMemory(); err != nil {
 		return err

@@ -29,6 +29,8 @@ type variant struct {
 
 	// division is nil unless Envoys divide limits.
 	*division
+	// store is nil unless replicas share a store.
+	store *storeModel
 }
 
 // defaultMemory is the default bound of all counters, allocated on demand.
@@ -41,8 +43,12 @@ func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error)
 
 // newTables returns the counter tables of all replicas for one of several variants.
 func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
-	for range o.Replicas {
-		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas*variants)), limiter.MaxBytes)})
+	replicas := o.Replicas
+	if o.StoreBlocks {
+		replicas, variants = 1, variants+1
+	}
+	for range replicas {
+		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(replicas*variants)), limiter.MaxBytes)})
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +78,11 @@ func (s *variant) decide(at limiter.Time, duration time.Duration, req *descripto
 	if s.plan.Leases {
 		s.reserve()
 	}
-	s.tables[replica].Decide(at, b)
+	if s.store != nil {
+		s.store.decide(at, &s.plan)
+	} else {
+		s.tables[replica].Decide(at, b)
+	}
 	if s.plan.Leases {
 		s.addLeases(at+limiter.Time(duration), replica)
 	}

@@ -54,6 +54,8 @@ type Report struct {
 	Against []Comparison `json:"against,omitempty"`
 	// Divided is the outcome of Envoys that divide limits, or nil.
 	Divided *Division `json:"divided,omitempty"`
+	// Store is the use of a store that the replicas share, or nil.
+	Store *Store `json:"store,omitempty"`
 }
 
 // SetZone sets the time zone in which the text and the page show times.

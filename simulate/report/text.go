@@ -28,6 +28,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		r.writeAgainst(&b, &r.Against[i])
 	}
 	r.writeDivided(&b)
+	r.writeStore(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -63,7 +64,10 @@ func (r *Report) notes() []string {
 		all = append(all, fmt.Sprintf("exempt: %s by %s", counted(e.Calls, "call"), e.Item))
 	}
 	all = append(all, r.recordedText())
-	if r.Replicas > 1 {
+	switch {
+	case r.Store != nil:
+		all = append(all, counted(toUint(r.Replicas), "replica")+" with the counters of a store")
+	case r.Replicas > 1:
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
 	for _, note := range []struct {

@@ -66,13 +66,24 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 		return false
 	}
 	for i := range b.Charges {
-		c := &b.Charges[i]
-		if c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > maxNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
-			slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
+		if NativeCommands(&b.Charges[i]) == 0 || slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
 			return false
 		}
 	}
 	return true
+}
+
+// NativeCommands returns the number of commands that decide a charge without a script, 0 if it needs
+// one.
+func NativeCommands(c *limiter.Charge) int {
+	switch {
+	case c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > maxNativeHits || c.Hits > 0 && !c.Policy.CountRefused:
+		return 0
+	case c.Hits == 0:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // expires returns when the key of a fixed window expires, in seconds since 1970 by the server's
