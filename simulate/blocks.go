@@ -297,28 +297,6 @@ func (m *blockModel) sweep(c *blockCounter, at limiter.Time, r *replicaBlocks) (
 	return cold
 }
 
-// hasUnused reports whether the hits of a denied charge would have been admitted if no block had
-// unused hits.
-func (m *blockModel) hasUnused(at limiter.Time, charge *limiter.Charge) bool {
-	c := m.counters[charge.ID]
-	if c == nil {
-		return false
-	}
-	unused := uint64(0)
-	for _, r := range c.hot {
-		unused += r.unused
-		for _, reply := range r.replies {
-			unused += reply.granted
-		}
-	}
-	if unused == 0 {
-		return false
-	}
-	limit := uint64(c.policy.Limit)
-	count, _ := m.charge(at, c, 0, false)
-	return limit-min(limit, count)+unused >= charge.Hits
-}
-
 // finish returns all hits.
 func (m *blockModel) finish(at limiter.Time) {
 	for _, c := range m.counters {

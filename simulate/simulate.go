@@ -290,6 +290,9 @@ func (r *run) decideRequest(w queuedRequest) {
 		case deniedByOther && !denied:
 			other.onlyDenied++
 			other.tally.countDenial(other.decidedPlan(), replica)
+			if other.store != nil {
+				other.store.countMore(&other.plan)
+			}
 		case denied && !deniedByOther:
 			other.onlyAdmitted++
 		}

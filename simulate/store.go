@@ -80,13 +80,13 @@ func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
 	var r *replicaBlocks
 	if m.blocks != nil {
 		if r = m.blocks.find(at, plan); r != nil && m.blocks.decide(at, r, b) {
-			m.count(at, plan, 0, false)
+			m.count(plan, 0, false)
 			return
 		}
 	}
 	m.table.Decide(at, b)
 	if len(b.Charges) == 0 || r == nil && m.deniedFromMemory(at, b) {
-		m.count(at, plan, 0, false)
+		m.count(plan, 0, false)
 		return
 	}
 	native := 0
@@ -101,7 +101,7 @@ func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
 	for i := range b.Charges {
 		m.learn(at, reply, &b.Charges[i], &b.Decisions[i])
 	}
-	m.count(at, plan, commands, true)
+	m.count(plan, commands, true)
 }
 
 // deniedFromMemory reports whether the replica knew that the store would deny b, as
@@ -144,10 +144,13 @@ func (m *storeModel) learn(at, reply limiter.Time, c *limiter.Charge, d *limiter
 	}
 	if (d.Over || d.Remaining == 0) && !c.Policy.CountRefused && !c.Policy.UsesLeases() {
 		id := replicaID(c.ID, m.replica)
-		if since, ok := m.denied[id]; ok && at-since < limiter.Time(store.CacheFor+store.RecheckAfter) {
-			reply = at // another request already waits for a reply
+		switch since := m.denied[id]; {
+		case since > at: // an earlier reply
+		case at-since < limiter.Time(store.CacheFor+store.RecheckAfter):
+			m.denied[id] = at // the denial is also used before the reply
+		default:
+			m.denied[id] = reply
 		}
-		m.denied[id] = reply
 	}
 	if m.blocks != nil {
 		m.blocks.learn(at, reply, c, d)
@@ -155,7 +158,7 @@ func (m *storeModel) learn(at, reply limiter.Time, c *limiter.Charge, d *limiter
 }
 
 // count counts a decided request.
-func (m *storeModel) count(at limiter.Time, plan *descriptors.Plan, commands int, waits bool) {
+func (m *storeModel) count(plan *descriptors.Plan, commands int, waits bool) {
 	b := &plan.Batch
 	if len(b.Charges) == 0 {
 		return
@@ -168,13 +171,22 @@ func (m *storeModel) count(at limiter.Time, plan *descriptors.Plan, commands int
 		l := report.StoreUse{Requests: 1, Commands: one.Commands / float64(len(b.Charges)), Waiting: one.Waiting}
 		if d := &b.Decisions[i]; d.Over && d.Denied && b.Charges[i].Mode.Denies() {
 			l.Denied, one.Denied = 1, 1
-			if m.blocks != nil && m.blocks.hasUnused(at, &b.Charges[i]) {
-				l.Unused, one.Unused = 1, 1
-			}
 		}
 		m.use(plan.Limits[i]).Add(l)
 	}
 	m.total.Add(one)
+}
+
+// countMore counts a denied request that is admitted without blocks, for the first limit that denies
+// it.
+func (m *storeModel) countMore(plan *descriptors.Plan) {
+	m.total.More++
+	for i, d := range plan.Batch.Decisions {
+		if d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
+			m.use(plan.Limits[i]).More++
+			return
+		}
+	}
 }
 
 // use returns the counts of a limit.
@@ -215,7 +227,7 @@ func (s *sender) send(at, trip limiter.Time, native int) (reply limiter.Time, co
 func (r *run) newStoreReport() *report.Store {
 	off, auto := r.rules.store, r.blocks.store
 	out := &report.Store{
-		RoundTrip: r.options.RoundTrip.Seconds(), More: r.blocks.onlyDenied, Fewer: r.blocks.onlyAdmitted,
+		RoundTrip: r.options.RoundTrip.Seconds(), Fewer: r.blocks.onlyAdmitted,
 		Total: report.StoreUses{Off: off.total, Auto: auto.total}, Limits: []report.StoreLimit{},
 	}
 	for _, i := range r.rules.tally.active {

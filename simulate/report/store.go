@@ -10,9 +10,7 @@ import (
 // Store compares the use of a store that replicas share, without and with blocks.
 type Store struct {
 	RoundTrip float64 `json:"round_trip_seconds"`
-	// More counts the requests that are denied only with blocks, and Fewer those that are admitted
-	// only with blocks.
-	More   uint64       `json:"more_denied"`
+	// Fewer counts the requests that are admitted only with blocks.
 	Fewer  uint64       `json:"fewer_denied"`
 	Total  StoreUses    `json:"total"`
 	Limits []StoreLimit `json:"limits"`
@@ -41,8 +39,8 @@ type StoreUse struct {
 	// Waiting counts the requests that wait for the store.
 	Waiting uint64 `json:"waiting"`
 	Denied  uint64 `json:"denied"`
-	// Unused counts the denied requests that unused hits of blocks would have admitted.
-	Unused uint64 `json:"denied_with_unused_hits"`
+	// More counts the requests that are denied only with blocks.
+	More uint64 `json:"more_denied"`
 }
 
 // Add adds the numbers of other requests.
@@ -51,7 +49,7 @@ func (u *StoreUse) Add(other StoreUse) {
 	u.Commands += other.Commands
 	u.Waiting += other.Waiting
 	u.Denied += other.Denied
-	u.Unused += other.Unused
+	u.More += other.More
 }
 
 // writeStore writes how blocks change the use of a store.
@@ -73,18 +71,18 @@ func (r *Report) writeStore(b *strings.Builder) {
 // Text summarizes the effect of blocks.
 func (s *Store) Text() string {
 	trip := time.Duration(s.RoundTrip * float64(time.Second)).Round(time.Microsecond)
-	return fmt.Sprintf("a shared store, round trip %v: with blocks %s more denied, %s fewer", trip, thousands(s.More), thousands(s.Fewer))
+	return fmt.Sprintf("a shared store, round trip %v: with blocks %s more denied, %s fewer", trip, thousands(s.Total.Auto.More), thousands(s.Fewer))
 }
 
 // Rows returns the cells of the table: the titles, the limits that are shown, and the total.
 func (s *Store) Rows() [][]string {
-	rows := [][]string{{"store blocks", "requests", "commands each: off", "auto", "wait: off", "auto", "denied: off", "auto", "with unused hits"}}
+	rows := [][]string{{"store blocks", "requests", "commands each: off", "auto", "wait: off", "auto", "denied: off", "auto", "more"}}
 	row := func(title string, u *StoreUses) {
 		n := u.Off.Requests
 		each := func(u *StoreUse) string { return fmt.Sprintf("%.3g", u.Commands/float64(max(1, u.Requests))) }
 		rows = append(rows, []string{
 			title, thousands(n), each(&u.Off), each(&u.Auto), percent(u.Off.Waiting, n), percent(u.Auto.Waiting, u.Auto.Requests),
-			thousands(u.Off.Denied), thousands(u.Auto.Denied), thousands(u.Auto.Unused),
+			thousands(u.Off.Denied), thousands(u.Auto.Denied), thousands(u.Auto.More),
 		})
 	}
 	for i := range s.Limits[:min(len(s.Limits), shownLimits)] {
