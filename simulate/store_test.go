@@ -50,7 +50,7 @@ func TestStoreUse(t *testing.T) {
 		"denied hits count": {log(300, 200*time.Millisecond), "user={x-user}", report.StoreUse{Requests: 300, Commands: 600, Waiting: 300}},
 		// Ten requests use up the limit. Then each of two replicas asks every 1.2 s, because it
 		// repeats a denial for a second.
-		"script": {log(70, 100*time.Millisecond), "bucket={x-user}", report.StoreUse{Requests: 70, Commands: 20, Waiting: 20, Denied: 60}},
+		"script":       {log(70, 100*time.Millisecond), "bucket={x-user}", report.StoreUse{Requests: 70, Commands: 20, Waiting: 20, Denied: 60}},
 		"two commands": {log(20, 200*time.Millisecond), "several={x-user}", report.StoreUse{Requests: 20, Commands: 80, Waiting: 20, Denied: 13}},
 		// Two messages are in flight; the other requests of the same time share the next one.
 		"concurrent": {log(50, 0), "free={x-user}", report.StoreUse{Requests: 50, Commands: 6, Waiting: 50, Denied: 40}},
