@@ -86,19 +86,73 @@ func TestBlocksAsInStore(t *testing.T) {
 	}
 }
 
-// useModel decides requests by the model.
-func useModel(t *testing.T, p *limiter.Policy, replicas int, trip time.Duration, blocks bool, arrivals []arrival) (f storeFigure) {
+// TestBlockSizes checks the sizes of blocks of a counter whose limit is not reached, and that hits are
+// returned when the demand falls.
+func TestBlockSizes(t *testing.T) {
+	const trip = 250 * time.Millisecond // a block is for two seconds
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Minute}
+	m, start, unused := newModel(t, 1, trip, true), limiter.Time(noon.UnixNano()), func() uint64 { return 0 }
+	request := func(after time.Duration) {
+		m.request(start+limiter.Time(after), 0, p)
+		for _, c := range m.blocks.counters {
+			unused = func() uint64 { return c.hot[0].unused }
+		}
+	}
+	largest := uint64(0)
+	for at := time.Duration(0); at < time.Minute; at += time.Millisecond {
+		before := unused()
+		request(at)
+		largest = max(largest, unused())
+		if left := time.Minute - at + trip; unused() > before && unused()-before > uint64(left/time.Millisecond) {
+			t.Fatalf("a block of %d hits was charged %v before the end of the window", unused()-before, left)
+		}
+	}
+	if largest < 2500 || largest > 3000 {
+		t.Errorf("%d unused hits, want one and a half times 2,000 at most", largest)
+	}
+	for at := time.Minute; at < 70*time.Second; at += time.Millisecond {
+		request(at)
+	}
+	commands, before := m.total.Commands, unused()
+	for at := 70 * time.Second; at < 72*time.Second; at += 100 * time.Millisecond { // a hundredth
+		request(at)
+	}
+	if before < 1000 || unused() > 80 || m.total.Commands == commands {
+		t.Errorf("%d of %d hits are unused after the demand has fallen, after %v commands; want the rest returned", unused(), before, m.total.Commands-commands)
+	}
+}
+
+// A testModel decides requests of one counter.
+type testModel struct {
+	*storeModel
+
+	plan descriptors.Plan
+}
+
+func newModel(t *testing.T, replicas int, trip time.Duration, blocks bool) *testModel {
 	t.Helper()
 	table, err := limiter.New(limiter.Options{})
 	must.OK(t, err)
 	set := compile(t, perUser)
 	m := newStoreModel(&variant{tables: []*limiter.Table{table}, tally: newTally(set, false)}, &Options{RoundTrip: trip, Replicas: replicas}, blocks)
-	plan := &descriptors.Plan{Limits: set.Limits[:1]}
+	return &testModel{m, descriptors.Plan{Limits: set.Limits[:1]}}
+}
+
+// request decides a request, and reports whether it is admitted.
+func (m *testModel) request(at limiter.Time, replica int, p *limiter.Policy) bool {
+	m.replica = replica
+	m.plan.Batch.Reset()
+	m.plan.Batch.Charges = append(m.plan.Batch.Charges, limiter.Charge{ID: identity.ID{Lo: 1}, Policy: p, Hits: 1})
+	m.decide(at, &m.plan)
+	return !m.plan.Batch.Denied
+}
+
+// useModel decides requests by the model.
+func useModel(t *testing.T, p *limiter.Policy, replicas int, trip time.Duration, blocks bool, arrivals []arrival) (f storeFigure) {
+	t.Helper()
+	m := newModel(t, replicas, trip, blocks)
 	for _, a := range arrivals {
-		m.replica = a.replica
-		plan.Batch.Reset()
-		plan.Batch.Charges = append(plan.Batch.Charges, limiter.Charge{ID: identity.ID{Lo: 1}, Policy: p, Hits: 1})
-		if m.decide(a.at, plan); !plan.Batch.Denied {
+		if m.request(a.at, a.replica, p) {
 			f.admitted++
 		}
 	}

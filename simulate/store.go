@@ -126,15 +126,9 @@ func (m *storeModel) deniedFromMemory(at limiter.Time, b *limiter.Batch) bool {
 }
 
 // remembers reports whether the replica has learned within [store.CacheFor] that a counter is full.
-// After that it reports false once.
 func (m *storeModel) remembers(at limiter.Time, c *limiter.Charge) bool {
-	id := replicaID(c.ID, m.replica)
-	since, ok := m.denied[id]
-	age := time.Duration(at - since)
-	if ok && age >= store.CacheFor && age < store.CacheFor+store.RecheckAfter {
-		m.denied[id] = since + limiter.Time(store.RecheckAfter)
-	}
-	return ok && age >= 0 && age < store.CacheFor
+	since, ok := m.denied[replicaID(c.ID, m.replica)]
+	return ok && since <= at && time.Duration(at-since) < store.CacheFor
 }
 
 // learn records the state of a counter in a reply.

@@ -21,6 +21,8 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 10, algorithm: token_bucket }
   - key: several
     rate_limits: [{ unit: second, requests_per_unit: 5, count_refused: true }, { unit: minute, requests_per_unit: 7, count_refused: true }]
+  - key: mixed
+    rate_limits: [{ unit: second, requests_per_unit: 5, count_refused: true }, { unit: minute, requests_per_unit: 7 }]
 `
 
 // simulateStore simulates replicas with a store.
@@ -52,6 +54,7 @@ func TestStoreUse(t *testing.T) {
 		// repeats a denial for a second.
 		"script":       {log(70, 100*time.Millisecond), "bucket={x-user}", report.StoreUse{Requests: 70, Commands: 20, Waiting: 20, Denied: 60}},
 		"two commands": {log(20, 200*time.Millisecond), "several={x-user}", report.StoreUse{Requests: 20, Commands: 80, Waiting: 20, Denied: 13}},
+		"mixed":        {log(20, 200*time.Millisecond), "mixed={x-user}", report.StoreUse{Requests: 20, Commands: 20, Waiting: 20, Denied: 13}},
 		// Two messages are in flight; the other requests of the same time share the next one.
 		"concurrent": {log(50, 0), "free={x-user}", report.StoreUse{Requests: 50, Commands: 6, Waiting: 50, Denied: 40}},
 		"no limit":   {log(5, time.Second), "other={x-user}", report.StoreUse{}},
@@ -148,8 +151,7 @@ func TestStoreReport(t *testing.T) {
 	}
 }
 
-// TestStoreSharesCounters checks that replicas with a store deny as one does, also other rules and
-// limits that hold leases.
+// TestStoreSharesCounters checks that replicas with a store deny as one does, also by other rules.
 func TestStoreSharesCounters(t *testing.T) {
 	var log strings.Builder
 	for i := range 60 {
