@@ -45,14 +45,12 @@ type replicaBlocks struct {
 	counter *blockCounter
 	replica int
 	demand  uint64
-	samples [store.DemandSamples + 1]demandSample
+	samples [store.DemandSamples + 1]struct {
+		at   limiter.Time
+		hits uint64
+	}
 	sampled int
 	blockWindow
-}
-
-type demandSample struct {
-	at   limiter.Time
-	hits uint64
 }
 
 // A blockWindow is the state of the current window.
@@ -93,9 +91,7 @@ func usesBlocks(c *limiter.Charge) bool {
 func (m *blockModel) find(at limiter.Time, plan *descriptors.Plan) *replicaBlocks {
 	b := &plan.Batch
 	for i := range b.Charges {
-		if c := m.counters[b.Charges[i].ID]; c != nil {
-			m.advance(c, at)
-		}
+		m.advance(m.counters[b.Charges[i].ID], at)
 	}
 	if len(b.Charges) != 1 || !usesBlocks(&b.Charges[0]) {
 		return nil
@@ -202,7 +198,7 @@ func (m *blockModel) charge(at limiter.Time, c *blockCounter, hits uint64, refun
 }
 
 // learn records the count that a request has left on a hot counter.
-func (m *blockModel) learn(at, reply limiter.Time, c *limiter.Charge, d *limiter.Decision) {
+func (m *blockModel) learn(reply limiter.Time, c *limiter.Charge, d *limiter.Decision) {
 	counter := m.counters[c.ID]
 	if counter == nil || c.Policy.Algorithm != limiter.FixedWindow {
 		return
@@ -239,8 +235,11 @@ func (r *replicaBlocks) rate(at, during limiter.Time) float64 {
 	return float64(r.demand-oldest.hits) / float64(took) * float64(during)
 }
 
-// advance brings a counter up to date.
+// advance brings a counter up to date, if it is hot.
 func (m *blockModel) advance(c *blockCounter, at limiter.Time) {
+	if c == nil {
+		return
+	}
 	for ; c.next <= at && len(c.hot) > 0; c.next += limiter.Time(store.SweepBlocks) {
 		m.begin(c, c.next)
 		c.hot = slices.DeleteFunc(c.hot, func(r *replicaBlocks) bool { return m.sweep(c, c.next, r) })
@@ -273,7 +272,8 @@ func (m *blockModel) begin(c *blockCounter, at limiter.Time) {
 // the counter is no longer hot.
 func (m *blockModel) sweep(c *blockCounter, at limiter.Time, r *replicaBlocks) (cold bool) {
 	r.receive(at)
-	r.samples[r.sampled%len(r.samples)] = demandSample{at, r.demand}
+	sample := &r.samples[r.sampled%len(r.samples)]
+	sample.at, sample.hits = at, r.demand
 	r.sampled++
 	demand := uint64(r.rate(at, m.hold))
 	if r.unused != r.seen {

@@ -147,7 +147,7 @@ func (m *storeModel) learn(at, reply limiter.Time, c *limiter.Charge, d *limiter
 		}
 	}
 	if m.blocks != nil {
-		m.blocks.learn(at, reply, c, d)
+		m.blocks.learn(reply, c, d)
 	}
 }
 
