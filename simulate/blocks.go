@@ -166,7 +166,11 @@ func (m *blockModel) acquire(at limiter.Time, r *replicaBlocks, hits uint64) {
 		return
 	}
 	size := (limit - min(limit, r.count)) / uint64(3*len(m.replicas))
-	size = min(size, uint64(r.rate(at, m.hold)*min(1, float64(c.end-at)/float64(m.hold))))
+	need := r.rate(at, m.hold)
+	if rest := c.end - at; rest < m.hold {
+		need = need*float64(rest)/float64(m.hold) - float64(r.unused)
+	}
+	size = min(size, uint64(max(0, need)))
 	if size < max(hits+1, store.MinBlock) {
 		return
 	}
