@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"crypto/rand"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,9 +183,10 @@ func (h *hotCounter) learn(end limiter.Time, left *limiter.State, denied bool, e
 
 // copyState copies a state, and reuses the memory of to.
 func copyState(to, from *limiter.State) {
-	counts := to.Counts[:0]
+	counts := slices.Grow(to.Counts[:0], len(from.Counts))[:len(from.Counts)]
+	copy(counts, from.Counts)
 	*to = *from
-	to.Counts = append(counts, from.Counts...)
+	to.Counts = counts
 }
 
 // usesBlocks reports whether c may be decided from a block.
