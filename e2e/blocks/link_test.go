@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
@@ -12,6 +13,7 @@ import (
 type link struct {
 	addr  string
 	store string
+	delay time.Duration // of data in each direction
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -25,9 +27,15 @@ type link struct {
 // startLink starts a proxy in front of the store and closes it when the test ends.
 func startLink(t *testing.T, store string) *link {
 	t.Helper()
+	return startLongLink(t, store, 0)
+}
+
+// startLongLink is startLink for a proxy that delays data in each direction.
+func startLongLink(t *testing.T, store string, delay time.Duration) *link {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(t, err)
-	l := &link{addr: listener.Addr().String(), store: store, conns: map[net.Conn]bool{}}
+	l := &link{addr: listener.Addr().String(), store: store, delay: delay, conns: map[net.Conn]bool{}}
 	l.changed = sync.NewCond(&l.mu)
 	l.all.Go(func() {
 		for {
@@ -56,6 +64,7 @@ func (l *link) serve(client net.Conn) {
 		_ = client.Close()
 		return
 	}
+	ends := [...]net.Conn{client, server}
 	l.mu.Lock()
 	l.conns[client], l.conns[server] = true, true
 	closed := l.closed
@@ -63,14 +72,19 @@ func (l *link) serve(client net.Conn) {
 	if closed {
 		l.cut()
 	}
+	if l.delay > 0 {
+		time.Sleep(2 * l.delay) // the handshake of TCP
+		client, server = delayWrites(client, l.delay), delayWrites(server, l.delay)
+	}
 	var both sync.WaitGroup
 	both.Go(func() { l.copy(server, client, false) })
 	both.Go(func() { l.copy(client, server, true) })
 	both.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.conns, client)
-	delete(l.conns, server)
+	for _, conn := range ends {
+		delete(l.conns, conn)
+	}
 }
 
 // copy copies until one side is closed, and closes the other.

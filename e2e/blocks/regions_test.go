@@ -1,0 +1,185 @@
+package blocks_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// oneWay is the delay in each direction between the store and the replicas of another region.
+const oneWay = 40 * time.Millisecond
+
+// startRegions starts a replica in the region of the store, and two replicas in another one.
+func startRegions(t *testing.T, all []tenant, timeout time.Duration, args ...string) (*fleet, []*link) {
+	t.Helper()
+	store := storetest.Start(t)
+	links := []*link{startLink(t, store.Addr), startLongLink(t, store.Addr, oneWay), startLongLink(t, store.Addr, oneWay)}
+	var addrs []string
+	for _, l := range links {
+		addrs = append(addrs, l.addr)
+	}
+	return startFleet(t, store, addrs, all, timeout, args...), links
+}
+
+// TestRegions sends requests to replicas at different distances of the store. No window exceeds its
+// limit.
+func TestRegions(t *testing.T) {
+	t.Parallel()
+	f, _ := startRegions(t, tenants, suite.Patience, patient...)
+	f.load(t, 4)
+	f.await(t, 2)
+	suite.Eventually(t, "all replicas use blocks", func() bool {
+		for n := range f.sluices {
+			if f.decided(t, n)["block"] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	f.stop()
+	f.verify(t, f.exact)
+	if n := f.failed.Load(); n > 0 {
+		t.Errorf("%d requests failed", n)
+	}
+}
+
+// decided returns the number of requests of a replica, by component that decided.
+func (f *fleet) decided(t *testing.T, replica int) map[string]float64 {
+	t.Helper()
+	page, by := suite.Metrics(t, f.sluices[replica].Load()), map[string]float64{}
+	for _, name := range []string{"store", "memory", "block", "fallback"} {
+		by[name] = page.Sum("sluice_store_charges_total", fmt.Sprintf("by=%q", name))
+	}
+	return by
+}
+
+// A traffic is requests on one counter at a constant rate, evenly distributed over the replicas.
+type traffic struct {
+	tenant
+
+	rate     float64
+	duration time.Duration
+}
+
+var traffics = []traffic{
+	{tenant{name: "1000 a second x0.8", limit: 1000, window: time.Second}, 800, 20 * time.Second},
+	{tenant{name: "1000 a second x1.5", limit: 1000, window: time.Second}, 1500, 20 * time.Second},
+	{tenant{name: "6000 a minute x0.8", limit: 6000, window: time.Minute}, 80, 130 * time.Second},
+	{tenant{name: "6000 a minute x1.5", limit: 6000, window: time.Minute}, 150, 130 * time.Second},
+	{tenant{name: "cold", limit: 1000, window: time.Second}, 3, 20 * time.Second},
+}
+
+// answers are the latencies of requests of one region.
+type answers struct {
+	mu       sync.Mutex
+	took     []time.Duration
+	admitted int
+	tenths   [10][2]int // requests by tenth of the window, and those that took at least waited
+}
+
+// waited is the latency above which a request has certainly waited for another region.
+const waited = oneWay
+
+// add adds a request that was due at a time.
+func (a *answers) add(due time.Time, took, window time.Duration, admitted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.took = append(a.took, took)
+	if admitted {
+		a.admitted++
+	}
+	tenth := &a.tenths[due.UnixNano()%int64(window)*10/int64(window)]
+	tenth[0]++
+	if took >= waited {
+		tenth[1]++
+	}
+}
+
+func (a *answers) quantile(q float64) float64 {
+	return float64(a.took[min(len(a.took)-1, int(q*float64(len(a.took))))].Microseconds()) / 1000
+}
+
+// run sends the traffic to all replicas, and returns the answers of each replica.
+func (f *fleet) run(t *testing.T, rate float64, duration time.Duration) []*answers {
+	t.Helper()
+	all, start := []*answers{}, time.Now()
+	var clients sync.WaitGroup
+	for replica := range f.sluices {
+		a := &answers{}
+		all = append(all, a)
+		clients.Go(func() {
+			each := time.Duration(float64(time.Second) * float64(len(f.sluices)) / rate)
+			for due := start.Add(each * time.Duration(replica) / 3); due.Sub(start) < duration; due = due.Add(each) {
+				time.Sleep(time.Until(due))
+				clients.Go(func() {
+					if admitted, answered := f.request(context.WithoutCancel(t.Context()), replica, 0, 1); answered {
+						a.add(due, time.Since(due), f.tenants[0].window, admitted)
+					}
+				})
+			}
+		})
+	}
+	clients.Wait()
+	return all
+}
+
+// TestRegionsTable measures replicas at different distances of the store:
+//
+//	SLUICE_LONG=1 go test ./e2e/blocks -v -timeout 30m -run TestRegionsTable
+func TestRegionsTable(t *testing.T) {
+	if !long() {
+		t.Skip("a measurement that takes 12 minutes: set SLUICE_LONG=1 to run it")
+	}
+	for _, one := range traffics {
+		for _, mode := range []string{"off", "auto"} {
+			t.Run(one.name+"/"+mode, func(t *testing.T) {
+				one.measure(t, mode, suite.Patience, patient...)
+			})
+		}
+	}
+}
+
+// measure measures a traffic with or without blocks, and logs rows of a table.
+func (one *traffic) measure(t *testing.T, mode string, timeout time.Duration, args ...string) {
+	t.Helper()
+	f, _ := startRegions(t, []tenant{one.tenant}, timeout, append([]string{"--store-blocks", mode}, args...)...)
+	f.single = true
+	idle := commands(f.store)
+	time.Sleep(5 * time.Second)
+	perSecond := float64(commands(f.store)-idle) / 5
+	f.run(t, one.rate, 3*time.Second)
+	var before []map[string]float64
+	for n := range f.sluices {
+		before = append(before, f.decided(t, n))
+	}
+	executed, start := commands(f.store), time.Now()
+	all := f.run(t, one.rate, one.duration)
+	sent := float64(commands(f.store)-executed) - perSecond*time.Since(start).Seconds()
+	requests := 0
+	for n, a := range all {
+		requests += len(a.took)
+		slices.Sort(a.took)
+		by, total := f.decided(t, n), 0.0
+		for name := range by {
+			by[name] -= before[n][name]
+			total += by[name]
+		}
+		var starts []string
+		for _, tenth := range a.tenths {
+			starts = append(starts, fmt.Sprintf("%.0f", 100*float64(tenth[1])/float64(max(1, tenth[0]))))
+		}
+		t.Logf("replica %d: p50 %.1f, p90 %.1f, p99 %.1f, max %.1f ms; %.1f %% by the store, %.1f %% memory, %.1f %% block, %.1f %% fallback; %d of %d admitted; waited by tenth of the window in %%: %s",
+			n, a.quantile(0.5), a.quantile(0.9), a.quantile(0.99), a.quantile(1), 100*by["store"]/total, 100*by["memory"]/total, 100*by["block"]/total, 100*by["fallback"]/total,
+			a.admitted, len(a.took), strings.Join(starts, " "))
+	}
+	admitted, admissible := f.share(0)
+	t.Logf("%.4f commands per request, %.1f per second without requests; admitted %d of %d admissible; %d failed", sent/float64(requests), perSecond, admitted, admissible, f.failed.Load())
+	f.verify(t, f.exact)
+}
