@@ -20,9 +20,9 @@
 //	        the reply
 //	prober  connects, and checks each second that the server answers       prober.go
 //
-// A shard has one connection to a primary, two senders and one prober. There is no batching timer:
-// requests that arrive while two batches are in flight form the next batch. So a busy counter costs
-// the store one read and one write per batch.
+// A shard has one connection to a primary, several senders and one prober. There is no batching
+// timer: requests that arrive while two batches are in flight, or more if the round trip is long,
+// form the next batch. So a busy counter costs the store one read and one write per batch.
 //
 // Two others use the connection: the prober of another shard, to sync the hits of a slot that moves
 // between their nodes (sync.go), and [Store.AcquireLeadership], which grants leaderships to
@@ -131,8 +131,9 @@
 //   - A lease that the store holds and no caller has is recorded for release. Commands of an
 //     abandoned connection run before those of the next one, or never, unless a proxy delivers them
 //     later.
-//   - A shard has at most two messages in flight, and a run takes the store a millisecond at most,
-//     by an estimate that follows the server's speed (slowness.go).
+//   - A shard has two messages in flight at most, or one for each 5 ms of the shortest round trip,
+//     up to 32. A run takes the store a millisecond at most, by an estimate that follows the
+//     server's speed (slowness.go).
 //   - A key of another program affects only the limit of its counter: the fallback decides that
 //     one, and the store the other limits of the request. With [Error] the request is not decided,
 //     and nothing is charged. If the deadline comes first, the fallback decides the complete

@@ -127,6 +127,7 @@ func TestRunsAreBounded(t *testing.T) {
 	}
 	for range 21 {
 		batch, _ := l.nextBatch(0, nil)
+		l.batchDone()
 		total, bulk := time.Duration(0), 0
 		for _, a := range batch {
 			total += a.call.Cost

@@ -56,7 +56,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	}
 	// Each sender sends a batch of one request. All later requests form one batch.
 	var ahead, behind []*pendingRequest
-	for n := range senders {
+	for n := 0; sh.hasRoom(); n++ {
 		a := one()
 		put(a.decided, &a.batch, &a.batch)
 		ahead = append(ahead, a)
@@ -102,6 +102,13 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	if !s.Up() || o.largest.Load() < 5 {
 		t.Errorf("up is %v, want true; the largest batch has %d charges, want five", s.Up(), o.largest.Load())
 	}
+}
+
+// hasRoom reports whether another batch may be in flight.
+func (sh *shard) hasRoom() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.hasRoomLocked()
 }
 
 type panicking struct{}

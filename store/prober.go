@@ -27,7 +27,7 @@ const (
 // run runs the shard until ctx ends, and returns when all goroutines have ended.
 func (sh *shard) run(ctx context.Context) {
 	var all sync.WaitGroup
-	for n := range senders {
+	for n := range maxInFlight {
 		all.Go(func() { sh.runSender(n) })
 	}
 	c := sh.runProber(ctx)
@@ -282,6 +282,7 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 			return probe.Err
 		}
 		took, err := sh.sendProbe(c, &probe)
+		sh.shortestTrip.Store(int64(took))
 		if err == nil && took > sh.options.Timeout {
 			err = context.DeadlineExceeded
 		}

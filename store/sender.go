@@ -16,7 +16,7 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.sendingSince[sender] = time.Time{}
-	for (len(sh.queue) == 0 && len(sh.bulk) == 0 || sh.connecting) && !sh.closed {
+	for (len(sh.queue) == 0 && len(sh.bulk) == 0 || sh.connecting || !sh.hasRoomLocked()) && !sh.closed {
 		sh.wake.Wait()
 	}
 	if sh.closed {
@@ -40,7 +40,7 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 		req.sent = true
 	}
 	if len(sh.queue) > 0 || len(sh.bulk) > 0 {
-		sh.wake.Signal()
+		sh.wakeSenderLocked()
 	}
 	return batch, sh.conn
 }
@@ -152,6 +152,7 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	sent := sh.options.Clock()
 	script.DecideScript.Run(c, f.scriptRuns...)
 	trip, charges := sh.options.Clock().Sub(sent), 0
+	sh.learnTrip(trip)
 	if bl := sh.backend.store.blocks; bl != nil {
 		bl.learnTrip(trip)
 	}

@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// senders is the number of a shard's senders, and so of its batches in flight. Requests that
-	// arrive meanwhile form the next batch.
-	senders = 2
+	// minInFlight and maxInFlight bound the number of a shard's batches in flight. Requests that
+	// arrive meanwhile form the next batch. Between the bounds, a batch is sent each tripPart of a
+	// round trip: at a distant store, requests do not wait for a round trip of the others.
+	minInFlight = 2
+	maxInFlight = 32
+	tripPart    = 5 * time.Millisecond
 	// replyReserve is the part of a request's budget that is reserved for the reply: the fallback's
 	// decision, the write, and Envoy's reading. TestFaultTable and the command in docs/store.md
 	// measure it.
@@ -38,21 +41,22 @@ type shard struct {
 	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
 	offsets offsetRange  // derived from the replies so far
 
-	slowness          slowness    // slowness of the server
-	replaced          atomic.Bool // the shard has ended because other primaries have its slots
-	loggedUnavailable bool        // the log says that the shard is unavailable. Used by the prober alone
+	slowness          slowness     // slowness of the server
+	shortestTrip      atomic.Int64 // shortest round trip of the connection, in nanoseconds
+	replaced          atomic.Bool  // the shard has ended because other primaries have its slots
+	loggedUnavailable bool         // the log says that the shard is unavailable. Used by the prober alone
 
 	// mu protects the following fields. It is not held while waiting or calling the connection.
 	mu           sync.Mutex
 	wake         sync.Cond
-	conn         *redis.Conn        // nil while the shard is unavailable
-	connecting   bool               // the first connection is being made: requests wait for it
-	used         bool               // the shard was used since resetUsed
-	queue        []*request         // requests that no sender has taken
-	bulk         []*request         // parts of large requests that no sender has taken
-	open         requestList        // requests that are not decided
-	sendingSince [senders]time.Time // per sender: since when it waits for a reply, or zero
-	inGrace      bool               // checkDeadlines waits for timerGrace
+	conn         *redis.Conn            // nil while the shard is unavailable
+	connecting   bool                   // the first connection is being made: requests wait for it
+	used         bool                   // the shard was used since resetUsed
+	queue        []*request             // requests that no sender has taken
+	bulk         []*request             // parts of large requests that no sender has taken
+	open         requestList            // requests that are not decided
+	sendingSince [maxInFlight]time.Time // per sender: since when it waits for a reply, or zero
+	inGrace      bool                   // checkDeadlines waits for timerGrace
 	timer        *time.Timer
 	timerAt      time.Time // when the timer fires, zero if it is not set
 	closed       bool
@@ -105,9 +109,30 @@ func (sh *shard) enqueue(req *request) bool {
 	if sh.timerAt.IsZero() || req.deadline.Before(sh.timerAt) {
 		sh.setTimerLocked(req.deadline)
 	}
-	sh.wake.Signal()
+	sh.wakeSenderLocked()
 	sh.mu.Unlock()
 	return true
+}
+
+// wakeSenderLocked wakes a sender for queued requests. Without room for another batch in flight, the
+// first sender whose batch is done takes them.
+func (sh *shard) wakeSenderLocked() {
+	if sh.hasRoomLocked() {
+		sh.wake.Signal()
+	}
+}
+
+// hasRoomLocked reports whether another batch may be in flight. The shortest round trip counts,
+// because those of a busy server include the time in its queue.
+func (sh *shard) hasRoomLocked() bool {
+	return sh.inFlight < int(min(maxInFlight, max(minInFlight, sh.shortestTrip.Load()/int64(tripPart))))
+}
+
+// learnTrip records the round trip of a message.
+func (sh *shard) learnTrip(trip time.Duration) {
+	if int64(trip) < sh.shortestTrip.Load() {
+		sh.shortestTrip.Store(int64(trip)) // of concurrent ones, any is short enough
+	}
 }
 
 func (sh *shard) setTimerLocked(at time.Time) {
@@ -281,7 +306,7 @@ func (sh *shard) drainLocked() (waiting []*request) {
 	clear(sh.queue)
 	clear(sh.bulk)
 	sh.queue, sh.bulk = sh.queue[:0], sh.bulk[:0]
-	sh.sendingSince = [senders]time.Time{}
+	sh.sendingSince = [maxInFlight]time.Time{}
 	sh.timer.Stop()
 	sh.timerAt = time.Time{}
 	return waiting

@@ -101,6 +101,7 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		}
 		for sent < 1000 {
 			batch, _ := l.nextBatch(0, nil)
+			l.batchDone()
 			if most := int(script.MaxRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
 				t.Fatalf("%d times slower: a run of %d requests, want 1 to %d", times, len(batch), most)
 			}
