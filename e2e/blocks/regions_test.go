@@ -1,6 +1,7 @@
 package blocks_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -66,15 +67,28 @@ type traffic struct {
 
 	rate     float64
 	duration time.Duration
+	deadline time.Duration // of requests
+	args     []string      // further arguments of all replicas
+	local    bool          // the fallback may decide, with the hits that a replica knows
 }
 
-var traffics = []traffic{
-	{tenant{name: "1000 a second x0.8", limit: 1000, window: time.Second}, 800, 20 * time.Second},
-	{tenant{name: "1000 a second x1.5", limit: 1000, window: time.Second}, 1500, 20 * time.Second},
-	{tenant{name: "6000 a minute x0.8", limit: 6000, window: time.Minute}, 80, 130 * time.Second},
-	{tenant{name: "6000 a minute x1.5", limit: 6000, window: time.Minute}, 150, 130 * time.Second},
-	{tenant{name: "cold", limit: 1000, window: time.Second}, 3, 20 * time.Second},
-}
+// The fallback decides requests with short deadlines.
+var (
+	thousand = tenant{name: "1000", limit: 1000, window: time.Second}
+	minute   = tenant{name: "6000", limit: 6000, window: time.Minute}
+	local    = []string{"--store-fallback", "local"}
+	traffics = map[string]traffic{
+		"1,000 a second, demand 0.8": {tenant: thousand, rate: 800, duration: 20 * time.Second},
+		"1,000 a second, demand 1.5": {tenant: thousand, rate: 1500, duration: 20 * time.Second},
+		"6,000 a minute, demand 0.8": {tenant: minute, rate: 80, duration: 130 * time.Second},
+		"6,000 a minute, demand 1.5": {tenant: minute, rate: 150, duration: 130 * time.Second},
+		"one hit a second":           {tenant: thousand, rate: 3, duration: 20 * time.Second},
+		"deadline 20 ms":             {tenant: thousand, rate: 1500, duration: 20 * time.Second, deadline: 20 * time.Millisecond, args: local, local: true},
+		"deadline 250 ms":            {tenant: thousand, rate: 1500, duration: 20 * time.Second, deadline: 250 * time.Millisecond, args: local, local: true},
+		"--store-timeout 50ms":       {tenant: thousand, rate: 1500, duration: 20 * time.Second, args: append([]string{"--store-timeout", "50ms"}, local...), local: true},
+		"--store-timeout 200ms":      {tenant: thousand, rate: 1500, duration: 20 * time.Second, args: append([]string{"--store-timeout", "200ms"}, local...), local: true},
+	}
+)
 
 // answers are the latencies of requests of one region.
 type answers struct {
@@ -137,19 +151,18 @@ func TestRegionsTable(t *testing.T) {
 	if !long() {
 		t.Skip("a measurement that takes 12 minutes: set SLUICE_LONG=1 to run it")
 	}
-	for _, one := range traffics {
+	for name, one := range traffics {
 		for _, mode := range []string{"off", "auto"} {
-			t.Run(one.name+"/"+mode, func(t *testing.T) {
-				one.measure(t, mode, suite.Patience, patient...)
-			})
+			t.Run(name+"/"+mode, func(t *testing.T) { one.measure(t, mode) })
 		}
 	}
 }
 
 // measure measures a traffic with or without blocks, and logs rows of a table.
-func (one *traffic) measure(t *testing.T, mode string, timeout time.Duration, args ...string) {
+func (one *traffic) measure(t *testing.T, mode string) {
 	t.Helper()
-	f, _ := startRegions(t, []tenant{one.tenant}, timeout, append([]string{"--store-blocks", mode}, args...)...)
+	args := slices.Concat(patient, []string{"--store-blocks", mode}, one.args)
+	f, _ := startRegions(t, []tenant{one.tenant}, cmp.Or(one.deadline, suite.Patience), args...)
 	f.single = true
 	idle := commands(f.store)
 	time.Sleep(5 * time.Second)
@@ -181,5 +194,70 @@ func (one *traffic) measure(t *testing.T, mode string, timeout time.Duration, ar
 	}
 	admitted, admissible := f.share(0)
 	t.Logf("%.4f commands per request, %.1f per second without requests; admitted %d of %d admissible; %d failed", sent/float64(requests), perSecond, admitted, admissible, f.failed.Load())
-	f.verify(t, f.exact)
+	f.verify(t, func(int, int64) int {
+		if one.local {
+			return one.limit * (1 + len(f.sluices))
+		}
+		return one.limit
+	})
+}
+
+// TestRegionsOutages measures how long replicas at different distances take to notice that the store
+// is silent, and to use it again:
+//
+//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -run TestRegionsOutages
+func TestRegionsOutages(t *testing.T) {
+	if !long() {
+		t.Skip("a measurement that takes a minute: set SLUICE_LONG=1 to run it")
+	}
+	f, links := startRegions(t, []tenant{thousand}, suite.Patience, "--store-fallback", "local")
+	f.single = true
+	for n, l := range links[:2] {
+		up := func() bool {
+			return suite.Metrics(t, f.sluices[n].Load()).Sum("sluice_store_up") == 1
+		}
+		since := func(event string, start time.Time, yes func() bool) {
+			suite.Eventually(t, event, yes)
+			t.Logf("replica %d: %s after %d ms", n, event, time.Since(start).Milliseconds())
+		}
+		for _, requests := range []bool{false, true} {
+			for range 3 {
+				longest, stop := time.Duration(0), func() {}
+				if requests {
+					stopped, done := make(chan struct{}), make(chan struct{})
+					stop = func() { close(stopped); <-done }
+					go func() {
+						defer close(done)
+						for {
+							select {
+							case <-stopped:
+								return
+							default:
+								start := time.Now()
+								f.request(context.WithoutCancel(t.Context()), n, 0, 1)
+								longest = max(longest, time.Since(start))
+							}
+						}
+					}()
+				}
+				suite.Eventually(t, "the store is used", up)
+				start := time.Now()
+				l.stall(true)
+				since(fmt.Sprintf("requests %v, silent: unavailable", requests), start, func() bool { return !up() })
+				start = time.Now()
+				l.stall(false)
+				since(fmt.Sprintf("requests %v, answers: available", requests), start, up)
+				start = time.Now()
+				l.cut()
+				since(fmt.Sprintf("requests %v, connection lost: unavailable", requests), start, func() bool { return !up() })
+				since(fmt.Sprintf("requests %v, connection lost: available", requests), start, up)
+				stop()
+				t.Logf("replica %d: longest answer %d ms", n, longest.Milliseconds())
+			}
+		}
+		f.sluices[n].Load().Kill()
+		start := time.Now()
+		f.restart(t, n)
+		t.Logf("replica %d: started in %d ms, available: %v", n, time.Since(start).Milliseconds(), up())
+	}
 }
