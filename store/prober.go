@@ -20,8 +20,10 @@ const (
 	// probeInterval is how often an available shard is probed, so that health and metrics notice an
 	// idle server that died.
 	probeInterval = time.Second
-	// Each measureEvery-th probe is followed by a measurement of the server's speed.
+	// Each measureEvery-th probe is followed by a measurement of the server's speed, and each probe
+	// until it is known. That of a new connection is measured for maxMeasuring before its use.
 	measureEvery = 10
+	maxMeasuring = 50 * time.Millisecond
 )
 
 // run runs the shard until ctx ends, and returns when all goroutines have ended.
@@ -162,6 +164,11 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 	defer tick.Stop()
 	for n := 1; ; {
 		select {
+		case lost := <-sh.lost: // before further work on c
+			return lost, true
+		default:
+		}
+		select {
 		case <-ctx.Done():
 			return lostConn{}, false
 		case lost := <-sh.lost:
@@ -176,7 +183,10 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		case <-tick.C:
 		case <-sh.syncNow:
 			err := sh.guarded(func() error {
-				_, err := sh.sync(ctx, c, clock().Add(maxSync))
+				n, err := sh.syncSome(ctx, c, clock().Add(maxSync), &Synced{})
+				if n > 0 {
+					sh.requestSync() // maybe there are more, after a look at the other events
+				}
 				return err
 			})
 			if err != nil && ctx.Err() == nil {
@@ -196,8 +206,8 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 				if bl != nil && err == nil {
 					bl.countReplicas(c)
 				}
-				if n = (n + 1) % measureEvery; err == nil && n == 0 {
-					_ = sh.measure(c, took)
+				if n = (n + 1) % measureEvery; err == nil && (n == 0 || sh.toMeasure > 0) {
+					sh.measureAgain(c, took)
 				}
 				return err
 			})
@@ -289,7 +299,9 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		if bl != nil && err == nil {
 			bl.countReplicas(c)
 		}
-		for n := 0; err == nil && n < len(sh.slowness.recent) && sh.measure(c, took); n++ { // one suffices if the server is fast
+		sh.toMeasure = len(sh.slowness.recent)
+		for began := clock(); err == nil && sh.toMeasure > 0 && clock().Sub(began) < maxMeasuring; {
+			sh.measureAgain(c, took)
 		}
 		return err
 	})

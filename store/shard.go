@@ -67,6 +67,7 @@ type shard struct {
 	syncNow      chan struct{}  // signals that there are hits to sync; holds one element
 
 	// Used by the prober alone.
+	toMeasure   int                    // number of measurements of the server's speed that are due
 	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced
 	retrySync   *time.Timer            // fires when these are to be synced again
 	otherConns  map[*shard]*redis.Conn // connections to nodes of other shards, once this shard has ended

@@ -89,3 +89,10 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	trip, cost := sh.options.Clock().Sub(sent), run.Cost()
 	return sh.slowness.add(cmp.Or(run.Reply.Duration, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
 }
+
+// measureAgain measures the speed of the server. One measurement suffices if the server is fast.
+func (sh *shard) measureAgain(c *redis.Conn, shortTrip time.Duration) {
+	if sh.toMeasure--; !sh.measure(c, shortTrip) {
+		sh.toMeasure = 0
+	}
+}

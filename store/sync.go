@@ -21,32 +21,38 @@ const (
 // until has passed. Hits that it could not charge stay in the ledger. Moving slots are left to
 // [shard.syncMoving], and do not delay the others.
 func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all Synced, err error) {
+	for n := 1; n > 0 && err == nil; {
+		n, err = sh.syncSome(ctx, c, until, &all)
+	}
+	return all, err
+}
+
+// syncSome is sync for up to maxRemoved counters. It returns the number of entries that it removed
+// from the ledger, or 0 if until has passed.
+func (sh *shard) syncSome(ctx context.Context, c *redis.Conn, until time.Time, all *Synced) (removed int, err error) {
 	var f script.Run
-	for {
-		unsynced := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return sh.owns(slot) && !sh.movingSlots[slot] })
-		if len(unsynced) == 0 {
-			return all, nil
+	unsynced := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return sh.owns(slot) && !sh.movingSlots[slot] })
+	removed = len(unsynced)
+	for len(unsynced) > 0 {
+		if clock().After(until) {
+			sh.backend.countDropped(sh.backend.ledger.restore(unsynced))
+			sh.requestSync()
+			return 0, nil
 		}
-		for len(unsynced) > 0 {
-			if clock().After(until) {
-				sh.backend.countDropped(sh.backend.ledger.restore(unsynced))
-				sh.requestSync()
-				return all, nil
-			}
-			n := runLength(unsynced, sh.slowness.bound(script.MaxRun))
-			left, err := sh.syncRun(ctx, c, &f, unsynced[:n], false, &all)
-			unsynced = unsynced[n:]
-			switch {
-			case err == nil:
-			case redis.KindOf(err) == redis.Cluster:
-				sh.backend.requestRefresh()
-				sh.postpone(left)
-			default:
-				sh.backend.countDropped(sh.backend.ledger.restore(left) + sh.backend.ledger.restore(unsynced))
-				return all, err
-			}
+		n := runLength(unsynced, sh.slowness.bound(script.MaxRun))
+		left, err := sh.syncRun(ctx, c, &f, unsynced[:n], false, all)
+		unsynced = unsynced[n:]
+		switch {
+		case err == nil:
+		case redis.KindOf(err) == redis.Cluster:
+			sh.backend.requestRefresh()
+			sh.postpone(left)
+		default:
+			sh.backend.countDropped(sh.backend.ledger.restore(left) + sh.backend.ledger.restore(unsynced))
+			return 0, err
 		}
 	}
+	return removed, nil
 }
 
 // postpone puts hits of a moving slot back into the ledger. They are synced after a pause, or by
@@ -215,12 +221,15 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Uns
 	return left, err
 }
 
-// syncBeforeUse syncs hits before the shard uses c. Requests that arrive during the second pass
-// wait.
+// syncBeforeUse syncs hits before the shard uses c. The fallback decides requests during the first
+// pass, which ends when the remaining hits are newer than its last run. Requests that arrive during
+// the second pass wait.
 func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
 	until := clock().Add(maxSync)
-	if all, err = sh.sync(ctx, c, until); err != nil {
-		return all, err
+	for n := maxRemoved; n >= maxRemoved; {
+		if n, err = sh.syncSome(ctx, c, until, &all); err != nil {
+			return all, err
+		}
 	}
 	sh.mu.Lock()
 	sh.connecting = !sh.closed
