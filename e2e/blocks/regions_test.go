@@ -169,9 +169,6 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	args := slices.Concat(patient, []string{"--store-blocks", mode}, one.args)
 	f, _ := startRegions(t, []tenant{one.tenant}, cmp.Or(one.deadline, suite.Patience), args...)
 	f.single = true
-	idle := commands(f.store)
-	time.Sleep(5 * time.Second)
-	perSecond := float64(commands(f.store)-idle) / 5
 	f.run(t, one.rate, 3*time.Second)
 	var before []map[string]float64
 	for n := range f.sluices {
@@ -179,7 +176,7 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	}
 	executed, start := commands(f.store), time.Now()
 	all := f.run(t, one.rate, one.duration)
-	sent := float64(commands(f.store)-executed) - perSecond*time.Since(start).Seconds()
+	executed, took := commands(f.store)-executed, time.Since(start)
 	requests := 0
 	for n, a := range all {
 		requests += len(a.took)
@@ -197,6 +194,11 @@ func (one *traffic) measure(t *testing.T, mode string) {
 			n, a.quantile(0.5), a.quantile(0.9), a.quantile(0.99), a.quantile(1), 100*by["store"]/total, 100*by["memory"]/total, 100*by["block"]/total, 100*by["fallback"]/total,
 			a.admitted, len(a.took), strings.Join(starts, " "))
 	}
+	time.Sleep(2 * time.Second) // blocks are returned
+	idle := commands(f.store)
+	time.Sleep(10 * time.Second) // each tenth probe measures the speed of the store
+	perSecond := float64(commands(f.store)-idle) / 10
+	sent := float64(executed) - perSecond*took.Seconds()
 	admitted, admissible := f.share(0)
 	t.Logf("%.4f commands per request, %.1f per second without requests; admitted %d of %d admissible; %d failed", sent/float64(requests), perSecond, admitted, admissible, f.failed.Load())
 	f.verify(t, func(int, int64) int {
