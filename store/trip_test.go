@@ -1,8 +1,15 @@
 package store
 
 import (
+	"context"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest/luahost"
 )
 
 // TestBatchesInFlight checks how many batches may be in flight at each round trip.
@@ -25,4 +32,37 @@ func TestBatchesInFlight(t *testing.T) {
 			t.Errorf("%d batches in flight with a round trip of %v, want %d", n, trip, want)
 		}
 	}
+}
+
+// TestDistantSlowStore connects to a slow server at a distance. It is used after one measurement of
+// its speed, and the others follow.
+func TestDistantSlowStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const trip = 80 * time.Millisecond
+		host, l := luahost.NewServer(), make(memoryListener)
+		host.OnCommand(func(_ string, args [][]byte, _ []byte) { time.Sleep(time.Duration(len(args)) * 100 * time.Microsecond) })
+		go func() { _ = host.Serve(l) }()
+		defer close(l)
+		s := newStore(t, Options{
+			at: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second,
+			Server: redis.Server{Network: "tcp", Address: "store:1", DialContext: func(context.Context, string, string) (net.Conn, error) {
+				mine, theirs := net.Pipe()
+				l <- theirs
+				return newSlowConn(mine, trip), nil
+			}},
+		})
+		start := time.Now()
+		runUntilEnd(t, s)
+		if !s.Await(t.Context()) {
+			t.Fatal("no connection")
+		}
+		if took := time.Since(start); took > 5*trip {
+			t.Errorf("connected after %v, want %v at most", took, 5*trip)
+		}
+		time.Sleep(10 * time.Second)
+		if sl := &s.main.shardOf(0).slowness; sl.recent[len(sl.recent)-1] == 0 || sl.percent.Load() <= 100 {
+			t.Errorf("the measurements are %v, want seven, and a slower server", sl.recent)
+		}
+	})
 }
