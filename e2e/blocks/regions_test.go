@@ -169,7 +169,7 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	args := slices.Concat(patient, []string{"--store-blocks", mode}, one.args)
 	f, _ := startRegions(t, []tenant{one.tenant}, cmp.Or(one.deadline, suite.Patience), args...)
 	f.single = true
-	f.run(t, one.rate, 3*time.Second)
+	f.run(t, one.rate, 10*time.Second) // also the first measurements of the speed
 	var before []map[string]float64
 	for n := range f.sluices {
 		before = append(before, f.decided(t, n))
