@@ -219,6 +219,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
+	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver

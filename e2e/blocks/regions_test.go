@@ -72,7 +72,7 @@ type traffic struct {
 	local    bool          // the fallback may decide, with the hits that a replica knows
 }
 
-// The fallback decides requests with short deadlines.
+// Kinds of traffic. The fallback is involved in the last four.
 var (
 	thousand = tenant{name: "1000", limit: 1000, window: time.Second}
 	minute   = tenant{name: "6000", limit: 6000, window: time.Minute}
@@ -146,10 +146,10 @@ func (f *fleet) run(t *testing.T, rate float64, duration time.Duration) []*answe
 
 // TestRegionsTable measures replicas at different distances of the store:
 //
-//	SLUICE_LONG=1 go test ./e2e/blocks -v -timeout 30m -run TestRegionsTable
+//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 30m -run TestRegionsTable
 func TestRegionsTable(t *testing.T) {
 	if !long() {
-		t.Skip("a measurement that takes 12 minutes: set SLUICE_LONG=1 to run it")
+		t.Skip("a measurement that takes 15 minutes: set SLUICE_LONG=1 to run it")
 	}
 	for name, one := range traffics {
 		for _, mode := range []string{"off", "auto"} {
@@ -163,7 +163,8 @@ func TestRegionsTable(t *testing.T) {
 	}
 }
 
-// measure measures a traffic with or without blocks, and logs rows of a table.
+// measure measures a traffic with or without blocks, and logs the figures of each replica, and those
+// of the store. Commands per request do not include those of probes.
 func (one *traffic) measure(t *testing.T, mode string) {
 	t.Helper()
 	args := slices.Concat(patient, []string{"--store-blocks", mode}, one.args)
