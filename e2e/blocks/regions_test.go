@@ -38,7 +38,7 @@ func TestRegions(t *testing.T) {
 	f.await(t, 2)
 	suite.Eventually(t, "all replicas use blocks", func() bool {
 		for n := range f.sluices {
-			if f.decided(t, n)["block"] == 0 {
+			if f.decidedBy(t, n)["block"] == 0 {
 				return false
 			}
 		}
@@ -51,8 +51,8 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// decided returns the number of requests of a replica, by component that decided.
-func (f *fleet) decided(t *testing.T, replica int) map[string]float64 {
+// decidedBy returns the number of requests of a replica, by component that decided.
+func (f *fleet) decidedBy(t *testing.T, replica int) map[string]float64 {
 	t.Helper()
 	page, by := suite.Metrics(t, f.sluices[replica].Load()), map[string]float64{}
 	for _, name := range []string{"store", "memory", "block", "fallback"} {
@@ -173,7 +173,7 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	f.run(t, one.rate, 10*time.Second) // also the first measurements of the speed
 	var before []map[string]float64
 	for n := range f.sluices {
-		before = append(before, f.decided(t, n))
+		before = append(before, f.decidedBy(t, n))
 	}
 	executed, start := commands(f.store), time.Now()
 	all := f.run(t, one.rate, one.duration)
@@ -182,7 +182,7 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	for n, a := range all {
 		requests += len(a.took)
 		slices.Sort(a.took)
-		by, total := f.decided(t, n), 0.0
+		by, total := f.decidedBy(t, n), 0.0
 		for name := range by {
 			by[name] -= before[n][name]
 			total += by[name]
