@@ -96,6 +96,7 @@ type hotCounter struct {
 	balances  [2]balance     // of the current window and of the next; of a bucket, of the last two blocks
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
+	deniedIn  [2]deniedHits
 	acquiring atomic.Bool // a block is being acquired, or the counter is retired
 
 	partition *limiter.Partition
@@ -157,6 +158,9 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 			end = left.Time
 		}
 		full := !c.Refund && d.Before+d.Charged >= h.policy.Capacity()
+		if d.Over && !c.Refund && c.Policy != &h.policy { // not a block
+			h.countDenied(end, c.Hits)
+		}
 		h.learn(end, left, full || d.Over && !isBucket(&h.policy), time.Since(bl.base))
 	}
 }
@@ -347,6 +351,7 @@ func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, 
 		case x.w == nil:
 			if ok {
 				b.Decisions[i].Charged = 0
+				x.hot.countDenied(x.end, b.Charges[i].Hits)
 			}
 		case x.word > 0 && (!ok || b.Decisions[i].Charged == 0):
 			x.w.giveBack(x.word, b.Charges[i].Hits)

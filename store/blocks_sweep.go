@@ -54,6 +54,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], uint64(demand), at, elapsed, lead)
 		}
+		h.checkDenied(now, at)
 		end := periodEnd(&h.policy, at)
 		switch {
 		case cold && unused > 0:

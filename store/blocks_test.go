@@ -45,6 +45,25 @@ type blockWorld struct {
 	lossy    bool // hits that are admitted during an outage are not recorded
 
 	unreachable atomic.Bool // no connection can be made
+
+	noObserver
+
+	events sync.Map // hits by event of blocks, each an *atomic.Uint64
+}
+
+// Blocks implements [Observer].
+func (w *blockWorld) Blocks(event string, hits uint64) {
+	n, _ := w.events.LoadOrStore(event, new(atomic.Uint64))
+	n.(*atomic.Uint64).Add(hits)
+}
+
+// hitsOf returns the hits of an event of blocks.
+func (w *blockWorld) hitsOf(event string) uint64 {
+	n, ok := w.events.Load(event)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Uint64).Load()
 }
 
 type blockReplica struct {
@@ -120,7 +139,7 @@ func newBlockWorldWith(t *testing.T, replicas int, trip time.Duration, fallback 
 	for range replicas {
 		r := &blockReplica{world: w}
 		r.store = newStore(t, Options{
-			Blocks: BlocksAuto, Fallback: fallback, at: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second, Jitter: -1,
+			Blocks: BlocksAuto, Observer: w, Fallback: fallback, at: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second, Jitter: -1,
 			Clock: func() time.Time { return time.Now().Add(time.Duration(r.jump.Load())) },
 			Server: redis.Server{Network: "tcp", Address: "store:1", DialContext: func(context.Context, string, string) (net.Conn, error) {
 				if w.unreachable.Load() {

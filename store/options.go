@@ -128,11 +128,12 @@ const (
 const (
 	blockAcquired = "acquired"
 	blockReturned = "returned"
-	blockLost     = "lost" // unused when the window ended or the connection failed
+	blockLost     = "lost"   // unused when the block ended or the connection failed
+	blockDenied   = "denied" // denied while other replicas had unused hits, which they returned later
 )
 
 // BlockEvents are the labels of all events of blocks.
-var BlockEvents = []string{blockAcquired, blockReturned, blockLost}
+var BlockEvents = []string{blockAcquired, blockReturned, blockLost, blockDenied}
 
 type noObserver struct{}
 
