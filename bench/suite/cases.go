@@ -119,6 +119,14 @@ var comparisons = []comparison{
 			counters(benchCase{name: "blocks", title: "one hot counter, two replicas", keys: 1, connections: 4, replicas: []int{2, 2}}),
 			counters(benchCase{name: "blocksopen", title: "the same, 5,000 calls per second", keys: 1, connections: 4, replicas: []int{2, 2}, rate: 5000}),
 			counters(benchCase{name: "blocks100", title: "100 hot counters, three replicas, 10,000 calls per second", keys: 100, connections: 6, replicas: []int{2, 2, 2}, rate: 10000}),
+			{
+				name: "blocksbucket", title: "one hot token bucket, two replicas", domain: "blocks", entries: "bucket=%d",
+				keys: 1, connections: 4, inFlight: 64, fill: true, replicas: []int{2, 2},
+			},
+			{
+				name: "blocksseveral", title: "a token bucket, a sliding window and a fixed window, two replicas", domain: "blocks", entries: "several=%d",
+				keys: 1, connections: 4, inFlight: 64, fill: true, replicas: []int{2, 2},
+			},
 		},
 	},
 	{
