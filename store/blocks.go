@@ -26,9 +26,8 @@ import (
 //     the TAT is then at most t + full, as for all hits. Proof that no interval [a, b] has more hits
 //     than (b - a + full) / T: hits in it that were charged before a belong to a block that lasts
 //     until after a. So each hit in the interval advances a TAT of at least a by T. The last one
-//     leaves it at b + full at most. Unused hits are returned only while the block lasts: until then
-//     the TAT is later than now by more than these hits, so it is moved back to where it would be
-//     without them.
+//     leaves it at b + full at most. Unused hits are not returned: a later block may have advanced
+//     the TAT to its own end, with no hits of the first one left in it.
 //
 // So no block, however it is lost, lets a limit be exceeded. Three rules bound the hits that a
 // replica has while another one denies:
@@ -36,7 +35,7 @@ import (
 //   - A block has at most the replica's demand over hold, or until its hits can no longer be used,
 //     and at most its share of the remaining hits. So blocks become smaller as the limit is
 //     approached; then each request asks the store.
-//   - Hits that were not used for blockIdle are returned, and those beyond the demand.
+//   - Hits of windows that were not used for blockIdle are returned, and those beyond the demand.
 //   - A denial is repeated from memory for denyFor only.
 //
 // Blocks are used only until the store has recovered from an outage.
@@ -97,6 +96,7 @@ type hotCounter struct {
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
 	deniedIn  [2]deniedHits
+	touched   atomic.Bool // used since the last sweep
 	acquiring atomic.Bool // a block is being acquired, or the counter is retired
 
 	partition *limiter.Partition
@@ -127,16 +127,16 @@ type denial struct {
 	until time.Duration
 }
 
-// isDenied reports whether the store has denied hits of the period that ends at end.
-func (h *hotCounter) isDenied(end limiter.Time) bool {
+// isDenied reports whether the store has recently denied hits of the period that ends at end.
+func (h *hotCounter) isDenied(end limiter.Time, elapsed time.Duration) bool {
 	d := h.denial.Load()
-	return d != nil && d.end == end && !h.blocks.down.Load()
+	return d != nil && d.end == end && elapsed < d.until+denyFor && !h.blocks.down.Load()
 }
 
-// repeatDenial stores in found a state by which the store has denied hits. A bucket remains full
-// while the denial is repeated; its new tokens are not lost. After denyFor repeatDenial reports
+// repeatDenial stores in found a state by which the store has denied hits. A bucket has no room for
+// them while the denial is repeated; its new tokens are not lost. After denyFor repeatDenial reports
 // false to one caller, and to the others after another denyFor.
-func (h *hotCounter) repeatDenial(at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
+func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
 	d := h.denial.Load()
 	if d == nil || d.end != end || elapsed >= d.until && h.denial.CompareAndSwap(d, &denial{d.State, end, elapsed + denyFor}) {
 		return false
@@ -144,7 +144,7 @@ func (h *hotCounter) repeatDenial(at, end limiter.Time, elapsed time.Duration, f
 	copyState(found, &d.State)
 	if isBucket(&h.policy) {
 		k := h.policy.Bucket()
-		found.Time = max(found.Time, at+limiter.Time(k.Duration(k.Full)))
+		found.Time = max(found.Time, at+limiter.Time(k.Duration(k.Full-min(k.Full, k.Need(hits)))+1))
 	}
 	return true
 }
@@ -251,14 +251,15 @@ func periodStart(p *limiter.Policy, end limiter.Time) limiter.Time {
 
 // A local is how a charge is decided from memory: by hits of w, or by repeating a denial.
 type local struct {
-	hot  *hotCounter
-	w    *balance
-	word uint64       // of w, after the hits were spent
-	end  limiter.Time // see periodEnd
+	hot    *hotCounter
+	w      *balance
+	word   uint64       // of w, after the hits were spent
+	end    limiter.Time // see periodEnd
+	denied bool         // a denial may be repeated
 }
 
 // decide decides b at the time now from blocks, and by repeating denials. If done is false, the
-// store must decide; hot is true if all counters may have blocks.
+// store must decide; hot is true if the only counter may have blocks.
 func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (done, hot bool) {
 	var own [maxBlockCharges]local
 	elapsed := time.Since(bl.base)
@@ -268,14 +269,12 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 	at, all, ready := bl.store.main.time(now), own[:len(b.Charges)], true
 	for i := range all {
 		c, h := &b.Charges[i], all[i].hot
-		if !h.isCurrent(c.Policy, b.Partition, names[i]) {
-			return false, true
-		}
-		h.demand.Add(int64(c.Hits)) //nolint:gosec // at most hitsMask
 		all[i].end = periodEnd(c.Policy, at)
 		all[i].w = h.balanceWith(c.Hits, at, all[i].end, elapsed)
-		ready = ready && (all[i].w != nil || h.isDenied(all[i].end))
+		all[i].denied = all[i].w == nil && h.isDenied(all[i].end, elapsed)
+		ready = ready && (all[i].w != nil || all[i].denied)
 	}
+	countDemand(b, all)
 	if done = ready && bl.decideLocally(at, b, all, elapsed); done {
 		bl.store.options.observe().Decided(byBlock, len(all))
 	}
@@ -284,7 +283,20 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)
 		}
 	}
-	return done, true
+	return done, len(all) == 1
+}
+
+// countDemand counts the hits of a request, without those that another limit of their group denies.
+func countDemand(b *limiter.Batch, all []local) {
+	for i := range all {
+		wanted := true
+		for k := range all {
+			wanted = wanted && (k == i || !all[k].denied || b.Charges[k].Group != b.Charges[i].Group)
+		}
+		if wanted {
+			all[i].hot.demand.Add(int64(b.Charges[i].Hits)) //nolint:gosec // at most hitsMask
+		}
+	}
 }
 
 // isCurrent reports whether the rule of a counter is still the same. Blocks from before a change are
@@ -308,6 +320,12 @@ func (bl *blocks) findAll(b *limiter.Batch, names [][]byte, all []local, elapsed
 		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
 			bl.warm(&b.Charges[i], b.Partition, names[i], elapsed)
 			found = false
+			continue
+		}
+		if current := h.isCurrent(b.Charges[i].Policy, b.Partition, names[i]); !current {
+			found = false
+		} else if !h.touched.Load() {
+			h.touched.Store(true)
 		}
 		for k := range i {
 			found = found && all[k].hot != h // several charges on one counter
@@ -328,7 +346,7 @@ func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, 
 	for ok = true; ok && spent < len(all); spent++ {
 		x, c, before := &all[spent], &b.Charges[spent], &states[spent]
 		if x.w == nil {
-			ok = x.hot.repeatDenial(at, x.end, elapsed, before)
+			ok = x.hot.repeatDenial(c.Hits, at, x.end, elapsed, before)
 			continue
 		}
 		if x.word, ok = x.w.spend(c.Hits, at, x.end, elapsed, before); ok {

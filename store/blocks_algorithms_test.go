@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,30 +23,31 @@ type hitsAt struct {
 
 // A blockLedger records the hits of each counter, by the low half of its identity.
 type blockLedger struct {
+	mu       sync.Mutex
 	policies map[uint64]*limiter.Policy
 	wanted   map[uint64][]hitsAt
 	admitted map[uint64][]hitsAt
 }
 
 func newBlockLedger() *blockLedger {
-	return &blockLedger{map[uint64]*limiter.Policy{}, map[uint64][]hitsAt{}, map[uint64][]hitsAt{}}
+	return &blockLedger{policies: map[uint64]*limiter.Policy{}, wanted: map[uint64][]hitsAt{}, admitted: map[uint64][]hitsAt{}}
 }
 
 // requestAll sends one request with several charges now, and records what was admitted.
 func (r *blockReplica) requestAll(l *blockLedger, charges ...limiter.Charge) {
 	w, c := r.world, &caller{clock: r.store.options.Clock}
-	w.mu.Lock()
+	l.mu.Lock()
 	for _, of := range charges {
 		l.policies[of.ID.Lo] = of.Policy
 		l.wanted[of.ID.Lo] = append(l.wanted[of.ID.Lo], hitsAt{time.Now(), int(of.Hits)})
 	}
-	w.mu.Unlock()
+	l.mu.Unlock()
 	outage := w.lossy && !r.store.Up()
 	done, err := c.start(r.store, 0, charges...)
 	record := func(at time.Time) {
 		must.OK(w.t, err)
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		for i, of := range charges {
 			if d := &c.b.Decisions[i]; !d.Over && !d.Denied && d.Charged > 0 && !outage {
 				l.admitted[of.ID.Lo] = append(l.admitted[of.ID.Lo], hitsAt{at, int(d.Charged)})
@@ -103,6 +105,9 @@ func room(p *limiter.Policy) func(at time.Time, hits int) bool {
 // those that one limiter would have admitted.
 func (l *blockLedger) check(t *testing.T) (admitted, admissible int) {
 	t.Helper()
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for id, p := range l.policies {
 		inOrder := func(a, b hitsAt) int { return a.at.Compare(b.at) }
 		slices.SortStableFunc(l.admitted[id], inOrder)
@@ -125,6 +130,8 @@ func (l *blockLedger) check(t *testing.T) (admitted, admissible int) {
 
 // admittedOf returns the number of admitted hits of a counter.
 func (l *blockLedger) admittedOf(id uint64) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, h := range l.admitted[id] {
 		n += h.hits
 	}
@@ -155,7 +162,7 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 		{"bucket, overloaded", []*limiter.Policy{bucket(1000, 1000, time.Second)}, 3, 0.99, 0.4},
 		{"large bucket", []*limiter.Policy{bucket(100_000, 50_000, time.Minute)}, 0.9, 0.999, 0.1},
 		{"large bucket, overloaded", []*limiter.Policy{bucket(100_000, 50_000, time.Minute)}, 20, 0.99, 0.4},
-		{"leaky bucket", []*limiter.Policy{leaky}, 2, 0.99, 0.4},
+		{"leaky bucket", []*limiter.Policy{leaky}, 2, 0.98, 0.4},
 		{"sliding window", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 0.8, 0.999, 0.1},
 		{"sliding window, overloaded", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 3, 0.98, 0.4},
 		{"several", []*limiter.Policy{bucket(1000, 1000, time.Second), sliding(20_000, 10, 10*time.Second), {Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute}}, 0.9, 0.999, 0.3},
@@ -307,7 +314,7 @@ func TestBlocksOfAFullBucket(t *testing.T) {
 			w.replicas[0].requestAll(l, chargeOn(1, p))
 		}
 		time.Sleep(time.Second)
-		if l.check(t); unused < 40 {
+		if l.check(t); unused < 10 {
 			t.Errorf("a block of %d hits is too small for this test", unused)
 		}
 	})
@@ -355,7 +362,7 @@ func TestBlocksOfADeniedGroup(t *testing.T) {
 			if r.requestAll(l, large, small); r.waited.Load() > waited || r.store.blocks.counters()[0].acquiring.Load() {
 				continue
 			}
-			if local++; r.unused() != before && l.admittedOf(2) == 200 {
+			if local++; r.unused() < before && l.admittedOf(2) == 200 {
 				t.Fatalf("a denied request took %d hits from a block", before-r.unused())
 			}
 		}
@@ -366,40 +373,32 @@ func TestBlocksOfADeniedGroup(t *testing.T) {
 	})
 }
 
-// The store takes hits of a block back only while the block lasts: later, they may already have
-// drained, or count in a sub-window that is over.
+// The store takes hits of a block back only in the sub-window that they were charged to: later, they
+// would be taken off the hits of another one.
 func TestBlocksAreNotReturnedLate(t *testing.T) {
-	for _, p := range []*limiter.Policy{
-		{Algorithm: limiter.TokenBucket, Limit: 100, Burst: 100, Window: time.Second},
-		{Algorithm: limiter.SlidingWindow, Limit: 100, SubWindows: 2, Window: time.Second},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newBlockWorld(t, 1, time.Millisecond)
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-			w.fill(p, 4)
-			r, c := w.replicas[0], caller{}
-			h := r.store.blocks.counters()[0]
-			b := &h.balances[0]
-			if h.balances[1].unused() > b.unused() {
-				b = &h.balances[1]
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, SubWindows: 2, Window: time.Second}
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		w.fill(p, 4)
+		r, c := w.replicas[0], caller{}
+		h := r.store.blocks.counters()[0]
+		b := h.balanceOf(periodEnd(p, limiter.Time(time.Now().UnixNano())))
+		end, until := limiter.Time(b.end.Load()), time.Duration(b.until.Load())
+		state, hits := b.state.Load(), b.clear()
+		for _, late := range []bool{false, true} {
+			rest, peek := oneHit(1, p), oneHit(1, p)
+			if peek.Hits = 0; late {
+				time.Sleep(time.Until(time.Unix(0, int64(end))))
+				must.OK(t, c.decide(r.store, rest))
 			}
-			end, until := limiter.Time(b.end.Load()), time.Duration(b.until.Load())
-			state, hits := b.state.Load(), b.clear()
-			rest := oneHit(1, p)
-			for _, late := range []bool{false, true} {
-				peek := rest
-				if peek.Hits = 0; late {
-					time.Sleep(time.Until(time.Unix(0, int64(end))))
-					must.OK(t, c.decide(r.store, rest))
-				}
-				must.OK(t, c.decide(r.store, peek))
-				before := c.b.Decisions[0].Before
-				h.returned(hits/2, end, until+time.Hour, 0, state).send(r.store.main.shardOf(0), time.Second)
-				must.OK(t, c.decide(r.store, peek))
-				if back := before - c.b.Decisions[0].Before; late && back > 1 || !late && back < hits/2 {
-					t.Errorf("%v: late %v, the store took %d of %d hits back", p.Algorithm, late, back, hits/2)
-				}
+			must.OK(t, c.decide(r.store, peek))
+			before := c.b.Decisions[0].Before
+			h.returned(hits/2, end, until+time.Hour, 0, state).send(r.store.main.shardOf(0), time.Second)
+			must.OK(t, c.decide(r.store, peek))
+			if back := before - c.b.Decisions[0].Before; late && back != 0 || !late && back != hits/2 {
+				t.Errorf("late %v: the store took %d of %d hits back", late, back, hits/2)
 			}
-		})
-	}
+		}
+	})
 }

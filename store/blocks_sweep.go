@@ -49,7 +49,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		h.mu.Lock()
 		demand := h.demandLocked(elapsed)
 		h.mu.Unlock()
-		cold := demand < 1 && h.acquiring.CompareAndSwap(false, true) // then no block is added
+		cold := demand < 1 && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], uint64(demand), at, elapsed, lead)
@@ -74,9 +74,10 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	}
 }
 
-// returnIdle returns hits of w to the store: all, if none was used for blockIdle, or if w is not a
-// fixed window and ends within lead; or those beyond twice the demand, if there are more than
-// maxUnused times as many. It returns the number of unused hits that are left.
+// returnIdle returns hits of w to the store: all, if none was used for blockIdle, or if w is a
+// sub-window and ends within lead; or those beyond twice the demand, if there are more than maxUnused
+// times as many. Those of a bucket are lost when they end. It returns the number of unused hits that
+// are left.
 func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
 	left, begun, fixed := word&hitsMask, true, h.policy.Algorithm == limiter.FixedWindow
@@ -90,14 +91,14 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	if left == 0 {
 		return 0
 	}
-	if word != w.seen || !begun || h.isNext(w) {
+	if word != w.seen || !begun || w.bucket {
 		w.seen, w.seenAt = word, elapsed
 	}
 	hits := uint64(0)
 	switch {
-	case elapsed-w.seenAt >= blockIdle || elapsed >= until || !fixed && elapsed+lead >= until:
+	case elapsed-w.seenAt >= blockIdle || elapsed >= until || !fixed && !w.bucket && elapsed+lead >= until:
 		hits = left
-	case left > minBlock && left > maxUnused*demand && begun:
+	case left > minBlock && left > maxUnused*demand && begun && !w.bucket:
 		hits = left - 2*demand // as many as remain after the next block
 	}
 	state := w.state.Load()

@@ -76,7 +76,7 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 	if !isBucket(&h.policy) { // its unused hits are lost
 		share /= 3
 	}
-	if rest < hold { // what is left of it is of no use
+	if rest < hold || isBucket(&h.policy) { // what is left at the end is lost
 		need = need*max(0, float64(rest)/float64(hold)) - float64(unused)
 	}
 	return min(share, uint64(max(0, need)))
@@ -128,10 +128,10 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 		h.add(d.Charged, end, h.sent+time.Duration(end-at)) // it was charged after it was sent
 		h.blocks.count(blockAcquired, d.Charged)
 	}
-	if current {
+	if current && !(d.Over && isBucket(&h.policy)) {
 		h.blocks.store.updateCounters(at, &h.batch, &h.left) // also learns
-	} else {
-		h.learn(end, &h.left, d.Over || d.Before+d.Charged >= h.policy.Capacity(), time.Since(h.blocks.base))
+	} else { // the mirror has only the current window, and no bucket as of the end of a block
+		h.learn(end, &h.left, d.Over && !isBucket(&h.policy) || d.Before+d.Charged >= h.policy.Capacity(), time.Since(h.blocks.base))
 	}
 	req.release()
 }
@@ -145,9 +145,9 @@ func (*hotCounter) Exceeded(int) func(hits uint64) { return nil }
 
 // returned returns a request that returns hits, which were taken off a balance with the given end
 // and state. It must be sent only once, and only on the connection on which the hits were charged:
-// after a failover the store may not have them. It is nil if it is too late.
+// after a failover the store may not have them. It is nil if it is too late, and for buckets.
 func (h *hotCounter) returned(hits uint64, end limiter.Time, until, elapsed time.Duration, state *limiter.State) *request {
-	if hits == 0 || elapsed >= until {
+	if hits == 0 || elapsed >= until || isBucket(&h.policy) {
 		return nil
 	}
 	h.mu.Lock()
@@ -156,8 +156,8 @@ func (h *hotCounter) returned(hits uint64, end limiter.Time, until, elapsed time
 	req := newRequest()
 	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
 	req.call.Encode(end-1, &b, [][]byte{h.name}, h.blocks.store.options.Jitter)
-	if h.policy.Algorithm != limiter.FixedWindow { // its name has the window
-		req.call.SetReturn(end, state.SubWindow)
+	if h.policy.Algorithm == limiter.SlidingWindow { // the name of a fixed window has the window
+		req.call.SetReturn(state.SubWindow)
 	}
 	req.only = conn
 	return req

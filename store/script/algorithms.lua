@@ -257,13 +257,6 @@ function make.b()
         end
         return true
       end
-      if x.act == 'r' then -- while the block lasts, the level has all its hits
-        if later(x.ms, x.mn, s, n) then
-          c.a, c.b = drain(a, b, x)
-          c.changed = true
-        end
-        return true
-      end
       if x.act == 'a' and later(x.ms, x.mn, a, b) then a, b = x.ms, x.mn end
       local as, an = plus(a, b, x.ns, x.nn)
       local room = not later(as, an, x.cs, x.cn)

@@ -317,26 +317,18 @@ func (c *Call) SetBlock(life time.Duration) {
 	at := &c.charges[0]
 	at.life = limiter.Time(life)
 	c.args[at.keyArg+1] = "a"
-	c.setMark(at.life)
-}
-
-// SetReturn makes the only charge, a refund, the return of hits of a block. A bucket takes them back
-// before the time end, and a sliding window in the given sub-window.
-func (c *Call) SetReturn(end limiter.Time, subWindow int64) {
-	at := &c.charges[0]
-	if c.args[at.keyArg+1] = "r"; at.algorithm == limiter.SlidingWindow {
-		c.args[at.keyArg+3] = c.number(subWindow) // in place of the limit
-		return
-	}
-	c.setMark(end)
-}
-
-// setMark replaces the mark of a bucket; see appendBucket.
-func (c *Call) setMark(t limiter.Time) {
-	from, n := c.charges[0].keyArg+7, len(c.args)
-	c.appendAmount(instant(t, 0))
-	copy(c.args[from:], c.args[n:])
+	mark, n := at.keyArg+7, len(c.args) // see appendBucket
+	c.appendAmount(instant(at.life, 0))
+	copy(c.args[mark:], c.args[n:])
 	c.args = c.args[:n]
+}
+
+// SetReturn makes the only charge, a refund of a sliding window, the return of hits of a block. They
+// are taken back only in the given sub-window.
+func (c *Call) SetReturn(subWindow int64) {
+	at := c.charges[0].keyArg
+	c.args[at+1] = "r"
+	c.args[at+3] = c.number(subWindow) // in place of the limit
 }
 
 // keyIndex returns the index of a counter in c.Keys. If the counter is new, keyIndex adds it, and
