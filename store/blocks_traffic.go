@@ -131,7 +131,7 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 	if current && !(d.Over && isBucket(&h.policy)) {
 		h.blocks.store.updateCounters(at, &h.batch, &h.left) // also learns
 	} else { // the mirror has only the current window, and no bucket as of the end of a block
-		h.learn(end, &h.left, d.Over && !isBucket(&h.policy) || d.Before+d.Charged >= h.policy.Capacity(), time.Since(h.blocks.base))
+		h.blocks.learn(at, &h.batch.Charges[0], &h.left, d)
 	}
 	req.release()
 }
