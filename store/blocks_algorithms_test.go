@@ -196,7 +196,11 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 
 // No limit of any algorithm is exceeded, whatever the demand, and however often connections fail.
 func TestBlocksOfAlgorithmsRandom(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 6
+	}
+	for seed := range seeds {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testBlocksOfAlgorithms(t, seed) })
 		})

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,15 +124,19 @@ func TestBlocksOfAllKindsAllocateNothing(t *testing.T) {
 				}
 				c := caller{clock: time.Now}
 				if done, err := c.start(r.store, 0, charges...); err != nil || !done {
-					t.Skip("not decided from blocks", err)
+					t.Fatal("not decided from blocks", err)
 				}
 				now := limiter.Time(time.Now().UnixNano())
-				if n := testing.AllocsPerRun(10, func() {
-					if done, err := r.store.Decide(now, &c.b, c.names, &c); !done || err != nil {
-						t.Error("not decided from the block")
-					}
-				}); n != 0 {
-					t.Errorf("%v allocations for a request from blocks", n)
+				least := math.Inf(1) // the race detector empties pools at random
+				for range 10 {
+					least = min(least, testing.AllocsPerRun(1, func() {
+						if done, err := r.store.Decide(now, &c.b, c.names, &c); !done || err != nil {
+							t.Error("not decided from the block")
+						}
+					}))
+				}
+				if least > 0 {
+					t.Errorf("%v allocations for a request from blocks", least)
 				}
 			})
 		})
@@ -144,12 +149,8 @@ func TestDeniedGroupWithASmallLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, blocks := range []bool{false, true} {
 			w, l := newBlockWorld(t, 1, time.Millisecond), newBlockLedger()
-			w.replicas[0].store.options.Table.SetMirror()
-			if r := w.replicas[0]; !blocks {
-				r.store.blocks = nil
-			}
-			hour := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow}
-			second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Second}
+			hour := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow, NoBlocks: !blocks}
+			second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Second, NoBlocks: !blocks}
 			commands := int64(0)
 			for n := range 8000 {
 				if n == 6000 {

@@ -275,7 +275,11 @@ func (w *blockWorld) waited() (n int64) {
 // store has lost its data, only hits that replicas admit until they are connected again come on
 // top.
 func TestBlocksRandom(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 12
+	}
+	for seed := range seeds {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testBlocksRandom(t, seed) })
 		})
