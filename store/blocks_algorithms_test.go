@@ -406,3 +406,19 @@ func TestBlocksAreNotReturnedLate(t *testing.T) {
 		}
 	})
 }
+
+// A bucket that refills slowly has no blocks: their unused hits would be missing for a long time.
+func TestSlowBucketHasNoBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newBlockWorld(t, 1, time.Millisecond), newBlockLedger()
+		p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: time.Hour}
+		for range 300 {
+			time.Sleep(10 * time.Millisecond)
+			w.replicas[0].requestAll(l, chargeOn(1, p))
+		}
+		time.Sleep(time.Second)
+		if n := w.hitsOf(blockAcquired); n != 0 || l.admittedOf(1) != 300 {
+			t.Errorf("%d hits of blocks and %d of 300 hits admitted, want none and all", n, l.admittedOf(1))
+		}
+	})
+}

@@ -73,10 +73,12 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	share, need := h.roomLocked(at, end)/uint64(replicas), h.demandLocked(elapsed)
-	if !isBucket(&h.policy) { // its unused hits are lost
+	if isBucket(&h.policy) { // unused hits are lost, so they are not more than the bucket refills
+		need = min(need, float64(hold)/float64(h.policy.Window)*float64(h.policy.Limit))
+	} else {
 		share /= 3
 	}
-	if rest < hold || isBucket(&h.policy) { // what is left at the end is lost
+	if rest < hold || isBucket(&h.policy) { // what is left at the end is of no use
 		need = need*max(0, float64(rest)/float64(hold)) - float64(unused)
 	}
 	return min(share, uint64(max(0, need)))
