@@ -61,7 +61,10 @@ func TestDistantSlowStore(t *testing.T) {
 			t.Errorf("connected after %v, want %v at most", took, 5*trip)
 		}
 		time.Sleep(10 * time.Second)
-		if sl := &s.main.shardOf(0).slowness; sl.recent[len(sl.recent)-1] == 0 || sl.percent.Load() <= 100 {
+		sl := &s.main.shardOf(0).slowness
+		sl.mu.Lock()
+		defer sl.mu.Unlock()
+		if sl.recent[len(sl.recent)-1] == 0 || sl.percent.Load() <= 100 {
 			t.Errorf("the measurements are %v, want seven, and a slower server", sl.recent)
 		}
 	})
