@@ -124,7 +124,7 @@ func TestManyCountersAreSynced(t *testing.T) {
 			w.main.recordUnsynced(Local, at, &b, 0, script.AppendName(nil, at, hugeFixedWindow, nameOf("s1", &b.Charges[0])), "", 0, &caller{})
 		}
 		w.main.requestSync(0)
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Second)
 		if n := w.unsyncedCounters(); n != 0 {
 			t.Errorf("hits of %d counters are not synced", n)
 		}
@@ -143,6 +143,7 @@ func TestSendersWaitForRoom(t *testing.T) {
 		for n := range maxInFlight {
 			go sh.nextBatch(n, nil)
 		}
+		time.Sleep(time.Second) // far more than 16 tripParts
 		synctest.Wait()
 		sh.mu.Lock()
 		if sh.inFlight != 16 {

@@ -108,7 +108,8 @@ func TestPanicCostsOneRequest(t *testing.T) {
 func (sh *shard) hasRoom() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.hasRoomLocked()
+	_, room := sh.roomLocked()
+	return room
 }
 
 type panicking struct{}

@@ -29,9 +29,14 @@ const (
 // run runs the shard until ctx ends, and returns when all goroutines have ended.
 func (sh *shard) run(ctx context.Context) {
 	var all sync.WaitGroup
-	for n := range maxInFlight {
-		all.Go(func() { sh.runSender(n) })
+	senders := 0
+	sh.addSenders = func(most int) {
+		for ; senders < most; senders++ {
+			n := senders
+			all.Go(func() { sh.runSender(n) })
+		}
 	}
+	sh.addSenders(minInFlight)
 	c := sh.runProber(ctx)
 	sh.close(context.WithoutCancel(ctx), c)
 	all.Wait()
@@ -293,6 +298,7 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		}
 		took, err := sh.sendProbe(c, &probe)
 		sh.shortestTrip.Store(int64(took))
+		sh.addSenders(sh.mostInFlight())
 		if err == nil && took > sh.options.Timeout {
 			err = context.DeadlineExceeded
 		}

@@ -16,8 +16,20 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.sendingSince[sender] = time.Time{}
-	for (len(sh.queue) == 0 && len(sh.bulk) == 0 || sh.connecting || !sh.hasRoomLocked()) && !sh.closed {
-		sh.wake.Wait()
+	for !sh.closed {
+		pause, room := sh.roomLocked()
+		if room = room && (len(sh.queue) > 0 || len(sh.bulk) > 0) && !sh.connecting; room && pause == 0 {
+			break
+		}
+		if !room || sh.pacing {
+			sh.wake.Wait()
+			continue
+		}
+		sh.pacing = true
+		sh.mu.Unlock()
+		time.Sleep(pause)
+		sh.mu.Lock()
+		sh.pacing = false
 	}
 	if sh.closed {
 		return nil, nil
@@ -36,6 +48,7 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	}
 	sh.sendingSince[sender] = since
 	sh.inFlight++
+	sh.lastBatch = clock()
 	for _, req := range batch {
 		req.sent = true
 	}

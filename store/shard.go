@@ -13,8 +13,9 @@ import (
 
 const (
 	// minInFlight and maxInFlight bound the number of a shard's batches in flight. Requests that
-	// arrive meanwhile form the next batch. Between the bounds, a batch is sent each tripPart of a
-	// round trip: at a distant store, requests do not wait for a round trip of the others.
+	// arrive meanwhile form the next batch. Between the bounds, there is a batch for each tripPart of
+	// a round trip, and tripPart between two: at a distant store, requests do not wait for a round
+	// trip of the others.
 	minInFlight = 2
 	maxInFlight = 32
 	tripPart    = 5 * time.Millisecond
@@ -56,6 +57,8 @@ type shard struct {
 	bulk         []*request             // parts of large requests that no sender has taken
 	open         requestList            // requests that are not decided
 	sendingSince [maxInFlight]time.Time // per sender: since when it waits for a reply, or zero
+	lastBatch    time.Time              // when a sender took the last batch
+	pacing       bool                   // a sender waits for the next tripPart
 	inGrace      bool                   // checkDeadlines waits for timerGrace
 	timer        *time.Timer
 	timerAt      time.Time // when the timer fires, zero if it is not set
@@ -67,6 +70,7 @@ type shard struct {
 	syncNow      chan struct{}  // signals that there are hits to sync; holds one element
 
 	// Used by the prober alone.
+	addSenders  func(most int)         // starts senders until there are most
 	toMeasure   int                    // number of measurements of the server's speed that are due
 	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced
 	retrySync   *time.Timer            // fires when these are to be synced again
@@ -118,15 +122,23 @@ func (sh *shard) enqueue(req *request) bool {
 // wakeSenderLocked wakes a sender for queued requests. Without room for another batch in flight, the
 // first sender whose batch is done takes them.
 func (sh *shard) wakeSenderLocked() {
-	if sh.hasRoomLocked() {
+	if pause, room := sh.roomLocked(); room && (pause == 0 || !sh.pacing) {
 		sh.wake.Signal()
 	}
 }
 
-// hasRoomLocked reports whether another batch may be in flight. The shortest round trip counts,
-// because those of a busy server include the time in its queue.
-func (sh *shard) hasRoomLocked() bool {
-	return sh.inFlight < int(min(maxInFlight, max(minInFlight, sh.shortestTrip.Load()/int64(tripPart))))
+// roomLocked reports whether another batch may be in flight, after a pause. The shortest round trip
+// counts, because those of a busy server include the time in its queue.
+func (sh *shard) roomLocked() (pause time.Duration, room bool) {
+	if sh.inFlight < minInFlight {
+		return 0, true
+	}
+	return max(0, tripPart-clock().Sub(sh.lastBatch)), sh.inFlight < sh.mostInFlight()
+}
+
+// mostInFlight returns the bound of the number of batches in flight.
+func (sh *shard) mostInFlight() int {
+	return int(min(maxInFlight, max(minInFlight, sh.shortestTrip.Load()/int64(tripPart))))
 }
 
 // learnTrip records the round trip of a message.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -222,11 +223,12 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Uns
 }
 
 // syncBeforeUse syncs hits before the shard uses c. The fallback decides requests during the first
-// pass, which ends when the remaining hits are newer than its last run. Requests that arrive during
-// the second pass wait.
+// passes, as long as each leaves clearly fewer hits than the one before. Requests that arrive during
+// the last pass wait.
 func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
 	until := clock().Add(maxSync)
-	for n := maxRemoved; n >= maxRemoved; {
+	for n, last := math.MaxInt, 0; n > 0 && (n >= maxRemoved || n <= last/2); {
+		last = n
 		if n, err = sh.syncSome(ctx, c, until, &all); err != nil {
 			return all, err
 		}
