@@ -82,14 +82,20 @@ func direct(s *storetest.Server) []string { return []string{s.Addr, s.Addr, s.Ad
 // startFleet starts a sluice for each of the given addresses of the store, with further arguments.
 func startFleet(t *testing.T, store *storetest.Server, addrs []string, all []tenant, timeout time.Duration, args ...string) *fleet {
 	t.Helper()
-	dir := t.TempDir()
-	f := &fleet{store: store, tenants: all, config: filepath.Join(dir, "rules.yaml"), timeout: timeout}
-	suite.Replace(t, f.config, rules(all, 1))
-	f.args = append([]string{"--config", f.config, "--store-blocks", "auto"}, args...)
-	f.addrs = addrs
+	f := startSluices(t, store, addrs, rules(all, 1), timeout, args...)
+	f.tenants = all
 	for _, one := range all {
 		f.ledgers = append(f.ledgers, newLedger(one.window))
 	}
+	return f
+}
+
+// startSluices is startFleet with the given rules, and without tenants.
+func startSluices(t *testing.T, store *storetest.Server, addrs []string, rules string, timeout time.Duration, args ...string) *fleet {
+	t.Helper()
+	f := &fleet{store: store, addrs: addrs, config: filepath.Join(t.TempDir(), "rules.yaml"), timeout: timeout}
+	suite.Replace(t, f.config, rules)
+	f.args = append([]string{"--config", f.config, "--store-blocks", "auto"}, args...)
 	for n := range addrs {
 		s := new(atomic.Pointer[sluice.Sluice])
 		s.Store(suite.StartSluice(t, f.options(n)))
@@ -230,8 +236,13 @@ func (f *fleet) exact(tenant int, _ int64) int { return f.tenants[tenant].limit 
 // reset resets the counter of a tenant with the operators' API of a replica.
 func (f *fleet) reset(t *testing.T, replica, which int) bool {
 	t.Helper()
-	query := url.Values{"domain": {"d"}, "descriptor": {"tenant=" + f.tenants[which].name}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+f.sluices[replica].Load().Addr("debug")+"/counters?"+query.Encode(), http.NoBody)
+	return f.resetCounter(t, replica, "d", "tenant="+f.tenants[which].name)
+}
+
+// resetCounter resets the counters of a descriptor with the operators' API of a replica.
+func (f *fleet) resetCounter(t *testing.T, replica int, domain, descriptor string) bool {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, f.counters(replica, domain, descriptor), http.NoBody)
 	must.OK(t, err)
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -239,6 +250,12 @@ func (f *fleet) reset(t *testing.T, replica, which int) bool {
 	}
 	_ = reply.Body.Close()
 	return reply.StatusCode == http.StatusOK
+}
+
+// counters returns the address of the counters of a descriptor at a replica.
+func (f *fleet) counters(replica int, domain, descriptor string) string {
+	query := url.Values{"domain": {domain}, "descriptor": {descriptor}}
+	return "http://" + f.sluices[replica].Load().Addr("debug") + "/counters?" + query.Encode()
 }
 
 // await waits until n windows of all tenants have ended.

@@ -1,9 +1,12 @@
 package blocks_test
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,4 +96,93 @@ func TestLyingStore(t *testing.T) {
 		}
 		return f.tenants[i].limit
 	})
+}
+
+var (
+	// seconds matches the seconds of times in replies of the store.
+	seconds = regexp.MustCompile(`(?m)^:1[0-9]{9}\r`)
+	// rings matches binary strings in replies of the store.
+	rings = regexp.MustCompile(`(?s-m)\$(?:16|20|28|36|44|52)\r\n.{16}`)
+)
+
+// falsehoods change replies of the store.
+var falsehoods = map[string]func(reply []byte) []byte{
+	"a TAT or a time in the past":   func(reply []byte) []byte { return seconds.ReplaceAll(reply, []byte(":1000000000\r")) },
+	"a TAT or a time in the future": func(reply []byte) []byte { return seconds.ReplaceAll(reply, []byte(":9999999999\r")) },
+	"a TAT or a time of any second": func(reply []byte) []byte {
+		return seconds.ReplaceAllFunc(reply, func(n []byte) []byte {
+			return append(n[:len(n)-3:len(n)-3], []byte(fmt.Sprintf("%02d\r", rand.IntN(100)))...)
+		})
+	},
+	"any number": func(reply []byte) []byte {
+		return integers.ReplaceAllFunc(reply, func([]byte) []byte {
+			return fmt.Appendf(nil, ":%d\r", rand.Int64N(math.MaxInt64)>>rand.IntN(63)-int64(rand.IntN(3)))
+		})
+	},
+	"another ring": func(reply []byte) []byte {
+		return rings.ReplaceAllFunc(reply, func(ring []byte) []byte {
+			head := strings.IndexByte(string(ring), '\n') + 1
+			for i := head + 8*rand.IntN(2); i < len(ring); i++ {
+				ring[i] = byte(rand.IntN(256) * rand.IntN(2))
+			}
+			return ring
+		})
+	},
+	"an empty ring":     func(reply []byte) []byte { return rings.ReplaceAll(reply, []byte("$0\r\n")) },
+	"a lost reply":      func([]byte) []byte { return nil },
+	"a repeated reply":  func(reply []byte) []byte { return append(reply, reply...) },
+	"a truncated reply": func(reply []byte) []byte { return reply[:rand.IntN(len(reply))] },
+}
+
+// TestMixedLies has a store send false replies to all replicas, every fourth. They answer requests,
+// and as soon as the store is honest again, limits are exact.
+func TestMixedLies(t *testing.T) {
+	t.Parallel()
+	m, links := startMixWithLinks(t, "deny")
+	times := 1
+	if long() {
+		times = 5
+	}
+	from := m.now()
+	for range times {
+		for name, falsehood := range falsehoods {
+			for _, l := range links {
+				l.lie(func(reply []byte) []byte {
+					if rand.IntN(4) > 0 {
+						return reply
+					}
+					return falsehood(reply)
+				})
+			}
+			before := m.requests.Load()
+			suite.Eventually(t, name+": replicas answer", func() bool {
+				together(m.some(3), func(which int) { m.trickle(t.Context(), rand.IntN(3), which, 100*time.Millisecond) })
+				together(m.some(3), func(which int) { m.burst(t.Context(), which, 0, 1, 2) })
+				return m.requests.Load() > before+100
+			})
+		}
+	}
+	for _, l := range links {
+		l.lie(nil)
+		l.cut()
+	}
+	to := m.now()
+	for _, all := range m.counters {
+		for _, c := range all {
+			c.extra = append(c.extra, span{from, to + int64(c.blockLife()), 1e12})
+		}
+	}
+	before := m.requests.Load()
+	together(m.some(len(clients)), func(which int) {
+		start, _ := m.counters[which][0].used()
+		suite.Eventually(t, m.clients[which].name+" is admitted by an honest store", func() bool {
+			m.trickle(t.Context(), 0, which, 300*time.Millisecond)
+			m.burst(t.Context(), which, 1, 2)
+			m.burst(t.Context(), which, 0)
+			admitted, _ := m.counters[which][0].used()
+			return admitted > start
+		})
+	})
+	m.verify(t, 1)
+	t.Logf("%d requests answered, %d after the lies, %d without an answer", m.requests.Load(), m.requests.Load()-before, m.failed.Load())
 }

@@ -2,6 +2,7 @@ package blocks_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -53,4 +54,48 @@ func TestReload(t *testing.T) {
 		}
 		return bound
 	})
+}
+
+// reload replaces the rules and waits until all replicas use them.
+func (m *mix) reload(t *testing.T, factor int) {
+	t.Helper()
+	suite.Replace(t, m.config, clientRules(m.clients, factor))
+	suite.Eventually(t, "all replicas have reloaded", func() bool {
+		for _, s := range m.sluices {
+			if !strings.Contains(string(suite.Get(t, "http://"+s.Load().Addr("debug")+"/rlconfig")), strconv.Itoa(shownFactor+factor)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestMixedReload raises and lowers bursts, slacks and the limits of windows while replicas have
+// blocks. Intervals that touch the time of the larger ones may have as much more.
+func TestMixedReload(t *testing.T) {
+	t.Parallel()
+	store := storetest.Start(t)
+	m := startMix(t, store, direct(store), clients, suite.Patience, patient...)
+	times := 1
+	if long() {
+		times = 15
+	}
+	for range times {
+		which := m.some(4)
+		m.round(t, which, anyPace(), noEvent)
+		from := m.now()
+		m.round(t, which, anyPace(), func(int) func() { m.reload(t, 3); return func() {} })
+		m.round(t, which, anyPace(), func(int) func() { m.reload(t, 1); return func() {} })
+		to := m.now()
+		for _, all := range m.counters {
+			for _, c := range all {
+				c.extra = append(c.extra, span{from, to, 2 * c.capacity()})
+			}
+		}
+		m.round(t, which, anyPace(), noEvent)
+	}
+	m.verify(t, 1)
+	if n := m.failed.Load(); n > 0 {
+		t.Errorf("%d requests failed", n)
+	}
 }
