@@ -10,23 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// chargeBlock charges a block of a bucket that lasts for life, as hotCounter.request does.
-func (h *hotCounter) chargeBlock(t *testing.T, hits uint64, life time.Duration) {
-	t.Helper()
-	s, now := h.blocks.store, limiter.Time(time.Now().UnixNano())
-	b := &limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, false)}}
-	req, w := newRequest(), make(replyChan, 1)
-	req.call.Encode(now, b, [][]byte{h.name}, s.options.Jitter)
-	req.call.SetBlock(life)
-	req.now, req.batch, req.waiter, req.noFallback = now, b, w, true
-	if !req.send(s.main.shardOf(0), time.Second) {
-		t.Fatal("not sent")
-	}
-	if must.OK(t, <-w); b.Decisions[0].Over {
-		t.Fatal("the block was denied")
-	}
-}
-
 // A denial of a bucket is repeated for denyFor only: later, the bucket has drained.
 func TestBlocksRepeatNoOldDenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

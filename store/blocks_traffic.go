@@ -130,7 +130,7 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 		h.add(d.Charged, end, h.sent+time.Duration(end-at)) // it was charged after it was sent
 		h.blocks.count(blockAcquired, d.Charged)
 	}
-	if current && !(d.Over && isBucket(&h.policy)) {
+	if current && (!d.Over || !isBucket(&h.policy)) {
 		h.blocks.store.updateCounters(at, &h.batch, &h.left) // also learns
 	} else { // the mirror has only the current window, and no bucket as of the end of a block
 		h.blocks.learn(at, &h.batch.Charges[0], &h.left, d)
