@@ -172,7 +172,7 @@ func TestUnlimitedExcludesFields(t *testing.T) {
 	values := map[string]string{
 		"reserve": "{amount: 1}", "penalty": "[2m]", "unit_multiplier": "1", "algorithm": "fixed_window", "sub_windows": "10",
 		"burst": "1", "slack": "1", "max_wait": "1s", "max_waiting": "1", "count_refused": "true", "calendar": "false",
-		"timezone": "UTC", "anchor_day": "1", "hidden": "false", "soft": "false", "notify_at": "0.5", "table": "t",
+		"timezone": "UTC", "anchor_day": "1", "hidden": "false", "soft": "false", "notify_at": "0.5", "table": "t", "blocks": "auto",
 	}
 	for _, word := range defaultableFields {
 		if values[word] == "" {
