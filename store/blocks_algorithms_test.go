@@ -301,29 +301,6 @@ func TestBlocksOfAnEditedBurst(t *testing.T) {
 	})
 }
 
-// Hits of a block that were used before it ended leave no more room than the bucket had when it was
-// charged: an idle bucket does not admit its burst and, in addition, what drained since.
-func TestBlocksOfAFullBucket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, l := newBlockWorld(t, 2, time.Millisecond), newBlockLedger()
-		p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}
-		for range 600 {
-			time.Sleep(time.Millisecond * 2)
-			w.replicas[0].requestAll(l, chargeOn(1, p))
-		}
-		unused := w.replicas[0].unused()
-		time.Sleep(70 * time.Millisecond)
-		for range 1000 { // at once
-			w.replicas[1].requestAll(l, chargeOn(1, p))
-			w.replicas[0].requestAll(l, chargeOn(1, p))
-		}
-		time.Sleep(time.Second)
-		if l.check(t); unused < 10 {
-			t.Errorf("a block of %d hits is too small for this test", unused)
-		}
-	})
-}
-
 // A balance is used until it ends, by the clock and by the monotonic clock, which stands still while
 // a machine is suspended.
 func TestBalanceEnds(t *testing.T) {
