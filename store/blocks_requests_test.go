@@ -16,13 +16,16 @@ func TestBlocksRepeatNoOldDenial(t *testing.T) {
 		w, l := newBlockWorld(t, 1, 10*time.Millisecond), newBlockLedger()
 		p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}
 		r := w.replicas[0]
-		for range 8000 {
+		known := func() bool {
+			hot := r.store.blocks.counters()
+			return len(hot) > 0 && hot[0].denial.Load() != nil
+		}
+		for n := 0; n < 8000 || !known(); n++ {
+			if n == 20_000 {
+				t.Fatal("no denial is known")
+			}
 			time.Sleep(time.Millisecond / 2)
 			r.requestAll(l, chargeOn(1, p))
-		}
-		hot := r.store.blocks.counters()
-		if len(hot) == 0 || hot[0].denial.Load() == nil {
-			t.Skip("no denial is known")
 		}
 		time.Sleep(400 * time.Millisecond)
 		before := l.admittedOf(1)
