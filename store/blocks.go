@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"crypto/rand"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -68,12 +67,11 @@ const (
 
 // blocks are the blocks of a store's hot counters.
 type blocks struct {
-	store    *Store
-	base     time.Time              // monotonic times are relative to it
+	server   blockServer
+	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot]atomic.Pointer[hotCounter]
 	down     atomic.Bool   // the store is unavailable
-	replica  string        // unique name of this replica
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
 	trip     atomic.Int64  // smoothed round trip in nanoseconds
 	wake     chan struct{} // signals run that there are hot counters; holds one element
@@ -82,8 +80,29 @@ type blocks struct {
 	all []*hotCounter
 }
 
-func newBlocks(s *Store) *blocks {
-	return &blocks{store: s, base: clock(), replica: rand.Text(), wake: make(chan struct{}, 1)}
+// A blockServer is the store that blocks are charged to: that of a [Store], or of a simulation.
+type blockServer interface {
+	// storeTime returns the store's time.
+	storeTime(now limiter.Time) limiter.Time
+	// chargeBlock sends the charge in h.batch. If the store decides it, at a time at, h.charged(at) is
+	// called; in any case h.Decided is called after that. It reports false if the charge cannot be sent.
+	chargeBlock(h *hotCounter, now, at limiter.Time) bool
+	// returnHits returns hits to the period that ends at end. state is that of their balance. It
+	// reports false if they are lost.
+	returnHits(h *hotCounter, hits uint64, at, end limiter.Time, state *limiter.State) bool
+	// readEnded looks up the window that has ended at end, and calls c.read.
+	readEnded(c *deniedCheck, now, end limiter.Time)
+	// mirrorBlock learns the state of the counter that the charge of a block has left at the time at,
+	// and writes it to the mirror.
+	mirrorBlock(h *hotCounter, at limiter.Time)
+	// raiseMirror raises the count of a window in the mirror.
+	raiseMirror(h *hotCounter, at limiter.Time, to *limiter.State)
+	// countBlockHits counts hits for metrics.
+	countBlockHits(event string, hits uint64)
+}
+
+func newBlocks(server blockServer, elapsed func() time.Duration) *blocks {
+	return &blocks{server: server, elapsed: elapsed, wake: make(chan struct{}, 1)}
 }
 
 // A hotCounter is a counter that may have blocks. Requests use the fields up to acquiring; only the
@@ -161,7 +180,7 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 		if d.Over && !c.Refund && c.Policy != &h.policy { // not a block
 			h.countDenied(end, c.Hits)
 		}
-		h.learn(end, left, full || d.Over && !isBucket(&h.policy), time.Since(bl.base))
+		h.learn(end, left, full || d.Over && !isBucket(&h.policy), bl.elapsed())
 	}
 }
 
@@ -262,11 +281,11 @@ type local struct {
 // store must decide; hot is true if the only counter may have blocks.
 func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (done, hot bool) {
 	var own [maxBlockCharges]local
-	elapsed := time.Since(bl.base)
+	elapsed := bl.elapsed()
 	if len(b.Charges) > len(own) || !bl.findAll(b, names, own[:], elapsed) {
 		return false, false
 	}
-	at, all, ready := bl.store.main.time(now), own[:len(b.Charges)], true
+	at, all, ready := bl.server.storeTime(now), own[:len(b.Charges)], true
 	for i := range all {
 		c, h := &b.Charges[i], all[i].hot
 		all[i].end = periodEnd(c.Policy, at)
@@ -275,9 +294,7 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 		ready = ready && (all[i].w != nil || all[i].denied)
 	}
 	countDemand(b, all)
-	if done = ready && bl.decideLocally(at, b, all, elapsed); done {
-		bl.store.options.observe().Decided(byBlock, len(all))
-	}
+	done = ready && bl.decideLocally(at, b, all, elapsed)
 	for i := range all {
 		if x := &all[i]; x.w == nil && !done || x.w != nil && done && x.word&hitsMask <= x.w.half.Load() {
 			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)

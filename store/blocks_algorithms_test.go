@@ -365,7 +365,7 @@ func TestBlocksAreNotReturnedLate(t *testing.T) {
 		r, c := w.replicas[0], caller{}
 		h := r.store.blocks.counters()[0]
 		b := h.balanceOf(periodEnd(p, limiter.Time(time.Now().UnixNano())))
-		end, until := limiter.Time(b.end.Load()), time.Duration(b.until.Load())
+		end := limiter.Time(b.end.Load())
 		state, hits := b.state.Load(), b.clear()
 		for _, late := range []bool{false, true} {
 			rest, peek := oneHit(1, p), oneHit(1, p)
@@ -375,7 +375,7 @@ func TestBlocksAreNotReturnedLate(t *testing.T) {
 			}
 			must.OK(t, c.decide(r.store, peek))
 			before := c.b.Decisions[0].Before
-			h.returned(hits/2, end, until+time.Hour, 0, state).send(r.store.main.shardOf(0), time.Second)
+			r.store.returnHits(h, hits/2, end, end, state)
 			must.OK(t, c.decide(r.store, peek))
 			if back := before - c.b.Decisions[0].Before; late && back != 0 || !late && back != hits/2 {
 				t.Errorf("late %v: the store took %d of %d hits back", late, back, hits/2)

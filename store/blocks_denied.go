@@ -42,10 +42,7 @@ func (h *hotCounter) checkDenied(now, at limiter.Time) {
 			c := &deniedCheck{hot: h, hits: hits}
 			c.batch.Partition = h.partition
 			c.batch.Charges = append(c.batch.Charges, h.chargeOf(0, false))
-			req, s := newRequest(), h.blocks.store
-			req.call.Encode(end-1, &c.batch, [][]byte{h.name}, s.options.Jitter)
-			req.now, req.batch, req.waiter, req.noFallback = now, &c.batch, c, true
-			req.send(s.main.shardOf(0), s.options.Timeout)
+			h.blocks.server.readEnded(c, now, end)
 		}
 	}
 }
@@ -57,15 +54,8 @@ type deniedCheck struct {
 	batch limiter.Batch
 }
 
-// keepRequest implements [requestOwner].
-func (c *deniedCheck) keepRequest(req *request, _ limiter.Time) {
+// read counts the denied hits for which the window has had room.
+func (c *deniedCheck) read() {
 	limit := uint64(c.hot.policy.Limit)
 	c.hot.blocks.count(blockDenied, min(c.hits, limit-min(limit, c.batch.Decisions[0].Before)))
-	req.release()
 }
-
-// Decided implements [limiter.Waiter].
-func (*deniedCheck) Decided(error) {}
-
-// Exceeded implements [limiter.Waiter].
-func (*deniedCheck) Exceeded(int) func(hits uint64) { return nil }

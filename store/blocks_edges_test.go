@@ -94,7 +94,7 @@ func TestBlocksAreNotReturnedToAnotherPrimary(t *testing.T) {
 		w.fill(p, 10)
 		h := r.store.blocks.counters()[0]
 		b := h.balanceOf(h.end)
-		refund := h.returned(b.clear(), h.end, time.Hour, 0, b.state.Load())
+		refund := r.store.returnRequest(h, b.clear(), h.end, b.state.Load())
 		w.loseData()
 		for !r.store.Up() {
 			time.Sleep(time.Millisecond)

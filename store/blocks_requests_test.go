@@ -101,7 +101,7 @@ func TestBlocksOfAllKindsAllocateNothing(t *testing.T) {
 					enough := i > 5
 					for _, h := range r.store.blocks.counters() {
 						at := limiter.Time(time.Now().UnixNano())
-						x := h.balanceWith(1, at, periodEnd(&h.policy, at), time.Since(r.store.blocks.base))
+						x := h.balanceWith(1, at, periodEnd(&h.policy, at), r.store.blocks.elapsed())
 						enough = enough && x != nil && x.unused() > x.half.Load()+20 && !h.acquiring.Load()
 					}
 					if enough {

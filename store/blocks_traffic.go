@@ -19,8 +19,7 @@ func (h *hotCounter) acquire(now, end limiter.Time, elapsed time.Duration, hits 
 
 // request requests a block, and reports whether [hotCounter.Decided] will be called.
 func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLeast uint64) bool {
-	s := h.blocks.store
-	at := s.main.time(now)
+	at := h.blocks.server.storeTime(now)
 	unused, needed := h.needsBlock(at, end, elapsed)
 	if !needed {
 		return false
@@ -31,24 +30,13 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 		at = max(at, periodStart(&h.policy, end))
 	}
 	hits := h.size(at, end, elapsed, unused)
-	sh := s.main.shardOf(0)
-	conn := sh.connection()
-	if hits < atLeast || conn == nil {
+	if hits < atLeast {
 		return false
 	}
 	h.batch.Reset()
 	h.batch.Partition, h.end, h.sent = h.partition, end, elapsed
 	h.batch.Charges = append(h.batch.Charges, h.chargeOf(hits, false))
-	h.mu.Lock()
-	h.conn = conn
-	h.mu.Unlock()
-	req := newRequest()
-	req.call.Encode(at, &h.batch, [][]byte{h.name}, s.options.Jitter)
-	if isBucket(&h.policy) {
-		req.call.SetBlock(h.life)
-	}
-	req.now, req.batch, req.waiter, req.noFallback, req.only = now, &h.batch, h, true, conn
-	return req.send(sh, s.options.Timeout)
+	return h.blocks.server.chargeBlock(h, now, at)
 }
 
 // lifeOfBlock returns how long a block of a bucket is to last. A block raises the level at least to
@@ -111,15 +99,15 @@ func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
 	return c
 }
 
-// keepRequest implements [requestOwner]: the store has decided the charge of a block at the time at.
-func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
+// charged adds the hits of the block, which the store has decided at the time at.
+func (h *hotCounter) charged(at limiter.Time) {
 	d := &h.batch.Decisions[0]
-	end, current := h.end, true
+	end, begun := h.end, true
 	switch {
 	case isBucket(&h.policy):
 		end = at + limiter.Time(h.life)
 	case h.policy.Algorithm == limiter.FixedWindow:
-		current = periodStart(&h.policy, end) <= at
+		begun = periodStart(&h.policy, end) <= at
 	default:
 		end = periodEnd(&h.policy, at) // by the store's clock
 	}
@@ -130,12 +118,11 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 		h.add(d.Charged, end, h.sent+time.Duration(end-at)) // it was charged after it was sent
 		h.blocks.count(blockAcquired, d.Charged)
 	}
-	if current && (!d.Over || !isBucket(&h.policy)) {
-		h.blocks.store.updateCounters(at, &h.batch, &h.left) // also learns
+	if begun && (!d.Over || !isBucket(&h.policy)) {
+		h.blocks.server.mirrorBlock(h, at)
 	} else { // the mirror has only the current window, and no bucket as of the end of a block
 		h.blocks.learn(at, &h.batch.Charges[0], &h.left, d)
 	}
-	req.release()
 }
 
 // Decided implements [limiter.Waiter]. If the store has not decided, the hits of the block may be
@@ -144,23 +131,3 @@ func (h *hotCounter) Decided(error) { h.acquiring.Store(false) }
 
 // Exceeded implements [limiter.Waiter].
 func (*hotCounter) Exceeded(int) func(hits uint64) { return nil }
-
-// returned returns a request that returns hits, which were taken off a balance with the given end
-// and state. It must be sent only once, and only on the connection on which the hits were charged:
-// after a failover the store may not have them. It is nil if it is too late, and for buckets.
-func (h *hotCounter) returned(hits uint64, end limiter.Time, until, elapsed time.Duration, state *limiter.State) *request {
-	if hits == 0 || elapsed >= until || isBucket(&h.policy) {
-		return nil
-	}
-	h.mu.Lock()
-	conn := h.conn
-	h.mu.Unlock()
-	req := newRequest()
-	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
-	req.call.Encode(end-1, &b, [][]byte{h.name}, h.blocks.store.options.Jitter)
-	if h.policy.Algorithm == limiter.SlidingWindow { // the name of a fixed window has the window
-		req.call.SetReturn(state.SubWindow)
-	}
-	req.only = conn
-	return req
-}

@@ -54,7 +54,7 @@ func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	waiting := slices.DeleteFunc(sh.drainLocked(), func(req *request) bool {
 		_, block := req.waiter.(*hotCounter)
 		if block = block && req.sent; block {
-			sh.open.push(req) // returnAll returns its hits
+			sh.open.push(req) // returnBlocks returns its hits
 		}
 		return block
 	})
@@ -81,7 +81,7 @@ func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 		late := time.AfterFunc(sh.backend.store.flushBound/2, c.Close)
 		sh.waitIdle()
 		late.Stop()
-		if bl := sh.backend.store.blocks; bl != nil && bl.returnAll(ctx, c, sh.backend.store.flushBound/2) != nil {
+		if s := sh.backend.store; s.blocks != nil && s.returnBlocks(ctx, c, s.flushBound/2) != nil {
 			c.Close()
 			c = nil
 		}
@@ -165,7 +165,7 @@ func (sh *shard) logUnavailable(why *redis.Error) {
 // monitor waits until the shard, which uses c, becomes unavailable. It reports false if ctx ends
 // before.
 func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
-	tick, bl := time.NewTicker(probeInterval), sh.backend.store.blocks
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for n := 1; ; {
 		select {
@@ -208,8 +208,8 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		err := sh.guarded(func() error {
 			return c.Within(ctx, sh.backend.probeTimeout(), func() error {
 				took, err := sh.sendProbe(c, &script.Run{})
-				if bl != nil && err == nil {
-					bl.countReplicas(c)
+				if s := sh.backend.store; s.blocks != nil && err == nil {
+					s.countReplicas(c)
 				}
 				if n = (n + 1) % measureEvery; err == nil && (n == 0 || sh.toMeasure > 0) {
 					sh.measureAgain(c, took)
@@ -282,7 +282,7 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	if err != nil {
 		return nil, Synced{}, err
 	}
-	bl := sh.backend.store.blocks
+	s := sh.backend.store
 	err = redis.ErrPanicked
 	defer func() {
 		if err != nil {
@@ -302,8 +302,8 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		if err == nil && took > sh.options.Timeout {
 			err = context.DeadlineExceeded
 		}
-		if bl != nil && err == nil {
-			bl.countReplicas(c)
+		if s.blocks != nil && err == nil {
+			s.countReplicas(c)
 		}
 		sh.toMeasure = len(sh.slowness.recent)
 		for began := clock(); err == nil && sh.toMeasure > 0 && clock().Sub(began) < maxMeasuring; {
@@ -313,8 +313,8 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	})
 	var charged Synced
 	if err == nil {
-		if bl != nil {
-			bl.recharge()
+		if s.blocks != nil {
+			s.rechargeBlocks()
 		}
 		charged, err = sh.syncBeforeUse(ctx, c)
 	}

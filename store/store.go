@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"sync"
@@ -25,6 +26,7 @@ type Store struct {
 	tryAgainPause time.Duration // the constant, except in tests
 	denied        deniedCache
 	blocks        *blocks       // nil if not configured
+	replica       string        // unique name of this replica, which has blocks
 	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
 	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
 }
@@ -55,7 +57,8 @@ func New(options Options) (*Store, error) {
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.Blocks == BlocksAuto && s.singleSlot {
-		s.blocks = newBlocks(s)
+		base := clock()
+		s.replica, s.blocks = rand.Text(), newBlocks(s, func() time.Duration { return time.Since(base) })
 	}
 	if options.PerSecond != nil {
 		s.perSecond = newBackend(s, options.PerSecond, options.PerSecondDialTimeout)
@@ -71,7 +74,7 @@ func (s *Store) Run(ctx context.Context) {
 		all.Go(func() { s.perSecond.run(ctx) })
 	}
 	if s.blocks != nil {
-		all.Go(func() { s.blocks.run(ctx) })
+		all.Go(func() { s.runBlocks(ctx) })
 	}
 	s.main.run(ctx)
 	all.Wait()
@@ -129,6 +132,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 	hot := false
 	if s.blocks != nil {
 		if done, hot = s.blocks.decide(now, b, names); done {
+			s.options.observe().Decided(byBlock, len(b.Charges))
 			return true, nil
 		}
 	}

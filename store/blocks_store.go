@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+)
+
+// runBlocks sweeps the blocks until ctx ends.
+func (s *Store) runBlocks(ctx context.Context) {
+	tick, bl := time.NewTicker(sweepBlocks), s.blocks
+	defer tick.Stop()
+	for {
+		if len(bl.counters()) == 0 {
+			select {
+			case <-bl.wake:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		s.options.guard(func() { bl.sweep(limiter.Time(s.options.Clock().UnixNano()), bl.elapsed()) })
+	}
+}
+
+// storeTime implements [blockServer].
+func (s *Store) storeTime(now limiter.Time) limiter.Time { return s.main.time(now) }
+
+// chargeBlock implements [blockServer]. The block belongs to the present connection.
+func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
+	sh := s.main.shardOf(0)
+	conn := sh.connection()
+	if conn == nil {
+		return false
+	}
+	h.mu.Lock()
+	h.conn = conn
+	h.mu.Unlock()
+	req := newRequest()
+	req.call.Encode(at, &h.batch, [][]byte{h.name}, s.options.Jitter)
+	if isBucket(&h.policy) {
+		req.call.SetBlock(h.life)
+	}
+	req.now, req.batch, req.waiter, req.noFallback, req.only = now, &h.batch, h, true, conn
+	return req.send(sh, s.options.Timeout)
+}
+
+// keepRequest implements [requestOwner]: the store has decided the charge of a block at the time at.
+func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
+	h.charged(at)
+	req.release()
+}
+
+// mirrorBlock implements [blockServer].
+func (s *Store) mirrorBlock(h *hotCounter, at limiter.Time) { s.updateCounters(at, &h.batch, &h.left) }
+
+// returnHits implements [blockServer].
+func (s *Store) returnHits(h *hotCounter, hits uint64, _, end limiter.Time, state *limiter.State) bool {
+	return s.returnRequest(h, hits, end, state).send(s.main.shardOf(0), s.options.Timeout)
+}
+
+// returnRequest returns a request that returns hits. It must be sent only once, and only on the
+// connection on which the hits were charged: after a failover the store may not have them.
+func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, state *limiter.State) *request {
+	h.mu.Lock()
+	conn := h.conn
+	h.mu.Unlock()
+	req := newRequest()
+	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
+	req.call.Encode(end-1, &b, [][]byte{h.name}, s.options.Jitter)
+	if h.policy.Algorithm == limiter.SlidingWindow { // the name of a fixed window has the window
+		req.call.SetReturn(state.SubWindow)
+	}
+	req.only = conn
+	return req
+}
+
+// readEnded implements [blockServer].
+func (s *Store) readEnded(c *deniedCheck, now, end limiter.Time) {
+	req := newRequest()
+	req.call.Encode(end-1, &c.batch, [][]byte{c.hot.name}, s.options.Jitter)
+	req.now, req.batch, req.waiter, req.noFallback = now, &c.batch, c, true
+	req.send(s.main.shardOf(0), s.options.Timeout)
+}
+
+// keepRequest implements [requestOwner].
+func (c *deniedCheck) keepRequest(req *request, _ limiter.Time) {
+	c.read()
+	req.release()
+}
+
+// Decided implements [limiter.Waiter].
+func (*deniedCheck) Decided(error) {}
+
+// Exceeded implements [limiter.Waiter].
+func (*deniedCheck) Exceeded(int) func(hits uint64) { return nil }
+
+// raiseMirror implements [blockServer].
+func (s *Store) raiseMirror(h *hotCounter, at limiter.Time, to *limiter.State) {
+	b, found := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}, make([]limiter.State, 1)
+	b.Stored().ReadStates(s.options.Table, at, found)
+	if found[0].Hits < to.Hits {
+		b.Stored().MergeInto(s.options.Table, at, 0, to)
+	}
+}
+
+// countBlockHits implements [blockServer].
+func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().Blocks(event, hits) }
+
+// rechargeBlocks ends all blocks, before the store is used again. The store may be another server,
+// which has not received the last block of a counter: hits that were used since are charged again.
+func (s *Store) rechargeBlocks() {
+	const lately = time.Second // a server may lack what was charged so recently
+	bl := s.blocks
+	at, elapsed := s.storeTime(limiter.Time(s.options.Clock().UnixNano())), bl.elapsed()
+	for _, h := range bl.counters() {
+		for i := range h.balances {
+			w := &h.balances[i]
+			h.mu.Lock()
+			left := w.clear()
+			used := w.granted - min(w.granted, left)
+			w.granted = 0
+			h.mu.Unlock()
+			bl.count(blockLost, left)
+			end, until := limiter.Time(w.end.Load()), time.Duration(w.until.Load())
+			if h.policy.Algorithm != limiter.FixedWindow {
+				until += lately // hits of a period that is over still count
+			}
+			if used > 0 && elapsed < until {
+				s.recordUsed(h, used, min(at, end-1), end)
+			}
+		}
+	}
+}
+
+// recordUsed records used hits of a block as unsynced.
+func (s *Store) recordUsed(h *hotCounter, hits uint64, at, end limiter.Time) {
+	f := s.main
+	b := &limiter.Batch{
+		Charges:   []limiter.Charge{h.chargeOf(hits, false)},
+		Decisions: []limiter.Decision{{Charged: hits}}, Partition: h.partition,
+	}
+	at = max(at, periodStart(&h.policy, end))
+	f.ledger.mu.Lock()
+	defer f.ledger.mu.Unlock()
+	if d := &f.ledger.scratch; d.Set(at, b, 0, false) {
+		name := script.AppendName(nil, at, &h.policy, h.name)
+		f.countDropped(f.ledger.addLocked(name, 0, d, func() func(uint64) { return nil }))
+	}
+}
+
+// returnBlocks returns all blocks on a connection, before the shard ends.
+func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Duration) error {
+	const perRun = 100
+	bl, run := s.blocks, script.Run{}
+	elapsed := bl.elapsed()
+	var requests []*request
+	var hits uint64
+	for _, h := range bl.counters() {
+		for i := range h.balances {
+			w := &h.balances[i]
+			left := w.clear()
+			if left > 0 && h.returnable(elapsed, time.Duration(w.until.Load())) {
+				if req := s.returnRequest(h, left, limiter.Time(w.end.Load()), w.state.Load()); req.only == c {
+					requests = append(requests, req)
+					hits += left
+					continue
+				}
+			}
+			bl.count(blockLost, left)
+		}
+	}
+	for some := range slices.Chunk(requests, perRun) {
+		run.Clear(s.options.storeTime())
+		for _, req := range some {
+			run.Add(&req.call)
+		}
+		if err := c.Within(ctx, within, func() error {
+			script.DecideScript.Run(c, &run)
+			return run.Err
+		}); err != nil {
+			return err
+		}
+	}
+	bl.count(blockReturned, hits)
+	return nil
+}
+
+// countReplicas registers this replica in the store, and learns the number of replicas. It is not
+// known if the store does not reply, or forbids it.
+func (s *Store) countReplicas(c *redis.Conn) {
+	at := s.storeTime(limiter.Time(s.options.Clock().UnixNano()))
+	n, _ := script.CountReplicas(c, s.options.Prefix+"s1{replicas}", s.replica, at, replicaExpiry)
+	s.blocks.replicas.Store(n)
+}
