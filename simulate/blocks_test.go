@@ -1,12 +1,12 @@
 package simulate
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,53 +49,72 @@ type arrival struct {
 	replica int
 }
 
-// TestBlocksAsInStore compares the model with the code of package store on the requests of
-// store.TestBlocks: commands and waits differ by at most a quarter (over 80 ms by six tenths), or
-// 0.001 per request, and admitted hits by 0.1 %, those of a round trip, and ten. So do the requests
-// that are denied only with blocks, or by a quarter. Without blocks, the loads are small: the store
-// cannot keep up with 20,000 requests per second over a round trip of 80 ms, which the model does not
-// show.
+// TestBlocksAsInStore compares a simulation with replicas that have connections to a store: commands
+// and waits differ by at most a quarter, or 0.001 per request, and admitted hits by 0.1 %, those of a
+// round trip, and ten. So do the requests that are denied only with blocks, or by a quarter. Without
+// blocks, the loads are small: the store cannot keep up with 20,000 requests per second over a round
+// trip of 80 ms, which the model does not show.
 func TestBlocksAsInStore(t *testing.T) {
+	window := func(limit uint32) *limiter.Policy {
+		return &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Second}
+	}
+	refused := func(limit uint32) *limiter.Policy {
+		p := window(limit)
+		p.CountRefused = true
+		return p
+	}
+	sliding := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, SubWindows: 2, Window: time.Second}
+	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}
+	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1000, Slack: 1000, Window: time.Second}
+	const ms = time.Millisecond
 	for _, tt := range []struct {
-		limit, replicas int
-		refused         bool
-		demand          float64 // relative to the limit
-		trip            time.Duration
-		moves           bool // all demand is on one replica at a time
+		limits   []*limiter.Policy
+		replicas int
+		demand   float64 // relative to the first limit
+		trip     time.Duration
+		moves    bool // all demand is on one replica at a time
 	}{
-		{10_000, 3, false, 0.9, time.Millisecond, false},
-		{10_000, 3, true, 0.9, time.Millisecond, false},
-		{10_000, 3, true, 3, time.Millisecond, false},
-		{10_000, 10, true, 2, time.Millisecond, false},
-		{1_000, 2, true, 2, time.Millisecond, false},
-		{1_000, 2, false, 0.8, time.Millisecond, false},
-		{10_000, 3, true, 2, 80 * time.Millisecond, false},
-		{100, 3, true, 1.2, time.Millisecond, false},
-		{1_000, 3, true, 3, time.Millisecond, true},
-		{1_000, 3, false, 3, time.Millisecond, true},
+		{[]*limiter.Policy{window(10_000)}, 3, 0.9, ms, false},
+		{[]*limiter.Policy{refused(10_000)}, 3, 0.9, ms, false},
+		{[]*limiter.Policy{refused(10_000)}, 3, 3, ms, false},
+		{[]*limiter.Policy{refused(10_000)}, 10, 2, ms, false},
+		{[]*limiter.Policy{refused(1000)}, 2, 2, ms, false},
+		{[]*limiter.Policy{window(1000)}, 2, 0.8, ms, false},
+		{[]*limiter.Policy{refused(10_000)}, 3, 2, 80 * ms, false},
+		{[]*limiter.Policy{refused(100)}, 3, 1.2, ms, false},
+		{[]*limiter.Policy{refused(1000)}, 3, 3, ms, true},
+		{[]*limiter.Policy{window(1000)}, 3, 3, ms, true},
+		{[]*limiter.Policy{sliding}, 3, 0.9, ms, false},
+		{[]*limiter.Policy{sliding}, 3, 2, ms, false},
+		{[]*limiter.Policy{bucket}, 3, 0.9, ms, false},
+		{[]*limiter.Policy{bucket}, 3, 3, ms, false},
+		{[]*limiter.Policy{bucket}, 3, 2, 80 * ms, false},
+		{[]*limiter.Policy{leaky}, 3, 2, ms, true},
+		{[]*limiter.Policy{bucket, sliding, refused(1000)}, 3, 0.9, ms, false},
+		{[]*limiter.Policy{bucket, sliding, window(700)}, 3, 2, ms, false},
 	} {
-		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: uint32(tt.limit), Window: time.Second, CountRefused: tt.refused}
 		for _, blocks := range []bool{false, true} {
-			if tt.limit > 1000 && (!blocks || testing.Short()) {
+			limit := tt.limits[0].Limit
+			if limit > 1000 && (!blocks || testing.Short()) {
 				continue
 			}
-			t.Run(fmt.Sprintf("limit %d, replicas %d, refused %v, demand %v, trip %v, moves %v, blocks %v", tt.limit, tt.replicas, tt.refused, tt.demand, tt.trip, tt.moves, blocks), func(t *testing.T) {
+			name := ""
+			for _, p := range tt.limits {
+				name += fmt.Sprintf("%v of %d (refused %v), ", p.Algorithm, p.Limit, p.CountRefused)
+			}
+			t.Run(fmt.Sprintf("%sreplicas %d, demand %v, trip %v, moves %v, blocks %v", name, tt.replicas, tt.demand, tt.trip, tt.moves, blocks), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					want, arrivals := useStore(t, p, tt.replicas, tt.demand, tt.trip, tt.moves, blocks)
-					got := useModel(t, p, tt.replicas, tt.trip, blocks, arrivals)
-					off := useModel(t, p, tt.replicas, tt.trip, false, arrivals)
+					want, arrivals := useStore(t, tt.limits, tt.replicas, tt.demand, tt.trip, tt.moves, blocks)
+					got := useModel(t, tt.limits, tt.replicas, tt.trip, blocks, arrivals)
+					off := useModel(t, tt.limits, tt.replicas, tt.trip, false, arrivals)
 					t.Logf("store %v, %.0f more denied; model %v, %.0f more denied", want, want.more(off), got, got.more(off))
 					// Requests take the whole round trip, and replies no time, so replicas believe that
 					// the store's clock is ahead by half of it, and so are the windows.
 					shifted := tt.trip.Seconds() / 2 * want.requests
-					hits := 10 + 0.001*want.admitted + float64(tt.limit)*tt.trip.Seconds()
-					part := 0.25
-					if tt.trip > time.Millisecond {
-						part = 0.6 // the model does not space the batches
-					}
+					hits := 10 + 0.001*want.admitted + float64(limit)*tt.trip.Seconds()
 					for name, pair := range map[string][3]float64{
-						"commands":    {got.commands, want.commands, max(part*want.commands, 0.001*want.requests)},
-						"waiting":     {got.waiting, want.waiting, max(part*want.waiting, 0.001*want.requests)},
+						"commands":    {got.commands, want.commands, max(0.25*want.commands, 0.001*want.requests)},
+						"waiting":     {got.waiting, want.waiting, max(0.25*want.waiting, 0.001*want.requests)},
 						"admitted":    {got.admitted, want.admitted, hits},
 						"more denied": {got.more(off), want.more(off), max(0.25*want.more(off), hits+shifted)},
 					} {
@@ -109,43 +128,7 @@ func TestBlocksAsInStore(t *testing.T) {
 	}
 }
 
-// TestBlockSizes checks the sizes of blocks of a counter whose limit is not reached, and that hits are
-// returned when the demand falls.
-func TestBlockSizes(t *testing.T) {
-	const trip = 250 * time.Millisecond // a block is for 2,000 requests
-	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Minute}
-	m, start, unused := newModel(t, 1, trip, true), limiter.Time(noon.UnixNano()), func() uint64 { return 0 }
-	request := func(after time.Duration) {
-		m.request(start+limiter.Time(after), 0, p)
-		for _, c := range m.blocks.counters {
-			unused = func() uint64 { return c.hot[0].unused }
-		}
-	}
-	largest := uint64(0)
-	for at := time.Duration(0); at < time.Minute; at += time.Millisecond {
-		before := unused()
-		request(at)
-		largest = max(largest, unused())
-		if left := time.Minute - at + trip; unused() > before && unused()-before > uint64(left/time.Millisecond) {
-			t.Fatalf("a block of %d hits was charged %v before the end of the window", unused()-before, left)
-		}
-	}
-	if largest < 3000 || largest > 4000 { // the next block is charged when half is left
-		t.Errorf("%d unused hits, want 4,000 at most", largest)
-	}
-	for at := time.Minute; at < 70*time.Second; at += time.Millisecond {
-		request(at)
-	}
-	commands, before := m.total.Commands, unused()
-	for at := 70 * time.Second; at < 72*time.Second; at += 100 * time.Millisecond { // a hundredth
-		request(at)
-	}
-	if before < 1000 || unused() > 80 || m.total.Commands == commands {
-		t.Errorf("%d of %d hits are unused after the demand has fallen, after %v commands; want the rest returned", unused(), before, m.total.Commands-commands)
-	}
-}
-
-// A testModel decides requests of one counter.
+// A testModel decides requests with the same limits.
 type testModel struct {
 	*storeModel
 
@@ -158,30 +141,38 @@ func newModel(t *testing.T, replicas int, trip time.Duration, blocks bool) *test
 	must.OK(t, err)
 	set := compile(t, perUser)
 	m := newStoreModel(&variant{tables: []*limiter.Table{table}, tally: newTally(set, false)}, &Options{RoundTrip: trip, Replicas: replicas}, blocks)
-	return &testModel{m, descriptors.Plan{Limits: set.Limits[:1]}}
+	return &testModel{m, descriptors.Plan{Limits: slices.Repeat(set.Limits[:1], 3)}}
 }
 
 // request decides a request, and reports whether it is admitted.
-func (m *testModel) request(at limiter.Time, replica int, p *limiter.Policy) bool {
+func (m *testModel) request(at limiter.Time, replica int, limits []*limiter.Policy) bool {
 	m.replica = replica
 	m.plan.Batch.Reset()
-	m.plan.Batch.Charges = append(m.plan.Batch.Charges, limiter.Charge{ID: identity.ID{Lo: 1}, Policy: p, Hits: 1})
+	m.plan.Batch.Charges = append(m.plan.Batch.Charges, chargesOf(limits)...)
 	m.decide(at, &m.plan)
 	return !m.plan.Batch.Denied
 }
 
+// chargesOf returns the charges of a request: its limits are a group.
+func chargesOf(limits []*limiter.Policy) (all []limiter.Charge) {
+	for i, p := range limits {
+		all = append(all, limiter.Charge{ID: identity.ID{Lo: uint64(i + 1)}, Policy: p, Hits: 1})
+	}
+	return all
+}
+
 // useModel decides requests by the model.
-func useModel(t *testing.T, p *limiter.Policy, replicas int, trip time.Duration, blocks bool, arrivals []arrival) (f storeFigure) {
+func useModel(t *testing.T, limits []*limiter.Policy, replicas int, trip time.Duration, blocks bool, arrivals []arrival) (f storeFigure) {
 	t.Helper()
 	m := newModel(t, replicas, trip, blocks)
 	for _, a := range arrivals {
-		admitted := m.request(a.at, a.replica, p)
+		admitted := m.request(a.at, a.replica, limits)
 		if f.denied = append(f.denied, !admitted); admitted {
 			f.admitted++
 		}
 	}
 	if blocks {
-		m.blocks.finish(arrivals[len(arrivals)-1].at)
+		m.blocks.finish()
 	}
 	f.requests, f.commands, f.waiting = float64(m.total.Requests), m.total.Commands, float64(m.total.Waiting)
 	return f
@@ -194,9 +185,9 @@ func (w *waiter) Decided(err error)            { w.decided(err) }
 func (*waiter) Exceeded(int) func(hits uint64) { return nil }
 
 // useStore sends random requests for five seconds to replicas with a store.
-func useStore(t *testing.T, p *limiter.Policy, replicas int, demand float64, trip time.Duration, moves, blocks bool) (storeFigure, []arrival) {
+func useStore(t *testing.T, limits []*limiter.Policy, replicas int, demand float64, trip time.Duration, moves, blocks bool) (storeFigure, []arrival) {
 	t.Helper()
-	host, l := luahost.NewServer(), make(memoryListener)
+	host, l := luahost.NewServer(), make(luahost.Memory)
 	go func() { _ = host.Serve(l) }()
 	defer close(l)
 	var commands atomic.Int64
@@ -219,9 +210,7 @@ func useStore(t *testing.T, p *limiter.Policy, replicas int, demand float64, tri
 		s, err := store.New(store.Options{
 			Blocks: mode, Fallback: store.Deny, Table: table, Timeout: time.Second, DialTimeout: time.Second, Jitter: -1,
 			Server: redis.Server{Network: "tcp", Address: "store:1", DialContext: func(context.Context, string, string) (net.Conn, error) {
-				mine, theirs := net.Pipe()
-				l <- theirs
-				return newSlowConn(mine, trip), nil
+				return l.Dial(trip), nil
 			}},
 		})
 		must.OK(t, err)
@@ -231,24 +220,25 @@ func useStore(t *testing.T, p *limiter.Policy, replicas int, demand float64, tri
 	for _, s := range stores {
 		s.Await(ctx)
 	}
+	names := [][]byte{[]byte("s1{1}"), []byte("s1{2}"), []byte("s1{3}")}
 	rng := rand.New(rand.NewPCG(1, 2))
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 	f, arrivals, before := storeFigure{}, []arrival(nil), commands.Load()
 	for start := time.Now(); time.Since(start) < 5*time.Second; f.requests++ {
-		time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / (demand * float64(p.Limit))))
+		time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / (demand * float64(limits[0].Limit))))
 		a := arrival{limiter.Time(time.Now().UnixNano()), rng.IntN(replicas)}
 		if moves {
 			a.replica = int(time.Since(start)/(150*time.Millisecond)) % replicas
 		}
 		arrivals = append(arrivals, a)
-		b := &limiter.Batch{Charges: []limiter.Charge{{ID: identity.ID{Lo: 1}, Policy: p, Hits: 1}}}
+		b := &limiter.Batch{Charges: chargesOf(limits)}
 		batches = append(batches, b)
 		decided := func(err error) {
 			must.OK(t, err)
 			waiting.Done()
 		}
 		waiting.Add(1)
-		if done, err := stores[a.replica].Decide(a.at, b, [][]byte{[]byte("s1{1}")}, &waiter{decided}); done {
+		if done, err := stores[a.replica].Decide(a.at, b, names[:len(limits)], &waiter{decided}); done {
 			decided(err)
 		} else {
 			f.waiting++
@@ -264,57 +254,4 @@ func useStore(t *testing.T, p *limiter.Policy, replicas int, demand float64, tri
 		}
 	}
 	return f, arrivals
-}
-
-// A memoryListener accepts connections that are made in memory.
-type memoryListener chan net.Conn
-
-func (l memoryListener) Accept() (net.Conn, error) {
-	if c, ok := <-l; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-func (memoryListener) Close() error   { return nil }
-func (memoryListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// A slowConn delivers data that is written to it after a delay.
-type slowConn struct {
-	net.Conn
-
-	delay  time.Duration
-	queue  chan slowData
-	closed chan struct{}
-	once   sync.Once
-}
-
-type slowData struct {
-	at   time.Time
-	data []byte
-}
-
-func newSlowConn(c net.Conn, delay time.Duration) *slowConn {
-	s := &slowConn{Conn: c, delay: delay, queue: make(chan slowData, 1<<14), closed: make(chan struct{})}
-	go func() {
-		for {
-			select {
-			case d := <-s.queue:
-				time.Sleep(time.Until(d.at))
-				_, _ = c.Write(d.data) // fails if it was closed
-			case <-s.closed:
-				return
-			}
-		}
-	}()
-	return s
-}
-
-func (s *slowConn) Write(b []byte) (int, error) {
-	s.queue <- slowData{time.Now().Add(s.delay), bytes.Clone(b)}
-	return len(b), nil
-}
-
-func (s *slowConn) Close() error {
-	s.once.Do(func() { close(s.closed) })
-	return s.Conn.Close()
 }

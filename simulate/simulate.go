@@ -330,7 +330,7 @@ func (r *run) finish() error {
 		s.tally.finish()
 	}
 	if r.blocks != nil {
-		r.blocks.store.blocks.finish(limiter.Time(r.to))
+		r.blocks.store.blocks.finish()
 	}
 	if err := r.checkMemory(); err != nil {
 		return err

@@ -18,7 +18,8 @@ import (
 // its time, and the replica knows the reply after a round trip.
 //
 // The model is simpler than package store: no fault occurs, all clocks are equal, and a request
-// under a penalty always waits. Commands of leases that are returned are not counted.
+// under a penalty always waits. Commands of leases that are returned are not counted. Blocks are
+// those of package store.
 type storeModel struct {
 	table    *limiter.Table
 	trip     limiter.Time
@@ -40,7 +41,7 @@ func newStoreModel(s *variant, o *Options, blocks bool) *storeModel {
 		denied: map[identity.ID]limiter.Time{}, uses: make([]report.StoreUse, len(s.tally.limits)),
 	}
 	if blocks {
-		m.blocks = newBlockModel(m)
+		m.blocks = newBlockModel(m, len(m.replicas))
 	}
 	return m
 }
@@ -53,9 +54,9 @@ func newBlocksVariant(o *Options) (*variant, error) {
 	case o.Recommend > 0:
 		return nil, errors.New("--store-blocks and --recommend exclude each other; recommendations are for one counter, so they need no store")
 	case !slices.ContainsFunc(o.Rules.Limits, func(l *descriptors.Limit) bool {
-		return !l.Rule.Unlimited && usesBlocks(&limiter.Charge{Policy: &l.Policy, Hits: 1})
+		return !l.Rule.Unlimited && store.UsesBlocks(&limiter.Charge{Policy: &l.Policy, Hits: 1})
 	}):
-		return nil, errors.New("--store-blocks: no limit can have blocks; they need a fixed_window without reserve and penalty")
+		return nil, errors.New("--store-blocks: no limit can have blocks; docs/store.md lists the algorithms and fields that can")
 	}
 	s, err := newVariant(o.Rules, "blocks", o)
 	if err == nil {
@@ -66,26 +67,26 @@ func newBlocksVariant(o *Options) (*variant, error) {
 
 // memory returns the approximate size of the model in bytes.
 func (m *storeModel) memory() int64 {
-	const denialBytes, replicaBlocksBytes = 64, 1 << 10
+	const denialBytes = 64
 	n := int64(len(m.denied)) * denialBytes
 	if m.blocks != nil {
-		n += int64(m.blocks.hot)*replicaBlocksBytes + int64(len(m.blocks.cold))*denialBytes
+		n += m.blocks.memory()
 	}
 	return n
 }
 
 // decide decides the charges of a plan.
 func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
-	b := &plan.Batch
-	var r *replicaBlocks
+	b, hot := &plan.Batch, false
 	if m.blocks != nil {
-		if r = m.blocks.find(at, plan); r != nil && m.blocks.decide(at, r, b) {
+		var done bool
+		if done, hot = m.blocks.decide(at, plan); done {
 			m.count(plan, 0, false)
 			return
 		}
 	}
 	m.table.Decide(at, b)
-	if len(b.Charges) == 0 || r == nil && m.deniedFromMemory(at, b) {
+	if len(b.Charges) == 0 || !hot && m.deniedFromMemory(at, b) {
 		m.count(plan, 0, false)
 		return
 	}
@@ -100,6 +101,9 @@ func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
 	reply, commands := m.replicas[m.replica].send(at, m.trip, native)
 	for i := range b.Charges {
 		m.learn(at, reply, &b.Charges[i], &b.Decisions[i])
+	}
+	if m.blocks != nil {
+		m.blocks.learn(at, reply, plan)
 	}
 	m.count(plan, commands, true)
 }
@@ -146,9 +150,6 @@ func (m *storeModel) learn(at, reply limiter.Time, c *limiter.Charge, d *limiter
 			m.denied[id] = reply
 		}
 	}
-	if m.blocks != nil {
-		m.blocks.learn(reply, c, d)
-	}
 }
 
 // count counts a decided request.
@@ -191,30 +192,36 @@ func (m *storeModel) use(l *descriptors.Limit) *report.StoreUse {
 	return &m.uses[l.Index]
 }
 
-// A sender is the connection of a replica, with at most two messages in flight. Requests that come
-// meanwhile are sent together, and share the run of a script.
+// A sender is the connection of a replica, with a bounded number of messages in flight. Requests that
+// come meanwhile are sent together, and share the run of a script.
 type sender struct {
-	free [2]limiter.Time // when the replies to the messages arrive
-	next limiter.Time    // when the newest message is sent
-	// script is true if that message runs a script.
+	sent [store.MaxInFlight]limiter.Time // when the latest messages are sent
+	n    int                             // number of messages
+	// script is true if the newest message runs a script.
 	script bool
 }
 
 // send sends a charge, by the given number of native commands or by a script. It returns when the
 // reply arrives and the number of additional commands.
 func (s *sender) send(at, trip limiter.Time, native int) (reply limiter.Time, commands int) {
-	if at >= s.next {
-		i := 0
-		if s.free[1] < s.free[0] {
-			i = 1
-		}
-		s.next, s.script = max(at, s.free[i]), false
-		s.free[i] = s.next + trip
+	if at >= s.last(1) {
+		soon := max(s.last(1)+limiter.Time(store.TripPart), s.last(store.MostInFlight(time.Duration(trip)))+trip)
+		s.sent[s.n%len(s.sent)] = max(at, min(s.last(store.MinInFlight)+trip, soon))
+		s.n++
+		s.script = false
 	}
 	if commands = native; native == 0 && !s.script {
 		s.script, commands = true, 1
 	}
-	return s.next + trip, commands
+	return s.last(1) + trip, commands
+}
+
+// last returns when the nth last message is sent.
+func (s *sender) last(n int) limiter.Time {
+	if n > s.n {
+		return 0
+	}
+	return s.sent[(s.n-n)%len(s.sent)]
 }
 
 // newStoreReport compares the store's use with and without blocks.

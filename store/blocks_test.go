@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -18,19 +17,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest/luahost"
 )
-
-// A memoryListener accepts connections that are made in memory.
-type memoryListener chan net.Conn
-
-func (l memoryListener) Accept() (net.Conn, error) {
-	c, ok := <-l
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return c, nil
-}
-func (l memoryListener) Close() error   { return nil }
-func (l memoryListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A blockWorld is replicas with one store, in simulated time.
 type blockWorld struct {
@@ -69,59 +55,10 @@ func (w *blockWorld) hitsOf(event string) uint64 {
 type blockReplica struct {
 	world  *blockWorld
 	store  *Store
-	conn   atomic.Pointer[slowConn]
+	conn   atomic.Pointer[luahost.SlowConn]
 	stop   func() // ends the store
 	jump   atomic.Int64
 	waited atomic.Int64
-}
-
-// A slowConn delivers data that is written to it after a delay.
-type slowConn struct {
-	net.Conn
-
-	delay  time.Duration
-	queue  chan delayedData
-	closed chan struct{}
-	close  sync.Once
-}
-
-type delayedData struct {
-	at   time.Time
-	data []byte
-}
-
-func newSlowConn(c net.Conn, delay time.Duration) *slowConn {
-	s := &slowConn{Conn: c, delay: delay, queue: make(chan delayedData, 1<<14), closed: make(chan struct{})}
-	go func() {
-		for {
-			select {
-			case d := <-s.queue:
-				select {
-				case <-time.After(time.Until(d.at)):
-					_, _ = c.Write(d.data)
-				case <-s.closed:
-					return
-				}
-			case <-s.closed:
-				return
-			}
-		}
-	}()
-	return s
-}
-
-func (s *slowConn) Write(b []byte) (int, error) {
-	select {
-	case s.queue <- delayedData{time.Now().Add(s.delay), bytes.Clone(b)}:
-		return len(b), nil
-	case <-s.closed:
-		return 0, net.ErrClosed
-	}
-}
-
-func (s *slowConn) Close() error {
-	s.close.Do(func() { close(s.closed) })
-	return s.Conn.Close()
 }
 
 func newBlockWorld(t *testing.T, replicas int, trip time.Duration) *blockWorld {
@@ -132,7 +69,7 @@ func newBlockWorld(t *testing.T, replicas int, trip time.Duration) *blockWorld {
 func newBlockWorldWith(t *testing.T, replicas int, trip time.Duration, fallback Fallback) *blockWorld {
 	t.Helper()
 	w := &blockWorld{t: t, host: luahost.NewServer(), trip: trip, admitted: map[int64]int{}, asked: map[int64]int{}}
-	l := make(memoryListener)
+	l := make(luahost.Memory)
 	go func() { _ = w.host.Serve(l) }()
 	t.Cleanup(func() { close(l) })
 	w.host.OnCommand(func(string, [][]byte, []byte) { w.commands.Add(1) })
@@ -145,9 +82,7 @@ func newBlockWorldWith(t *testing.T, replicas int, trip time.Duration, fallback 
 				if w.unreachable.Load() {
 					return nil, net.ErrClosed
 				}
-				mine, theirs := net.Pipe()
-				l <- theirs
-				slow := newSlowConn(mine, w.trip)
+				slow := l.Dial(w.trip)
 				r.conn.Store(slow)
 				return slow, nil
 			}},

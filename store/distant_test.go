@@ -19,13 +19,13 @@ type distantWorld struct {
 	*Store
 
 	host        *luahost.Server
-	conn        atomic.Pointer[slowConn] // the latest
+	conn        atomic.Pointer[luahost.SlowConn] // the latest
 	unreachable atomic.Bool
 }
 
 func newDistantWorld(t *testing.T, trip time.Duration) *distantWorld {
 	t.Helper()
-	w, l := &distantWorld{host: luahost.NewServer()}, make(memoryListener)
+	w, l := &distantWorld{host: luahost.NewServer()}, make(luahost.Memory)
 	go func() { _ = w.host.Serve(l) }()
 	t.Cleanup(func() { close(l) })
 	w.Store = newStore(t, Options{
@@ -34,9 +34,7 @@ func newDistantWorld(t *testing.T, trip time.Duration) *distantWorld {
 			if w.unreachable.Load() {
 				return nil, net.ErrClosed
 			}
-			mine, theirs := net.Pipe()
-			l <- theirs
-			c := newSlowConn(mine, trip)
+			c := l.Dial(trip)
 			w.conn.Store(c)
 			return c, nil
 		}},

@@ -136,9 +136,11 @@ func (sh *shard) roomLocked() (pause time.Duration, room bool) {
 	return max(0, tripPart-clock().Sub(sh.lastBatch)), sh.inFlight < sh.mostInFlight()
 }
 
-// mostInFlight returns the bound of the number of batches in flight.
-func (sh *shard) mostInFlight() int {
-	return int(min(maxInFlight, max(minInFlight, sh.shortestTrip.Load()/int64(tripPart))))
+func (sh *shard) mostInFlight() int { return MostInFlight(time.Duration(sh.shortestTrip.Load())) }
+
+// MostInFlight returns the bound of the number of batches in flight, by the shortest round trip.
+func MostInFlight(trip time.Duration) int {
+	return int(min(maxInFlight, max(minInFlight, trip/tripPart)))
 }
 
 // learnTrip records the round trip of a message.

@@ -34,16 +34,14 @@ func TestDistantSlowStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const trip = 80 * time.Millisecond
-		host, l := luahost.NewServer(), make(memoryListener)
+		host, l := luahost.NewServer(), make(luahost.Memory)
 		host.OnCommand(func(_ string, args [][]byte, _ []byte) { time.Sleep(time.Duration(len(args)) * 100 * time.Microsecond) })
 		go func() { _ = host.Serve(l) }()
 		defer close(l)
 		s := newStore(t, Options{
 			at: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second,
 			Server: redis.Server{Network: "tcp", Address: "store:1", DialContext: func(context.Context, string, string) (net.Conn, error) {
-				mine, theirs := net.Pipe()
-				l <- theirs
-				return newSlowConn(mine, trip), nil
+				return l.Dial(trip), nil
 			}},
 		})
 		start := time.Now()
