@@ -130,7 +130,9 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		if run.blocks, err = newBlocksVariant(&o); err != nil {
 			return nil, err
 		}
-		run.rules.store = newStoreModel(run.rules, &o, false)
+		if run.rules.store, err = newStoreModel(run.rules, &o, false); err != nil {
+			return nil, err
+		}
 	}
 	run.variants = append([]*variant{run.rules}, run.alternatives...)
 	for _, s := range []*variant{run.divided, run.blocks} {
@@ -330,7 +332,8 @@ func (r *run) finish() error {
 		s.tally.finish()
 	}
 	if r.blocks != nil {
-		r.blocks.store.blocks.finish()
+		r.rules.store.finish()
+		r.blocks.store.finish()
 	}
 	if err := r.checkMemory(); err != nil {
 		return err

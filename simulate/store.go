@@ -15,35 +15,57 @@ import (
 
 // A storeModel is a model of replicas with one store. It counts the commands that they send and the
 // requests that wait for a reply. The table of the variant is the store: it decides a request at
-// its time, and the replica knows the reply after a round trip.
+// its time, and the replica knows the reply after a round trip. What replicas decide without the
+// store, package store decides.
 //
-// The model is simpler than package store: no fault occurs, all clocks are equal, and a request
-// under a penalty always waits. Commands of leases that are returned are not counted. Blocks are
-// those of package store.
+// The model is simpler than a real store: no fault occurs, all clocks are equal, and commands of
+// leases that are returned are not counted.
 type storeModel struct {
 	table    *limiter.Table
 	trip     limiter.Time
-	replicas []sender
+	replicas []replica
 	// replica is that of the current request.
 	replica int
-	// denied has the time of the last reply that left a counter full, by [replicaID].
-	denied map[identity.ID]limiter.Time
+	events  eventQueue
 	// uses are those of the limits, like [tally.limits], and total that of all requests.
 	uses  []report.StoreUse
 	total report.StoreUse
-	// blocks is nil without blocks.
-	blocks *blockModel
+	// hot are the uses of the limits of hot counters.
+	hot map[identity.ID]*report.StoreUse
 }
 
-func newStoreModel(s *variant, o *Options, blocks bool) *storeModel {
+type replica struct {
+	*store.SimulatedReplica
+	sender
+}
+
+func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 	m := &storeModel{
-		table: s.tables[0], trip: limiter.Time(o.RoundTrip), replicas: make([]sender, o.Replicas),
-		denied: map[identity.ID]limiter.Time{}, uses: make([]report.StoreUse, len(s.tally.limits)),
+		table: s.tables[0], trip: limiter.Time(o.RoundTrip), replicas: make([]replica, o.Replicas),
+		uses: make([]report.StoreUse, len(s.tally.limits)), hot: map[identity.ID]*report.StoreUse{},
 	}
-	if blocks {
-		m.blocks = newBlockModel(m, len(m.replicas))
+	for i := range m.replicas {
+		mirror, err := limiter.New(limiter.Options{Bytes: o.mirrorBytes()})
+		if err != nil {
+			return nil, err
+		}
+		m.replicas[i].SimulatedReplica = store.NewSimulatedReplica(store.SimulatedStore{
+			Table: m.table, Trip: o.RoundTrip, Replicas: o.Replicas, Blocks: blocks, Schedule: m.events.add,
+			Send: func(now limiter.Time, id identity.ID) limiter.Time { return m.sendForBlock(now, i, id) },
+		}, mirror)
 	}
-	return m
+	return m, nil
+}
+
+// sendForBlock sends a command of a replica about blocks of a counter. It returns when the reply
+// arrives.
+func (m *storeModel) sendForBlock(now limiter.Time, replica int, id identity.ID) limiter.Time {
+	reply, commands := m.replicas[replica].send(now, m.trip, 0)
+	if l := m.hot[id]; l != nil {
+		l.Commands += float64(commands)
+	}
+	m.total.Commands += float64(commands)
+	return reply
 }
 
 // newBlocksVariant returns the variant in which replicas have blocks.
@@ -56,108 +78,63 @@ func newBlocksVariant(o *Options) (*variant, error) {
 	case !slices.ContainsFunc(o.Rules.Limits, func(l *descriptors.Limit) bool {
 		return !l.Rule.Unlimited && store.UsesBlocks(&limiter.Charge{Policy: &l.Policy, Hits: 1})
 	}):
-		return nil, errors.New("--store-blocks: no limit can have blocks; docs/store.md lists the algorithms and fields that can")
+		return nil, errors.New("--store-blocks: no limit of these rules can have blocks; docs/store.md, Blocks, lists those that can")
 	}
 	s, err := newVariant(o.Rules, "blocks", o)
 	if err == nil {
-		s.store = newStoreModel(s, o, true)
+		s.store, err = newStoreModel(s, o, true)
 	}
 	return s, err
 }
 
 // memory returns the approximate size of the model in bytes.
-func (m *storeModel) memory() int64 {
-	const denialBytes = 64
-	n := int64(len(m.denied)) * denialBytes
-	if m.blocks != nil {
-		n += m.blocks.memory()
+func (m *storeModel) memory() (n int64) {
+	const replicaBytes, hotBytes, limitBytes, eventBytes = 1 << 20, 2 << 10, 64, 1 << 10
+	for _, r := range m.replicas {
+		n += replicaBytes + int64(r.Hot())*hotBytes
 	}
-	return n
+	return n + int64(len(m.hot))*limitBytes + int64(len(m.events.heap))*eventBytes
 }
 
 // decide decides the charges of a plan.
 func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
-	b, hot := &plan.Batch, false
-	if m.blocks != nil {
-		var done bool
-		if done, hot = m.blocks.decide(at, plan); done {
-			m.count(plan, 0, false)
-			return
-		}
+	m.events.runUntil(at)
+	b, r := &plan.Batch, &m.replicas[m.replica]
+	if len(b.Charges) == 0 {
+		m.table.Decide(at, b)
+		return
 	}
-	m.table.Decide(at, b)
-	if len(b.Charges) == 0 || !hot && m.deniedFromMemory(at, b) {
+	if r.Decide(at, b) {
 		m.count(plan, 0, false)
 		return
 	}
+	m.table.Decide(at, b)
 	native := 0
 	for i := range b.Charges {
+		if r.Uses(&b.Charges[i]) {
+			m.hot[b.Charges[i].ID] = m.use(plan.Limits[i])
+		}
 		n := script.NativeCommands(&b.Charges[i])
 		if native += n; n == 0 {
 			native = 0
 			break
 		}
 	}
-	reply, commands := m.replicas[m.replica].send(at, m.trip, native)
-	for i := range b.Charges {
-		m.learn(at, reply, &b.Charges[i], &b.Decisions[i])
-	}
-	if m.blocks != nil {
-		m.blocks.learn(at, reply, plan)
-	}
+	reply, commands := r.send(at, m.trip, native)
+	r.Decided(at, reply, b)
 	m.count(plan, commands, true)
 }
 
-// deniedFromMemory reports whether the replica knew that the store would deny b, as
-// store.denyFromCache does. The table has decided b.
-func (m *storeModel) deniedFromMemory(at limiter.Time, b *limiter.Batch) bool {
-	denied := false // the current group is denied
-	for i := range b.Charges {
-		c := &b.Charges[i]
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || c.Penalises() ||
-			c.Policy.UsesLeases() || c.Policy.CountRefused || c.Policy.Algorithm == limiter.SlidingLog {
-			return false
-		}
-		if i > 0 && c.Group != b.Charges[i-1].Group {
-			if !denied {
-				return false
-			}
-			denied = false
-		}
-		denied = denied || c.Mode == limiter.Enforce && b.Decisions[i].Over && m.remembers(at, c)
-	}
-	return denied
-}
-
-// remembers reports whether the replica has learned within [store.CacheFor] that a counter is full.
-func (m *storeModel) remembers(at limiter.Time, c *limiter.Charge) bool {
-	since, ok := m.denied[replicaID(c.ID, m.replica)]
-	return ok && since <= at && time.Duration(at-since) < store.CacheFor
-}
-
-// learn records the state of a counter in a reply.
-func (m *storeModel) learn(at, reply limiter.Time, c *limiter.Charge, d *limiter.Decision) {
-	if c.Refund || c.Hits == 0 {
-		return
-	}
-	if (d.Over || d.Remaining == 0) && !c.Policy.CountRefused && !c.Policy.UsesLeases() {
-		id := replicaID(c.ID, m.replica)
-		switch since := m.denied[id]; {
-		case since > at: // an earlier reply
-		case at-since < limiter.Time(store.CacheFor+store.RecheckAfter):
-			m.denied[id] = at // the denial is also used before the reply
-		default:
-			m.denied[id] = reply
-		}
+// finish runs all events. In the end no counter is hot.
+func (m *storeModel) finish() {
+	for len(m.events.heap) > 0 {
+		m.events.runUntil(m.events.heap[0].at)
 	}
 }
 
 // count counts a decided request.
 func (m *storeModel) count(plan *descriptors.Plan, commands int, waits bool) {
 	b := &plan.Batch
-	if len(b.Charges) == 0 {
-		return
-	}
 	one := report.StoreUse{Requests: 1, Commands: float64(commands)}
 	if waits {
 		one.Waiting = 1

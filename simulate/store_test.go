@@ -50,9 +50,8 @@ func TestStoreUse(t *testing.T) {
 		want          report.StoreUse
 	}{
 		"denied hits count": {log(300, 200*time.Millisecond), "user={x-user}", report.StoreUse{Requests: 300, Commands: 600, Waiting: 300}},
-		// Ten requests use up the limit. Then each of two replicas asks every 1.2 s, because it
-		// repeats a denial for a second.
-		"script":       {log(70, 100*time.Millisecond), "bucket={x-user}", report.StoreUse{Requests: 70, Commands: 20, Waiting: 20, Denied: 60}},
+		// Ten requests use up the limit. Then each of two replicas repeats a denial for a second.
+		"script":       {log(70, 100*time.Millisecond), "bucket={x-user}", report.StoreUse{Requests: 70, Commands: 22, Waiting: 22, Denied: 60}},
 		"two commands": {log(20, 200*time.Millisecond), "several={x-user}", report.StoreUse{Requests: 20, Commands: 80, Waiting: 20, Denied: 13}},
 		"mixed":        {log(20, 200*time.Millisecond), "mixed={x-user}", report.StoreUse{Requests: 20, Commands: 20, Waiting: 20, Denied: 13}},
 		// Two messages are in flight; the other requests of the same time share the next one.
@@ -109,9 +108,9 @@ func TestStoreErrors(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		"no fixed window": {func(o *Options) { o.Rules = compile(t, dividedBucket) }, "no limit can have blocks"},
-		"rlqs":            {func(o *Options) { o.Rules, o.Envoys = compile(t, dividedRules), 2 }, "--rlqs exclude each other"},
-		"recommend":       {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
+		"no blocks": {func(o *Options) { o.Rules = compile(t, withoutBlocks) }, "no limit of these rules can have blocks"},
+		"rlqs":      {func(o *Options) { o.Rules, o.Envoys = compile(t, dividedRules), 2 }, "--rlqs exclude each other"},
+		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
 	} {
 		o := Options{
 			Logs: []accesslog.Log{logOf("log", usersLine(noon, 200, "al"))}, Rules: compile(t, perUser), StoreBlocks: true, RoundTrip: time.Millisecond,
@@ -124,9 +123,9 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-const dividedBucket = `
+const withoutBlocks = `
 domain: shop
-descriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 20, algorithm: token_bucket } }]
+descriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 20, blocks: off } }]
 `
 
 // TestStoreReport checks the use of the store in the text and the page.

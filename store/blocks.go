@@ -68,6 +68,7 @@ const (
 // blocks are the blocks of a store's hot counters.
 type blocks struct {
 	server   blockServer
+	memory   *memory                // has the blocks
 	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot]atomic.Pointer[hotCounter]
@@ -92,17 +93,12 @@ type blockServer interface {
 	returnHits(h *hotCounter, hits uint64, at, end limiter.Time, state *limiter.State) bool
 	// readEnded looks up the window that has ended at end, and calls c.read.
 	readEnded(c *deniedCheck, now, end limiter.Time)
-	// mirrorBlock learns the state of the counter that the charge of a block has left at the time at,
-	// and writes it to the mirror.
-	mirrorBlock(h *hotCounter, at limiter.Time)
-	// raiseMirror raises the count of a window in the mirror.
-	raiseMirror(h *hotCounter, at limiter.Time, to *limiter.State)
 	// countBlockHits counts hits for metrics.
 	countBlockHits(event string, hits uint64)
 }
 
-func newBlocks(server blockServer, elapsed func() time.Duration) *blocks {
-	return &blocks{server: server, elapsed: elapsed, wake: make(chan struct{}, 1)}
+func newBlocks(server blockServer, m *memory, elapsed func() time.Duration) *blocks {
+	return &blocks{server: server, memory: m, elapsed: elapsed, wake: make(chan struct{}, 1)}
 }
 
 // A hotCounter is a counter that may have blocks. Requests use the fields up to acquiring; only the

@@ -101,7 +101,7 @@ func TestBlocksOfARenamedCounter(t *testing.T) {
 
 // Counters that are no longer hot are removed. While one is hot, others do not take its place.
 func TestHotCountersEnd(t *testing.T) {
-	bl := newBlocks(newStore(t, Options{}), nil)
+	bl := newBlocks(newStore(t, Options{}), nil, nil)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
 	promote := func(lo uint64) {
 		bl.promote(&limiter.Charge{ID: identity.ID{Lo: lo}, Policy: p, Hits: 1}, nil, []byte("name"), 100, 0)

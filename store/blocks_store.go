@@ -59,9 +59,6 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 	req.release()
 }
 
-// mirrorBlock implements [blockServer].
-func (s *Store) mirrorBlock(h *hotCounter, at limiter.Time) { s.updateCounters(at, &h.batch, &h.left) }
-
 // returnHits implements [blockServer].
 func (s *Store) returnHits(h *hotCounter, hits uint64, _, end limiter.Time, state *limiter.State) bool {
 	return s.returnRequest(h, hits, end, state).send(s.main.shardOf(0), s.options.Timeout)
@@ -102,15 +99,6 @@ func (*deniedCheck) Decided(error) {}
 
 // Exceeded implements [limiter.Waiter].
 func (*deniedCheck) Exceeded(int) func(hits uint64) { return nil }
-
-// raiseMirror implements [blockServer].
-func (s *Store) raiseMirror(h *hotCounter, at limiter.Time, to *limiter.State) {
-	b, found := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}, make([]limiter.State, 1)
-	b.Stored().ReadStates(s.options.Table, at, found)
-	if found[0].Hits < to.Hits {
-		b.Stored().MergeInto(s.options.Table, at, 0, to)
-	}
-}
 
 // countBlockHits implements [blockServer].
 func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().Blocks(event, hits) }

@@ -53,7 +53,7 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 		begun = h.policy.WindowStart(end-1) <= at
 		if begun && w.merged != end { // the block may have been charged before its window began
 			w.merged = end
-			h.blocks.server.raiseMirror(h, at, state)
+			h.raiseMirror(at, state)
 		}
 	}
 	if left == 0 {
@@ -82,6 +82,15 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 		h.blocks.count(blockLost, hits)
 	}
 	return left - hits
+}
+
+// raiseMirror raises the count of a window in the mirror.
+func (h *hotCounter) raiseMirror(at limiter.Time, to *limiter.State) {
+	b, found := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}, make([]limiter.State, 1)
+	b.Stored().ReadStates(h.blocks.memory.mirror, at, found)
+	if found[0].Hits < to.Hits {
+		b.Stored().MergeInto(h.blocks.memory.mirror, at, 0, to)
+	}
 }
 
 // returnable reports whether hits can be returned that may be used until a time. Those of a bucket

@@ -119,7 +119,7 @@ func (h *hotCounter) charged(at limiter.Time) {
 		h.blocks.count(blockAcquired, d.Charged)
 	}
 	if begun && (!d.Over || !isBucket(&h.policy)) {
-		h.blocks.server.mirrorBlock(h, at)
+		h.blocks.memory.updateCounters(at, &h.batch, &h.left) // also learns
 	} else { // the mirror has only the current window, and no bucket as of the end of a block
 		h.blocks.learn(at, &h.batch.Charges[0], &h.left, d)
 	}

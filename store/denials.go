@@ -79,29 +79,46 @@ func millis(now limiter.Time) uint64 {
 
 var statePool = sync.Pool{New: func() any { return new([]limiter.State) }}
 
-// denyFromCache decides b at the time at if each of its groups is certain to be denied. If it
+// denyFromMemory decides b at the time now if each of its groups is certain to be denied. If it
 // reports false, the decisions of b are meaningless and the store must decide.
-func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
-	known := false
-	for i := range b.Charges {
-		c := &b.Charges[i]
-		p := c.Policy
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.UsesLeases() || changesDenied(p) && !c.Penalises() ||
-			s.backendOf(p) != s.backendOf(b.Charges[0].Policy) { // two stores have different clocks
-			return false
-		}
-		known = known || c.Mode == limiter.Enforce && s.denied.marked(c)
-	}
-	if !known {
+func (s *Store) denyFromMemory(now limiter.Time, b *limiter.Batch) bool {
+	if !s.mayDeny(b) {
 		return false
 	}
-	now := s.backendOf(b.Charges[0].Policy).time(at)
+	f := s.backendOf(b.Charges[0].Policy)
+	for i := range b.Charges {
+		if s.backendOf(b.Charges[i].Policy) != f { // two stores have different clocks
+			return false
+		}
+	}
+	if !s.deny(f.time(now), b) {
+		return false
+	}
+	s.options.observe().Decided(byMemory, len(b.Charges))
+	return true
+}
+
+// mayDeny reports whether b may be denied without the store, and the store has denied one of its
+// charges.
+func (m *memory) mayDeny(b *limiter.Batch) (known bool) {
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || c.Policy.UsesLeases() || changesDenied(c.Policy) && !c.Penalises() {
+			return false
+		}
+		known = known || c.Mode == limiter.Enforce && m.denied.marked(c)
+	}
+	return known
+}
+
+// deny decides b at the store's time if each of its groups is certain to be denied.
+func (m *memory) deny(now limiter.Time, b *limiter.Batch) bool {
 	found, _ := statePool.Get().(*[]limiter.State)
 	defer statePool.Put(found)
 	for len(*found) < len(b.Charges) {
 		*found = append(*found, limiter.State{})
 	}
-	b.Stored().ReadStates(s.options.Table, now, (*found)[:len(b.Charges)])
+	b.Stored().ReadStates(m.mirror, now, (*found)[:len(b.Charges)])
 	b.Stored().Decide(now, (*found)[:len(b.Charges)])
 	denied := false // the current group is denied
 	for i := range b.Charges {
@@ -115,7 +132,7 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
 			return false // the store must decide
 		}
-		denied = denied || c.Mode == limiter.Enforce && d.Over && s.denied.isDenied(now, c)
+		denied = denied || c.Mode == limiter.Enforce && d.Over && m.denied.isDenied(now, c)
 	}
 	if !denied {
 		return false
@@ -123,7 +140,6 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	for i := range b.Decisions {
 		b.Decisions[i].Charged = 0
 	}
-	s.options.observe().Decided(byMemory, len(b.Charges))
 	return true
 }
 

@@ -211,7 +211,7 @@ func TestCachedDenialAllocatesNothing(t *testing.T) {
 	}
 	now := limiter.Time(time.Now().UnixNano())
 	if n := testing.AllocsPerRun(1000, func() {
-		if !s.denyFromCache(now, &c.b) {
+		if !s.denyFromMemory(now, &c.b) {
 			t.Error("the store was queried")
 		}
 	}); n != 0 {

@@ -107,10 +107,10 @@ func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	state := limiter.State{Hits: 1, Time: p.WindowEnd(there)}
 	b.Stored().MergeInto(s.options.Table, there, 0, &state)
 	s.denied.mark(there, &b.Charges[0])
-	if !s.denyFromCache(now, b) || !b.Denied {
+	if !s.denyFromMemory(now, b) || !b.Denied {
 		t.Error("a full counter of the second store was not denied by memory")
 	}
-	if s.denyFromCache(now+limiter.Time(600*time.Millisecond), b) {
+	if s.denyFromMemory(now+limiter.Time(600*time.Millisecond), b) {
 		t.Error("a hit was denied by memory in the second store's next window")
 	}
 }

@@ -24,11 +24,18 @@ type Store struct {
 	partBound     time.Duration // script.MaxPart, except in tests
 	flushBound    time.Duration // maxFlush, except in tests
 	tryAgainPause time.Duration // the constant, except in tests
-	denied        deniedCache
-	blocks        *blocks       // nil if not configured
 	replica       string        // unique name of this replica, which has blocks
 	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
 	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
+
+	memory
+}
+
+// A memory is what a replica knows about the counters of a store.
+type memory struct {
+	mirror *limiter.Table
+	denied deniedCache
+	blocks *blocks // nil if not configured
 }
 
 // New returns a store, which is unavailable until [Store.Run] has reached its server.
@@ -54,11 +61,12 @@ func New(options Options) (*Store, error) {
 		options.Table.SetMirror()
 	}
 	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
+	s.mirror = options.Table
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.Blocks == BlocksAuto && s.singleSlot {
 		base := clock()
-		s.replica, s.blocks = rand.Text(), newBlocks(s, func() time.Duration { return time.Since(base) })
+		s.replica, s.blocks = rand.Text(), newBlocks(s, &s.memory, func() time.Duration { return time.Since(base) })
 	}
 	if options.PerSecond != nil {
 		s.perSecond = newBackend(s, options.PerSecond, options.PerSecondDialTimeout)
@@ -136,7 +144,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 			return true, nil
 		}
 	}
-	if !hot && s.denyFromCache(now, b) {
+	if !hot && s.denyFromMemory(now, b) {
 		return true, nil
 	}
 	cost := script.CostOfAll(b)
@@ -223,17 +231,22 @@ func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.S
 }
 
 // updateCounters is updateMirror without counting the charges.
-func (s *Store) updateCounters(now limiter.Time, b *limiter.Batch, left *limiter.State) {
+func (m *memory) updateCounters(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	for i := range b.Charges {
 		b.Stored().StateAfter(now, i, left)
-		b.Stored().MergeInto(s.options.Table, now, i, left)
-		c, d := &b.Charges[i], &b.Decisions[i]
-		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
-			s.denied.mark(now, c)
-		}
-		if s.blocks != nil {
-			s.blocks.learn(now, c, left, d)
-		}
+		m.update(now, b, i, left)
+	}
+}
+
+// update records the state in which the store left the counter of charge i at its time now.
+func (m *memory) update(now limiter.Time, b *limiter.Batch, i int, left *limiter.State) {
+	b.Stored().MergeInto(m.mirror, now, i, left)
+	c, d := &b.Charges[i], &b.Decisions[i]
+	if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
+		m.denied.mark(now, c)
+	}
+	if m.blocks != nil {
+		m.blocks.learn(now, c, left, d)
 	}
 }
 

@@ -7,13 +7,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// These are the rules of a [Store] that package simulate has in its own code.
+// These are the rules of a [Store] for the batches in flight, which package simulate has in its own
+// code.
 const (
-	CacheFor     = cacheFor
-	RecheckAfter = recheckAfter
-	MinInFlight  = minInFlight
-	MaxInFlight  = maxInFlight
-	TripPart     = tripPart
+	MinInFlight = minInFlight
+	MaxInFlight = maxInFlight
+	TripPart    = tripPart
 )
 
 // UsesBlocks reports whether a charge may be decided from a block if each other one of its request may.
@@ -27,17 +26,20 @@ type SimulatedStore struct {
 	Trip time.Duration
 	// Replicas is the number of replicas.
 	Replicas int
-	// Send is called for each command about blocks of a counter. It returns when the reply arrives.
-	Send func(now limiter.Time, id identity.ID) (reply limiter.Time)
+	// Blocks is set if the replicas have blocks. Send is then called for each command about blocks
+	// of a counter. It returns when the reply arrives.
+	Blocks bool
+	Send   func(now limiter.Time, id identity.ID) (reply limiter.Time)
 	// Schedule must call f later, at a time that is at least at.
 	Schedule func(at limiter.Time, f func(now limiter.Time))
 }
 
-// A SimulatedReplica decides requests from blocks as a [Store] does, in simulated time. Time must not
-// go back. It is not safe for concurrent use.
+// A SimulatedReplica decides requests without the store as a [Store] does: from blocks, and by
+// repeating denials. Time is simulated, and must not go back. It is not safe for concurrent use.
 type SimulatedReplica struct {
+	memory
+
 	store    SimulatedStore
-	blocks   *blocks
 	start    limiter.Time // monotonic times are relative to it
 	now      limiter.Time
 	sweeping bool // a sweep is scheduled
@@ -45,24 +47,31 @@ type SimulatedReplica struct {
 	found    [1]limiter.State // scratch
 }
 
-// NewSimulatedReplica returns a replica without blocks.
-func NewSimulatedReplica(s SimulatedStore) *SimulatedReplica {
+// NewSimulatedReplica returns a replica. mirror is its own table, for what it knows about counters.
+func NewSimulatedReplica(s SimulatedStore, mirror *limiter.Table) *SimulatedReplica {
 	r := &SimulatedReplica{store: s}
-	r.blocks = newBlocks(r, func() time.Duration { return time.Duration(r.now - r.start) })
-	r.blocks.trip.Store(int64(s.Trip))
-	r.blocks.replicas.Store(int64(s.Replicas))
+	r.mirror = mirror
+	r.mirror.SetMirror()
+	if s.Blocks {
+		r.blocks = newBlocks(r, &r.memory, func() time.Duration { return time.Duration(r.now - r.start) })
+		r.blocks.trip.Store(int64(s.Trip))
+		r.blocks.replicas.Store(int64(s.Replicas))
+	}
 	return r
 }
 
-// Decide decides b from blocks, or by repeating denials. If done is false, the store must decide.
-// hot is true if the only counter may have blocks: then no denial is known for longer.
-func (r *SimulatedReplica) Decide(now limiter.Time, b *limiter.Batch) (done, hot bool) {
-	if r.setTime(now); len(b.Charges) > len(r.names) {
-		return false, false
+// Decide decides b without the store, or reports false: then the store must decide.
+func (r *SimulatedReplica) Decide(now limiter.Time, b *limiter.Batch) bool {
+	r.setTime(now)
+	hot := false
+	if r.blocks != nil && len(b.Charges) <= len(r.names) {
+		var done bool
+		done, hot = r.blocks.decide(now, b, r.names[:len(b.Charges)])
+		if r.scheduleSweep(); done {
+			return true
+		}
 	}
-	done, hot = r.blocks.decide(now, b, r.names[:len(b.Charges)])
-	r.scheduleSweep()
-	return done, hot
+	return !hot && r.mayDeny(b) && r.deny(now, b)
 }
 
 func (r *SimulatedReplica) setTime(now limiter.Time) {
@@ -72,25 +81,34 @@ func (r *SimulatedReplica) setTime(now limiter.Time) {
 	r.now = now
 }
 
-// Learn records a reply: a charge was decided at the time at, and left is the state of its counter
-// after that.
-func (r *SimulatedReplica) Learn(now, at limiter.Time, c *limiter.Charge, left *limiter.State, d *limiter.Decision) {
-	r.setTime(now)
-	r.blocks.learn(at, c, left, d)
+// Decided is called after the store's table has decided b at the time at. The replica learns that
+// when the reply arrives.
+func (r *SimulatedReplica) Decided(at, reply limiter.Time, b *limiter.Batch) {
+	c, left := b.Stored().Clone(), make([]limiter.State, len(b.Charges))
+	c.Stored().ResetDecisions()
+	copy(c.Decisions, b.Decisions)
+	c.Stored().ReadStates(r.store.Table, at, left)
+	r.store.Schedule(reply, func(now limiter.Time) {
+		r.setTime(now)
+		for i := range c.Charges {
+			if !c.Charges[i].Policy.UsesLeases() {
+				r.update(at, c, i, &left[i])
+			}
+		}
+	})
 }
 
 // Uses reports whether the counter of a charge is hot.
-func (r *SimulatedReplica) Uses(c *limiter.Charge) bool { return r.blocks.find(c) != nil }
+func (r *SimulatedReplica) Uses(c *limiter.Charge) bool {
+	return r.blocks != nil && r.blocks.find(c) != nil
+}
 
 // Hot returns the number of hot counters.
-func (r *SimulatedReplica) Hot() int { return len(r.blocks.all) }
-
-// Unused returns the number of unused hits of all blocks.
-func (r *SimulatedReplica) Unused() (n uint64) {
-	for _, h := range r.blocks.all {
-		n += h.balances[0].unused() + h.balances[1].unused()
+func (r *SimulatedReplica) Hot() int {
+	if r.blocks == nil {
+		return 0
 	}
-	return n
+	return len(r.blocks.all)
 }
 
 func (r *SimulatedReplica) scheduleSweep() {
@@ -153,14 +171,6 @@ func (r *SimulatedReplica) returnHits(h *hotCounter, hits uint64, at, _ limiter.
 func (r *SimulatedReplica) readEnded(c *deniedCheck, now, _ limiter.Time) {
 	r.store.Send(now, c.hot.charge.ID)
 }
-
-// mirrorBlock implements [blockServer].
-func (r *SimulatedReplica) mirrorBlock(h *hotCounter, at limiter.Time) {
-	r.blocks.learn(at, &h.batch.Charges[0], &h.left, &h.batch.Decisions[0])
-}
-
-// raiseMirror implements [blockServer]: there is no mirror.
-func (*SimulatedReplica) raiseMirror(*hotCounter, limiter.Time, *limiter.State) {}
 
 // countBlockHits implements [blockServer].
 func (*SimulatedReplica) countBlockHits(string, uint64) {}
