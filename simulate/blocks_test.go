@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,11 +99,11 @@ func TestBlocksAsInStore(t *testing.T) {
 			if limit > 1000 && (!blocks || testing.Short()) {
 				continue
 			}
-			name := ""
+			var name strings.Builder
 			for _, p := range tt.limits {
-				name += fmt.Sprintf("%v of %d (refused %v), ", p.Algorithm, p.Limit, p.CountRefused)
+				fmt.Fprintf(&name, "%v of %d (refused %v), ", p.Algorithm, p.Limit, p.CountRefused)
 			}
-			t.Run(fmt.Sprintf("%sreplicas %d, demand %v, trip %v, moves %v, blocks %v", name, tt.replicas, tt.demand, tt.trip, tt.moves, blocks), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%sreplicas %d, demand %v, trip %v, moves %v, blocks %v", name.String(), tt.replicas, tt.demand, tt.trip, tt.moves, blocks), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					want, arrivals := useStore(t, tt.limits, tt.replicas, tt.demand, tt.trip, tt.moves, blocks)
 					got := useModel(t, tt.limits, tt.replicas, tt.trip, blocks, arrivals)

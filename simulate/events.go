@@ -36,11 +36,13 @@ type event struct {
 type eventHeap []event
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].number < h[j].number
+func (h *eventHeap) Len() int { return len(*h) }
+
+func (h *eventHeap) Less(i, j int) bool {
+	a, b := &(*h)[i], &(*h)[j]
+	return a.at < b.at || a.at == b.at && a.number < b.number
 }
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Swap(i, j int) { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
 
 // Push adds an event.
 func (h *eventHeap) Push(e any) { *h = append(*h, e.(event)) } //nolint:forcetypeassert // nothing else is pushed

@@ -51,17 +51,17 @@ func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 		}
 		m.replicas[i].SimulatedReplica = store.NewSimulatedReplica(store.SimulatedStore{
 			Table: m.table, Trip: o.RoundTrip, Replicas: o.Replicas, Blocks: blocks, Schedule: m.events.add,
-			Send: func(now limiter.Time, id identity.ID) limiter.Time { return m.sendForBlock(now, i, id) },
+			Send: func(now limiter.Time, c *limiter.Charge) limiter.Time { return m.sendForBlock(now, i, c) },
 		}, mirror)
 	}
 	return m, nil
 }
 
-// sendForBlock sends a command of a replica about blocks of a counter. It returns when the reply
+// sendForBlock sends a command of a replica about blocks of the counter of c. It returns when the reply
 // arrives.
-func (m *storeModel) sendForBlock(now limiter.Time, replica int, id identity.ID) limiter.Time {
+func (m *storeModel) sendForBlock(now limiter.Time, replica int, c *limiter.Charge) limiter.Time {
 	reply, commands := m.replicas[replica].send(now, m.trip, 0)
-	if l := m.hot[id]; l != nil {
+	if l := m.hot[c.ID]; l != nil {
 		l.Commands += float64(commands)
 	}
 	m.total.Commands += float64(commands)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // These are the rules of a [Store] for the batches in flight, which package simulate has in its own
@@ -27,9 +26,9 @@ type SimulatedStore struct {
 	// Replicas is the number of replicas.
 	Replicas int
 	// Blocks is set if the replicas have blocks. Send is then called for each command about blocks
-	// of a counter. It returns when the reply arrives.
+	// of the counter of c. It returns when the reply arrives.
 	Blocks bool
-	Send   func(now limiter.Time, id identity.ID) (reply limiter.Time)
+	Send   func(now limiter.Time, c *limiter.Charge) (reply limiter.Time)
 	// Schedule must call f later, at a time that is at least at.
 	Schedule func(at limiter.Time, f func(now limiter.Time))
 }
@@ -130,7 +129,7 @@ func (r *SimulatedReplica) storeTime(now limiter.Time) limiter.Time { return now
 // chargeBlock implements [blockServer]. The table has only the current window, so a block of the next
 // one is charged as the first, when that begins.
 func (r *SimulatedReplica) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
-	reply, b, life := r.store.Send(now, h.charge.ID), h.batch.Stored(), limiter.Time(h.life)
+	reply, b, life := r.store.Send(now, &h.charge), h.batch.Stored(), limiter.Time(h.life)
 	if at > now {
 		r.found[0] = limiter.State{Time: h.end, Counts: r.found[0].Counts[:0]}
 	} else {
@@ -162,14 +161,14 @@ func (r *SimulatedReplica) decideInTable(at limiter.Time, c limiter.Charge, part
 
 // returnHits implements [blockServer].
 func (r *SimulatedReplica) returnHits(h *hotCounter, hits uint64, at, _ limiter.Time, _ *limiter.State) bool {
-	r.store.Send(r.now, h.charge.ID)
+	r.store.Send(r.now, &h.charge)
 	r.decideInTable(at, h.chargeOf(hits, true), h.partition)
 	return true
 }
 
 // readEnded implements [blockServer]. The table does not have that window any more.
 func (r *SimulatedReplica) readEnded(c *deniedCheck, now, _ limiter.Time) {
-	r.store.Send(now, c.hot.charge.ID)
+	r.store.Send(now, &c.hot.charge)
 }
 
 // countBlockHits implements [blockServer].

@@ -68,7 +68,7 @@ func (c *SlowConn) run() {
 // Write implements [net.Conn].
 func (c *SlowConn) Write(b []byte) (int, error) {
 	select {
-	case c.queue <- delayedData{time.Now().Add(c.delay), bytes.Clone(b)}:
+	case c.queue <- delayedData{time.Now().Add(c.delay), bytes.Clone(b)}: //nolint:forbidigo // the clock of a bubble
 		return len(b), nil
 	case <-c.closed:
 		return 0, net.ErrClosed
