@@ -71,7 +71,7 @@ type blocks struct {
 	memory   *memory                // has the blocks
 	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
-	hot      [maxHot]atomic.Pointer[hotCounter]
+	hot      [maxHot / hotSetSize]hotSet
 	down     atomic.Bool   // the store is unavailable
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
 	trip     atomic.Int64  // smoothed round trip in nanoseconds

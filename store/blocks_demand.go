@@ -20,14 +20,6 @@ type demandSample struct {
 	hits int64
 }
 
-// find returns the hot counter of a charge, or nil.
-func (bl *blocks) find(c *limiter.Charge) *hotCounter {
-	if h := bl.hot[c.ID.Lo%maxHot].Load(); h != nil && h.charge.ID == c.ID {
-		return h
-	}
-	return nil
-}
-
 // warm counts the hits of a counter that is not hot. Counters share cells, each for a demandPeriod.
 // A cell has 28 bits of the identity, 16 bits of the number of the period, and the hits.
 func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []byte, elapsed time.Duration) {
@@ -49,7 +41,7 @@ func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []b
 
 // promote makes a counter hot.
 func (bl *blocks) promote(c *limiter.Charge, partition *limiter.Partition, name []byte, hits uint64, elapsed time.Duration) {
-	if bl.hot[c.ID.Lo%maxHot].Load() != nil { // another counter has the place
+	if bl.setOf(c).free() == nil { // other counters have the places
 		return
 	}
 	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: partition, name: append([]byte(nil), name...)}
@@ -60,12 +52,9 @@ func (bl *blocks) promote(c *limiter.Charge, partition *limiter.Partition, name 
 		h.balances[i].bucket = isBucket(&h.policy)
 	}
 	h.samples[0], h.sampled = demandSample{elapsed - demandPeriod, -int64(hits)}, 1 //nolint:gosec // 20 bits
-	if !bl.hot[c.ID.Lo%maxHot].CompareAndSwap(nil, h) {
+	if !bl.insert(h) {
 		return
 	}
-	bl.mu.Lock()
-	bl.all = append(bl.all, h)
-	bl.mu.Unlock()
 	select {
 	case bl.wake <- struct{}{}:
 	default:

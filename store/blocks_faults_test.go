@@ -119,11 +119,14 @@ func TestHotCountersEnd(t *testing.T) {
 	if n := len(bl.all); n != 1 {
 		t.Errorf("%d hot counters are left, want the one with a block", n)
 	}
+	if h := bl.all[0]; bl.find(&h.charge) != h {
+		t.Error("the counter with a block has lost its place")
+	}
 	if bl.all[0].acquiring.Load() {
 		t.Error("a counter with a block cannot acquire another one")
 	}
 	bl.sweep(0, 2*time.Hour)
-	if n := len(bl.all); n != 0 || bl.hot[0].Load() != nil {
+	if n := len(bl.all); n != 0 || bl.hot[0].free() == nil {
 		t.Errorf("%d hot counters are left, want none", n)
 	}
 }

@@ -28,7 +28,6 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		case cold && unused > 0:
 			h.acquiring.Store(false)
 		case cold:
-			bl.hot[h.charge.ID.Lo%maxHot].CompareAndSwap(h, nil)
 			h.retired, ended = true, true
 		case h.policy.Algorithm == limiter.FixedWindow && demand >= minBlock && time.Duration(end-at) <= lead &&
 			h.balanceOf(h.policy.WindowEnd(end)) == nil:
@@ -36,9 +35,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		}
 	}
 	if ended {
-		bl.mu.Lock()
-		bl.all = slices.DeleteFunc(bl.all, func(h *hotCounter) bool { return h.retired })
-		bl.mu.Unlock()
+		bl.removeRetired()
 	}
 }
 
