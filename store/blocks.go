@@ -114,8 +114,9 @@ type hotCounter struct {
 	touched   atomic.Bool // used since the last sweep
 	acquiring atomic.Bool // a block is being acquired, or the counter is retired
 
-	partition *limiter.Partition
-	name      []byte // without the start of a window
+	partition   *limiter.Partition
+	name        []byte // without the start of a window
+	description any    // by [limiter.Batch.Describer], or nil
 
 	// Used by the owner of acquiring.
 	batch limiter.Batch
@@ -331,7 +332,7 @@ func (bl *blocks) findAll(b *limiter.Batch, names [][]byte, all []local, elapsed
 	for i := range b.Charges {
 		h := bl.find(&b.Charges[i])
 		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
-			bl.warm(&b.Charges[i], b.Partition, names[i], elapsed)
+			bl.warm(b, i, names[i], elapsed)
 			found = false
 			continue
 		}

@@ -20,10 +20,11 @@ type demandSample struct {
 	hits int64
 }
 
-// warm counts the hits of a counter that is not hot. Counters share cells, each for a demandPeriod.
+// warm counts the hits of charge i, whose counter is not hot. Counters share cells, each for a demandPeriod.
 // A cell has 28 bits of the identity, 16 bits of the number of the period, and the hits.
-func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []byte, elapsed time.Duration) {
+func (bl *blocks) warm(b *limiter.Batch, i int, name []byte, elapsed time.Duration) {
 	const periodBits, hitBits = 16, 20
+	c := &b.Charges[i]
 	cell, tag := &bl.cold[c.ID.Lo%uint64(len(bl.cold))], c.ID.Lo>>16<<(periodBits+hitBits)
 	tag |= uint64(elapsed/demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // not negative
 	old, hits := cell.Load(), min(c.Hits, 1<<(hitBits-1))
@@ -35,16 +36,20 @@ func (bl *blocks) warm(c *limiter.Charge, partition *limiter.Partition, name []b
 	}
 	cell.Store(tag | hits) // a concurrent hit may be lost
 	if hits >= minDemand {
-		bl.promote(c, partition, name, hits, elapsed)
+		bl.promote(b, i, name, hits, elapsed)
 	}
 }
 
-// promote makes a counter hot.
-func (bl *blocks) promote(c *limiter.Charge, partition *limiter.Partition, name []byte, hits uint64, elapsed time.Duration) {
+// promote makes the counter of charge i hot.
+func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, elapsed time.Duration) {
+	c := &b.Charges[i]
 	if bl.setOf(c).free() == nil { // other counters have the places
 		return
 	}
-	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: partition, name: append([]byte(nil), name...)}
+	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: b.Partition, name: append([]byte(nil), name...)}
+	if b.Describer != nil {
+		h.description = b.Describer.DescribeCounter(i)
+	}
 	h.policy.CountRefused = false
 	h.policy.Prepare()
 	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}

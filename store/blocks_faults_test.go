@@ -103,8 +103,10 @@ func TestBlocksOfARenamedCounter(t *testing.T) {
 func TestHotCountersEnd(t *testing.T) {
 	bl := newBlocks(newStore(t, Options{}), nil, nil)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}
 	promote := func(lo uint64) {
-		bl.promote(&limiter.Charge{ID: identity.ID{Lo: lo}, Policy: p, Hits: 1}, nil, []byte("name"), 100, 0)
+		b.Charges[0].ID = identity.ID{Lo: lo}
+		bl.promote(b, 0, []byte("name"), 100, 0)
 	}
 	for lo := range uint64(maxHot) {
 		promote(lo)

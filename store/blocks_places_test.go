@@ -47,7 +47,7 @@ func TestHotCountersHaveOnePlace(t *testing.T) {
 		for i := range uint64(6) {
 			c := sameSet(i%3, p) // each counter twice, and one more than there are places
 			all.Go(func() {
-				bl.promote(&c, nil, []byte("name"), 100, 0)
+				bl.promote(&limiter.Batch{Charges: []limiter.Charge{c}}, 0, []byte("name"), 100, 0)
 				if h := bl.find(&c); h != nil && h.charge.ID != c.ID {
 					t.Errorf("found %v instead of %v", h.charge.ID, c.ID)
 				}

@@ -2,18 +2,19 @@ package store
 
 import "github.com/sluice-ratelimit/sluice/limiter"
 
-// Blocks calls each for every counter of which this replica has a block at the time now, with the
-// values of [Store.Block] and a charge of the counter, which each must not change. It returns the
-// number of hot counters, and the number of replicas among which blocks are divided, 0 if it is not
-// known. ok is false if blocks are off; see [Options.Blocks].
-func (s *Store) Blocks(now limiter.Time, each func(c *limiter.Charge, unused, size uint64)) (hot int, replicas int64, ok bool) {
+// Blocks calls each for every counter of which this replica has a block at the time now: with a
+// charge of the counter, which each must not change, with the description by a [limiter.Describer],
+// which is nil without one, and with the values of [Store.Block]. Blocks returns the number of hot
+// counters, and the number of replicas among which blocks are divided, 0 if it is not known. ok is
+// false if blocks are off; see [Options.Blocks].
+func (s *Store) Blocks(now limiter.Time, each func(c *limiter.Charge, description any, unused, size uint64)) (hot int, replicas int64, ok bool) {
 	if s.blocks == nil {
 		return 0, 0, false
 	}
 	all := s.blocks.counters()
 	for _, h := range all {
 		if unused, size := s.Block(now, &h.charge); size > 0 {
-			each(&h.charge, unused, size)
+			each(&h.charge, h.description, unused, size)
 		}
 	}
 	return len(all), s.blocks.replicas.Load(), true

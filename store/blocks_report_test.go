@@ -26,9 +26,9 @@ func TestBlocksAreReported(t *testing.T) {
 			var total uint64
 			now := limiter.Time(time.Now().UnixNano())
 			for _, r := range w.replicas {
-				hot, replicas, ok := r.store.Blocks(now, func(c *limiter.Charge, unused, size uint64) {
-					if c.ID != oneHit(1, p).ID || unused > size {
-						t.Fatalf("a block of %v with %d of %d hits", c.ID, unused, size)
+				hot, replicas, ok := r.store.Blocks(now, func(c *limiter.Charge, description any, unused, size uint64) {
+					if c.ID != oneHit(1, p).ID || description != c.ID || unused > size {
+						t.Fatalf("a block of %v, %v, with %d of %d hits", c.ID, description, unused, size)
 					}
 					total += unused
 				})
@@ -57,7 +57,7 @@ func TestBlocksAreReported(t *testing.T) {
 // Without the option there are no blocks.
 func TestNoBlocksAreReported(t *testing.T) {
 	s := newStore(t, Options{})
-	if hot, replicas, ok := s.Blocks(0, func(*limiter.Charge, uint64, uint64) { t.Error("a block") }); hot != 0 || replicas != 0 || ok {
+	if hot, replicas, ok := s.Blocks(0, func(*limiter.Charge, any, uint64, uint64) { t.Error("a block") }); hot != 0 || replicas != 0 || ok {
 		t.Errorf("%d hot counters, %d replicas, %t; want none", hot, replicas, ok)
 	}
 }

@@ -88,7 +88,9 @@ func TestPageShowsEveryPart(t *testing.T) {
 		Lost: 20, LostUntil: &at, LearningUntil: &at, Holders: 1, Shares: []live.QuotaShare{{Stream: 2, Share: 60, Demand: 90}},
 	}}}
 	s.Blocks = &live.Blocks{HotCounters: 3, Unused: 1412, Largest: []live.BlockCounter{
-		{Hash: "b10c", Limit: "200000/hour", BlockState: live.BlockState{Unused: 1400, Size: 1767}}, {Limit: "150/second", BlockState: live.BlockState{Unused: 12, Size: 40}}, {Limit: "150/second"},
+		{Hash: "b10c", CounterName: live.CounterName{Domain: "shop", Rule: "user", Limit: "200000/hour"}, BlockState: live.BlockState{Unused: 1400, Size: 1767}},
+		{CounterName: live.CounterName{Domain: "shop", Descriptor: "plan=free", Rule: "plan", Limit: "9/hour, table: plans", OwnLimit: "7/hour", Table: "plans"}, BlockState: live.BlockState{Unused: 12, Size: 40}},
+		{CounterName: live.CounterName{Domain: "shop", Rule: "api", Limit: "150/second"}},
 	}}
 	for i := range 9 {
 		s.Events = append(s.Events, telemetry.Event{Time: at, Text: fmt.Sprint("event ", i), Count: 1})
@@ -106,7 +108,7 @@ func TestPageShowsEveryPart(t *testing.T) {
 		"customer=acme shop: customer 0/minute, from table customers", "upload=1 shop: upload 3 concurrent requests, each for at most 1 minute, 3 of 3 in flight", "user=own shop: limit override of the request",
 		"shop: a reason seen 3", "1.0 descriptors per second for the domain shpo, which has no rules; did you mean shop?", "none now, 7 before, for the domain past",
 		"shop: user 5/hour a.yaml:7:3", "shop: shy 5/hour, shadow: would deny 2.0/s", "shop: llm 40000/minute (tokens) a.yaml:9:3",
-		"hot counters 3", "unused hits in blocks 1,412", "replicas with blocks unknown", "1,400 1,767 #b10c 200000/hour 12 40 150/second 0 0 150/second",
+		"hot counters 3", "unused hits in blocks 1,412", "replicas with blocks unknown", "1,400 1,767 #b10c shop: user 200000/hour 12 40 plan=free shop: plan 7/hour, from table plans 0 0 shop: api 150/second",
 		"130.0 98.5 100.0 shop: api 100/second #ba11 1: stream 2 60.0 of 90.0 unconfirmed; 3.0 not confirmed; 20.0 lost until 2026-01-02 09:00:00; learning until",
 	} {
 		if !strings.Contains(got, want) {

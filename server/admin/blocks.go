@@ -3,7 +3,6 @@ package admin
 import (
 	"slices"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
@@ -11,14 +10,15 @@ import (
 // blocks returns this replica's blocks, or nil if they are off or the counters are in memory.
 func (a *API) blocks(now limiter.Time) *live.Blocks {
 	type found struct {
-		charge *limiter.Charge
+		charge      *limiter.Charge
+		description any
 		live.BlockState
 	}
 	compare := func(x, y found) int { return live.CompareBlocks(x.BlockState, y.BlockState) }
 	b, largest := &live.Blocks{Largest: []live.BlockCounter{}}, []found{}
 	var ok bool
-	b.HotCounters, b.Replicas, ok = a.service.Blocks(now, func(c *limiter.Charge, unused, size uint64) {
-		one := found{c, live.BlockState{Unused: unused, Size: size}}
+	b.HotCounters, b.Replicas, ok = a.service.Blocks(now, func(c *limiter.Charge, description any, unused, size uint64) {
+		one := found{c, description, live.BlockState{Unused: unused, Size: size}}
 		b.Unused = limiter.SaturatingAdd(b.Unused, unused)
 		at, _ := slices.BinarySearchFunc(largest, one, compare)
 		if at == live.MaxBlockCounters {
@@ -30,7 +30,8 @@ func (a *API) blocks(now limiter.Time) *live.Blocks {
 		return nil
 	}
 	for _, one := range largest {
-		c := live.BlockCounter{Limit: rules.RateText(one.charge.Policy), BlockState: one.BlockState}
+		c := live.BlockCounter{BlockState: one.BlockState}
+		c.CounterName, _ = one.description.(live.CounterName)
 		if recorder := a.service.Recorder(); recorder.Mode() != live.Off {
 			c.Hash = recorder.Hash(one.charge.ID)
 		}

@@ -2,13 +2,12 @@ package admin_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,9 +44,9 @@ func (blockDecider) Up() bool { return true }
 
 func (blockDecider) Block(limiter.Time, *limiter.Charge) (unused, size uint64) { return 12, 40 }
 
-func (d blockDecider) Blocks(_ limiter.Time, each func(c *limiter.Charge, unused, size uint64)) (hot int, replicas int64, ok bool) {
+func (d blockDecider) Blocks(_ limiter.Time, each func(c *limiter.Charge, description any, unused, size uint64)) (hot int, replicas int64, ok bool) {
 	for i, unused := range d.unused {
-		each(&limiter.Charge{ID: identity.ID{Lo: unused}, Policy: &limiter.Policy{Limit: uint32(i), Window: time.Minute}}, unused, 40)
+		each(&limiter.Charge{ID: identity.ID{Lo: unused}}, live.CounterName{Rule: strconv.Itoa(i)}, unused, 40)
 	}
 	return len(d.unused) + 5, 3, d.unused != nil
 }
@@ -88,7 +87,7 @@ func TestStateOfBlocks(t *testing.T) {
 		}
 		for i, c := range state.Blocks.Largest {
 			want := live.BlockCounter{BlockState: live.BlockState{Unused: uint64(99 - i), Size: 40}}
-			want.Limit = fmt.Sprintf("%d/minute", slices.Index(unused, want.Unused))
+			want.Rule = strconv.Itoa(slices.Index(unused, want.Unused))
 			if mode != live.Off {
 				want.Hash = s.Recorder().Hash(identity.ID{Lo: want.Unused})
 			}

@@ -135,7 +135,7 @@ const tables = {
     number("unused", (c) => c.unused, count),
     number("size", (c) => c.size, count),
     { title: "counter", value: keyName, text: keyName },
-    { title: "limit", value: (c) => c.limit, text: (c) => c.limit },
+    { title: "limit", value: limitName, text: (c) => cut(limitOfKey(c)) },
   ]),
 };
 

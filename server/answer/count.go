@@ -185,19 +185,24 @@ func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) tele
 // Exceeded implements [limiter.Waiter]. The returned function counts hits of the charge that were
 // admitted during an outage of the store and exceeded the limit. The caller has exclusive use of x.
 func (x *Exchange) Exceeded(charge int) func(hits uint64) {
-	descriptor := -1
-	for i := range x.plan.Matches {
-		if m := &x.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
-			descriptor = i
-		}
-	}
-	for _, candidate := range x.plan.Candidates {
-		if candidate.Charge == charge {
-			descriptor = candidate.Match
-		}
-	}
+	descriptor := x.descriptorOf(charge)
 	if descriptor < 0 || !x.plan.KnownDomain {
 		return nil
 	}
 	return x.service.ruleCounters(x.rules, x, descriptor, x.plan.Limits[charge]).CountExceeded
+}
+
+// descriptorOf returns the index of the descriptor of a charge, or -1.
+func (x *Exchange) descriptorOf(charge int) int {
+	for i := range x.plan.Matches {
+		if m := &x.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
+			return i
+		}
+	}
+	for _, candidate := range x.plan.Candidates {
+		if candidate.Charge == charge {
+			return candidate.Match
+		}
+	}
+	return -1
 }

@@ -28,11 +28,20 @@ type Blocks struct {
 type BlockCounter struct {
 	// Replica is the address of the replica that has the block. It is set by [Sum].
 	Replica string `json:"replica,omitempty"`
-	// Hash identifies the counter; see [Key]. It is empty in mode [Off]. Limit is its limit, such
-	// as `60/minute`.
-	Hash  string `json:"hash,omitempty"`
-	Limit string `json:"limit"`
+	// Hash identifies the counter; see [Key]. It is empty in mode [Off].
+	Hash string `json:"hash,omitempty"`
+	CounterName
 	BlockState
+}
+
+// CounterName describes a counter to operators. Its fields are those of [Key].
+type CounterName struct {
+	Domain     string `json:"domain"`
+	Descriptor string `json:"descriptor,omitempty"`
+	Rule       string `json:"rule,omitempty"`
+	Limit      string `json:"limit,omitempty"`
+	OwnLimit   string `json:"own_limit,omitempty"`
+	Table      string `json:"table,omitempty"`
 }
 
 // BlockState describes hits of a counter that a replica has charged to the store in advance. They

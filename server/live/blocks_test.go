@@ -11,7 +11,7 @@ func TestSumOfBlocks(t *testing.T) {
 		s := &State{HashKey: "k", Blocks: &Blocks{HotCounters: 30, Replicas: replicas}}
 		for _, n := range unused {
 			s.Blocks.Unused += n
-			s.Blocks.Largest = append(s.Blocks.Largest, BlockCounter{Limit: "1/second", BlockState: BlockState{Unused: n, Size: 2 * n}})
+			s.Blocks.Largest = append(s.Blocks.Largest, BlockCounter{CounterName: CounterName{Limit: "1/second"}, BlockState: BlockState{Unused: n, Size: 2 * n}})
 		}
 		s.Domains = []DomainState{{Domain: "d", DeniedKeys: []Key{{Hash: "both", Block: &BlockState{1, 4}}}}}
 		return s
@@ -27,7 +27,12 @@ func TestSumOfBlocks(t *testing.T) {
 	for _, c := range sum.Blocks.Largest {
 		order = append(order, BlockCounter{Replica: c.Replica, BlockState: c.BlockState})
 	}
-	want := []BlockCounter{{"a:1", "", "", BlockState{9, 18}}, {"b:1", "", "", BlockState{7, 14}}, {"a:1", "", "", BlockState{5, 10}}, {"a:1", "", "", BlockState{1, 2}}}
+	want := []BlockCounter{
+		{Replica: "a:1", BlockState: BlockState{9, 18}},
+		{Replica: "b:1", BlockState: BlockState{7, 14}},
+		{Replica: "a:1", BlockState: BlockState{5, 10}},
+		{Replica: "a:1", BlockState: BlockState{1, 2}},
+	}
 	if !slices.Equal(order, want) {
 		t.Errorf("the largest are %+v, want %+v", order, want)
 	}

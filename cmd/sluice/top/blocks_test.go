@@ -24,13 +24,19 @@ func TestBlocksAreShown(t *testing.T) {
 		t.Errorf("before the first block the screen is\n%s", text)
 	}
 	s.Blocks = &live.Blocks{HotCounters: 3, Unused: 412, Replicas: 2, Largest: []live.BlockCounter{
-		{Replica: "b:1", Hash: "0cc804324b73140c", Limit: "200000/hour", BlockState: live.BlockState{Unused: 400, Size: 767}},
-		{Limit: "150/second", BlockState: live.BlockState{Unused: 12, Size: 40}},
+		{
+			Replica: "b:1", Hash: "0cc804324b73140c", BlockState: live.BlockState{Unused: 400, Size: 767},
+			CounterName: live.CounterName{Domain: "shop", Rule: "user", Limit: "200000/hour"},
+		},
+		{
+			BlockState:  live.BlockState{Unused: 12, Size: 40},
+			CounterName: live.CounterName{Domain: "shop", Descriptor: "plan=free", Rule: "plan", Limit: "9/hour, table: t", OwnLimit: "7/hour", Table: "plans"},
+		},
 	}}
 	text := screen()
 	for _, want := range []string{
 		"blocks: 3 hot counters, 412 unused hits, 2 replicas",
-		"  UNUSED      SIZE  COUNTER WITH A BLOCK\n     400       767  b:1: #0cc804324b73140c 200000/hour\n      12        40  150/second\n  1 other hot counter, with fewer unused hits or none",
+		"  UNUSED      SIZE  COUNTER WITH A BLOCK\n     400       767  #0cc804324b73140c  b:1: shop: user 200000/hour\n      12        40  plan=free  shop: plan 7/hour, from table plans\n  1 other hot counter, with fewer unused hits or none",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the screen lacks %q:\n%s", want, text)

@@ -324,7 +324,7 @@ func TestHostileNames(t *testing.T) {
 		}},
 		UnknownDomains: []live.UnknownDomain{{Domain: evil, Meant: evil, PerSecond: 1}},
 		Quota:          &live.Quota{Streams: 1, Buckets: 1, Largest: []live.QuotaBucket{{Replica: evil, Domain: evil, Rule: evil, Limit: evil, Hash: evil, Descriptor: evil, Holders: 1, Shares: []live.QuotaShare{{Address: evil}}}}},
-		Blocks:         &live.Blocks{Largest: []live.BlockCounter{{Replica: evil, Hash: evil, Limit: evil}}},
+		Blocks:         &live.Blocks{Largest: []live.BlockCounter{{Replica: evil, Hash: evil, CounterName: live.CounterName{Domain: evil, Descriptor: evil, Rule: evil, Limit: evil, OwnLimit: evil, Table: evil}}}},
 		Events:         []telemetry.Event{{Text: evil, Code: evil, Level: "error", Replica: evil, Fields: map[string]any{evil: evil}, Lines: []string{evil}}},
 	}
 	check := func(p *program, about string) {

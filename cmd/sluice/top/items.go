@@ -110,7 +110,7 @@ func (v *view) sections(s *live.State, o order) []section {
 			buckets.items = append(buckets.items, bucketItem(&q.Largest[i]))
 		}
 		if more := q.Buckets - len(q.Largest); more > 0 {
-			buckets.note, buckets.partial = fmt.Sprintf("%d others", more), true
+			buckets.note, buckets.partial = rules.Count(more, "other"), true
 		}
 	}
 	blocks := section{title: "COUNTER WITH A BLOCK", columns: []column{{"UNUSED", 8}, {"SIZE", 8}}, parts: 1}
@@ -124,7 +124,7 @@ func (v *view) sections(s *live.State, o order) []section {
 	}
 	omitted := ""
 	if n := s.Config.Omitted; n > 0 {
-		omitted = fmt.Sprintf("%d others, with fewer hits", n)
+		omitted = rules.Count(n, "other") + ", with fewer hits"
 	}
 	return []section{
 		{title: conditionsTitle, items: conditions, parts: 2},
@@ -182,10 +182,8 @@ func keyItem(domain string, k *live.Key, now time.Time) item {
 	if k.PerSecond == 0 {
 		i.tone = faint
 	}
-	limit := " " + k.Limit
-	if k.OwnLimit != "" && k.Table != "" {
-		limit = " " + k.OwnLimit + ", from table " + k.Table
-	} else if k.Rule == "" {
+	limit := " " + limitText(k.Limit, k.OwnLimit, k.Table)
+	if k.Rule == "" {
 		i.name, limit = domain+": limit override of the request", ""
 	}
 	if k.InFlight != nil {
@@ -208,6 +206,22 @@ func keyItem(domain string, k *live.Key, now time.Time) item {
 		i.client = ""
 	}
 	return i
+}
+
+// limitText returns the limit of a rule, or that of a counter if it comes from a row of a table.
+func limitText(limit, own, table string) string {
+	if own != "" && table != "" {
+		return own + ", from table " + table
+	}
+	return limit
+}
+
+// clientText returns the descriptor of a client, or its hash if that is all that is known.
+func clientText(descriptor, hash string) string {
+	if descriptor == "" && hash != "" {
+		return "#" + hash
+	}
+	return descriptor
 }
 
 // unitSuffix labels limits of anything but requests.
@@ -262,25 +276,19 @@ func (v *view) limitItem(domain string, r *live.RuleState) item {
 
 // bucketItem returns a limit that is divided among Envoys, with its shares.
 func bucketItem(b *live.QuotaBucket) item {
-	name := b.Descriptor
-	if name == "" && b.Hash != "" {
-		name = "#" + b.Hash
-	}
-	name = fmt.Sprintf("%s%s: %s %s", replicaPrefix(b.Replica), b.Domain, b.Rule, name)
+	name := replicaPrefix(b.Replica) + b.Domain + ": " + b.Rule
 	return item{
-		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), name: name, text: name,
+		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), client: clientText(b.Descriptor, b.Hash), name: name, text: name + " " + b.Limit,
 		cells: []string{format.Rate(b.DemandRate), format.Rate(b.Assigned), format.Rate(b.LimitRate)}, more: []string{format.Shares(b, 4)},
 	}
 }
 
 // blockItem returns a counter of which a replica has a block.
 func blockItem(c *live.BlockCounter) item {
-	name := replicaPrefix(c.Replica)
-	if c.Hash != "" {
-		name += "#" + c.Hash + " "
-	}
+	name := replicaPrefix(c.Replica) + c.Domain + ": " + c.Rule
 	return item{
-		id: makeID("block", c.Replica, c.Hash, c.Limit), name: name, text: name + c.Limit,
+		id: makeID("block", c.Replica, c.Domain, c.Rule, c.Limit, c.Hash), client: clientText(c.Descriptor, c.Hash), name: name,
+		text:  name + " " + limitText(c.Limit, c.OwnLimit, c.Table),
 		cells: []string{strconv.FormatUint(c.Unused, 10), strconv.FormatUint(c.Size, 10)},
 	}
 }

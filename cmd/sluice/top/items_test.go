@@ -184,7 +184,7 @@ func TestSharesAreShown(t *testing.T) {
 			Domain: "shop", Rule: "user", Limit: "100/second", Hash: "cafe", Descriptor: "user=\x1b[31mevil", LimitRate: 100, Assigned: 98.5, DemandRate: 130, Unconfirmed: 3, Lost: 20, LostUntil: &at, LearningUntil: &at,
 			Holders: 6, Shares: []live.QuotaShare{{Address: "10.0.0.5", Stream: 1, Share: 60, Demand: 90, Confirmed: true}, {Stream: 2, Share: 18.5, Demand: 40}},
 		},
-		{Domain: "shop", Rule: "api", Hash: "beef", LimitRate: 10, Holders: 1, Replica: "b:1"},
+		{Domain: "shop", Rule: "api", Limit: "10/second", Hash: "beef", LimitRate: 10, Holders: 1, Replica: "b:1"},
 	}}
 	lines := texts(v.screen(s, 60))
 	for _, line := range lines {
@@ -194,10 +194,17 @@ func TestSharesAreShown(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
 	for _, want := range []string{
-		"130 98.5 100 shop: user user=?[31mevil", "6 Envoys, 10.0.0.5 has 60.0 of 90.0, stream 2 has 18.5 of 40.0 (unconfirmed), ..., 3.0 not confirmed, 20.0 lost until " + format.Time(at) + ", learning until " + format.Time(at),
-		"0.0 0.0 10.0 b:1: shop: api #beef 1 Envoy", "7 others",
+		"130 98.5 100 user=?[31mevil shop: user 100/second", "6 Envoys, 10.0.0.5 has 60.0 of 90.0, stream 2 has 18.5 of 40.0 (unconfirmed), ..., 3.0 not confirmed, 20.0 lost until " + format.Time(at) + ", learning until " + format.Time(at),
+		"0.0 0.0 10.0 #beef b:1: shop: api 10/second 1 Envoy", "7 others",
 	} {
 		if !strings.Contains(text, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+	s.Quota.Buckets, s.Config.Omitted = 3, 1
+	lines = texts(v.screen(s, 60))
+	for _, want := range []string{"  1 other", "  1 other, with fewer hits"} {
+		if !slices.Contains(lines, want) {
 			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
 		}
 	}
