@@ -278,10 +278,10 @@ type local struct {
 // store must decide; hot is true if the only counter may have blocks.
 func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (done, hot bool) {
 	var own [maxBlockCharges]local
-	elapsed := bl.elapsed()
-	if len(b.Charges) > len(own) || !bl.findAll(b, names, own[:], elapsed) {
+	if len(b.Charges) > len(own) || !bl.findAll(now, b, names, own[:]) {
 		return false, false
 	}
+	elapsed := bl.elapsed()
 	at, all, ready := bl.server.storeTime(now), own[:len(b.Charges)], true
 	for i := range all {
 		c, h := &b.Charges[i], all[i].hot
@@ -320,9 +320,9 @@ func (h *hotCounter) isCurrent(p *limiter.Policy, partition *limiter.Partition, 
 		h.partition == partition && bytes.Equal(h.name, name)
 }
 
-// findAll finds the hot counters of b. It reports false, and counts the hits of the others, if not
-// all charges can be decided from blocks.
-func (bl *blocks) findAll(b *limiter.Batch, names [][]byte, all []local, elapsed time.Duration) bool {
+// findAll finds the hot counters of b. It reports false if not all charges can be decided from
+// blocks. It counts the hits of the first counter that is not hot; the others may become hot after it.
+func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, all []local) bool {
 	for i := range b.Charges {
 		if !usesBlocks(&b.Charges[i]) {
 			return false
@@ -332,9 +332,8 @@ func (bl *blocks) findAll(b *limiter.Batch, names [][]byte, all []local, elapsed
 	for i := range b.Charges {
 		h := bl.find(&b.Charges[i])
 		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
-			bl.warm(b, i, names[i], elapsed)
-			found = false
-			continue
+			bl.warm(now, b, i, names[i])
+			return false
 		}
 		if current := h.isCurrent(b.Charges[i].Policy, b.Partition, names[i]); !current {
 			found = false

@@ -22,11 +22,11 @@ type demandSample struct {
 
 // warm counts the hits of charge i, whose counter is not hot. Counters share cells, each for a demandPeriod.
 // A cell has 28 bits of the identity, 16 bits of the number of the period, and the hits.
-func (bl *blocks) warm(b *limiter.Batch, i int, name []byte, elapsed time.Duration) {
+func (bl *blocks) warm(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	const periodBits, hitBits = 16, 20
 	c := &b.Charges[i]
 	cell, tag := &bl.cold[c.ID.Lo%uint64(len(bl.cold))], c.ID.Lo>>16<<(periodBits+hitBits)
-	tag |= uint64(elapsed/demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // not negative
+	tag |= uint64(now) / uint64(demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // any number
 	old, hits := cell.Load(), min(c.Hits, 1<<(hitBits-1))
 	switch {
 	case old>>hitBits == tag>>hitBits:
@@ -36,7 +36,7 @@ func (bl *blocks) warm(b *limiter.Batch, i int, name []byte, elapsed time.Durati
 	}
 	cell.Store(tag | hits) // a concurrent hit may be lost
 	if hits >= minDemand {
-		bl.promote(b, i, name, hits, elapsed)
+		bl.promote(b, i, name, hits, bl.elapsed())
 	}
 }
 
