@@ -75,7 +75,7 @@ func (r *SimulatedReplica) Decide(now limiter.Time, b *limiter.Batch) bool {
 
 func (r *SimulatedReplica) setTime(now limiter.Time) {
 	if r.start == 0 {
-		r.start = now - limiter.Time(demandPeriod) // see warm: period 0 is that of empty cells
+		r.start = now
 	}
 	r.now = now
 }
