@@ -75,18 +75,31 @@ type traffic struct {
 	deadline time.Duration // of requests
 	args     []string      // further arguments of all replicas
 	local    bool          // the fallback may decide, with the hits that a replica knows
+	model    *limit        // unless it is a fixed window
+}
+
+// modelled returns requests on a limit that is not a fixed window.
+func modelled(l limit, fields string, rate float64) traffic {
+	one := tenant{name: l.algorithm, limit: l.n, window: l.window, fields: fields}
+	return traffic{tenant: one, rate: rate, duration: 20 * time.Second, model: &l}
 }
 
 // Kinds of traffic. The fallback is involved in the last four.
 var (
 	thousand = tenant{name: "1000", limit: 1000, window: time.Second}
 	minute   = tenant{name: "6000", limit: 6000, window: time.Minute}
+	bucket   = token(1000, time.Second, 1000)
+	slide    = sliding(4000, 4*time.Second, 10)
 	local    = []string{"--store-fallback", "local"}
 	traffics = map[string]traffic{
 		"1,000 a second, demand 0.8": {tenant: thousand, rate: 800, duration: 20 * time.Second},
 		"1,000 a second, demand 1.5": {tenant: thousand, rate: 1500, duration: 20 * time.Second},
 		"6,000 a minute, demand 0.8": {tenant: minute, rate: 80, duration: 130 * time.Second},
 		"6,000 a minute, demand 1.5": {tenant: minute, rate: 150, duration: 130 * time.Second},
+		"token bucket, demand 0.8":   modelled(bucket, ", algorithm: token_bucket, burst: 1000", 800),
+		"token bucket, demand 1.5":   modelled(bucket, ", algorithm: token_bucket, burst: 1000", 1500),
+		"sliding window, demand 0.8": modelled(slide, ", algorithm: sliding_window", 800),
+		"sliding window, demand 1.5": modelled(slide, ", algorithm: sliding_window", 1500),
 		"one hit a second":           {tenant: thousand, rate: 3, duration: 20 * time.Second},
 		"deadline 20 ms":             {tenant: thousand, rate: 1500, duration: 20 * time.Second, deadline: 20 * time.Millisecond, args: local, local: true},
 		"deadline 250 ms":            {tenant: thousand, rate: 1500, duration: 20 * time.Second, deadline: 250 * time.Millisecond, args: local, local: true},
@@ -99,7 +112,8 @@ var (
 type answers struct {
 	mu       sync.Mutex
 	took     []time.Duration
-	admitted int
+	all      []span
+	admitted []span
 	tenths   [10][2]int // requests by tenth of the window, and those that took at least waited
 }
 
@@ -111,8 +125,10 @@ func (a *answers) add(due time.Time, took, window time.Duration, admitted bool) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.took = append(a.took, took)
+	one := span{due.UnixNano(), due.UnixNano() + int64(took), 1}
+	a.all = append(a.all, one)
 	if admitted {
-		a.admitted++
+		a.admitted = append(a.admitted, one)
 	}
 	tenth := &a.tenths[due.UnixNano()%int64(window)*10/int64(window)]
 	tenth[0]++
@@ -154,7 +170,7 @@ func (f *fleet) run(t *testing.T, rate float64, duration time.Duration) []*answe
 //	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 30m -run TestRegionsTable
 func TestRegionsTable(t *testing.T) {
 	if !long() {
-		t.Skip("a measurement that takes 15 minutes: set SLUICE_LONG=1 to run it")
+		t.Skip("a measurement that takes 21 minutes: set SLUICE_LONG=1 to run it")
 	}
 	for name, one := range traffics {
 		for _, mode := range []string{"off", "auto"} {
@@ -175,7 +191,7 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	args := slices.Concat(patient, []string{"--store-blocks", mode}, one.args)
 	f, _ := startRegions(t, []tenant{one.tenant}, cmp.Or(one.deadline, suite.Patience), args...)
 	f.single = true
-	f.run(t, one.rate, 10*time.Second) // also the first measurements of the speed
+	earlier := f.run(t, one.rate, 10*time.Second) // also the first measurements of the speed
 	var before []map[string]float64
 	for n := range f.sluices {
 		before = append(before, f.decidedBy(t, n))
@@ -198,7 +214,7 @@ func (one *traffic) measure(t *testing.T, mode string) {
 		}
 		t.Logf("replica %d: p50 %.1f, p90 %.1f, p99 %.1f, max %.1f ms; %.1f %% by the store, %.1f %% memory, %.1f %% block, %.1f %% fallback; %d of %d admitted; waited by tenth of the window in %%: %s",
 			n, a.quantile(0.5), a.quantile(0.9), a.quantile(0.99), a.quantile(1), 100*by["store"]/total, 100*by["memory"]/total, 100*by["block"]/total, 100*by["fallback"]/total,
-			a.admitted, len(a.took), strings.Join(starts, " "))
+			len(a.admitted), len(a.took), strings.Join(starts, " "))
 	}
 	time.Sleep(2 * time.Second) // blocks are returned
 	idle := commands(f.store)
@@ -206,10 +222,23 @@ func (one *traffic) measure(t *testing.T, mode string) {
 	perSecond := float64(commands(f.store)-idle) / 10
 	sent := float64(executed) - perSecond*took.Seconds()
 	admitted, admissible := f.share(0)
+	if one.model != nil {
+		c := &counter{limit: *one.model}
+		for _, a := range slices.Concat(earlier, all) {
+			c.all, c.hits = append(c.all, a.all...), append(c.hits, a.admitted...)
+		}
+		if bad, _ := c.exceeded(1); bad != "" {
+			t.Error(bad)
+		}
+		admitted, admissible = len(c.hits), c.admissible()
+	}
 	t.Logf("%.4f commands per request, %.1f per second without requests; admitted %d of %d admissible; %d failed", sent/float64(requests), perSecond, admitted, admissible, f.failed.Load())
 	f.verify(t, func(int, int64) int {
 		if one.local {
 			return one.limit * (1 + len(f.sluices))
+		}
+		if one.model != nil {
+			return one.limit + one.model.size // the model is stricter
 		}
 		return one.limit
 	})
