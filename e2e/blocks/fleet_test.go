@@ -90,12 +90,16 @@ func startFleet(t *testing.T, store *storetest.Server, addrs []string, all []ten
 	return f
 }
 
-// startSluices is startFleet with the given rules, and without tenants.
+// startSluices is startFleet with the given rules, and without tenants. Without rules, the arguments
+// say where the rules are.
 func startSluices(t *testing.T, store *storetest.Server, addrs []string, rules string, timeout time.Duration, args ...string) *fleet {
 	t.Helper()
 	f := &fleet{store: store, addrs: addrs, config: filepath.Join(t.TempDir(), "rules.yaml"), timeout: timeout}
-	suite.Replace(t, f.config, rules)
-	f.args = append([]string{"--config", f.config, "--store-blocks", "auto"}, args...)
+	f.args = append([]string{"--store-blocks", "auto"}, args...)
+	if rules != "" {
+		suite.Replace(t, f.config, rules)
+		f.args = append(f.args, "--config", f.config)
+	}
 	for n := range addrs {
 		s := new(atomic.Pointer[sluice.Sluice])
 		s.Store(suite.StartSluice(t, f.options(n)))
