@@ -1,0 +1,138 @@
+package blocks_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// shown is a block, as the state and /counters have it.
+type shown struct{ Unused, Size int }
+
+// shownBlocks are the blocks in the state of a replica.
+type shownBlocks struct {
+	hot, unused, replicas int
+	sizes                 []shown // of the listed counters, in this order
+	listed                map[string]shown
+}
+
+// shownBy returns the blocks in the state of a replica.
+func (f *fleet) shownBy(t *testing.T, replica int) (b shownBlocks) {
+	t.Helper()
+	var state struct {
+		Blocks struct {
+			HotCounters      int `json:"hot_counters"`
+			Unused, Replicas int
+			Largest          []struct {
+				Hash, Limit string
+				shown
+			}
+		}
+	}
+	must.OK(t, json.Unmarshal(suite.Get(t, "http://"+f.sluices[replica].Load().Addr("debug")+"/api/v1/state"), &state))
+	b = shownBlocks{hot: state.Blocks.HotCounters, unused: state.Blocks.Unused, replicas: state.Blocks.Replicas, listed: map[string]shown{}}
+	for _, one := range state.Blocks.Largest {
+		if one.Limit != "1000000/year" {
+			t.Errorf("the limit is %q", one.Limit)
+		}
+		b.sizes = append(b.sizes, one.shown)
+		b.listed[one.Hash] = one.shown
+	}
+	return b
+}
+
+// equal reports whether two states have the same blocks.
+func (b shownBlocks) equal(o shownBlocks) bool {
+	return b.hot == o.hot && b.unused == o.unused && b.replicas == o.replicas && slices.Equal(b.sizes, o.sizes) && maps.Equal(b.listed, o.listed)
+}
+
+// sluice returns the output of a command, with words separated by one space.
+func (f *fleet) sluice(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), sluiceBinary, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("sluice %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.Join(strings.Fields(string(out)), " ")
+}
+
+// TestManyBlocks has more counters with blocks than the state lists. The state of each replica has the
+// sum of the unused hits that /counters has, and lists the counters with the most. `sluice top` shows
+// the sum over the replicas, and explain the block of a counter.
+func TestManyBlocks(t *testing.T) {
+	t.Parallel()
+	const listed = 20
+	var all []tenant
+	for n := range listed + 5 {
+		all = append(all, tenant{name: fmt.Sprint(n), limit: 1_000_000, window: year, weight: 1})
+	}
+	store := storetest.Start(t)
+	f := startFleet(t, store, direct(store)[:2], all, suite.Patience, patient...)
+	addrs := []string{f.sluices[0].Load().Addr("debug"), f.sluices[1].Load().Addr("debug")}
+	suite.Eventually(t, "the reports agree", func() bool {
+		for n := range 5 * len(all) {
+			which := n % len(all)
+			f.request(t.Context(), 0, which, 1+which%3)
+			f.request(t.Context(), 1, which, 1+which%2)
+		}
+		before := []shownBlocks{f.shownBy(t, 0), f.shownBy(t, 1)}
+		top := f.sluice(t, "top", "--once", "--addr", strings.Join(addrs, ","))
+		explained := f.sluice(t, "explain", "-d", "d", "--descriptor", "tenant=7", "--addr", addrs[1])
+		var counters []map[string]shown // by hash
+		var seven shown
+		for replica := range addrs {
+			blocks := map[string]shown{}
+			for _, one := range all {
+				hash, block := f.block(t, replica, one.name)
+				blocks[hash] = block
+				if one.name == "7" {
+					seven = block
+				}
+			}
+			counters = append(counters, blocks)
+		}
+		ok := seven.Unused > 0 && strings.Contains(explained, fmt.Sprintf("%d of a block of %d unused", seven.Unused, seven.Size))
+		unused := 0
+		for replica, s := range before {
+			unused += s.unused
+			ok = ok && s.equal(f.shownBy(t, replica)) && s.agrees(counters[replica], listed) && s.hot == len(all) && s.replicas == len(addrs)
+		}
+		return ok && strings.Contains(top, fmt.Sprintf("blocks: %d hot counters, %d unused hits", 2*len(all), unused))
+	})
+}
+
+// agrees reports whether the state has the sum of the given blocks and lists the largest.
+func (b shownBlocks) agrees(blocks map[string]shown, most int) bool {
+	unused, sizes := 0, slices.Collect(maps.Values(blocks))
+	for _, one := range sizes {
+		unused += one.Unused
+	}
+	slices.SortFunc(sizes, func(x, y shown) int { return (y.Unused-x.Unused)*1e6 + y.Size - x.Size })
+	for hash, one := range b.listed {
+		if blocks[hash] != one {
+			return false
+		}
+	}
+	return unused == b.unused && len(b.listed) == most && slices.Equal(b.sizes, sizes[:most])
+}
+
+// block returns the hash of a tenant's counter, and its block at a replica, by /counters.
+func (f *fleet) block(t *testing.T, replica int, tenant string) (hash string, block shown) {
+	t.Helper()
+	var page struct {
+		Counters []struct {
+			Key   string
+			Block shown
+		}
+	}
+	must.OK(t, json.Unmarshal(suite.Get(t, f.counters(replica, "d", "tenant="+tenant)), &page))
+	return page.Counters[0].Key, page.Counters[0].Block
+}
