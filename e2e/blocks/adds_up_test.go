@@ -204,3 +204,24 @@ func (a *accounts) switchOff(t *testing.T, _, tenant int) {
 	a.balance(t, "requests with blocks: off")
 	a.reload(t, tenant, fields)
 }
+
+// TestRemainingOfOneReplica has one replica: its replies do not count its own unused hits as used.
+func TestRemainingOfOneReplica(t *testing.T) {
+	t.Parallel()
+	const limit = 1_000_000
+	store := storetest.Start(t)
+	one := []tenant{{name: "a", limit: limit, window: year}, {name: "b", limit: limit, window: year, fields: ", algorithm: sliding_window"}}
+	a := &accounts{fleet: startFleet(t, store, direct(store)[:1], one, suite.Patience, patient...)}
+	sent := 0
+	suite.Eventually(t, "requests are decided from blocks", func() bool {
+		for range 100 {
+			sent++
+			for tenant := range one {
+				if left := a.remaining(t, 0, tenant); left != limit-sent {
+					t.Fatalf("%d hits remain after %d of %s", left, sent, one[tenant].name)
+				}
+			}
+		}
+		return a.decided(t, "block") > 2000
+	})
+}
