@@ -205,23 +205,30 @@ func (a *accounts) switchOff(t *testing.T, _, tenant int) {
 	a.reload(t, tenant, fields)
 }
 
-// TestRemainingOfOneReplica has one replica: its replies do not count its own unused hits as used.
+// TestRemainingOfOneReplica has one replica, so replies from blocks count no unused hits as used.
+// Replies of the store count those of the replica, too. A hit that the store decides at the time at
+// which a block is charged is missing in the replies from that block.
 func TestRemainingOfOneReplica(t *testing.T) {
 	t.Parallel()
 	const limit = 1_000_000
+	both := []tenant{{name: "a", limit: limit, window: year}, {name: "b", limit: limit, window: year, fields: ", algorithm: sliding_window"}}
 	store := storetest.Start(t)
-	one := []tenant{{name: "a", limit: limit, window: year}, {name: "b", limit: limit, window: year, fields: ", algorithm: sliding_window"}}
-	a := &accounts{fleet: startFleet(t, store, direct(store)[:1], one, suite.Patience, patient...)}
-	sent := 0
-	suite.Eventually(t, "requests are decided from blocks", func() bool {
+	a := &accounts{fleet: startFleet(t, store, direct(store)[:1], both, suite.Patience, patient...)}
+	sent, exact := 0, 0
+	suite.Eventually(t, "requests are decided from blocks, with the exact count", func() bool {
+		block := a.decided(t, "block")
 		for range 100 {
 			sent++
-			for tenant := range one {
-				if left := a.remaining(t, 0, tenant); left != limit-sent {
-					t.Fatalf("%d hits remain after %d of %s", left, sent, one[tenant].name)
+			for tenant := range both {
+				left := a.remaining(t, 0, tenant)
+				if left == limit-sent && block > 0 {
+					exact++
+				}
+				if left > limit-sent+1 {
+					t.Fatalf("%d hits remain after %d of %s", left, sent, both[tenant].name)
 				}
 			}
 		}
-		return a.decided(t, "block") > 2000
+		return block > 2000 && exact > 1000
 	})
 }
