@@ -109,19 +109,22 @@ func TestManyBlocks(t *testing.T) {
 	})
 }
 
-// agrees reports whether the state has the sum of the given blocks and lists the largest.
+// agrees reports whether the state has the sum of the given blocks and lists the largest, some of
+// which are used.
 func (b shownBlocks) agrees(blocks map[string]shown, most int) bool {
 	unused, sizes := 0, slices.Collect(maps.Values(blocks))
 	for _, one := range sizes {
 		unused += one.Unused
 	}
 	slices.SortFunc(sizes, func(x, y shown) int { return (y.Unused-x.Unused)*1e6 + y.Size - x.Size })
+	used := false
 	for hash, one := range b.listed {
 		if blocks[hash] != one {
 			return false
 		}
+		used = used || one.Unused < one.Size
 	}
-	return unused == b.unused && len(b.listed) == most && slices.Equal(b.sizes, sizes[:most])
+	return used && unused == b.unused && len(b.listed) == most && slices.Equal(b.sizes, sizes[:most])
 }
 
 // block returns the hash of a tenant's counter, and its block at a replica, by /counters.
