@@ -167,7 +167,7 @@ func (f *fleet) run(t *testing.T, rate float64, duration time.Duration) []*answe
 
 // TestRegionsTable measures replicas at different distances of the store:
 //
-//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 30m -run TestRegionsTable
+//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 40m -run TestRegionsTable
 func TestRegionsTable(t *testing.T) {
 	if !long() {
 		t.Skip("a measurement that takes 21 minutes: set SLUICE_LONG=1 to run it")
