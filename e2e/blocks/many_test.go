@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,7 +73,7 @@ func TestManyBlocks(t *testing.T) {
 	const listed = 20
 	var all []tenant
 	for n := range listed + 5 {
-		all = append(all, tenant{name: fmt.Sprint(n), limit: 1_000_000, window: year, weight: 1})
+		all = append(all, tenant{name: strconv.Itoa(n), limit: 1_000_000, window: year, weight: 1})
 	}
 	store := storetest.Start(t)
 	f := startFleet(t, store, direct(store)[:2], all, suite.Patience, patient...)

@@ -122,14 +122,16 @@ func TestBlocksOffEverywhere(t *testing.T) {
 	t.Parallel()
 	t.Run("rules", func(t *testing.T) {
 		t.Parallel()
-		text := "domain: d\ndescriptors:\n"
+		var text strings.Builder
+		text.WriteString("domain: d\ndescriptors:\n")
 		for _, p := range places {
-			text += fmt.Sprintf("  - {key: %s, value: off, "+p.rule+"}\n", p.key, ", blocks: off")
-			text += fmt.Sprintf("  - {key: %s, value: auto, "+p.rule+"}\n", p.key, ", blocks: auto")
+			for _, value := range []string{"off", "auto"} {
+				fmt.Fprintf(&text, "  - {key: %s, value: %s, "+p.rule+"}\n", p.key, value, ", blocks: "+value)
+			}
 		}
 		table := filepath.Join(t.TempDir(), "plans.csv")
 		suite.Replace(t, table, "table,requests_per_unit\noff,1000000\nauto,1000000\n")
-		f, plain := startPlaces(t, text, "--table", "plans="+table)
+		f, plain := startPlaces(t, text.String(), "--table", "plans="+table)
 		for _, p := range places {
 			p.check(t, f, plain)
 		}
@@ -142,13 +144,14 @@ func TestBlocksOffEverywhere(t *testing.T) {
 	}
 	t.Run("defaults", func(t *testing.T) {
 		t.Parallel()
-		text := "domain: d\ndescriptors:\n"
+		var text strings.Builder
+		text.WriteString("domain: d\ndescriptors:\n")
 		for _, p := range defaultPlaces {
 			for _, value := range []string{"off", "auto"} {
-				text += fmt.Sprintf("  - {key: %s, value: %s, rate_limit: {name: %s-%s, unit: year, requests_per_unit: %d}}\n", p.key, value, p.key, value, placeLimit)
+				fmt.Fprintf(&text, "  - {key: %s, value: %s, rate_limit: {name: %s-%s, unit: year, requests_per_unit: %d}}\n", p.key, value, p.key, value, placeLimit)
 			}
 		}
-		f, plain := startPlaces(t, text, "--defaults", defaults(t))
+		f, plain := startPlaces(t, text.String(), "--defaults", defaults(t))
 		for _, p := range defaultPlaces {
 			p.check(t, f, plain)
 		}
