@@ -140,3 +140,26 @@ func (f *fleet) block(t *testing.T, replica int, tenant string) (hash string, bl
 	must.OK(t, json.Unmarshal(suite.Get(t, f.counters(replica, "d", "tenant="+tenant)), &page))
 	return page.Counters[0].Key, page.Counters[0].Block
 }
+
+// TestBlocksWithoutHashes lists counters with --top-keys off: without hashes and without values.
+func TestBlocksWithoutHashes(t *testing.T) {
+	t.Parallel()
+	store := storetest.Start(t)
+	all := []tenant{{name: "alice", limit: 1_000_000, window: year}}
+	f := startFleet(t, store, direct(store)[:1], all, suite.Patience, append([]string{"--top-keys", "off"}, patient...)...)
+	suite.Eventually(t, "a counter is listed", func() bool {
+		for range 50 {
+			f.request(t.Context(), 0, 0, 1)
+		}
+		b := f.shownBy(t, 0)
+		if hash := slices.Collect(maps.Keys(b.listed)); len(hash) > 0 && hash[0] != "" {
+			t.Fatalf("the hashes %q are shown", hash)
+		}
+		return b.unused > 0
+	})
+	var state struct{ Blocks json.RawMessage }
+	must.OK(t, json.Unmarshal(suite.Get(t, "http://"+f.sluices[0].Load().Addr("debug")+"/api/v1/state"), &state))
+	if strings.Contains(string(state.Blocks), "alice") {
+		t.Errorf("the blocks have a value: %s", state.Blocks)
+	}
+}
