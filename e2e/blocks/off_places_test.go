@@ -111,7 +111,7 @@ func (p *place) check(t *testing.T, f, plain *fleet) {
 		if n := f.decided(t, "store") - store; n != p.limits*each {
 			t.Fatalf("%s: the store decided %d charges, want %d", p.key, n, p.limits*each)
 		}
-		return block >= first+10*each
+		return block >= first+4*each
 	})
 	t.Logf("%s: %d requests with blocks: off, %d decisions from blocks", p.key, sent, block-first)
 }
