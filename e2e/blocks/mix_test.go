@@ -32,6 +32,15 @@ func sliding(n int, window time.Duration, parts int) limit {
 	return limit{algorithm: "sliding_window", n: n, window: window, parts: parts}
 }
 
+// calendar returns a fixed window of a calendar, or a sliding window with the given number of parts.
+func calendar(n int, unit string, zone zone, parts int) limit {
+	l := limit{algorithm: "fixed_window", n: n, window: 24 * time.Hour, parts: parts, unit: unit, zone: zone}
+	if parts > 0 {
+		l.algorithm = "sliding_window"
+	}
+	return l
+}
+
 func fixed(n int, window time.Duration) limit {
 	return limit{algorithm: "fixed_window", n: n, window: window}
 }
@@ -76,7 +85,12 @@ type mix struct {
 
 func startMix(t *testing.T, store *storetest.Server, addrs []string, all []mixClient, timeout time.Duration, args ...string) *mix {
 	t.Helper()
-	m := &mix{base: time.Now(), clients: all, fleet: startSluices(t, store, addrs, clientRules(all, 1), timeout, args...)}
+	return newMix(startSluices(t, store, addrs, clientRules(all, 1), timeout, args...), all)
+}
+
+// newMix returns a mix of a fleet whose rules include those of the clients.
+func newMix(f *fleet, all []mixClient) *mix {
+	m := &mix{base: time.Now(), clients: all, fleet: f}
 	for _, c := range all {
 		var counters []*counter
 		for i, limits := range c.descriptors {
@@ -90,10 +104,19 @@ func startMix(t *testing.T, store *storetest.Server, addrs []string, all []mixCl
 }
 
 // now returns the time of the ledgers.
-func (m *mix) now() int64 { return m.base.UnixNano() + int64(time.Since(m.base)) }
+func (m *mix) now() int64 { return m.at(time.Now()) }
+
+// at returns a time of the ledgers.
+func (m *mix) at(t time.Time) int64 { return m.base.UnixNano() + int64(t.Sub(m.base)) }
 
 // send sends a request of a client to a replica, and records it.
 func (m *mix) send(ctx context.Context, replica, which, hits int) (admitted, answered bool) {
+	return m.sendTo(ctx, replica, which, hits, func() int64 { return 0 })
+}
+
+// sendTo is send to a replica that decides the request no earlier than the time that a function
+// returns after the reply.
+func (m *mix) sendTo(ctx context.Context, replica, which, hits int, earliest func() int64) (admitted, answered bool) {
 	timeout := m.timeout
 	if m.hasty && rand.IntN(4) == 0 {
 		timeout = time.Duration(rand.Int64N(int64(m.timeout / 8)))
@@ -110,7 +133,7 @@ func (m *mix) send(ctx context.Context, replica, which, hits int) (admitted, ans
 	}
 	s := span{from: m.now(), hits: hits}
 	reply, err := m.services[replica].ShouldRateLimit(ctx, request)
-	s.to = m.now()
+	s.from, s.to = max(s.from, earliest()), m.now()
 	if err != nil || len(reply.GetStatuses()) != len(c.descriptors) {
 		m.failed.Add(1)
 		return false, false
@@ -170,7 +193,7 @@ func (m *mix) trickle(ctx context.Context, replica, which int, d time.Duration) 
 		rate = 500
 	}
 	rate *= 0.15 + 0.5*rand.Float64()
-	for end := time.Now().Add(d); time.Now().Before(end); {
+	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; {
 		hits := m.hits(which, 150)
 		m.send(ctx, replica, which, hits)
 		wait(ctx, time.Duration(float64(hits)/rate*float64(time.Second)))
@@ -190,7 +213,7 @@ func (m *mix) burst(ctx context.Context, which int, replicas ...int) {
 		for range 4 {
 			requests := []int{12, 150}[rand.IntN(2)] // most blocks have too few hits for the larger ones
 			senders.Go(func() {
-				for denied := 0; denied < 4 && sent.Load() < 2*most; {
+				for denied := 0; denied < 4 && sent.Load() < 2*most && ctx.Err() == nil; {
 					hits := m.hits(which, requests)
 					sent.Add(int64(hits))
 					if admitted, _ := m.send(ctx, replica, which, hits); !admitted {
@@ -227,7 +250,9 @@ func (m *mix) verify(t *testing.T, factor int) {
 		for i, c := range all {
 			admitted, requested := c.used()
 			bad, used := c.exceeded(factor)
-			t.Logf("%s, limit %d, %s: %d of %d hits admitted, about %d admissible, at most %.3f of the bound", m.clients[which].name, i, c.algorithm, admitted, requested, c.admissible(), used)
+			if !m.clients[which].quiet {
+				t.Logf("%s, limit %d, %s: %d of %d hits admitted%s, at most %.3f of the bound", m.clients[which].name, i, c.algorithm, admitted, requested, c.estimate(), used)
+			}
 			if bad != "" && !c.candidate {
 				t.Errorf("%s, %s: %s", m.clients[which].name, c.yaml(1), bad)
 			}

@@ -17,6 +17,8 @@ type limit struct {
 	size      int           // of a bucket: burst, or slack + 1
 	parts     int           // of a sliding window
 	fields    string        // further fields in YAML
+	unit      string        // of a calendar; none: the window has a fixed length
+	zone      zone          // of a calendar
 	candidate bool
 }
 
@@ -47,6 +49,9 @@ func (l limit) yaml(factor int) string {
 	}
 	if l.candidate {
 		fields += ", shadow: true"
+	}
+	if l.unit != "" {
+		return fmt.Sprintf("{unit: %s, requests_per_unit: %d, algorithm: %s, calendar: true, timezone: %s%s}", l.unit, n, l.algorithm, l.zone.name, fields)
 	}
 	return fmt.Sprintf("{unit: %s, unit_multiplier: %d, requests_per_unit: %d, algorithm: %s%s}", unit, l.window/length, n, l.algorithm, fields)
 }
@@ -85,7 +90,8 @@ const clockSteps = time.Millisecond
 func (l limit) bounds() (all []bound, units []func(span) span) {
 	parts := func(length time.Duration) func(span) span { // with the replicas' estimates of the store's clock
 		return func(s span) span {
-			return span{floor(s.from-int64(clockError), int64(length)), floor(s.to+int64(clockError), int64(length)), s.hits}
+			from, to := s.from+int64(l.zone.offset-clockError), s.to+int64(l.zone.offset+clockError)
+			return span{floor(from, int64(length)), floor(to, int64(length)), s.hits}
 		}
 	}
 	same := func(s span) span { return s }
@@ -93,6 +99,8 @@ func (l limit) bounds() (all []bound, units []func(span) span) {
 	case l.bucket():
 		rate := float64(l.n) / float64(l.window)
 		return []bound{{most: float64(l.size) + rate*float64(clockSteps), rate: rate, longest: math.MaxInt64}}, []func(span) span{same}
+	case l.parts > 0 && l.unit != "": // no test is as long as the parts that count together
+		return []bound{{most: float64(l.n), longest: math.MaxInt64}}, []func(span) span{same}
 	case l.parts > 0:
 		// The current part and all before it that count, and, in case the estimates are good, any window.
 		return []bound{{most: float64(l.n), longest: int64(l.parts)}, {most: float64(l.n), longest: int64(l.window-2*clockError) - 1}},
@@ -110,16 +118,22 @@ type counter struct {
 	domain, descriptor string // as /counters takes it
 	index              int    // among the limits of the descriptor
 
-	mu    sync.Mutex
-	hits  []span // that were admitted
-	all   []span // of all requests
-	extra []span // hits that an event allows in addition
+	mu      sync.Mutex
+	brief   bool   // all stays empty
+	hits    []span // that were admitted
+	all     []span // of all requests
+	extra   []span // hits that an event allows in addition
+	refunds []span
+	sent    int // hits of all requests
 }
 
 func (c *counter) record(s span, admitted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, s)
+	c.sent += s.hits
+	if !c.brief {
+		c.all = append(c.all, s)
+	}
 	if admitted {
 		c.hits = append(c.hits, s)
 	}
@@ -129,7 +143,7 @@ func (c *counter) record(s span, admitted bool) {
 func (c *counter) used() (admitted, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return sum(c.hits), sum(c.all)
+	return sum(c.hits), c.sent
 }
 
 func sum(all []span) (n int) {
@@ -182,6 +196,14 @@ func (c *counter) exceeded(factor int) (bad string, used float64) {
 	return bad, used
 }
 
+// estimate describes the hits that were admissible, if they are known.
+func (c *counter) estimate() string {
+	if c.brief {
+		return ""
+	}
+	return fmt.Sprintf(", about %d admissible", c.admissible())
+}
+
 // admissible estimates the hits that one counter in memory would have admitted of the same requests.
 func (c *counter) admissible() (n int) {
 	c.mu.Lock()
@@ -214,6 +236,7 @@ func (c *counter) admissible() (n int) {
 type mixClient struct {
 	name        string
 	together    bool // all_or_nothing
+	quiet       bool // not logged
 	descriptors [][]limit
 }
 
@@ -222,7 +245,7 @@ func (c mixClient) domain() string {
 	if c.together {
 		return "g"
 	}
-	return "d"
+	return "m"
 }
 
 // shownFactor plus the factor is the limit that shows the factor.
@@ -231,7 +254,7 @@ const shownFactor = 777_000
 // clientRules returns the rules of all clients, with the given factor for all sizes.
 func clientRules(all []mixClient, factor int) string {
 	text := map[bool]*strings.Builder{false: {}, true: {}}
-	text[false].WriteString("domain: d\ndescriptors:\n")
+	text[false].WriteString("domain: m\ndescriptors:\n")
 	text[true].WriteString("domain: g\nall_or_nothing: true\ndescriptors:\n")
 	for _, c := range all {
 		for i, limits := range c.descriptors {
