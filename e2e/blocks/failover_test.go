@@ -1,7 +1,13 @@
 package blocks_test
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,8 +20,9 @@ const millions = 10_000_000
 
 // TestFailovers has Sentinels replace the primary again and again, while replicas are killed and
 // stopped and connections are lost. A window exceeds its limit only if the primary was replaced in
-// it: at most once more for each time, because the new primary may lack hits. With SLUICE_LONG=1 the
-// test lasts until 10 million requests are answered, or almost until the deadline of `go test`:
+// it, and any other interval its bound: at most once more for each time, because the new primary may
+// lack hits. With SLUICE_LONG=1 the test lasts until 10 million requests are answered, or almost
+// until the deadline of `go test`:
 //
 //	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 30m -run TestFailovers
 func TestFailovers(t *testing.T) {
@@ -28,25 +35,45 @@ func TestFailovers(t *testing.T) {
 		addrs = append(addrs, s.Addr)
 	}
 	all := append([]tenant{{name: "hour", limit: 1_000_000, window: time.Hour, weight: 8}}, tenants...)
-	f := &faults{fleet: startFleet(t, primary, direct(primary), all, 2*time.Second,
+	mixed, once := append([]mixClient{}, clients...), 20
+	if long() {
+		once = 600
+	}
+	for n := range once { // calendar windows that are used up once
+		unit := []string{"day", "week", "month", "year"}[n%4]
+		mixed = append(mixed, mixClient{name: fmt.Sprintf("calendar%d", n), quiet: true, descriptors: [][]limit{{calendar(3000, unit, zones[n%len(zones)], 2+n%59)}}})
+	}
+	f := &faults{fleet: startFleetAnd(t, clientRules(mixed, 1), primary, direct(primary), all, 2*time.Second,
 		"--store", "redis+sentinel://"+strings.Join(addrs, ",")+"/main", "--store-fallback", "error")}
 	for range all {
 		f.starts, f.restored = append(f.starts, map[int64]int{}), append(f.restored, map[int64]int{})
 	}
+	m := newMix(f.fleet, mixed)
+	for _, c := range m.counters {
+		for _, one := range c {
+			one.brief = true // 10 million requests would take much memory
+		}
+	}
 	f.load(t, 3)
+	stopMix := m.roam(t, len(clients))
 	kinds, count := f.kinds(t), map[string]int{}
 	end := time.Now().Add(24 * time.Hour)
 	if deadline, ok := t.Deadline(); ok {
 		end = deadline.Add(-time.Minute)
 	}
 	start := time.Now()
+	var failovers []span
 	for first := true; first || long() && f.requests.Load() < millions && time.Now().Before(end); first = false {
 		for _, name := range []string{"kill", "CLIENT KILL", "SIGSTOP of a sluice", "CLIENT KILL", "SIGTERM", "CLIENT KILL"} {
 			kinds[name]()
 			count[name]++
 			pause(t.Context())
 		}
-		f.during(f.restored, everyone, func() { f.failOver(t, sentinels[0], other) })
+		from, to := f.failOver(t, sentinels[0], other)
+		f.mark(f.restored, everyone, from, to)
+		m.allow(everyone, m.at(from), m.at(to))
+		failovers = append(failovers, span{from: m.at(from), to: m.at(to)})
+		t.Logf("failover: %.3f s until all replicas use the new primary", to.Sub(from).Seconds())
 		count["failover"]++
 		f.store, other = other, f.store
 		before, _ := f.total()
@@ -56,7 +83,14 @@ func TestFailovers(t *testing.T) {
 		})
 	}
 	f.stop()
-	t.Logf("%d requests answered and %d not, in %.0f s; %v", f.requests.Load(), f.failed.Load(), time.Since(start).Seconds(), count)
+	stopMix()
+	t.Logf("%d requests answered and %d not, in %.0f s", f.requests.Load(), f.failed.Load(), time.Since(start).Seconds())
+	for _, c := range m.counters[len(clients):] {
+		if admitted, _ := c[0].used(); admitted >= c[0].n*99/100 {
+			count["calendar window used up"]++
+		}
+	}
+	t.Logf("%v", count)
 	for i, l := range f.ledgers {
 		over, hits, windows := 0, 0, l.all()
 		for w := windows.first; w <= windows.last; w++ {
@@ -68,12 +102,99 @@ func TestFailovers(t *testing.T) {
 		t.Logf("%s: %d of %d windows certainly exceed the limit, by %d hits together", all[i].name, over, windows.last-windows.first+1, hits)
 	}
 	f.verify(t, func(i int, w int64) int { return all[i].limit * (1 + f.restored[i][w]) })
+	m.verify(t, 1)
+	m.report(t, failovers)
 }
 
-// failOver replaces the primary by a replica.
-func (f *fleet) failOver(t *testing.T, sentinel, replica *storetest.Server) {
+// roam sends bursts and moving demand of the first n clients, all at the same time, and of the others
+// one after the other, until the returned function is called.
+func (m *mix) roam(t *testing.T, n int) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var roamers sync.WaitGroup
+	for which := range n {
+		roamers.Go(func() {
+			for ctx.Err() == nil {
+				if rand.IntN(3) > 0 {
+					m.round(ctx, []int{which}, anyPace(), noEvent)
+					continue
+				}
+				for end := time.Now().Add(between(200*time.Millisecond, 2*time.Second)); time.Now().Before(end) && ctx.Err() == nil; {
+					m.burst(ctx, which, 0, 1, 2)
+				}
+			}
+		})
+	}
+	roamers.Go(func() {
+		for which := n; which < len(m.clients) && ctx.Err() == nil; which++ {
+			m.round(ctx, []int{which}, anyPace(), noEvent)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		roamers.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// report logs how often failovers caused an interval to exceed its bound, and by how many hits.
+func (m *mix) report(t *testing.T, failovers []span) {
+	t.Helper()
+	for which, all := range m.counters {
+		for i, c := range all {
+			over, hits := 0, 0.0
+			for _, f := range failovers {
+				if by := c.excessAround(f); by > 0 {
+					over, hits = over+1, hits+by
+				}
+			}
+			if over > 0 && !c.candidate {
+				t.Logf("%s, limit %d, %s: at %d of %d failovers, an interval certainly exceeds its bound, by %.0f hits together",
+					m.clients[which].name, i, c.algorithm, over, len(failovers), hits)
+			}
+		}
+	}
+}
+
+// excessAround returns by how many hits an interval around an event exceeds the bound most, if the
+// event allows no hits.
+func (c *counter) excessAround(event span) (most float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	around := int64(2 * max(c.window, time.Second))
+	switch {
+	case c.bucket():
+		around = int64(2 * c.fill())
+	case c.unit != "":
+		around = int64(10 * time.Second) // the demand does not last longer
+	}
+	var near []span
+	for _, s := range c.hits {
+		if s.to >= event.from-around && s.from <= event.to+around {
+			near = append(near, s)
+		}
+	}
+	bounds, units := c.bounds()
+	for i, b := range bounds {
+		var hits []span
+		for _, s := range near {
+			hits = append(hits, units[i](s))
+		}
+		if worst, found := b.exceeded(hits, nil); found {
+			most = max(most, worst.hits)
+		}
+	}
+	return most
+}
+
+// failOver replaces the primary by a replica, and waits until the former primary is a replica, some
+// ten seconds later. It returns when the failover began, and when the former primary executed the
+// last command of a sluice: later hits are counted by the new one.
+func (f *fleet) failOver(t *testing.T, sentinel, replica *storetest.Server) (from, to time.Time) {
 	t.Helper()
 	suite.Eventually(t, "the failover begins", func() bool {
+		from = time.Now()
 		_, err := sentinel.Command("SENTINEL", "FAILOVER", "main")
 		return err == nil
 	})
@@ -81,5 +202,28 @@ func (f *fleet) failOver(t *testing.T, sentinel, replica *storetest.Server) {
 		role, err := s.Command("ROLE")
 		return err == nil && strings.HasPrefix(role, "master")
 	}
-	suite.Eventually(t, "the replica is the primary", func() bool { return isPrimary(replica) && !isPrimary(f.store) })
+	decided := 0
+	suite.Eventually(t, "the replica is the primary", func() bool {
+		former := isPrimary(f.store)
+		if n, err := scripts(f.store); err == nil && former && n != decided {
+			decided, to = n, time.Now()
+		}
+		return isPrimary(replica) && !former
+	})
+	return from, to
+}
+
+// scripts returns the number of scripts and increments that a server has executed. It fails if the
+// server closes its connections because it becomes a replica.
+func scripts(s *storetest.Server) (n int, err error) {
+	stats, err := s.Command("INFO", "commandstats")
+	for line := range strings.Lines(stats) {
+		name, rest, _ := strings.Cut(line, ":calls=")
+		if slices.Contains([]string{"cmdstat_eval", "cmdstat_evalsha", "cmdstat_incrby"}, name) {
+			calls, _, _ := strings.Cut(rest, ",")
+			count, _ := strconv.Atoi(calls)
+			n += count
+		}
+	}
+	return n, err
 }

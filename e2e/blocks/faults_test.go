@@ -50,7 +50,11 @@ func startFaults(t *testing.T, fallback string) *faults {
 func (f *faults) during(events []map[int64]int, which func(tenant int) bool, fault func()) {
 	start := time.Now()
 	fault()
-	end := time.Now()
+	f.mark(events, which, start, time.Now())
+}
+
+// mark is during for a fault from start to end.
+func (f *faults) mark(events []map[int64]int, which func(tenant int) bool, start, end time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, l := range f.ledgers {

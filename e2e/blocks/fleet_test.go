@@ -82,7 +82,17 @@ func direct(s *storetest.Server) []string { return []string{s.Addr, s.Addr, s.Ad
 // startFleet starts a sluice for each of the given addresses of the store, with further arguments.
 func startFleet(t *testing.T, store *storetest.Server, addrs []string, all []tenant, timeout time.Duration, args ...string) *fleet {
 	t.Helper()
-	f := startSluices(t, store, addrs, rules(all, 1), timeout, args...)
+	return startFleetAnd(t, "", store, addrs, all, timeout, args...)
+}
+
+// startFleetAnd is startFleet with rules of other domains.
+func startFleetAnd(t *testing.T, others string, store *storetest.Server, addrs []string, all []tenant, timeout time.Duration, args ...string) *fleet {
+	t.Helper()
+	text := rules(all, 1)
+	if others != "" {
+		text += "---\n" + others
+	}
+	f := startSluices(t, store, addrs, text, timeout, args...)
 	f.tenants = all
 	for _, one := range all {
 		f.ledgers = append(f.ledgers, newLedger(one.window))

@@ -53,9 +53,7 @@ func anyPace() pace {
 
 // round has one replica acquire blocks while the counters are nearly as new, and then sends bursts
 // to others, and to all. An event happens before the pause, and ends after the first bursts.
-func (m *mix) round(t *testing.T, which []int, p pace, event func(replica int) (end func())) {
-	t.Helper()
-	ctx := t.Context()
+func (m *mix) round(ctx context.Context, which []int, p pace, event func(replica int) (end func())) {
 	first := rand.IntN(len(m.services))
 	others := []int{(first + 1) % len(m.services), (first + 2) % len(m.services)}[rand.IntN(2):]
 	together(which, func(one int) { m.trickle(ctx, first, one, between(300*time.Millisecond, 800*time.Millisecond)) })
@@ -136,8 +134,8 @@ func TestMixedLimitsAreExact(t *testing.T) {
 	}
 	for range rounds {
 		// One replica has a block of a full bucket, and others get a burst.
-		m.round(t, m.some(3), pace{atOnce: true}, noEvent)
-		m.round(t, m.some(3), anyPace(), noEvent)
+		m.round(t.Context(), m.some(3), pace{atOnce: true}, noEvent)
+		m.round(t.Context(), m.some(3), anyPace(), noEvent)
 	}
 	t.Logf("%d requests, %.3f commands per request", m.requests.Load()-sent, float64(commands(store)-executed)/float64(m.requests.Load()-sent))
 	if long() {
@@ -172,22 +170,28 @@ func TestFloodOfSeveralLimits(t *testing.T) {
 // mixTimeout is the store's timeout, which is shorter and longer than the pauses of a round.
 const mixTimeout = 500 * time.Millisecond
 
+// during runs an event that resets the counters of some clients, and allows as much once more.
+func (m *mix) during(which func(client int) bool, event func()) {
+	from := m.now()
+	event()
+	m.allow(which, from, m.now())
+}
+
+// allow allows the limits of some clients once more after an event between the given times.
+func (m *mix) allow(which func(client int) bool, from, to int64) {
+	for i, all := range m.counters {
+		for _, c := range all {
+			if which(i) {
+				c.allow(from, to)
+			}
+		}
+	}
+}
+
 // events are the faults of a round, with a function that ends each.
 func (m *mix) events(t *testing.T, links []*link) map[string]func(replica int) (end func()) {
 	t.Helper()
 	none := func() {}
-	allow := func(which func(int) bool, event func()) {
-		from := m.now()
-		event()
-		to := m.now()
-		for i, all := range m.counters {
-			for _, c := range all {
-				if which(i) {
-					c.allow(from, to)
-				}
-			}
-		}
-	}
 	return map[string]func(int) func(){
 		"none": noEvent,
 		"stall": func(n int) func() {
@@ -211,11 +215,11 @@ func (m *mix) events(t *testing.T, links []*link) map[string]func(replica int) (
 			return none
 		},
 		"CLIENT KILL": func(int) func() { m.store.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); return none },
-		"FLUSHALL":    func(int) func() { allow(everyone, func() { m.store.Must("FLUSHALL") }); return none },
+		"FLUSHALL":    func(int) func() { m.during(everyone, func() { m.store.Must("FLUSHALL") }); return none },
 		"reset": func(n int) func() {
 			which := rand.IntN(len(m.clients))
 			c := m.counters[which][rand.IntN(len(m.counters[which]))]
-			allow(func(i int) bool { return i == which }, func() { m.resetCounter(t, (n+rand.IntN(2))%len(m.services), c.domain, c.descriptor) })
+			m.during(func(i int) bool { return i == which }, func() { m.resetCounter(t, (n+rand.IntN(2))%len(m.services), c.domain, c.descriptor) })
 			return none
 		},
 		"kill": func(n int) func() {
@@ -264,9 +268,9 @@ func TestMixedLimitsWithFaults(t *testing.T) {
 				events := m.events(t, links)
 				// A replica returns a block, the store receives it when the block has ended and the
 				// bucket is full again, and another replica has used up the bucket in the meantime.
-				m.round(t, m.withBuckets(), pace{pause: between(900*time.Millisecond, 1500*time.Millisecond)}, events["stall"])
+				m.round(t.Context(), m.withBuckets(), pace{pause: between(900*time.Millisecond, 1500*time.Millisecond)}, events["stall"])
 				for name, event := range events { // in random order
-					m.round(t, m.some(3), anyPace(), event)
+					m.round(t.Context(), m.some(3), anyPace(), event)
 					t.Logf("%s from %d to %d", name, begin, m.now())
 					begin = m.now()
 					if name == "kill" || name == "SIGTERM" {

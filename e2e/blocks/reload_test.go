@@ -82,17 +82,17 @@ func TestMixedReload(t *testing.T) {
 	}
 	for range times {
 		which := m.some(4)
-		m.round(t, which, anyPace(), noEvent)
+		m.round(t.Context(), which, anyPace(), noEvent)
 		from := m.now()
-		m.round(t, which, anyPace(), func(int) func() { m.reload(t, 3); return func() {} })
-		m.round(t, which, anyPace(), func(int) func() { m.reload(t, 1); return func() {} })
+		m.round(t.Context(), which, anyPace(), func(int) func() { m.reload(t, 3); return func() {} })
+		m.round(t.Context(), which, anyPace(), func(int) func() { m.reload(t, 1); return func() {} })
 		to := m.now()
 		for _, all := range m.counters {
 			for _, c := range all {
 				c.extra = append(c.extra, span{from, to, 2 * c.capacity()})
 			}
 		}
-		m.round(t, which, anyPace(), noEvent)
+		m.round(t.Context(), which, anyPace(), noEvent)
 	}
 	m.verify(t, 1)
 	if n := m.failed.Load(); n > 0 {
