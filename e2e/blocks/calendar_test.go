@@ -78,7 +78,7 @@ func ending(n, hits int, from, to time.Time) (all []limit) {
 // SLUICE_LONG=1 it waits for a full hour, when a day ends somewhere.
 func calendarsAt(t *testing.T, hits int) (all []limit, at time.Time) {
 	t.Helper()
-	at = time.Now().Add(8 * time.Second)
+	at = time.Now().Add(5 * time.Second)
 	if !long() {
 		for most := 4 * time.Second; len(all) == 0; most *= 2 {
 			all = ending(3, hits, at, at.Add(most))

@@ -83,7 +83,7 @@ func (c *counter) withRefunds(until time.Duration) (bad string, used float64) {
 // interval may also have those of refunds before it, until these blocks end.
 func TestRefundsExceedByRefundedHits(t *testing.T) {
 	t.Parallel()
-	times := 3
+	times := 2
 	if long() {
 		times = 60
 	}
