@@ -27,6 +27,7 @@ type storeModel struct {
 	// replica is that of the current request.
 	replica int
 	events  eventQueue
+	ids     counterIDs
 	// uses are those of the limits, like [tally.limits], and total that of all requests.
 	uses  []report.StoreUse
 	total report.StoreUse
@@ -43,6 +44,7 @@ func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 	m := &storeModel{
 		table: s.tables[0], trip: limiter.Time(o.RoundTrip), replicas: make([]replica, o.Replicas),
 		uses: make([]report.StoreUse, len(s.tally.limits)), hot: map[identity.ID]*report.StoreUse{},
+		ids: counterIDs{byHash: map[identity.ID]identity.ID{}},
 	}
 	for i := range m.replicas {
 		mirror, err := limiter.New(limiter.Options{Bytes: o.mirrorBytes()})
@@ -57,8 +59,8 @@ func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 	return m, nil
 }
 
-// sendForBlock sends a command of a replica about blocks of the counter of c. It returns when the reply
-// arrives.
+// sendForBlock sends a command of a replica about blocks of the counter of c. It returns the time at
+// which the reply arrives.
 func (m *storeModel) sendForBlock(now limiter.Time, replica int, c *limiter.Charge) limiter.Time {
 	reply, commands := m.replicas[replica].send(now, m.trip, 0)
 	if l := m.hot[c.ID]; l != nil {
@@ -93,7 +95,7 @@ func (m *storeModel) memory() (n int64) {
 	for _, r := range m.replicas {
 		n += replicaBytes + int64(r.Hot())*hotBytes
 	}
-	return n + int64(len(m.hot))*limitBytes + int64(len(m.events.heap))*eventBytes
+	return n + int64(len(m.hot))*limitBytes + int64(len(m.events.heap))*eventBytes + int64(len(m.ids.byHash))*idBytes
 }
 
 // decide decides the charges of a plan.
@@ -104,16 +106,21 @@ func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
 		m.table.Decide(at, b)
 		return
 	}
-	if r.Decide(at, b) {
+	m.ids.replace(b)
+	defer m.ids.restore(b)
+	done := r.Decide(at, b)
+	for i := range b.Charges {
+		if r.IsHot(&b.Charges[i]) {
+			m.hot[b.Charges[i].ID] = m.use(plan.Limits[i])
+		}
+	}
+	if done {
 		m.count(plan, 0, false)
 		return
 	}
 	m.table.Decide(at, b)
 	native := 0
 	for i := range b.Charges {
-		if r.Uses(&b.Charges[i]) {
-			m.hot[b.Charges[i].ID] = m.use(plan.Limits[i])
-		}
 		n := script.NativeCommands(&b.Charges[i])
 		if native += n; n == 0 {
 			native = 0
@@ -178,8 +185,8 @@ type sender struct {
 	script bool
 }
 
-// send sends a charge, by the given number of native commands or by a script. It returns when the
-// reply arrives and the number of additional commands.
+// send sends a charge, by the given number of native commands or by a script. It returns the time at
+// which the reply arrives, and the number of additional commands.
 func (s *sender) send(at, trip limiter.Time, native int) (reply limiter.Time, commands int) {
 	if at >= s.last(1) {
 		soon := max(s.last(1)+limiter.Time(store.TripPart), s.last(store.MostInFlight(time.Duration(trip)))+trip)

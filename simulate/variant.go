@@ -45,7 +45,7 @@ func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error)
 func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
 	replicas := o.Replicas
 	if o.StoreBlocks {
-		replicas, variants = 1, variants+3 // another variant, and the mirrors of both
+		replicas, variants = 1, variants+2 // another variant, and the mirrors of both
 	}
 	for range replicas {
 		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(replicas*variants)), limiter.MaxBytes)})
@@ -60,7 +60,7 @@ func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
 // mirrorBytes returns the bound of the mirror of a replica. If it is full, the replica asks the store
 // more often.
 func (o *Options) mirrorBytes() int64 {
-	return min(max(limiter.MinBytes, o.Memory/int64(o.Replicas*(1+len(o.Against)+3))), limiter.MaxBytes)
+	return min(max(limiter.MinBytes, o.Memory/int64(2*o.Replicas*(1+len(o.Against)+2))), limiter.MaxBytes)
 }
 
 // decide decides a call and reports whether it is denied.

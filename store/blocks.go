@@ -68,14 +68,14 @@ const (
 // blocks are the blocks of a store's hot counters.
 type blocks struct {
 	server   blockServer
-	memory   *memory                // has the blocks
+	memory   *memory                // what the replica knows, these blocks included
 	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot / hotSetSize]hotSet
 	down     atomic.Bool   // the store is unavailable
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
 	trip     atomic.Int64  // smoothed round trip in nanoseconds
-	wake     chan struct{} // signals run that there are hot counters; holds one element
+	wake     chan struct{} // signals that there are hot counters; holds one element
 
 	mu  sync.Mutex
 	all []*hotCounter

@@ -15,7 +15,10 @@ func (s *Store) runBlocks(ctx context.Context) {
 	tick, bl := time.NewTicker(sweepBlocks), s.blocks
 	defer tick.Stop()
 	for {
-		if len(bl.counters()) == 0 {
+		bl.mu.Lock()
+		idle := len(bl.all) == 0
+		bl.mu.Unlock()
+		if idle {
 			select {
 			case <-bl.wake:
 			case <-ctx.Done():

@@ -14,7 +14,7 @@ const (
 	TripPart    = tripPart
 )
 
-// UsesBlocks reports whether a charge may be decided from a block if each other one of its request may.
+// UsesBlocks reports whether blocks are possible for a charge.
 func UsesBlocks(c *limiter.Charge) bool { return usesBlocks(c) }
 
 // A SimulatedStore is the store of a [SimulatedReplica].
@@ -25,10 +25,11 @@ type SimulatedStore struct {
 	Trip time.Duration
 	// Replicas is the number of replicas.
 	Replicas int
-	// Blocks is set if the replicas have blocks. Send is then called for each command about blocks
-	// of the counter of c. It returns when the reply arrives.
+	// Blocks is set if the replicas have blocks.
 	Blocks bool
-	Send   func(now limiter.Time, c *limiter.Charge) (reply limiter.Time)
+	// Send is called for each command about blocks of the counter of c. It returns the time at which
+	// the reply arrives.
+	Send func(now limiter.Time, c *limiter.Charge) (reply limiter.Time)
 	// Schedule must call f later, at a time that is at least at.
 	Schedule func(at limiter.Time, f func(now limiter.Time))
 }
@@ -43,7 +44,6 @@ type SimulatedReplica struct {
 	now      limiter.Time
 	sweeping bool // a sweep is scheduled
 	names    [maxBlockCharges][]byte
-	found    [1]limiter.State // scratch
 }
 
 // NewSimulatedReplica returns a replica. mirror is its own table, for what it knows about counters.
@@ -97,8 +97,8 @@ func (r *SimulatedReplica) Decided(at, reply limiter.Time, b *limiter.Batch) {
 	})
 }
 
-// Uses reports whether the counter of a charge is hot.
-func (r *SimulatedReplica) Uses(c *limiter.Charge) bool {
+// IsHot reports whether the counter of a charge is hot.
+func (r *SimulatedReplica) IsHot(c *limiter.Charge) bool {
 	return r.blocks != nil && r.blocks.find(c) != nil
 }
 
@@ -130,15 +130,16 @@ func (r *SimulatedReplica) storeTime(now limiter.Time) limiter.Time { return now
 // one is charged as the first, when that begins.
 func (r *SimulatedReplica) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	reply, b, life := r.store.Send(now, &h.charge), h.batch.Stored(), limiter.Time(h.life)
+	found := make([]limiter.State, 1) // the batch refers to it until the reply
 	if at > now {
-		r.found[0] = limiter.State{Time: h.end, Counts: r.found[0].Counts[:0]}
+		found[0].Time = h.end
 	} else {
-		b.ReadStates(r.store.Table, at, r.found[:])
+		b.ReadStates(r.store.Table, at, found)
 	}
-	if isBucket(&h.policy) && r.found[0].Time < at+life { // as the script does
-		r.found[0].Time, r.found[0].Sixteenths = at+life, 0
+	if isBucket(&h.policy) && found[0].Time < at+life { // as the script does
+		found[0].Time, found[0].Sixteenths = at+life, 0
 	}
-	b.Decide(at, r.found[:])
+	b.Decide(at, found)
 	switch charged := h.batch.Decisions[0].Charged; {
 	case charged == 0:
 	case at > now:
