@@ -68,7 +68,7 @@ func TestBlocksAreReported(t *testing.T) {
 		after := f.state(t).Blocks
 		var listed []live.BlockState
 		for _, c := range before.Largest {
-			if c.Limit != "1000000/hour" || c.Hash == "" || c.Replica == "" {
+			if c.Limit != "1000000/3600second" || c.Hash == "" || c.Replica == "" {
 				t.Errorf("a counter is %+v", c)
 			}
 			listed = append(listed, c.BlockState)
