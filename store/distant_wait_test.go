@@ -24,7 +24,8 @@ func TestDistantStoreWait(t *testing.T) {
 }
 
 // TestRecoveryWait has a distant store recover while 600 counters get hits. Until these are synced,
-// the fallback decides, and requests do not wait for more than some round trips.
+// the fallback decides, and requests do not wait for more than some round trips. The store syncs 166
+// counters in a round trip, in which 48 get hits, so each sync leaves clearly fewer than the one before.
 func TestRecoveryWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +39,7 @@ func TestRecoveryWait(t *testing.T) {
 		var longest atomic.Int64
 		for n := range counters {
 			go func() {
-				for time.Sleep(time.Duration(n) * time.Millisecond / 2); ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
+				for time.Sleep(time.Duration(n) * time.Second / counters); ctx.Err() == nil; time.Sleep(time.Second) {
 					if took := int64(w.request(uint64(n + 1))); took > longest.Load() {
 						longest.Store(took)
 					}
@@ -53,8 +54,8 @@ func TestRecoveryWait(t *testing.T) {
 		time.Sleep(time.Second)
 		stop()
 		time.Sleep(time.Second)
-		if got := time.Duration(longest.Load()); got > 4*trip {
-			t.Errorf("a request waited for %v, want %v at most", got, 4*trip)
+		if got := time.Duration(longest.Load()); got > 3*trip { // 6 if the first sync let requests wait
+			t.Errorf("a request waited for %v, want %v at most", got, 3*trip)
 		}
 	})
 }
