@@ -224,17 +224,17 @@ func (q *request) run() {
 	if !q.limit.grantsLeases() || q.outcome != admitted {
 		return
 	}
-	lease := uint64(reply.GetDynamicMetadata().GetFields()[q.limit.key].GetNumberValue())
+	q.lease = uint64(reply.GetDynamicMetadata().GetFields()[q.limit.key].GetNumberValue())
 	switch {
-	case lease == 0 && w.shared && w.fallback == store.Allow:
+	case q.lease == 0 && w.shared && w.fallback == store.Allow:
 		return // it has no permit
-	case lease == 0:
+	case q.lease == 0:
 		w.fail("%s: an admitted request of %s has no lease: %v", q.replica, q.limit.key, reply)
 		return
 	}
 	time.Sleep(q.lasts)
 	q.ending = time.Now()
-	descs := []*rlcommon.RateLimitDescriptor{q.descriptor(lease, true)}
+	descs := []*rlcommon.RateLimitDescriptor{q.descriptor(q.lease, true)}
 	if q.limit.reserve > 0 {
 		descs = append(descs, q.descriptor(q.cost, false))
 	}
@@ -243,6 +243,9 @@ func (q *request) run() {
 	w.record(q.envoy.host, "%s %s ends at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	if q.endsTwice > 0 {
 		time.Sleep(q.endsTwice)
+		if w.ledger.hasEqualLease(q.entry) {
+			return // the end of this one would end the other one
+		}
 		_, err = q.call(q.endReplica, time.Hour, descs[0])
 		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	}

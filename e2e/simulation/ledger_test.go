@@ -23,6 +23,7 @@ type entry struct {
 	endReplica     string    // that is called then
 	endFailed      bool
 	cost           uint64 // with reserve
+	lease          uint64 // 0 for none
 }
 
 // ledger has all requests.
@@ -35,6 +36,16 @@ func (l *ledger) add(all ...*entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries = append(l.entries, all...)
+}
+
+// hasEqualLease reports whether a later request has the lease of e, which happens with a probability
+// of 1 in 65,536.
+func (l *ledger) hasEqualLease(e *entry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.entries, func(o *entry) bool {
+		return o != e && o.limit == e.limit && o.tenant == e.tenant && o.lease == e.lease && o.received.After(e.received)
+	})
 }
 
 // of returns the entries of a counter.
