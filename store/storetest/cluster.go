@@ -52,10 +52,11 @@ func startNode(tb testing.TB) *Server {
 	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
 }
 
-// EnableFailover makes the nodes of a cluster fail over when a node has not answered for one
-// second.
+// EnableFailover makes the nodes of a cluster fail over when a node has not answered for one second.
+// Replicas are elected however long a busy machine delays the election.
 func EnableFailover(nodes []*Server) {
 	for _, n := range nodes {
+		n.Must("CONFIG", "SET", "cluster-replica-validity-factor", "0")
 		n.Must("CONFIG", "SET", "cluster-node-timeout", "1000")
 	}
 }
