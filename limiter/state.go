@@ -56,10 +56,10 @@ type State struct {
 func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
 
 // TakeOff takes hits off s, a counter of p that has been charged with them, as if they had not been.
-// It changes the elements of Counts. A log or permits do not change.
+// It changes the elements of Counts. Permits do not change.
 func (s *State) TakeOff(p *Policy, hits uint64) {
 	switch p.Algorithm {
-	case FixedWindow:
+	case FixedWindow, SlidingLog:
 		s.Hits -= min(s.Hits, hits)
 	case SlidingWindow:
 		if len(s.Counts) > 0 {
@@ -74,6 +74,6 @@ func (s *State) TakeOff(p *Policy, hits uint64) {
 		}
 		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
 		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
-	case SlidingLog, Concurrency:
+	case Concurrency:
 	}
 }

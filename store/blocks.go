@@ -27,6 +27,14 @@ import (
 //     until after a. So each hit in the interval advances a TAT of at least a by T. The last one
 //     leaves it at b + full at most. Unused hits are not returned: a later block may have advanced
 //     the TAT to its own end, with no hits of the first one left in it.
+//   - Sliding log: hits that are charged at t are used before t + life. The store records them with
+//     the time t + life, or that of the newest hit if it is later. When it admits hits at t, it
+//     counts all hits whose time is after t - W. Proof that no interval (b - W, b] has more hits
+//     than the limit: none is recorded with an earlier time than it is used, so all have a time after
+//     b - W. The last one was charged at b at the latest, and the store counted all others then.
+//     Unused hits are returned by removing the same number of hits with their time, so all used ones
+//     of that time remain, unless some were removed before: cutting a log to its limit removes the
+//     oldest hits. So hits are returned only if there is an older one.
 //
 // So no block, however it is lost, lets a limit be exceeded. Three rules bound the hits that a
 // replica has while another one denies:
@@ -43,6 +51,9 @@ const (
 	minHold = time.Second
 	// lifeParts is the part of the time in which an empty bucket fills that its blocks last at most.
 	lifeParts = 4
+	// logLifeParts is the part of the window that blocks of a log last at most: their hits count for
+	// longer by as much as they are used before the end of their block.
+	logLifeParts = 16
 	// minLife is how long blocks can be used at least: those of a shorter time cost too much.
 	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
@@ -107,7 +118,7 @@ type hotCounter struct {
 	blocks    *blocks
 	charge    limiter.Charge // of one hit, with policy
 	policy    limiter.Policy // that of charges of blocks: they do not count if denied
-	balances  [2]balance     // of the current window and of the next; of a bucket, of the last two blocks
+	balances  [2]balance     // of the current window and of the next; of a bucket or a log, of the last two blocks
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
 	deniedIn  [2]deniedHits
@@ -122,8 +133,9 @@ type hotCounter struct {
 	batch limiter.Batch
 	sent  time.Duration // when the charge of the block was sent
 	end   limiter.Time  // end of its period; see periodEnd
-	life  time.Duration // how long it lasts if it is of a bucket
+	life  time.Duration // how long it lasts if it is of a bucket or a log
 	left  limiter.State
+	stamp limiter.Time // time of its hits in the store if it is of a log
 
 	mu      sync.Mutex
 	known   [2]limiter.State // latest states in the store, of two fixed windows
@@ -141,6 +153,7 @@ type denial struct {
 
 	end   limiter.Time // of its period; see periodEnd
 	until time.Duration
+	hits  uint64 // the denied hits of a log, whose Stamp tells when these are admitted
 }
 
 // isDenied reports whether the store has recently denied hits of the period that ends at end.
@@ -154,7 +167,9 @@ func (h *hotCounter) isDenied(end limiter.Time, elapsed time.Duration) bool {
 // false to one caller, and to the others after another denyFor.
 func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
 	d := h.denial.Load()
-	if d == nil || d.end != end || elapsed >= d.until && h.denial.CompareAndSwap(d, &denial{d.State, end, elapsed + denyFor}) {
+	if d == nil || d.end != end ||
+		h.policy.Algorithm == limiter.SlidingLog && (d.hits != hits || d.Stamp+limiter.Time(h.policy.Window) <= at) ||
+		elapsed >= d.until && h.denial.CompareAndSwap(d, &denial{d.State, end, elapsed + denyFor, d.hits}) {
 		return false
 	}
 	copyState(found, &d.State)
@@ -173,17 +188,21 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 		if left.Time > 0 && c.Policy.Algorithm == limiter.FixedWindow {
 			end = left.Time
 		}
-		full := !c.Refund && d.Before+d.Charged >= h.policy.Capacity()
+		denied, hits := !c.Refund && d.Before+d.Charged >= h.policy.Capacity() || d.Over && !isBucket(&h.policy), uint64(0)
+		if h.policy.Algorithm == limiter.SlidingLog { // denials of other hits have another retry-after
+			denied, hits = d.Over && d.RetryAfter != limiter.Never, c.Hits
+			left.Stamp = at + limiter.Time(d.RetryAfter-h.policy.Window)
+		}
 		if d.Over && !c.Refund && c.Policy != &h.policy { // not a block
 			h.countDenied(end, c.Hits)
 		}
-		h.learn(end, left, full || d.Over && !isBucket(&h.policy), bl.elapsed())
+		h.learn(end, left, denied, hits, bl.elapsed())
 	}
 }
 
 // learn records the state of the counter in the store. denied is true if it leaves no room, or not
-// enough for some hits.
-func (h *hotCounter) learn(end limiter.Time, left *limiter.State, denied bool, elapsed time.Duration) {
+// enough for some hits; of a log, for the given ones.
+func (h *hotCounter) learn(end limiter.Time, left *limiter.State, denied bool, hits uint64, elapsed time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := 0
@@ -193,7 +212,7 @@ func (h *hotCounter) learn(end limiter.Time, left *limiter.State, denied bool, e
 	}
 	copyState(&h.known[i], left)
 	if denied {
-		d := &denial{end: end, until: elapsed + denyFor}
+		d := &denial{end: end, until: elapsed + denyFor, hits: hits}
 		copyState(&d.State, left)
 		h.denial.Store(d)
 	} else if d := h.denial.Load(); d != nil && d.end == end {
@@ -224,14 +243,19 @@ func hasBlocks(p *limiter.Policy) bool {
 	case limiter.SlidingWindow:
 		return p.Ring().Length() >= 2*minLife
 	case limiter.TokenBucket, limiter.LeakyBucket:
-		return !p.CountRefused && p.MaxWait == 0 && bucketLife(p) >= minLife
-	case limiter.SlidingLog, limiter.Concurrency:
+		return !p.CountRefused && p.MaxWait == 0 && blockLife(p) >= minLife
+	case limiter.SlidingLog:
+		return !p.CountRefused && blockLife(p) >= minLife
+	case limiter.Concurrency:
 	}
 	return false
 }
 
-// bucketLife returns how long blocks of a bucket may last.
-func bucketLife(p *limiter.Policy) time.Duration {
+// blockLife returns how long blocks of a bucket or a log may last.
+func blockLife(p *limiter.Policy) time.Duration {
+	if p.Algorithm == limiter.SlidingLog {
+		return p.Window / logLifeParts
+	}
 	k := p.Bucket()
 	return k.Duration(k.Full) / lifeParts
 }
@@ -240,8 +264,14 @@ func isBucket(p *limiter.Policy) bool {
 	return p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket
 }
 
+// hasPeriods reports whether hits of blocks are used in the window or sub-window that they were
+// charged to. Those of a bucket or a log are used until their block ends.
+func hasPeriods(p *limiter.Policy) bool {
+	return p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow
+}
+
 // periodEnd returns the end of the window or sub-window in which hits that are charged at a time are
-// used; 0 for a bucket.
+// used; 0 for a bucket or a log.
 func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
 	switch p.Algorithm {
 	case limiter.FixedWindow:

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A balance is the unused hits of a window or a sub-window, or of one block of a bucket.
+// A balance is the unused hits of a window or a sub-window, or of one block of a bucket or a log.
 type balance struct {
-	bucket bool
-	word   atomic.Uint64                 // number of changes of end, modulo 2^32, and unused hits in the low half
-	end    atomic.Int64                  // of the window or sub-window, or of the block, by the store's clock
-	until  atomic.Int64                  // the same by the monotonic clock
-	half   atomic.Uint64                 // the next block is acquired at this number of hits
-	state  atomic.Pointer[limiter.State] // of the counter in the store after the last block was charged
+	timed bool                          // it is of one block, without a period
+	word  atomic.Uint64                 // number of changes of end, modulo 2^32, and unused hits in the low half
+	end   atomic.Int64                  // of the window or sub-window, or of the block, by the store's clock
+	until atomic.Int64                  // the same by the monotonic clock
+	half  atomic.Uint64                 // the next block is acquired at this number of hits
+	state atomic.Pointer[limiter.State] // of the counter in the store after the last block was charged
 
 	granted uint64 // unused hits after the last block was added, without returned ones; protected by mu
 
@@ -36,7 +36,7 @@ func (w *balance) usable(at, end limiter.Time, elapsed time.Duration) bool {
 	if int64(elapsed) >= w.until.Load() {
 		return false
 	}
-	return own == end || w.bucket && at < own
+	return own == end || w.timed && at < own
 }
 
 // spend takes hits off w. It returns the word after that, and stores in state the state of the
@@ -78,7 +78,7 @@ func (w *balance) clear() uint64 {
 // unused returns the number of unused hits.
 func (w *balance) unused() uint64 { return w.word.Load() & hitsMask }
 
-// balanceWith returns a balance that has the given hits, or nil. Of a bucket it is the one that ends
+// balanceWith returns a balance that has the given hits, or nil. Of several it is the one that ends
 // first.
 func (h *hotCounter) balanceWith(hits uint64, at, end limiter.Time, elapsed time.Duration) (found *balance) {
 	for i := range h.balances {
@@ -102,7 +102,7 @@ func (h *hotCounter) isNext(w *balance) bool {
 // balanceOf returns the balance of a window or sub-window, or nil.
 func (h *hotCounter) balanceOf(end limiter.Time) *balance {
 	for i := range h.balances {
-		if w := &h.balances[i]; !w.bucket && limiter.Time(w.end.Load()) == end {
+		if w := &h.balances[i]; !w.timed && limiter.Time(w.end.Load()) == end {
 			return w
 		}
 	}
@@ -115,7 +115,7 @@ func (h *hotCounter) needsBlock(at, end limiter.Time, elapsed time.Duration) (un
 	var newest *balance
 	for i := range h.balances {
 		w := &h.balances[i]
-		if !w.bucket && limiter.Time(w.end.Load()) == end && int64(elapsed) >= w.until.Load() {
+		if !w.timed && limiter.Time(w.end.Load()) == end && int64(elapsed) >= w.until.Load() {
 			return 0, false // the window is over
 		}
 		if w.usable(at, end, elapsed) {

@@ -54,7 +54,7 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	h.policy.Prepare()
 	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}
 	for i := range h.balances {
-		h.balances[i].bucket = isBucket(&h.policy)
+		h.balances[i].timed = !hasPeriods(&h.policy)
 	}
 	h.samples[0], h.sampled = demandSample{elapsed - demandPeriod, -int64(hits)}, 1 //nolint:gosec // 20 bits
 	if !bl.insert(h) {

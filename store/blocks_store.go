@@ -49,7 +49,7 @@ func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	h.mu.Unlock()
 	req := newRequest()
 	req.call.Encode(at, &h.batch, [][]byte{h.name}, s.options.Jitter)
-	if isBucket(&h.policy) {
+	if !hasPeriods(&h.policy) {
 		req.call.SetBlock(h.life)
 	}
 	req.now, req.batch, req.waiter, req.noFallback, req.only = now, &h.batch, h, true, conn
@@ -58,6 +58,7 @@ func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 
 // keepRequest implements [requestOwner]: the store has decided the charge of a block at the time at.
 func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
+	h.stamp = req.call.Found[0].Stamp
 	h.charged(at)
 	req.release()
 }
@@ -76,8 +77,8 @@ func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, stat
 	req := newRequest()
 	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
 	req.call.Encode(end-1, &b, [][]byte{h.name}, s.options.Jitter)
-	if h.policy.Algorithm == limiter.SlidingWindow { // the name of a fixed window has the window
-		req.call.SetReturn(state.SubWindow)
+	if h.policy.Algorithm != limiter.FixedWindow { // whose name has the window
+		req.call.SetReturn(state)
 	}
 	req.only = conn
 	return req

@@ -41,8 +41,8 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 
 // returnIdle returns hits of w to the store: all, if none was used for blockIdle, or if w is a
 // sub-window and ends within lead; or those beyond twice the demand, if there are more than maxUnused
-// times as many. Those of a bucket are lost when they end. It returns the number of unused hits that
-// are left.
+// times as many. Those of a bucket are lost when they end, and those of a log may be returned later.
+// It returns the number of unused hits that are left.
 func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
 	left, begun, fixed := word&hitsMask, true, h.policy.Algorithm == limiter.FixedWindow
@@ -56,14 +56,14 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	if left == 0 {
 		return 0
 	}
-	if word != w.seen || !begun || w.bucket {
+	if word != w.seen || !begun || isBucket(&h.policy) {
 		w.seen, w.seenAt = word, elapsed
 	}
 	hits := uint64(0)
 	switch {
-	case elapsed-w.seenAt >= blockIdle || elapsed >= until || !fixed && !w.bucket && elapsed+lead >= until:
+	case elapsed-w.seenAt >= blockIdle || elapsed >= until || h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until:
 		hits = left
-	case left > minBlock && left > maxUnused*demand && begun && !w.bucket:
+	case left > minBlock && left > maxUnused*demand && begun && !isBucket(&h.policy):
 		hits = left - 2*demand // as many as remain after the next block
 	}
 	state := w.state.Load()
@@ -75,10 +75,20 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	h.mu.Unlock()
 	if h.returnable(elapsed, until) && h.blocks.server.returnHits(h, hits, at, end, state) {
 		h.blocks.count(blockReturned, hits)
+		h.lowerMirror(at, hits)
 	} else {
 		h.blocks.count(blockLost, hits)
 	}
 	return left - hits
+}
+
+// lowerMirror takes returned hits of a log off the mirror, which counts what this replica charged.
+// Other counts in the mirror are those of the store.
+func (h *hotCounter) lowerMirror(at limiter.Time, hits uint64) {
+	if h.policy.Algorithm == limiter.SlidingLog {
+		b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
+		h.blocks.memory.mirror.Decide(at, &b)
+	}
 }
 
 // raiseMirror raises the count of a window in the mirror.
@@ -91,9 +101,9 @@ func (h *hotCounter) raiseMirror(at limiter.Time, to *limiter.State) {
 }
 
 // returnable reports whether hits can be returned that may be used until a time. Those of a bucket
-// cannot.
+// cannot, and it is never too late for those of a log.
 func (h *hotCounter) returnable(elapsed, until time.Duration) bool {
-	return elapsed < until && !isBucket(&h.policy)
+	return h.policy.Algorithm == limiter.SlidingLog || elapsed < until && !isBucket(&h.policy)
 }
 
 // drop ends the blocks of a counter that was reset. Their hits are lost.

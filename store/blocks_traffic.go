@@ -24,7 +24,7 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	if !needed {
 		return false
 	}
-	if isBucket(&h.policy) {
+	if !hasPeriods(&h.policy) {
 		h.life = h.lifeOfBlock(at)
 	} else {
 		at = max(at, periodStart(&h.policy, end))
@@ -39,13 +39,18 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	return h.blocks.server.chargeBlock(h, now, at)
 }
 
-// lifeOfBlock returns how long a block of a bucket is to last. A block raises the level at least to
-// this, so it does not last much longer than the level: an idle bucket keeps its burst.
+// lifeOfBlock returns how long a block of a bucket or a log is to last. A block of a bucket raises the
+// level at least to this, so it does not last much longer than the level: an idle bucket keeps its
+// burst.
 func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
+	most := min(h.blocks.hold(), blockLife(&h.policy))
+	if !isBucket(&h.policy) {
+		return most
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	level := time.Duration(h.known[0].Time - at)
-	return min(max(level, minLife), h.blocks.hold(), bucketLife(&h.policy))
+	return min(max(level, minLife), most)
 }
 
 // size returns the hits of the next block, at a time in its period.
@@ -66,7 +71,7 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 	} else {
 		share /= 3
 	}
-	if rest < hold || isBucket(&h.policy) { // what is left at the end is of no use
+	if rest < hold || !hasPeriods(&h.policy) { // what is left at the end is of no use
 		need = need*max(0, float64(rest)/float64(hold)) - float64(unused)
 	}
 	return min(share, uint64(max(0, need)))
@@ -104,7 +109,7 @@ func (h *hotCounter) charged(at limiter.Time) {
 	d := &h.batch.Decisions[0]
 	end, begun := h.end, true
 	switch {
-	case isBucket(&h.policy):
+	case !hasPeriods(&h.policy):
 		end = at + limiter.Time(h.life)
 	case h.policy.Algorithm == limiter.FixedWindow:
 		begun = periodStart(&h.policy, end) <= at
@@ -113,6 +118,8 @@ func (h *hotCounter) charged(at limiter.Time) {
 	}
 	if h.batch.Stored().StateAfter(at, 0, &h.left); h.policy.Algorithm == limiter.FixedWindow {
 		h.left = limiter.State{Hits: d.Before + d.Charged, Time: end} // also of the next window
+	} else if h.policy.Algorithm == limiter.SlidingLog {
+		h.left.Time = h.stamp
 	}
 	if !d.Over {
 		h.add(d.Charged, end, h.sent+time.Duration(end-at)) // it was charged after it was sent

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -14,8 +15,11 @@ const (
 	TripPart    = tripPart
 )
 
-// UsesBlocks reports whether blocks are possible for a charge.
-func UsesBlocks(c *limiter.Charge) bool { return usesBlocks(c) }
+// UsesBlocks reports whether blocks of a charge are simulated. Those of a log are not: the table has
+// no hits of a later time.
+func UsesBlocks(c *limiter.Charge) bool {
+	return usesBlocks(c) && c.Policy.Algorithm != limiter.SlidingLog
+}
 
 // A SimulatedStore is the store of a [SimulatedReplica].
 type SimulatedStore struct {
@@ -63,7 +67,8 @@ func NewSimulatedReplica(s SimulatedStore, mirror *limiter.Table) *SimulatedRepl
 func (r *SimulatedReplica) Decide(now limiter.Time, b *limiter.Batch) bool {
 	r.setTime(now)
 	hot := false
-	if r.blocks != nil && len(b.Charges) <= len(r.names) {
+	isLog := func(c limiter.Charge) bool { return c.Policy.Algorithm == limiter.SlidingLog }
+	if r.blocks != nil && len(b.Charges) <= len(r.names) && !slices.ContainsFunc(b.Charges, isLog) {
 		var done bool
 		done, hot = r.blocks.decide(now, b, r.names[:len(b.Charges)])
 		if r.scheduleSweep(); done {

@@ -221,7 +221,7 @@ func checkDenials(w *world, l *limit, tenant string, entries []*entry) {
 
 // usesBlocks reports whether a replica may deny a request while another one has unused hits.
 func (w *world) usesBlocks(l *limit) bool {
-	return w.blocks != "" && l.algorithm != "sliding_log" && l.algorithm != "concurrency" && l.reserve == 0 && l.maxWait == 0
+	return w.blocks != "" && l.algorithm != "concurrency" && l.reserve == 0 && l.maxWait == 0
 }
 
 // isDecidedTwice reports whether the fallback may have decided a request because its deadline passed,
