@@ -34,7 +34,8 @@ import (
 //     b - W. The last one was charged at b at the latest, and the store counted all others then.
 //     Unused hits are returned by removing the same number of hits with their time, so all used ones
 //     of that time remain, unless some were removed before: cutting a log to its limit removes the
-//     oldest hits. So hits are returned only if there is an older one.
+//     oldest hits. So hits are returned only if there is an older one. A refund removes the newest
+//     hits, which may be unused ones: these are then admitted beyond the limit.
 //
 // So no block, however it is lost, lets a limit be exceeded. Three rules bound the hits that a
 // replica has while another one denies:

@@ -128,9 +128,9 @@ func (h *hotCounter) needsBlock(at, end limiter.Time, elapsed time.Duration) (un
 	return unused, newest == nil || unused <= newest.half.Load()
 }
 
-// add adds the hits of a block, which are in h.left, to a balance. They end at end, and at the time
-// until by the monotonic clock.
-func (h *hotCounter) add(hits uint64, end limiter.Time, until time.Duration) {
+// add adds the hits of a block, which are in h.left, to a balance. They were charged at the time at,
+// and end at end, and at the time until by the monotonic clock.
+func (h *hotCounter) add(hits uint64, at, end limiter.Time, until time.Duration) {
 	w := h.balanceOf(end)
 	if w == nil {
 		w = &h.balances[0]
@@ -138,9 +138,10 @@ func (h *hotCounter) add(hits uint64, end limiter.Time, until time.Duration) {
 			w = other
 		}
 		h.mu.Lock()
-		h.blocks.count(blockLost, w.clear()) // of a window that is over, or a clock was set
+		left := w.clear() // of a window that is over, or a clock was set; or the block has not ended
 		w.granted = 0
 		h.mu.Unlock()
+		h.returnHits(w.state.Load(), left, at, limiter.Time(w.end.Load()), h.policy.Algorithm == limiter.SlidingLog)
 		w.end.Store(int64(end))
 		w.until.Store(int64(until))
 	}

@@ -79,6 +79,7 @@ func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, stat
 	req.call.Encode(end-1, &b, [][]byte{h.name}, s.options.Jitter)
 	if h.policy.Algorithm != limiter.FixedWindow { // whose name has the window
 		req.call.SetReturn(state)
+		req.call.Cost += script.CostOfReturn(&h.policy)
 	}
 	req.only = conn
 	return req

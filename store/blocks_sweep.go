@@ -73,13 +73,19 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	h.mu.Lock()
 	w.granted -= min(w.granted, hits)
 	h.mu.Unlock()
-	if h.returnable(elapsed, until) && h.blocks.server.returnHits(h, hits, at, end, state) {
+	h.returnHits(state, hits, at, end, h.returnable(elapsed, until))
+	return left - hits
+}
+
+// returnHits returns hits of a balance with the given end and state, which were taken off it, or
+// counts them as lost.
+func (h *hotCounter) returnHits(state *limiter.State, hits uint64, at, end limiter.Time, returnable bool) {
+	if hits > 0 && returnable && h.blocks.server.returnHits(h, hits, at, end, state) {
 		h.blocks.count(blockReturned, hits)
 		h.lowerMirror(at, hits)
 	} else {
 		h.blocks.count(blockLost, hits)
 	}
-	return left - hits
 }
 
 // lowerMirror takes returned hits of a log off the mirror, which counts what this replica charged.

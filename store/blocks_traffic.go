@@ -118,11 +118,11 @@ func (h *hotCounter) charged(at limiter.Time) {
 	}
 	if h.batch.Stored().StateAfter(at, 0, &h.left); h.policy.Algorithm == limiter.FixedWindow {
 		h.left = limiter.State{Hits: d.Before + d.Charged, Time: end} // also of the next window
-	} else if h.policy.Algorithm == limiter.SlidingLog {
+	} else if h.policy.Algorithm == limiter.SlidingLog && !d.Over {
 		h.left.Time = h.stamp
 	}
 	if !d.Over {
-		h.add(d.Charged, end, h.sent+time.Duration(end-at)) // it was charged after it was sent
+		h.add(d.Charged, at, end, h.sent+time.Duration(end-at)) // it was charged after it was sent
 		h.blocks.count(blockAcquired, d.Charged)
 	}
 	if begun && (!d.Over || !isBucket(&h.policy)) {
