@@ -43,7 +43,7 @@ func TestStateShowsShares(t *testing.T) {
 	})
 	top := s.runCommand(t, "top", "--once", "--addr", s.sluice.Addr("debug"))
 	explain := s.runCommand(t, "explain", "--addr", s.sluice.Addr("debug"), "-d", "d", "--descriptor", "user=al,api=all")
-	if !strings.Contains(top, "user > api=all  ") && !strings.Contains(top, "user > api=all #"+b.Hash) || strings.Contains(top, "user=al") {
+	if !strings.Contains(top, "#"+b.Hash+"  d: user > api=all 100/second") || strings.Contains(top, "user=al") {
 		t.Errorf("top shows\n%s", top)
 	}
 	for text, want := range map[string]string{top: "2 Envoys", explain: "divided: "} {
