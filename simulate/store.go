@@ -80,7 +80,7 @@ func newBlocksVariant(o *Options) (*variant, error) {
 	case !slices.ContainsFunc(o.Rules.Limits, func(l *descriptors.Limit) bool {
 		return !l.Rule.Unlimited && store.UsesBlocks(&limiter.Charge{Policy: &l.Policy, Hits: 1})
 	}):
-		return nil, errors.New("--store-blocks: no limit of these rules can have blocks; docs/store.md, Blocks, lists those that can")
+		return nil, errors.New("--store-blocks: no limit of these rules can have blocks; docs/blocks.md lists those that can")
 	}
 	s, err := newVariant(o.Rules, "blocks", o)
 	if err == nil {

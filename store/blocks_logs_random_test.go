@@ -22,7 +22,7 @@ type logEvent struct {
 	reset                  bool
 }
 
-// A logLedger verifies a log by what docs/store.md promises: no interval of the window has more hits
+// A logLedger verifies a log by what docs/blocks.md promises: no interval of the window has more hits
 // than the limit, except for refunds and for unused hits of other replicas at a reset.
 type logLedger struct {
 	events []logEvent
@@ -70,7 +70,7 @@ func (l *logLedger) check(refunds time.Duration) (worst int, at time.Time) {
 
 // TestLogsRandom has replicas with blocks of a log, random demand, bursts, refunds, resets, lost
 // connections and a second limit that denies. No interval has more hits than the limit, except for
-// what docs/store.md says of refunds and resets. SLUICE_FIRST and SLUICE_SEEDS choose the seeds.
+// what docs/blocks.md says of refunds and resets. SLUICE_FIRST and SLUICE_SEEDS choose the seeds.
 func TestLogsRandom(t *testing.T) {
 	first, seeds := environmentOr(t, "SLUICE_FIRST", 0), environmentOr(t, "SLUICE_SEEDS", 20)
 	for seed := first; seed < first+seeds; seed++ {

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// usesBlocks reports whether c may be decided from a block.
+func usesBlocks(c *limiter.Charge) bool {
+	p := c.Policy
+	return c.Hits > 0 && c.Hits <= hitsMask && !c.Refund && !c.Reserve &&
+		p.Reserve == nil && p.Penalty == nil && !p.NoBlocks && p.Limit > 0 && hasBlocks(p)
+}
+
+// hasBlocks reports whether blocks of p can be used for long enough.
+func hasBlocks(p *limiter.Policy) bool {
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return true
+	case limiter.SlidingWindow:
+		return p.Ring().Length() >= 2*minLife
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		return !p.CountRefused && p.MaxWait == 0 && blockLife(p) >= minLife
+	case limiter.SlidingLog:
+		return !p.CountRefused && blockLife(p) >= minLife
+	case limiter.Concurrency:
+	}
+	return false
+}
+
+// blockLife returns how long blocks of a bucket or a log may last.
+func blockLife(p *limiter.Policy) time.Duration {
+	if p.Algorithm == limiter.SlidingLog {
+		return p.Window / logLifeParts
+	}
+	k := p.Bucket()
+	return k.Duration(k.Full) / lifeParts
+}
+
+func isBucket(p *limiter.Policy) bool {
+	return p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket
+}
+
+// hasPeriods reports whether hits of blocks are used in the window or sub-window that they were
+// charged to. Those of a bucket or a log are used until their block ends.
+func hasPeriods(p *limiter.Policy) bool {
+	return p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow
+}
+
+// periodEnd returns the end of the window or sub-window in which hits that are charged at a time are
+// used; 0 for a bucket or a log.
+func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return p.WindowEnd(at)
+	case limiter.SlidingWindow:
+		return p.Ring().End(at)
+	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
+	}
+	return 0
+}
+
+// periodStart returns the start of the window or sub-window that ends at end.
+func periodStart(p *limiter.Policy, end limiter.Time) limiter.Time {
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return p.WindowStart(end - 1)
+	case limiter.SlidingWindow:
+		return p.Ring().Start(end - 1)
+	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
+	}
+	return 0
+}
