@@ -50,6 +50,9 @@ import (
 const (
 	// minHold is the time for whose demand a block suffices at most, in addition to four round trips.
 	minHold = time.Second
+	// smallBlock is the number of hits below which a block of a window suffices for twice that time:
+	// small blocks cost many commands, and leave few hits unused.
+	smallBlock = 64
 	// lifeParts is the part of the time in which an empty bucket fills that its blocks last at most.
 	lifeParts = 4
 	// logLifeParts is the part of the window that blocks of a log last at most: their hits count for

@@ -66,7 +66,7 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	}
 }
 
-// hold is the time for whose demand a block suffices.
+// hold is the time for whose demand a block suffices, unless that is little: see demandLocked.
 func (bl *blocks) hold() time.Duration { return minHold + 4*time.Duration(bl.trip.Load()) }
 
 // learnTrip records a round trip.
@@ -79,11 +79,17 @@ func (bl *blocks) learnTrip(trip time.Duration) {
 	bl.trip.Store(old + (int64(trip)-old)/8)
 }
 
-// demandLocked returns the hits that requests need during hold.
-func (h *hotCounter) demandLocked(elapsed time.Duration) float64 {
+// demandLocked returns the time for whose demand a block of h suffices, and the hits that requests
+// need in it.
+func (h *hotCounter) demandLocked(elapsed time.Duration) (hits float64, hold time.Duration) {
 	oldest := h.samples[max(0, h.sampled-len(h.samples))%len(h.samples)]
 	took := max(elapsed-oldest.at, demandPeriod/demandSamples)
-	return float64(h.demand.Load()-oldest.hits) / float64(took) * float64(h.blocks.hold())
+	hold = h.blocks.hold()
+	hits = float64(h.demand.Load()-oldest.hits) / float64(took) * float64(hold)
+	if hits < smallBlock && hasPeriods(&h.policy) {
+		return 2 * hits, 2 * hold
+	}
+	return hits, hold
 }
 
 // sample records the demand, at most demandSamples times in demandPeriod.

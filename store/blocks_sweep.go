@@ -15,7 +15,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	for _, h := range bl.counters() {
 		h.sample(elapsed)
 		h.mu.Lock()
-		demand := h.demandLocked(elapsed)
+		demand, _ := h.demandLocked(elapsed)
 		h.mu.Unlock()
 		cold := demand < 1 && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)

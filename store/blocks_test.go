@@ -199,6 +199,35 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
+// A counter with 33 hits a second at each replica has a block in two seconds, so it costs about a
+// fiftieth of the commands.
+func TestBlocksOfLittleDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 3, time.Millisecond)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour}
+		rng := rand.New(rand.NewPCG(1, 2))
+		commandsOf := func(load bool) (commands int64, n int) {
+			before := w.commands.Load()
+			for start := time.Now(); time.Since(start) < time.Minute; n++ {
+				time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / 100))
+				if load {
+					w.replicas[rng.IntN(3)].request(p, 1)
+				}
+			}
+			return w.commands.Load() - before, n
+		}
+		commandsOf(true)
+		busy, n := commandsOf(true)
+		time.Sleep(time.Second) // blocks are returned
+		probes, _ := commandsOf(false)
+		each := float64(busy-probes) / float64(n)
+		t.Logf("%.4f commands per request, without those of probes", each)
+		if each > 0.025 {
+			t.Errorf("%.4f commands per request, want at most 0.025", each)
+		}
+	})
+}
+
 func (w *blockWorld) waited() (n int64) {
 	for _, r := range w.replicas {
 		n += r.waited.Load()

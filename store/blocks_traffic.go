@@ -59,13 +59,14 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 	if replicas <= 0 {
 		replicas = unknownReplicas
 	}
-	rest, hold := h.life, h.blocks.hold()
+	rest := h.life
 	if end != 0 {
 		rest = time.Duration(end - at)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	share, need := h.roomLocked(at, end)/uint64(replicas), h.demandLocked(elapsed)
+	share := h.roomLocked(at, end) / uint64(replicas)
+	need, hold := h.demandLocked(elapsed)
 	if isBucket(&h.policy) { // unused hits are lost, so they are not more than the bucket refills
 		need = min(need, float64(hold)/float64(h.policy.Window)*float64(h.policy.Limit))
 	} else {
