@@ -187,7 +187,7 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 	countDemand(b, all)
 	done = ready && bl.decideLocally(at, b, all, elapsed)
 	for i := range all {
-		if x := &all[i]; x.w == nil && !done || x.w != nil && done && x.word&hitsMask <= x.w.half.Load() {
+		if x := &all[i]; x.w == nil && !done || x.w != nil && done && x.w.runsOut(x.word&hitsMask, elapsed) {
 			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)
 		}
 	}

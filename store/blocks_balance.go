@@ -15,14 +15,16 @@ type balance struct {
 	end   atomic.Int64                  // of the window or sub-window, or of the block, by the store's clock
 	until atomic.Int64                  // the same by the monotonic clock
 	half  atomic.Uint64                 // the next block is acquired at this number of hits
+	renew atomic.Int64                  // or from this monotonic time on, if it is of one block
 	state atomic.Pointer[limiter.State] // of the counter in the store after the last block was charged
 
 	granted uint64 // unused hits after the last block was added, without returned ones; protected by mu
 
 	// Used by sweep.
-	seen   uint64
-	seenAt time.Duration
-	merged limiter.Time // end of the window that was merged into the mirror
+	seen    uint64
+	seenAt  time.Duration
+	merged  limiter.Time // end of the window that was merged into the mirror
+	trimmed limiter.Time // end of the sub-window whose last hits were returned
 }
 
 const (
@@ -109,14 +111,19 @@ func (h *hotCounter) balanceOf(end limiter.Time) *balance {
 	return nil
 }
 
-// needsBlock reports whether at most half of the last block is left of the usable hits, and returns
-// their number.
-func (h *hotCounter) needsBlock(at, end limiter.Time, elapsed time.Duration) (unused uint64, needs bool) {
+// runsOut reports whether the next block is to be acquired when w has the given unused hits.
+func (w *balance) runsOut(unused uint64, elapsed time.Duration) bool {
+	return unused <= w.half.Load() || w.timed && int64(elapsed) >= w.renew.Load()
+}
+
+// needsBlock reports whether the usable hits run out.
+func (h *hotCounter) needsBlock(at, end limiter.Time, elapsed time.Duration) bool {
 	var newest *balance
+	unused := uint64(0)
 	for i := range h.balances {
 		w := &h.balances[i]
 		if !w.timed && limiter.Time(w.end.Load()) == end && int64(elapsed) >= w.until.Load() {
-			return 0, false // the window is over
+			return false // the window is over
 		}
 		if w.usable(at, end, elapsed) {
 			unused += w.unused()
@@ -125,7 +132,22 @@ func (h *hotCounter) needsBlock(at, end limiter.Time, elapsed time.Duration) (un
 			}
 		}
 	}
-	return unused, newest == nil || unused <= newest.half.Load()
+	return newest == nil || newest.runsOut(unused, elapsed)
+}
+
+// willBeUsed returns how many of the usable hits are used before they end, at a rate of hits per
+// nanosecond.
+func (h *hotCounter) willBeUsed(rate float64, at, end limiter.Time, elapsed time.Duration) (hits float64) {
+	for i := range h.balances {
+		if w := &h.balances[i]; w.usable(at, end, elapsed) {
+			n := float64(w.unused())
+			if w.timed {
+				n = min(n, rate*float64(w.until.Load()-int64(elapsed)))
+			}
+			hits += n
+		}
+	}
+	return hits
 }
 
 // add adds the hits of a block, which are in h.left, to a balance. They were charged at the time at,
@@ -144,6 +166,8 @@ func (h *hotCounter) add(hits uint64, at, end limiter.Time, until time.Duration)
 		h.returnHits(w.state.Load(), left, at, limiter.Time(w.end.Load()), h.policy.Algorithm == limiter.SlidingLog)
 		w.end.Store(int64(end))
 		w.until.Store(int64(until))
+		lead := min(2*time.Duration(h.blocks.trip.Load()), time.Duration(end-at)/2)
+		w.renew.Store(int64(until - lead))
 	}
 	state := &limiter.State{}
 	copyState(state, &h.left)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -15,12 +16,12 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	for _, h := range bl.counters() {
 		h.sample(elapsed)
 		h.mu.Lock()
-		demand, _ := h.demandLocked(elapsed)
+		demand, hold := h.demandLocked(elapsed)
 		h.mu.Unlock()
 		cold := demand < 1 && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
 		for i := range h.balances {
-			unused += h.returnIdle(&h.balances[i], uint64(demand), at, elapsed, lead)
+			unused += h.returnIdle(&h.balances[i], demand, hold, at, elapsed, lead)
 		}
 		h.checkDenied(now, at)
 		end := periodEnd(&h.policy, at)
@@ -39,11 +40,12 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	}
 }
 
-// returnIdle returns hits of w to the store: all, if none was used for blockIdle, or if w is a
-// sub-window and ends within lead; or those beyond twice the demand, if there are more than maxUnused
-// times as many. Those of a bucket are lost when they end, and those of a log may be returned later.
-// It returns the number of unused hits that are left.
-func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
+// returnIdle returns hits of w to the store: all, if none was used for blockIdle; those beyond twice
+// the demand, if there are more than maxUnused times as many; or, once, when a sub-window ends within
+// lead, those that will probably not be used. Hits of a bucket are lost when they end, and those of a
+// log may be returned later. demand is that of hold. It returns the number of unused hits that are
+// left.
+func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
 	left, begun, fixed := word&hitsMask, true, h.policy.Algorithm == limiter.FixedWindow
 	if state := w.state.Load(); fixed && state != nil {
@@ -59,15 +61,25 @@ func (h *hotCounter) returnIdle(w *balance, demand uint64, at limiter.Time, elap
 	if word != w.seen || !begun || isBucket(&h.policy) {
 		w.seen, w.seenAt = word, elapsed
 	}
-	hits := uint64(0)
+	hits, ending := uint64(0), h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until
 	switch {
-	case elapsed-w.seenAt >= blockIdle || elapsed >= until || h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until:
+	case elapsed-w.seenAt >= blockIdle || elapsed >= until:
 		hits = left
-	case left > minBlock && left > maxUnused*demand && begun && !isBucket(&h.policy):
-		hits = left - 2*demand // as many as remain after the next block
+	case ending && w.trimmed == end: // it may be too late
+	case ending:
+		need := demand * float64(until-elapsed) / float64(hold)
+		hits = left - min(left, uint64(max(0, need-2*math.Sqrt(need)))) // two standard deviations
+	case left > minBlock && left > maxUnused*uint64(demand) && begun && !isBucket(&h.policy):
+		hits = left - 2*uint64(demand) // as many as remain after the next block
 	}
 	state := w.state.Load()
-	if hits == 0 || !w.word.CompareAndSwap(word, word-hits) {
+	if hits > 0 && !w.word.CompareAndSwap(word, word-hits) {
+		return left
+	}
+	if ending {
+		w.trimmed = end
+	}
+	if hits == 0 {
 		return left
 	}
 	h.mu.Lock()

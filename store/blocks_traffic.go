@@ -20,8 +20,7 @@ func (h *hotCounter) acquire(now, end limiter.Time, elapsed time.Duration, hits 
 // request requests a block, and reports whether [hotCounter.Decided] will be called.
 func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLeast uint64) bool {
 	at := h.blocks.server.storeTime(now)
-	unused, needed := h.needsBlock(at, end, elapsed)
-	if !needed {
+	if !h.needsBlock(at, end, elapsed) {
 		return false
 	}
 	if !hasPeriods(&h.policy) {
@@ -29,7 +28,7 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	} else {
 		at = max(at, periodStart(&h.policy, end))
 	}
-	hits := h.size(at, end, elapsed, unused)
+	hits := h.size(at, end, elapsed)
 	if hits < atLeast {
 		return false
 	}
@@ -54,7 +53,7 @@ func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
 }
 
 // size returns the hits of the next block, at a time in its period.
-func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused uint64) uint64 {
+func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration) uint64 {
 	replicas := h.blocks.replicas.Load()
 	if replicas <= 0 {
 		replicas = unknownReplicas
@@ -67,13 +66,18 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration, unused ui
 	defer h.mu.Unlock()
 	share := h.roomLocked(at, end) / uint64(replicas)
 	need, hold := h.demandLocked(elapsed)
+	rate := need / float64(hold)
+	used := h.willBeUsed(rate, at, end, elapsed)
+	if end != 0 && at > periodStart(&h.policy, end) { // requests do not use it before it arrives
+		used = max(used, rate*float64(h.blocks.trip.Load()))
+	}
 	if isBucket(&h.policy) { // unused hits are lost, so they are not more than the bucket refills
 		need = min(need, float64(hold)/float64(h.policy.Window)*float64(h.policy.Limit))
 	} else {
 		share /= 3
 	}
 	if rest < hold || !hasPeriods(&h.policy) { // what is left at the end is of no use
-		need = need*max(0, float64(rest)/float64(hold)) - float64(unused)
+		need = need*max(0, float64(rest)/float64(hold)) - used
 	}
 	return min(share, uint64(max(0, need)))
 }
