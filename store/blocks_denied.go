@@ -9,8 +9,9 @@ import (
 
 // deniedHits are the hits that this replica denied in a fixed window.
 type deniedHits struct {
-	end  atomic.Int64 // of the window
-	hits atomic.Uint64
+	end   atomic.Int64 // of the window
+	hits  atomic.Uint64
+	least atomic.Uint64 // hits of the smallest request
 }
 
 // countDenied records denied hits of the window that ends at end. Those of two windows are kept.
@@ -24,6 +25,10 @@ func (h *hotCounter) countDenied(end limiter.Time, hits uint64) {
 	}
 	if old := w.end.Load(); old != int64(end) && w.end.CompareAndSwap(old, int64(end)) {
 		w.hits.Store(0)
+		w.least.Store(hits)
+	}
+	if hits < w.least.Load() {
+		w.least.Store(hits)
 	}
 	w.hits.Add(hits)
 }
@@ -39,7 +44,7 @@ func (h *hotCounter) checkDenied(now, at limiter.Time) {
 			continue
 		}
 		if hits := w.hits.Swap(0); at < end+limiter.Time(time.Second) { // its key has not expired
-			c := &deniedCheck{hot: h, hits: hits}
+			c := &deniedCheck{hot: h, hits: hits, least: w.least.Load()}
 			c.batch.Partition = h.partition
 			c.batch.Charges = append(c.batch.Charges, h.chargeOf(0, false))
 			h.blocks.server.readEnded(c, now, end)
@@ -51,11 +56,14 @@ func (h *hotCounter) checkDenied(now, at limiter.Time) {
 type deniedCheck struct {
 	hot   *hotCounter
 	hits  uint64 // that were denied in it
+	least uint64 // those of the smallest request
 	batch limiter.Batch
 }
 
 // read counts the denied hits for which the window has had room.
 func (c *deniedCheck) read() {
 	limit := uint64(c.hot.policy.Limit)
-	c.hot.blocks.count(blockDenied, min(c.hits, limit-min(limit, c.batch.Decisions[0].Before)))
+	if room := limit - min(limit, c.batch.Decisions[0].Before); room >= c.least {
+		c.hot.blocks.count(blockDenied, min(c.hits, room))
+	}
 }
