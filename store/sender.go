@@ -328,7 +328,7 @@ func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided 
 		return 0, false
 	}
 	if owned {
-		owner.keepRequest(req, at)
+		sh.options.guard(func() { owner.keepRequest(req, at) })
 	} else {
 		req.release()
 	}
