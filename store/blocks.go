@@ -88,6 +88,7 @@ type blocks struct {
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot / hotSetSize]hotSet
 	down     atomic.Bool   // the store is unavailable
+	lost     atomic.Int64  // monotonic time at which it became unavailable
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
 	trip     atomic.Int64  // smoothed round trip in nanoseconds
 	wake     chan struct{} // signals that there are hot counters; holds one element
@@ -105,7 +106,7 @@ type blockServer interface {
 	chargeBlock(h *hotCounter, now, at limiter.Time) bool
 	// returnHits returns hits to the period that ends at end. state is that of their balance. It
 	// reports false if they are lost.
-	returnHits(h *hotCounter, hits uint64, at, end limiter.Time, state *limiter.State) bool
+	returnHits(h *hotCounter, hits uint64, at, end limiter.Time, state *blockState) bool
 	// readEnded looks up the window that has ended at end, and calls c.read.
 	readEnded(c *deniedCheck, now, end limiter.Time)
 	// countBlockHits counts hits for metrics.
@@ -135,7 +136,8 @@ type hotCounter struct {
 
 	// Used by the owner of acquiring.
 	batch limiter.Batch
-	sent  time.Duration // when the charge of the block was sent
+	conn  *redis.Conn // on which the charge of the block was sent, and when
+	sent  time.Duration
 	end   limiter.Time  // end of its period; see periodEnd
 	life  time.Duration // how long it lasts if it is of a bucket or a log
 	left  limiter.State
@@ -144,7 +146,6 @@ type hotCounter struct {
 	mu      sync.Mutex
 	known   [2]limiter.State // latest states in the store, of two fixed windows
 	peek    limiter.Batch    // to read a state
-	conn    *redis.Conn      // on which the last block was acquired
 	samples [demandSamples + 1]demandSample
 	sampled int // number of samples
 

@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // A balance is the unused hits of a window or a sub-window, or of one block of a bucket or a log.
 type balance struct {
-	timed bool                          // it is of one block, without a period
-	word  atomic.Uint64                 // number of changes of end, modulo 2^32, and unused hits in the low half
-	end   atomic.Int64                  // of the window or sub-window, or of the block, by the store's clock
-	until atomic.Int64                  // the same by the monotonic clock
-	half  atomic.Uint64                 // the next block is acquired at this number of hits
-	renew atomic.Int64                  // or from this monotonic time on, if it is of one block
-	state atomic.Pointer[limiter.State] // of the counter in the store after the last block was charged
+	timed bool                       // it is of one block, without a period
+	word  atomic.Uint64              // number of changes of end, modulo 2^32, and unused hits in the low half
+	end   atomic.Int64               // of the window or sub-window, or of the block, by the store's clock
+	until atomic.Int64               // the same by the monotonic clock
+	half  atomic.Uint64              // the next block is acquired at this number of hits
+	renew atomic.Int64               // or from this monotonic time on, if it is of one block
+	state atomic.Pointer[blockState] // after the last block was charged
 
 	granted uint64 // unused hits after the last block was added, without returned ones; protected by mu
 
@@ -25,6 +26,14 @@ type balance struct {
 	seenAt  time.Duration
 	merged  limiter.Time // end of the window that was merged into the mirror
 	trimmed limiter.Time // end of the sub-window whose last hits were returned
+}
+
+// A blockState is the state of a counter in the store after a block was charged, and the connection on
+// which it was.
+type blockState struct {
+	limiter.State
+
+	conn *redis.Conn // nil in a simulation
 }
 
 const (
@@ -51,7 +60,7 @@ func (w *balance) spend(hits uint64, at, end limiter.Time, elapsed time.Duration
 		}
 		found := w.state.Load() // with these hits, or with newer ones
 		if w.word.CompareAndSwap(word, word-hits) {
-			copyState(state, found)
+			copyState(state, &found.State)
 			return word - hits, true
 		}
 	}
@@ -169,8 +178,8 @@ func (h *hotCounter) add(hits uint64, at, end limiter.Time, until time.Duration)
 		lead := min(2*time.Duration(h.blocks.trip.Load()), time.Duration(end-at)/2)
 		w.renew.Store(int64(until - lead))
 	}
-	state := &limiter.State{}
-	copyState(state, &h.left)
+	state := &blockState{conn: h.conn}
+	copyState(&state.State, &h.left)
 	w.state.Store(state)
 	h.mu.Lock()
 	defer h.mu.Unlock()

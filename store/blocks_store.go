@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -44,17 +43,19 @@ func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	if conn == nil {
 		return false
 	}
-	h.mu.Lock()
 	h.conn = conn
-	h.mu.Unlock()
 	req := newRequest()
 	req.call.Encode(at, &h.batch, [][]byte{h.name}, s.options.Jitter)
 	if !hasPeriods(&h.policy) {
 		req.call.SetBlock(h.life)
 	}
 	req.now, req.batch, req.waiter, req.noFallback, req.only = now, &h.batch, h, true, conn
-	return req.send(sh, s.options.Timeout)
+	return req.send(sh, blockWait)
 }
+
+// blockWait is how long a block is waited for. Nobody waits for a late one, but the next one is not
+// requested meanwhile. If the store sends nothing, [Options.Timeout] applies.
+const blockWait = time.Hour
 
 // keepRequest implements [requestOwner]: the store has decided the charge of a block at the time at.
 func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
@@ -64,24 +65,21 @@ func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
 }
 
 // returnHits implements [blockServer].
-func (s *Store) returnHits(h *hotCounter, hits uint64, _, end limiter.Time, state *limiter.State) bool {
+func (s *Store) returnHits(h *hotCounter, hits uint64, _, end limiter.Time, state *blockState) bool {
 	return s.returnRequest(h, hits, end, state).send(s.main.shardOf(0), s.options.Timeout)
 }
 
 // returnRequest returns a request that returns hits. It must be sent only once, and only on the
 // connection on which the hits were charged: after a failover the store may not have them.
-func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, state *limiter.State) *request {
-	h.mu.Lock()
-	conn := h.conn
-	h.mu.Unlock()
+func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, state *blockState) *request {
 	req := newRequest()
 	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
 	req.call.Encode(end-1, &b, [][]byte{h.name}, s.options.Jitter)
 	if h.policy.Algorithm != limiter.FixedWindow { // whose name has the window
-		req.call.SetReturn(state)
+		req.call.SetReturn(&state.State)
 		req.call.Cost += script.CostOfReturn(&h.policy)
 	}
-	req.only = conn
+	req.only = state.conn
 	return req
 }
 
@@ -111,9 +109,10 @@ func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().
 // rechargeBlocks ends all blocks, before the store is used again. The store may be another server,
 // which has not received the last block of a counter: hits that were used since are charged again.
 func (s *Store) rechargeBlocks() {
-	const lately = time.Second // a server may lack what was charged so recently
+	const lately = time.Second // a server may lack what was charged so recently when it was lost
 	bl := s.blocks
 	at, elapsed := s.storeTime(limiter.Time(s.options.Clock().UnixNano())), bl.elapsed()
+	lost := time.Duration(bl.lost.Load())
 	for _, h := range bl.counters() {
 		for i := range h.balances {
 			w := &h.balances[i]
@@ -124,10 +123,11 @@ func (s *Store) rechargeBlocks() {
 			h.mu.Unlock()
 			bl.count(blockLost, left)
 			end, until := limiter.Time(w.end.Load()), time.Duration(w.until.Load())
+			counts := elapsed < until // in its window
 			if h.policy.Algorithm != limiter.FixedWindow {
-				until += lately // hits of a period that is over still count
+				counts = lost < until+lately
 			}
-			if used > 0 && elapsed < until {
+			if used > 0 && counts {
 				s.recordUsed(h, used, min(at, end-1), end)
 			}
 		}
@@ -152,7 +152,6 @@ func (s *Store) recordUsed(h *hotCounter, hits uint64, at, end limiter.Time) {
 
 // returnBlocks returns all blocks on a connection, before the shard ends.
 func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Duration) error {
-	const perRun = 100
 	bl, run := s.blocks, script.Run{}
 	elapsed := bl.elapsed()
 	var requests []*request
@@ -171,10 +170,11 @@ func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Dur
 			bl.count(blockLost, left)
 		}
 	}
-	for some := range slices.Chunk(requests, perRun) {
+	for len(requests) > 0 {
 		run.Clear(s.options.storeTime())
-		for _, req := range some {
-			run.Add(&req.call)
+		for cost := time.Duration(0); len(requests) > 0 && (cost == 0 || cost+requests[0].call.Cost <= script.MaxRun); requests = requests[1:] {
+			run.Add(&requests[0].call)
+			cost += requests[0].call.Cost
 		}
 		if err := c.Within(ctx, within, func() error {
 			script.DecideScript.Run(c, &run)
@@ -192,5 +192,5 @@ func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Dur
 func (s *Store) countReplicas(c *redis.Conn) {
 	at := s.storeTime(limiter.Time(s.options.Clock().UnixNano()))
 	n, _ := script.CountReplicas(c, s.options.Prefix+"s1{replicas}", s.replica, at, replicaExpiry)
-	s.blocks.replicas.Store(n)
+	s.blocks.replicas.Store(max(0, n))
 }

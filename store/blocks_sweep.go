@@ -18,7 +18,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		h.mu.Lock()
 		demand, hold := h.demandLocked(elapsed)
 		h.mu.Unlock()
-		cold := demand < 1 && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
+		cold := demand < 1 && !bl.down.Load() && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], demand, hold, at, elapsed, lead)
@@ -52,7 +52,7 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 		begun = h.policy.WindowStart(end-1) <= at
 		if begun && w.merged != end { // the block may have been charged before its window began
 			w.merged = end
-			h.raiseMirror(at, state)
+			h.raiseMirror(at, &state.State)
 		}
 	}
 	if left == 0 {
@@ -91,7 +91,7 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 
 // returnHits returns hits of a balance with the given end and state, which were taken off it, or
 // counts them as lost.
-func (h *hotCounter) returnHits(state *limiter.State, hits uint64, at, end limiter.Time, returnable bool) {
+func (h *hotCounter) returnHits(state *blockState, hits uint64, at, end limiter.Time, returnable bool) {
 	if hits > 0 && returnable && h.blocks.server.returnHits(h, hits, at, end, state) {
 		h.blocks.count(blockReturned, hits)
 		h.lowerMirror(at, hits)
@@ -124,13 +124,18 @@ func (h *hotCounter) returnable(elapsed, until time.Duration) bool {
 	return h.policy.Algorithm == limiter.SlidingLog || elapsed < until && !isBucket(&h.policy)
 }
 
-// drop ends the blocks of a counter that was reset. Their hits are lost.
-func (bl *blocks) drop(c *limiter.Charge) {
+// drop ends the blocks of a counter that was reset at the time now. Their hits are lost.
+func (bl *blocks) drop(now limiter.Time, c *limiter.Charge) {
 	if h := bl.find(c); h != nil {
+		end := periodEnd(&h.policy, bl.server.storeTime(now))
 		h.mu.Lock()
 		for i := range h.balances {
-			bl.count(blockLost, h.balances[i].clear())
-			h.balances[i].granted = 0
+			w := &h.balances[i]
+			if h.policy.Algorithm == limiter.FixedWindow && limiter.Time(w.end.Load()) > end {
+				continue // the next window is not reset
+			}
+			bl.count(blockLost, w.clear())
+			w.granted = 0
 		}
 		h.mu.Unlock()
 		h.denial.Store(nil)

@@ -86,7 +86,7 @@ func (r *resetWaiter) Decided(err error) {
 		r.removeUnsynced() // hits since the reset was sent
 		r.store.denied.clear()
 		if r.store.blocks != nil {
-			r.store.blocks.drop(&r.batch.Charges[0])
+			r.store.blocks.drop(r.now, &r.batch.Charges[0])
 		}
 		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback continues from here
 	} else {

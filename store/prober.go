@@ -64,16 +64,16 @@ func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	if failed && c != nil {
 		c.Close()
 	}
-	sh.syncRemaining(ctx, c)
+	sh.syncRemaining(ctx, c, failed)
 }
 
 // maxFlush bounds how long a shard with unsynced hits takes to end. Half of it is for replies in
 // flight.
 const maxFlush = 2 * time.Second
 
-// syncRemaining charges unsynced hits by the connection c, or by a new one if c fails or is nil. It
-// closes the connection.
-func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
+// syncRemaining charges unsynced hits by the connection c, or by a new one if c has failed, fails or is
+// nil. It closes the connection.
+func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn, failed bool) {
 	until := clock().Add(sh.backend.store.flushBound)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -81,7 +81,11 @@ func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 		late := time.AfterFunc(sh.backend.store.flushBound/2, c.Close)
 		sh.waitIdle()
 		late.Stop()
-		if s := sh.backend.store; s.blocks != nil && s.returnBlocks(ctx, c, s.flushBound/2) != nil {
+	}
+	if s := sh.backend.store; s.blocks != nil {
+		if c == nil || failed {
+			s.rechargeBlocks()
+		} else if s.returnBlocks(ctx, c, s.flushBound/2) != nil {
 			c.Close()
 			c = nil
 		}

@@ -159,7 +159,9 @@ func (sh *shard) setTimerLocked(at time.Time) {
 func (sh *shard) setConnLocked(c *redis.Conn, connecting bool) {
 	sh.conn, sh.connecting = c, connecting
 	if bl := sh.backend.store.blocks; bl != nil {
-		bl.down.Store(c == nil)
+		if wasDown := bl.down.Swap(c == nil); c == nil && !wasDown {
+			bl.lost.Store(int64(bl.elapsed()))
+		}
 	}
 }
 

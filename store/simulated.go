@@ -166,7 +166,7 @@ func (r *SimulatedReplica) decideInTable(at limiter.Time, c limiter.Charge, part
 }
 
 // returnHits implements [blockServer].
-func (r *SimulatedReplica) returnHits(h *hotCounter, hits uint64, at, _ limiter.Time, _ *limiter.State) bool {
+func (r *SimulatedReplica) returnHits(h *hotCounter, hits uint64, at, _ limiter.Time, _ *blockState) bool {
 	r.store.Send(r.now, &h.charge)
 	r.decideInTable(at, h.chargeOf(hits, true), h.partition)
 	return true
