@@ -55,6 +55,13 @@ type State struct {
 // clear makes s an absent counter and keeps the memory of its slices.
 func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
 
+// AdvanceTAT advances the TAT of a bucket to t if it is earlier.
+func (s *State) AdvanceTAT(t Time) {
+	if s.Time < t {
+		s.Time, s.Sixteenths = t, 0
+	}
+}
+
 // TakeOff takes hits off s, a counter of p that has been charged with them, as if they had not been.
 // It changes the elements of Counts. Permits do not change.
 func (s *State) TakeOff(p *Policy, hits uint64) {

@@ -141,8 +141,8 @@ func (r *SimulatedReplica) chargeBlock(h *hotCounter, now, at limiter.Time) bool
 	} else {
 		b.ReadStates(r.store.Table, at, found)
 	}
-	if isBucket(&h.policy) && found[0].Time < at+life { // as the script does
-		found[0].Time, found[0].Sixteenths = at+life, 0
+	if isBucket(&h.policy) {
+		found[0].AdvanceTAT(at + life) // as the script does
 	}
 	b.Decide(at, found)
 	switch charged := h.batch.Decisions[0].Charged; {

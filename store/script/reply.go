@@ -209,8 +209,8 @@ func (r *reply) readCounter(m *message, c *Call, at *charge, s *limiter.State) {
 		seconds, parts := min(max(r.next(), 0), math.MaxInt64/int64(time.Second)-1), min(max(r.next(), 0), partsOfSecond-1)
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
 		s.Sixteenths = uint8(parts & 15)
-		if from := r.Now + at.life; at.life > 0 && s.Time < from { // as the script does
-			s.Time, s.Sixteenths = from, 0
+		if at.life > 0 {
+			s.AdvanceTAT(r.Now + at.life) // as the script does
 		}
 	case limiter.Concurrency:
 		s.Hits = uint64(max(r.next(), 0))
