@@ -67,8 +67,8 @@ func NewSimulatedReplica(s SimulatedStore, mirror *limiter.Table) *SimulatedRepl
 func (r *SimulatedReplica) Decide(now limiter.Time, b *limiter.Batch) bool {
 	r.setTime(now)
 	hot := false
-	isLog := func(c limiter.Charge) bool { return c.Policy.Algorithm == limiter.SlidingLog }
-	if r.blocks != nil && len(b.Charges) <= len(r.names) && !slices.ContainsFunc(b.Charges, isLog) {
+	withoutBlocks := func(c limiter.Charge) bool { return !UsesBlocks(&c) }
+	if r.blocks != nil && len(b.Charges) <= len(r.names) && !slices.ContainsFunc(b.Charges, withoutBlocks) {
 		var done bool
 		done, hot = r.blocks.decide(now, b, r.names[:len(b.Charges)])
 		if r.scheduleSweep(); done {
