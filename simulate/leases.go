@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"math"
@@ -17,9 +16,6 @@ import (
 // time by the duration of the request. Logs do not contain the end call; it is simulated at that
 // time.
 
-// leaseHeap is a heap of the leases of running requests, ordered by their end.
-type leaseHeap []lease
-
 // lease is a lease of a request on one counter.
 type lease struct {
 	ends    limiter.Time
@@ -30,25 +26,17 @@ type lease struct {
 	reservation *descriptors.Reservation
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (r *leaseHeap) Len() int           { return len(*r) }
-func (r *leaseHeap) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
-func (r *leaseHeap) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
+// Less implements [heap.Element].
+func (h lease) Less(other lease) bool { return h.ends < other.ends }
 
-// Push adds a lease.
-func (r *leaseHeap) Push(h any) { *r = append(*r, h.(lease)) } //nolint:forcetypeassert // nothing else is pushed
-
-// Pop removes the last lease.
-func (r *leaseHeap) Pop() any {
-	last := (*r)[len(*r)-1]
-	*r = (*r)[:len(*r)-1]
-	return last
-}
+// SetIndex implements [heap.Element]. Leases are not moved.
+func (lease) SetIndex(int) {}
 
 // endRequests releases the leases of requests that end by now.
 func (s *variant) endRequests(now limiter.Time) {
 	for len(s.leases) > 0 && s.leases[0].ends <= now {
-		h := heap.Pop(&s.leases).(lease) //nolint:forcetypeassert // nothing else is pushed
+		h := s.leases[0]
+		s.leases.Remove(0)
 		b := &s.endBatch
 		b.Reset()
 		if b.Charges = append(b.Charges, h.release); h.reservation != nil {
@@ -84,7 +72,7 @@ func (s *variant) addLeases(ends limiter.Time, replica int) {
 		if c.Policy.Reserve != nil {
 			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation
 		}
-		heap.Push(&s.leases, h)
+		s.leases.Push(h)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/heap"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -20,8 +21,9 @@ type variant struct {
 	denied, unknownDomain uint64
 	// exempt counts the calls that each item of exempt lets pass.
 	exempt map[*descriptors.Exemption]uint64
-	// leases are those of running requests. endBatch is scratch for releasing one.
-	leases   leaseHeap
+	// leases are those of running requests; the first one ends first. endBatch is scratch for releasing
+	// one.
+	leases   heap.Heap[lease]
 	endBatch limiter.Batch
 	// onlyDenied counts the requests that this variant denies and the first rules admit, and
 	// onlyAdmitted the opposite.
