@@ -147,7 +147,7 @@ func newModel(t *testing.T, replicas int, trip time.Duration, blocks bool) *test
 	table, err := limiter.New(limiter.Options{})
 	must.OK(t, err)
 	set := compile(t, perUser)
-	m, err := newStoreModel(&variant{tables: []*limiter.Table{table}, tally: newTally(set, false)}, &Options{RoundTrip: trip, Replicas: replicas, Memory: 1 << 30}, blocks)
+	m, err := newStoreModel(&variant{tables: []*limiter.Table{table}, tally: newTally(set, false)}, &Options{StoreBlocks: true, RoundTrip: trip, Replicas: replicas, Memory: 1 << 30}, blocks)
 	must.OK(t, err)
 	return &testModel{m, descriptors.Plan{Limits: slices.Repeat(set.Limits[:1], 3)}}
 }

@@ -47,7 +47,8 @@ func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 		ids: counterIDs{byHash: map[identity.ID]identity.ID{}},
 	}
 	for i := range m.replicas {
-		mirror, err := limiter.New(limiter.Options{Bytes: o.mirrorBytes()})
+		// Two variants have mirrors. If one is full, its replica asks the store more often.
+		mirror, err := limiter.New(limiter.Options{Bytes: o.tableBytes(o.memoryShares() * 2 * o.Replicas)})
 		if err != nil {
 			return nil, err
 		}

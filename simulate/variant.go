@@ -39,30 +39,40 @@ type variant struct {
 const defaultMemory = 4 << 30
 
 func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
-	tables, err := newTables(o, 1+len(o.Against)+min(o.Envoys, 1))
+	tables, err := newTables(o, o.memoryShares())
 	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{}}, err
 }
 
-// newTables returns the counter tables of all replicas for one of several variants.
-func newTables(o *Options, variants int) (all []*limiter.Table, err error) {
+// memoryShares returns the number of equal shares of the counters' memory: one for each variant, and
+// one for all mirrors.
+func (o *Options) memoryShares() int {
+	n := 1 + len(o.Against) + min(o.Envoys, 1)
+	if o.StoreBlocks {
+		n += 2 // the variant with blocks, and the mirrors
+	}
+	return n
+}
+
+// tableBytes returns the bound of one of n equal tables of all counters.
+func (o *Options) tableBytes(n int) int64 {
+	return min(max(limiter.MinBytes, o.Memory/int64(n)), limiter.MaxBytes)
+}
+
+// newTables returns the counter tables of all replicas, which have one of several shares of the
+// memory.
+func newTables(o *Options, shares int) (all []*limiter.Table, err error) {
 	replicas := o.Replicas
 	if o.StoreBlocks {
-		replicas, variants = 1, variants+2 // another variant, and the mirrors of both
+		replicas = 1 // they share the counters of a store
 	}
 	for range replicas {
-		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(replicas*variants)), limiter.MaxBytes)})
+		table, err := limiter.New(limiter.Options{Bytes: o.tableBytes(shares * replicas)})
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, table)
 	}
 	return all, nil
-}
-
-// mirrorBytes returns the bound of the mirror of a replica. If it is full, the replica asks the store
-// more often.
-func (o *Options) mirrorBytes() int64 {
-	return min(max(limiter.MinBytes, o.Memory/int64(2*o.Replicas*(1+len(o.Against)+2))), limiter.MaxBytes)
 }
 
 // decide decides a call and reports whether it is denied.
