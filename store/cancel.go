@@ -18,7 +18,7 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 			delayed = append(delayed, delayedHit{i, b.Decisions[i].Charged})
 		}
 	}
-	s.options.Table.Cancel(s.main.time(now), b) // decisions of the fallback, and those in the mirror
+	s.mirror.Cancel(s.main.time(now), b) // decisions of the fallback, and of requests that are too large
 	for _, t := range delayed {
 		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later hit has been scheduled
 			s.backendOf(c.Policy).ledger.subtract(names[t.charge], t.hits)
@@ -88,7 +88,7 @@ func (r *resetWaiter) Decided(err error) {
 		if r.store.blocks != nil {
 			r.store.blocks.drop(r.now, &r.batch.Charges[0])
 		}
-		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback continues from here
+		r.store.mirror.Reset(r.now, r.batch, 0) // the fallback continues from here
 	} else {
 		r.backend.countDropped(r.backend.ledger.restore(r.unsynced))
 		r.backend.requestSync(r.slot)

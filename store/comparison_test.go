@@ -163,7 +163,7 @@ func TestSyncedAsMemory(t *testing.T) {
 		}
 		if !unavailable {
 			w.decideInStore(t, at)
-		} else if err := w.store.options.fallBack(at, &w.c.b); err != nil {
+		} else if err := w.store.fallBack(at, &w.c.b); err != nil {
 			t.Fatal(err)
 		} else {
 			for i := range w.c.b.Charges {

@@ -116,7 +116,7 @@ func TestManyCountersAreSynced(t *testing.T) {
 		at := limiter.Time(time.Now().UnixNano())
 		for n := range uint64(maxRemoved + 1) {
 			b := limiter.Batch{Charges: []limiter.Charge{oneHit(n+1, hugeFixedWindow)}}
-			if err := w.options.fallBack(at, &b); err != nil {
+			if err := w.fallBack(at, &b); err != nil {
 				t.Fatal(err)
 			}
 			w.main.recordUnsynced(Local, at, &b, 0, script.AppendName(nil, at, hugeFixedWindow, nameOf("s1", &b.Charges[0])), "", 0, &caller{})

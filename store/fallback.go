@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // A Fallback determines decisions while the store is unavailable.
@@ -41,6 +42,16 @@ func (f Fallback) recordsUnsynced() bool { return f == Local || f == Allow }
 
 // denyReset is the retry-after of a request that is denied without a store.
 const denyReset = time.Second
+
+// fallBack decides b without the store, at a time of the store's clock.
+func (s *Store) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
+	err = redis.ErrPanicked // if it panics
+	s.options.guard(func() {
+		s.options.observe().Decided(byFallback, len(b.Charges))
+		err = s.options.Fallback.decide(now, b, s.mirror)
+	})
+	return err
+}
 
 // decide decides b without the store.
 func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Table) error {

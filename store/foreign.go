@@ -47,17 +47,17 @@ func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 		if p := all.parts[i]; req.call.Failed(i) {
 			p.start()
 		} else {
-			p.Decided(p.decideByStates(sh.options, at, req.call.Found[i:i+1]))
+			p.Decided(p.decideByStates(sh.backend.store, at, req.call.Found[i:i+1]))
 		}
 	}
 	return true
 }
 
 // decideByStates decides p by the states that the store found at a time of its clock.
-func (p *part) decideByStates(o *Options, at limiter.Time, found []limiter.State) error {
+func (p *part) decideByStates(s *Store, at limiter.Time, found []limiter.State) error {
 	p.batch.Stored().OffsetRefunds()
-	if !o.guard(func() { p.batch.Stored().Decide(at, found) }) {
-		return o.fallBack(p.now, &p.batch)
+	if !s.options.guard(func() { p.batch.Stored().Decide(at, found) }) {
+		return s.fallBack(p.now, &p.batch)
 	}
 	p.keepRequest(newRequest(), at)
 	return nil

@@ -74,7 +74,7 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 	w := &caller{decided: make(chan error, 1)}
 	request.setWaiter(w)
 	apart, denied := request.parts[0], request.parts[1]
-	denied.Decided(s.options.fallBack(now, &denied.batch))
+	denied.Decided(s.fallBack(now, &denied.batch))
 	counters := s.split(now, &apart.batch, apart.names, true)
 	counters.setWaiter(apart)
 	o.armed.Store(true)

@@ -105,7 +105,7 @@ func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	b := &limiter.Batch{Charges: []limiter.Charge{oneHit(1, p)}}
 	there := now + limiter.Time(5*time.Second)
 	state := limiter.State{Hits: 1, Time: p.WindowEnd(there)}
-	b.Stored().MergeInto(s.options.Table, there, 0, &state)
+	b.Stored().MergeInto(s.mirror, there, 0, &state)
 	s.denied.mark(there, &b.Charges[0])
 	if !s.denyFromMemory(now, b) || !b.Denied {
 		t.Error("a full counter of the second store was not denied by memory")

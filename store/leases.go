@@ -54,9 +54,9 @@ func (f *backend) releaseMirrored(now limiter.Time, b *limiter.Batch, c *limiter
 	}
 	companion := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition}
 	var held [1]limiter.State
-	companion.Stored().ReadStates(f.options.Table, now, held[:])
+	companion.Stored().ReadStates(f.store.mirror, now, held[:])
 	held[0].Hits -= min(held[0].Hits, hits)
-	companion.Stored().MergeInto(f.options.Table, now, 0, &held[0])
+	companion.Stored().MergeInto(f.store.mirror, now, 0, &held[0])
 }
 
 // releaseLease releases a lease that charge c of an earlier request acquired. No caller waits for

@@ -164,16 +164,6 @@ func (o *Options) storeTime() limiter.Time {
 	return o.at()
 }
 
-// fallBack decides b without the store, at a time of the store's clock.
-func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
-	err = redis.ErrPanicked // if it panics
-	o.guard(func() {
-		o.observe().Decided(byFallback, len(b.Charges))
-		err = o.Fallback.decide(now, b, o.Table)
-	})
-	return err
-}
-
 // guard reports whether do returns. If do panics, which is a bug, it calls Panicked and the
 // goroutine continues.
 func (o *Options) guard(do func()) (returned bool) {

@@ -120,8 +120,8 @@ func (panicking) Exceeded(int) func(uint64) { return nil }
 // If the fallback also panics, the request fails with an error.
 func TestPanicInTheFallback(t *testing.T) {
 	panics := 0
-	o := Options{Fallback: Local, Panicked: func(any) { panics++ }}
-	err := o.fallBack(1, &limiter.Batch{Charges: []limiter.Charge{{}}, Decisions: nil})
+	s := &Store{options: Options{Fallback: Local, Panicked: func(any) { panics++ }}}
+	err := s.fallBack(1, &limiter.Batch{Charges: []limiter.Charge{{}}, Decisions: nil})
 	if !errors.Is(err, redis.ErrPanicked) || panics != 1 {
 		t.Errorf("decide = %v after %d panics, want %v and 1", err, panics, redis.ErrPanicked)
 	}

@@ -348,7 +348,7 @@ func (sh *shard) fallBack(waiting []*request) {
 			sh.options.notify(req.waiter, ErrUnavailable)
 		default:
 			now, _ := sh.timeBy(req.now, req.slotByStart)
-			err := sh.backend.withLocalLeases(now, req.batch, req.call.LeaseName, func() error { return sh.options.fallBack(now, req.batch) })
+			err := sh.backend.withLocalLeases(now, req.batch, req.call.LeaseName, func() error { return sh.backend.store.fallBack(now, req.batch) })
 			sh.options.guard(func() { sh.backend.recordRequest(now, req, err == nil) })
 			sh.options.notify(req.waiter, err)
 		}

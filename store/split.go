@@ -257,7 +257,7 @@ func (r *split) decideByFallback() error {
 	}
 	now := s.main.time(r.now)
 	name := func(i int) string { return script.LeaseName(r.batch.Charges[i].Policy, names[i]) }
-	err := s.main.withLocalLeases(now, r.batch, name, func() error { return s.options.fallBack(now, r.batch) })
+	err := s.main.withLocalLeases(now, r.batch, name, func() error { return s.fallBack(now, r.batch) })
 	s.recordAllUnsynced(s.options.Fallback, err == nil, r.now, r.batch, names, r.waiter)
 	return err
 }

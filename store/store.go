@@ -33,7 +33,7 @@ type Store struct {
 
 // A memory is what a replica knows about the counters of a store.
 type memory struct {
-	mirror *limiter.Table
+	mirror *limiter.Table // that of a Store is Options.Table
 	denied deniedCache
 	blocks *blocks // nil if not configured
 }
@@ -172,7 +172,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	_ = s.main.withLocalLeases(s.main.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
-		s.options.Table.Decide(s.main.time(now), b)
+		s.mirror.Decide(s.main.time(now), b)
 		return nil
 	})
 	s.recordAllUnsynced(Local, true, now, b, names, w)
@@ -210,7 +210,7 @@ func (s *Store) decideByFallback(f *backend, slot uint16, now limiter.Time, b *l
 	if f.server.Nodes != nil {
 		at = f.timeOf(slot, now, b.Charges[0].Policy, names[0])
 	}
-	err := f.withLocalLeases(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.options.fallBack(at, b) })
+	err := f.withLocalLeases(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.fallBack(at, b) })
 	s.recordAllUnsynced(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }

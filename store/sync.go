@@ -255,5 +255,5 @@ func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter
 	b := limiter.Batch{Charges: []limiter.Charge{d.Charge}, Partition: d.Partition}
 	b.Charges[0].Policy, b.Charges[0].Hits = &d.Policy, d.Hits
 	b.Stored().ResetDecisions()
-	b.Stored().MergeInto(sh.options.Table, now, 0, state) // so that the next outage continues from here
+	b.Stored().MergeInto(sh.backend.store.mirror, now, 0, state) // so that the next outage continues from here
 }

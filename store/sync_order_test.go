@@ -55,7 +55,7 @@ func TestNoSyncOnLostConnection(t *testing.T) {
 		lost := lostConn{&redis.Conn{}, &redis.Error{Kind: redis.Timeout}}
 		b := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeFixedWindow)}}
 		at := limiter.Time(time.Now().UnixNano())
-		if err := s.options.fallBack(at, &b); err != nil {
+		if err := s.fallBack(at, &b); err != nil {
 			t.Fatal(err)
 		}
 		var c caller

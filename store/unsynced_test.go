@@ -180,7 +180,7 @@ func TestSyncedLog(t *testing.T) {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		must.OK(t, w.store.options.fallBack(at, &c.b))
+		must.OK(t, w.store.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
 	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogRuns+2 {
@@ -226,7 +226,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, oneHit(1, p))
-		must.OK(t, w.store.options.fallBack(at, &c.b))
+		must.OK(t, w.store.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
 		_, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute))
 		return err
@@ -338,7 +338,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		must.OK(t, s.options.fallBack(at, &c.b))
+		must.OK(t, s.fallBack(at, &c.b))
 		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
 	must.OK(t, c.decide(s, charge))
