@@ -24,15 +24,14 @@ type storeModel struct {
 	table    *limiter.Table
 	trip     limiter.Time
 	replicas []replica
-	// replica is that of the current request.
+	// replica and limits are those of the current request.
 	replica int
+	limits  []*descriptors.Limit
 	events  eventQueue
 	ids     counterIDs
 	// uses are those of the limits, like [tally.limits], and total that of all requests.
 	uses  []report.StoreUse
 	total report.StoreUse
-	// hot are the uses of the limits of hot counters.
-	hot map[identity.ID]*report.StoreUse
 }
 
 type replica struct {
@@ -43,8 +42,7 @@ type replica struct {
 func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 	m := &storeModel{
 		table: s.tables[0], trip: limiter.Time(o.RoundTrip), replicas: make([]replica, o.Replicas),
-		uses: make([]report.StoreUse, len(s.tally.limits)), hot: map[identity.ID]*report.StoreUse{},
-		ids: counterIDs{byHash: map[identity.ID]identity.ID{}},
+		uses: make([]report.StoreUse, len(s.tally.limits)), ids: counterIDs{byHash: map[identity.ID]identity.ID{}},
 	}
 	for i := range m.replicas {
 		// Two variants have mirrors. If one is full, its replica asks the store more often.
@@ -54,17 +52,21 @@ func newStoreModel(s *variant, o *Options, blocks bool) (*storeModel, error) {
 		}
 		m.replicas[i].SimulatedReplica = store.NewSimulatedReplica(store.SimulatedStore{
 			Table: m.table, Trip: o.RoundTrip, Replicas: o.Replicas, Blocks: blocks, Schedule: m.events.add,
-			Send: func(now limiter.Time, c *limiter.Charge) limiter.Time { return m.sendForBlock(now, i, c) },
+			Send: func(now limiter.Time, description any) limiter.Time { return m.sendForBlock(now, i, description) },
 		}, mirror)
 	}
 	return m, nil
 }
 
-// sendForBlock sends a command of a replica about blocks of the counter of c. It returns the time at
-// which the reply arrives.
-func (m *storeModel) sendForBlock(now limiter.Time, replica int, c *limiter.Charge) limiter.Time {
+// DescribeCounter implements [limiter.Describer] for the current request. It returns the counts of a
+// charge's limit.
+func (m *storeModel) DescribeCounter(charge int) any { return m.use(m.limits[charge]) }
+
+// sendForBlock sends a command of a replica about blocks of a counter with the given description. It
+// returns the time at which the reply arrives.
+func (m *storeModel) sendForBlock(now limiter.Time, replica int, description any) limiter.Time {
 	reply, commands := m.replicas[replica].send(now, m.trip, 0)
-	if l := m.hot[c.ID]; l != nil {
+	if l, ok := description.(*report.StoreUse); ok {
 		l.Commands += float64(commands)
 	}
 	m.total.Commands += float64(commands)
@@ -92,11 +94,11 @@ func newBlocksVariant(o *Options) (*variant, error) {
 
 // memory returns the approximate size of the model in bytes.
 func (m *storeModel) memory() (n int64) {
-	const replicaBytes, hotBytes, limitBytes, eventBytes = 1 << 20, 2 << 10, 64, 1 << 10
+	const replicaBytes, hotBytes, eventBytes = 1 << 20, 2 << 10, 1 << 10
 	for _, r := range m.replicas {
 		n += replicaBytes + int64(r.Hot())*hotBytes
 	}
-	return n + int64(len(m.hot))*limitBytes + int64(len(m.events.heap))*eventBytes + int64(len(m.ids.byHash))*idBytes
+	return n + int64(len(m.events.heap))*eventBytes + int64(len(m.ids.byHash))*idBytes
 }
 
 // decide decides the charges of a plan.
@@ -109,13 +111,8 @@ func (m *storeModel) decide(at limiter.Time, plan *descriptors.Plan) {
 	}
 	m.ids.replace(b)
 	defer m.ids.restore(b)
-	done := r.Decide(at, b)
-	for i := range b.Charges {
-		if r.IsHot(&b.Charges[i]) {
-			m.hot[b.Charges[i].ID] = m.use(plan.Limits[i])
-		}
-	}
-	if done {
+	m.limits, b.Describer = plan.Limits, m
+	if r.Decide(at, b) {
 		m.count(plan, 0, false)
 		return
 	}

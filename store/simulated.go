@@ -31,9 +31,9 @@ type SimulatedStore struct {
 	Replicas int
 	// Blocks is set if the replicas have blocks.
 	Blocks bool
-	// Send is called for each command about blocks of the counter of c. It returns the time at which
-	// the reply arrives.
-	Send func(now limiter.Time, c *limiter.Charge) (reply limiter.Time)
+	// Send is called for each command about blocks of a counter, with its description by
+	// [limiter.Batch.Describer], or nil. It returns the time at which the reply arrives.
+	Send func(now limiter.Time, description any) (reply limiter.Time)
 	// Schedule must call f later, at a time that is at least at.
 	Schedule func(at limiter.Time, f func(now limiter.Time))
 }
@@ -102,11 +102,6 @@ func (r *SimulatedReplica) Decided(at, reply limiter.Time, b *limiter.Batch) {
 	})
 }
 
-// IsHot reports whether the counter of a charge is hot.
-func (r *SimulatedReplica) IsHot(c *limiter.Charge) bool {
-	return r.blocks != nil && r.blocks.find(c) != nil
-}
-
 // Hot returns the number of hot counters.
 func (r *SimulatedReplica) Hot() int {
 	if r.blocks == nil {
@@ -134,7 +129,7 @@ func (r *SimulatedReplica) storeTime(now limiter.Time) limiter.Time { return now
 // chargeBlock implements [blockServer]. The table has only the current window, so a block of the next
 // one is charged as the first, when that begins.
 func (r *SimulatedReplica) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
-	reply, b, life := r.store.Send(now, &h.charge), h.batch.Stored(), limiter.Time(h.life)
+	reply, b, life := r.store.Send(now, h.description), h.batch.Stored(), limiter.Time(h.life)
 	found := make([]limiter.State, 1) // the batch refers to it until the reply
 	if at > now {
 		found[0].Time = h.end
@@ -167,14 +162,14 @@ func (r *SimulatedReplica) decideInTable(at limiter.Time, c limiter.Charge, part
 
 // returnHits implements [blockServer].
 func (r *SimulatedReplica) returnHits(h *hotCounter, hits uint64, at, _ limiter.Time, _ *blockState) bool {
-	r.store.Send(r.now, &h.charge)
+	r.store.Send(r.now, h.description)
 	r.decideInTable(at, h.chargeOf(hits, true), h.partition)
 	return true
 }
 
 // readEnded implements [blockServer]. The table does not have that window any more.
 func (r *SimulatedReplica) readEnded(c *deniedCheck, now, _ limiter.Time) {
-	r.store.Send(now, &c.hot.charge)
+	r.store.Send(now, c.hot.description)
 }
 
 // countBlockHits implements [blockServer].
