@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // zone is a time zone that never changes its offset from UTC.
@@ -109,8 +108,7 @@ func TestCalendarWindows(t *testing.T) {
 	for n, l := range limits {
 		all = append(all, mixClient{name: fmt.Sprintf("calendar%d", n), descriptors: [][]limit{{l}}})
 	}
-	store := storetest.Start(t)
-	m := startMix(t, store, direct(store), all, suite.Patience, patient...)
+	m := startPatientMix(t, all)
 	which := m.some(len(all))
 	m.awaitBlocks(t, which)
 	together(which, func(which int) { m.crossPartEnd(t.Context(), which, limits[which].partEnd(at)) })

@@ -35,11 +35,8 @@ func TestFailovers(t *testing.T) {
 		addrs = append(addrs, s.Addr)
 	}
 	all := append([]tenant{{name: "hour", limit: 1_000_000, window: time.Hour, weight: 8}}, tenants...)
-	mixed, once := append([]mixClient{}, clients...), 20
-	if long() {
-		once = 600
-	}
-	for n := range once { // calendar windows that are used up once
+	mixed := append([]mixClient{}, clients...)
+	for n := range times(20, 600) { // calendar windows that are used up once
 		unit := []string{"day", "week", "month", "year"}[n%4]
 		mixed = append(mixed, mixClient{name: fmt.Sprintf("calendar%d", n), quiet: true, descriptors: [][]limit{{calendar(3000, unit, zones[n%len(zones)], 2+n%59)}}})
 	}

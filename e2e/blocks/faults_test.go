@@ -144,11 +144,8 @@ func TestFaults(t *testing.T) {
 			f := startFaults(t, fallback)
 			f.hasty = true
 			f.load(t, 2)
-			kinds, rounds := f.kinds(t), 1
-			if long() {
-				rounds = 10
-			}
-			for range rounds {
+			kinds := f.kinds(t)
+			for range times(1, 10) {
 				for name, fault := range kinds { // in random order
 					start := time.Now()
 					fault()

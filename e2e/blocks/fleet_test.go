@@ -281,3 +281,11 @@ func (f *fleet) await(t *testing.T, n int64) {
 }
 
 func long() bool { return os.Getenv("SLUICE_LONG") != "" }
+
+// times returns few, or with SLUICE_LONG=1 many.
+func times(few, many int) int {
+	if long() {
+		return many
+	}
+	return few
+}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // lasting are clients whose limits are not refilled during a test. The first limit is the smallest.
@@ -24,8 +23,7 @@ var lasting = []mixClient{
 // without all_or_nothing. There are no buckets: those that are not refilled have no blocks.
 func TestGroupsAreChargedTogether(t *testing.T) {
 	t.Parallel()
-	store := storetest.Start(t)
-	m := startMix(t, store, direct(store), lasting, suite.Patience, patient...)
+	m := startPatientMix(t, lasting)
 	all := m.some(len(lasting))
 	m.awaitBlocks(t, all)
 	together(all, func(which int) {

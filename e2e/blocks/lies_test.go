@@ -139,12 +139,8 @@ var falsehoods = map[string]func(reply []byte) []byte{
 func TestMixedLies(t *testing.T) {
 	t.Parallel()
 	m, links := startMixWithLinks(t, "deny")
-	times := 1
-	if long() {
-		times = 5
-	}
 	from := m.now()
-	for range times {
+	for range times(1, 5) {
 		for name, falsehood := range falsehoods {
 			for _, l := range links {
 				l.lie(func(reply []byte) []byte {

@@ -93,6 +93,13 @@ func startMix(t *testing.T, store *storetest.Server, addrs []string, all []mixCl
 	return newMix(startSluices(t, store, addrs, clientRules(all, 1), timeout, args...), all)
 }
 
+// startPatientMix starts a store, and a mix in which a busy machine causes no outage.
+func startPatientMix(t *testing.T, all []mixClient) *mix {
+	t.Helper()
+	store := storetest.Start(t)
+	return startMix(t, store, direct(store), all, suite.Patience, patient...)
+}
+
 // newMix returns a mix of a fleet whose rules include those of the clients.
 func newMix(f *fleet, all []mixClient) *mix {
 	m := &mix{base: time.Now(), clients: all, fleet: f}

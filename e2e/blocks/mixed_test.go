@@ -124,20 +124,16 @@ func (m *mix) flood(t *testing.T, d time.Duration) {
 // allows.
 func TestMixedLimitsAreExact(t *testing.T) {
 	t.Parallel()
-	store := storetest.Start(t)
-	m := startMix(t, store, direct(store), clients, suite.Patience, patient...)
+	m := startPatientMix(t, clients)
 	hot := slices.DeleteFunc(m.some(len(clients)), func(which int) bool { return slices.Contains([]string{"quick", "slow", "small"}, clients[which].name) })
 	m.awaitBlocks(t, hot)
-	executed, sent, rounds := commands(store), m.requests.Load(), 2
-	if long() {
-		rounds = 30
-	}
-	for range rounds {
+	executed, sent := commands(m.store), m.requests.Load()
+	for range times(2, 30) {
 		// One replica has a block of a full bucket, and others get a burst.
 		m.round(t.Context(), m.some(3), pace{atOnce: true}, noEvent)
 		m.round(t.Context(), m.some(3), anyPace(), noEvent)
 	}
-	t.Logf("%d requests, %.3f commands per request", m.requests.Load()-sent, float64(commands(store)-executed)/float64(m.requests.Load()-sent))
+	t.Logf("%d requests, %.3f commands per request", m.requests.Load()-sent, float64(commands(m.store)-executed)/float64(m.requests.Load()-sent))
 	if long() {
 		m.flood(t, 20*time.Second)
 	}
@@ -159,8 +155,7 @@ func TestFloodOfSeveralLimits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			store := storetest.Start(t)
-			m := startMix(t, store, direct(store), []mixClient{c}, suite.Patience, patient...)
+			m := startPatientMix(t, []mixClient{c})
 			m.flood(t, 6*time.Second) // the window admits its first hits again after 4.5 s
 			m.verify(t, 1)
 		})
@@ -260,10 +255,7 @@ func TestMixedLimitsWithFaults(t *testing.T) {
 			t.Parallel()
 			m, links := startMixWithLinks(t, fallback)
 			m.hasty = true
-			rounds, starts := 3, 0
-			if long() {
-				rounds = 120
-			}
+			rounds, starts := times(3, 120), 0
 			for begin := m.now(); rounds > 0; {
 				events := m.events(t, links)
 				// A replica returns a block, the store receives it when the block has ended and the

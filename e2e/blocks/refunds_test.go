@@ -11,9 +11,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // refunding are clients that refund hits.
@@ -83,14 +81,9 @@ func (c *counter) withRefunds(until time.Duration) (bad string, used float64) {
 // interval may also have those of refunds before it, until these blocks end.
 func TestRefundsExceedByRefundedHits(t *testing.T) {
 	t.Parallel()
-	times := 2
-	if long() {
-		times = 60
-	}
-	store := storetest.Start(t)
-	m := startMix(t, store, direct(store), refunding, suite.Patience, patient...)
+	m := startPatientMix(t, refunding)
 	ctx, all := t.Context(), m.some(len(refunding))
-	for range times {
+	for range times(2, 60) {
 		together(all, func(which int) {
 			first := rand.IntN(len(m.services))
 			others := []int{(first + 1) % len(m.services), (first + 2) % len(m.services)}

@@ -74,13 +74,8 @@ func (m *mix) reload(t *testing.T, factor int) {
 // blocks. Intervals that touch the time of the larger ones may have as much more.
 func TestMixedReload(t *testing.T) {
 	t.Parallel()
-	store := storetest.Start(t)
-	m := startMix(t, store, direct(store), clients, suite.Patience, patient...)
-	times := 1
-	if long() {
-		times = 15
-	}
-	for range times {
+	m := startPatientMix(t, clients)
+	for range times(1, 15) {
 		which := m.some(4)
 		m.round(t.Context(), which, anyPace(), noEvent)
 		from := m.now()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // stopped are clients whose limits are at least half full again after their blocks have ended.
@@ -36,14 +35,9 @@ func TestStoppedReplica(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		suite.Skip(t, "/proc shows when a process has stopped")
 	}
-	times := 1
-	if long() {
-		times = 20
-	}
-	store := storetest.Start(t)
-	m := startMix(t, store, direct(store), stopped, suite.Patience, patient...)
+	m := startPatientMix(t, stopped)
 	ctx, all := t.Context(), m.some(len(stopped))
-	for range times {
+	for range times(1, 20) {
 		m.awaitBlocks(t, all)
 		together(all, func(which int) { m.trickle(ctx, 0, which, 700*time.Millisecond) })
 		blocks := make([]string, len(stopped))
