@@ -15,8 +15,8 @@ import (
 
 // A storeModel is a model of replicas with one store. It counts the commands that they send and the
 // requests that wait for a reply. The table of the variant is the store: it decides a request at
-// its time, and the replica knows the reply after a round trip. What replicas decide without the
-// store, package store decides.
+// its time, and the replica knows the reply after a round trip. Package store makes the decisions that
+// need no store.
 //
 // The model is simpler than a real store: no fault occurs, all clocks are equal, and commands of
 // leases that are returned are not counted.
@@ -29,7 +29,7 @@ type storeModel struct {
 	limits  []*descriptors.Limit
 	events  eventQueue
 	ids     counterIDs
-	// uses are those of the limits, like [tally.limits], and total that of all requests.
+	// uses has an element for each of [tally.limits]. total is the use by all requests.
 	uses  []report.StoreUse
 	total report.StoreUse
 }
@@ -175,7 +175,7 @@ func (m *storeModel) use(l *descriptors.Limit) *report.StoreUse {
 }
 
 // A sender is the connection of a replica, with a bounded number of messages in flight. Requests that
-// come meanwhile are sent together, and share the run of a script.
+// arrive before the next message is sent are all in that message, and share the run of a script.
 type sender struct {
 	sent [store.MaxInFlight]limiter.Time // when the latest messages are sent
 	n    int                             // number of messages
@@ -198,7 +198,7 @@ func (s *sender) send(at, trip limiter.Time, native int) (reply limiter.Time, co
 	return s.last(1) + trip, commands
 }
 
-// last returns when the nth last message is sent.
+// last returns the time at which the nth last message is sent, 0 if there is none.
 func (s *sender) last(n int) limiter.Time {
 	if n > s.n {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestSeveralHotCounters checks that counters do not share state: each one is decided alike, whether
-// or not others are hot.
+// TestSeveralHotCounters checks that counters do not share state: about the same number of requests on
+// a counter wait, whether or not another one is hot.
 func TestSeveralHotCounters(t *testing.T) {
 	sliding := func(limit uint32) *limiter.Policy {
 		p := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, SubWindows: 2, Window: 4 * time.Second}
@@ -43,6 +43,6 @@ func TestSeveralHotCounters(t *testing.T) {
 	_, together := use(true)
 	t.Logf("alone %v waits, together %v", alone, together)
 	if together > 1.5*alone+10 {
-		t.Errorf("%v requests wait beside another hot counter, want about the %v of the counter alone", together, alone)
+		t.Errorf("%v requests wait if another counter is hot, want about the %v of the counter alone", together, alone)
 	}
 }

@@ -78,7 +78,7 @@ func TestStoreUse(t *testing.T) {
 func TestUnusedHits(t *testing.T) {
 	var log strings.Builder
 	at := noon
-	for range 260 { // four in ten milliseconds of one window and ten in the next
+	for range 260 { // 250 in one window and ten in the next
 		log.WriteString(usersLine(at, 200, "al"))
 		at = at.Add(4 * time.Millisecond)
 	}
@@ -150,7 +150,8 @@ func TestStoreReport(t *testing.T) {
 	}
 }
 
-// TestStoreSharesCounters checks that replicas with a store deny as one does, also by other rules.
+// TestStoreSharesCounters checks that replicas with a store deny as a single one does, also with
+// alternative rules.
 func TestStoreSharesCounters(t *testing.T) {
 	var log strings.Builder
 	for i := range 60 {

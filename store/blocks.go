@@ -25,40 +25,42 @@ import (
 //     the TAT is then at most t + full, as for all hits. Proof that no interval [a, b] has more hits
 //     than (b - a + full) / T: hits in it that were charged before a belong to a block that lasts
 //     until after a. So each hit in the interval advances a TAT of at least a by T. The last one
-//     leaves it at b + full at most. Unused hits are not returned: a later block may have advanced
-//     the TAT to its own end, with no hits of the first one left in it.
+//     leaves it at b + full at most. Unused hits are not returned: if a later block has advanced the
+//     TAT to its own end, the TAT does not include the hits of the first block any more.
 //   - Sliding log: hits that are charged at t are used before t + life. The store records them with
 //     the time t + life, or that of the newest hit if it is later. When it admits hits at t, it
 //     counts all hits whose time is after t - W. Proof that no interval (b - W, b] has more hits
-//     than the limit: none is recorded with an earlier time than it is used, so all have a time after
-//     b - W. The last one was charged at b at the latest, and the store counted all others then.
-//     Unused hits are returned by removing the same number of hits with their time, so all used ones
-//     of that time remain, unless some were removed before: cutting a log to its limit removes the
-//     oldest hits. So hits are returned only if there is an older one. A refund removes the newest
-//     hits, which may be unused ones: these are then admitted beyond the limit.
+//     than the limit: no hit is recorded with a time before its use, so all have a time after b - W.
+//     The last one was charged at b at the latest, and the store counted all others then. To return
+//     unused hits, the store removes the same number of hits with their time. All used hits with that
+//     time remain, unless some were removed before: cutting a log to its limit removes the oldest
+//     hits. So hits are returned only if the log has an older one. A refund removes the newest hits.
+//     If these are unused hits of a block, they are then admitted beyond the limit.
 //
 // So no block, however it is lost, lets a limit be exceeded. Three rules bound the hits that a
 // replica has while another one denies:
 //
-//   - A block has at most the replica's demand over hold, or until its hits can no longer be used,
-//     and at most its share of the remaining hits. So blocks become smaller as the limit is
-//     approached; then each request asks the store.
-//   - Hits of windows that were not used for blockIdle are returned, and those beyond the demand.
+//   - A block has at most the hits that the replica needs in the time hold, or until they can no
+//     longer be used, and at most the replica's share of the remaining hits. So blocks become smaller
+//     near the limit, until each request asks the store.
+//   - Hits of windows are returned if none of them was used for blockIdle. Those beyond the demand are
+//     returned, too.
 //   - A denial is repeated from memory for denyFor only.
 //
 // Blocks are used only until the store has recovered from an outage.
 const (
-	// minHold is the time for whose demand a block suffices at most, in addition to four round trips.
+	// minHold and four round trips are the time for which a block suffices at most.
 	minHold = time.Second
 	// smallBlock is the number of hits below which a block of a window suffices for twice that time:
 	// small blocks cost many commands, and leave few hits unused.
 	smallBlock = 64
-	// lifeParts is the part of the time in which an empty bucket fills that its blocks last at most.
+	// lifeParts divides the time in which an empty bucket fills. Blocks of the bucket last at most one
+	// part.
 	lifeParts = 4
-	// logLifeParts is the part of the window that blocks of a log last at most: their hits count for
-	// longer by as much as they are used before the end of their block.
+	// logLifeParts divides the window of a log. Blocks of the log last at most one part: a hit counts
+	// for longer than the window, by the time from its use to the end of its block.
 	logLifeParts = 16
-	// minLife is how long blocks can be used at least: those of a shorter time cost too much.
+	// minLife is the minimum time for which blocks can be used: shorter ones cost too much.
 	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
@@ -68,9 +70,9 @@ const (
 	maxUnused = 4
 	// denyFor is how long a denial by the store is repeated.
 	denyFor = 50 * time.Millisecond
-	// sweepBlocks is how often idle blocks and the ends of windows are looked for.
+	// sweepBlocks is the interval at which sweep looks for idle blocks and for ends of windows.
 	sweepBlocks = 50 * time.Millisecond
-	// unknownReplicas is the number of replicas until the store has reported it.
+	// unknownReplicas is the assumed number of replicas until the store has reported it.
 	unknownReplicas = 4
 	// replicaExpiry is how long a replica counts after it was last seen.
 	replicaExpiry = 3 * time.Second
@@ -83,7 +85,7 @@ const (
 // blocks are the blocks of a store's hot counters.
 type blocks struct {
 	server   blockServer
-	memory   *memory                // what the replica knows, these blocks included
+	memory   *memory                // of the replica; contains these blocks
 	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot / hotSetSize]hotSet
@@ -101,8 +103,9 @@ type blocks struct {
 type blockServer interface {
 	// storeTime returns the store's time.
 	storeTime(now limiter.Time) limiter.Time
-	// chargeBlock sends the charge in h.batch. If the store decides it, at a time at, h.charged(at) is
-	// called; in any case h.Decided is called after that. It reports false if the charge cannot be sent.
+	// chargeBlock sends the charge in h.batch, and reports false if it cannot. If the store decides the
+	// charge, h.charged is called with the time of the decision. After that, and also if the store does
+	// not decide, h.Decided is called.
 	chargeBlock(h *hotCounter, now, at limiter.Time) bool
 	// returnHits returns hits to the period that ends at end. state is that of their balance. It
 	// reports false if they are lost.
@@ -170,7 +173,7 @@ type local struct {
 }
 
 // decide decides b at the time now from blocks, and by repeating denials. If done is false, the
-// store must decide; hot is true if the only counter may have blocks.
+// store must decide. hot is true if b has only one charge, and its counter may have blocks.
 func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (done, hot bool) {
 	var own [maxBlockCharges]local
 	if len(b.Charges) > len(own) || !bl.findAll(now, b, names, own[:]) {
@@ -242,7 +245,7 @@ func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, al
 	return found
 }
 
-// decideLocally decides b, all of whose charges have a balance or a denial. It reports false if the
+// decideLocally decides b, whose charges all have a balance or a denial. It reports false if the
 // store must decide.
 func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, elapsed time.Duration) (ok bool) {
 	found, _ := statePool.Get().(*[]limiter.State)

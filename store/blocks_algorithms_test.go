@@ -65,8 +65,8 @@ func (r *blockReplica) requestAll(l *blockLedger, charges ...limiter.Charge) {
 	}()
 }
 
-// room returns a function that reports whether hits at a time are within the limit of p together
-// with all that were before. Times must not decrease.
+// room returns a function that reports whether hits at a time, together with all earlier ones, are
+// within the limit of p. Times must not decrease.
 func room(p *limiter.Policy) func(at time.Time, hits int) bool {
 	counts := map[int64]int{}
 	var tat int64

@@ -66,7 +66,7 @@ func (w *balance) spend(hits uint64, at, end limiter.Time, elapsed time.Duration
 	}
 }
 
-// giveBack gives hits back that were spent, unless they have ended. word is that of spend.
+// giveBack gives back hits that spend took, unless they have ended. word is the result of spend.
 func (w *balance) giveBack(word, hits uint64) {
 	for {
 		now := w.word.Load()
@@ -89,8 +89,7 @@ func (w *balance) clear() uint64 {
 // unused returns the number of unused hits.
 func (w *balance) unused() uint64 { return w.word.Load() & hitsMask }
 
-// balanceWith returns a balance that has the given hits, or nil. Of several it is the one that ends
-// first.
+// balanceWith returns the balance that ends first among those that have the given hits, or nil.
 func (h *hotCounter) balanceWith(hits uint64, at, end limiter.Time, elapsed time.Duration) (found *balance) {
 	for i := range h.balances {
 		w := &h.balances[i]

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// BenchmarkColdCounters alternates between a store without blocks and one with blocks, of which no
-// counter is hot. It reports medians of CPU time: of a request without blocks, and what blocks add.
-// The stores are unavailable. An available one adds the cost of a command to both.
+// BenchmarkColdCounters alternates between a store without blocks and one with blocks but without hot
+// counters. It reports medians of the CPU time of a request without blocks, and of the time that blocks
+// add. The stores are unavailable. An available one adds the cost of a command to both.
 func BenchmarkColdCounters(b *testing.B) {
 	for _, limits := range []int{1, 8} {
 		b.Run(fmt.Sprintf("limits=%d", limits), func(b *testing.B) { benchmarkCold(b, limits) })

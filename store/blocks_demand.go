@@ -20,8 +20,9 @@ type demandSample struct {
 	hits int64
 }
 
-// warm counts the hits of charge i, whose counter is not hot. Counters share cells, each for a demandPeriod.
-// A cell has 28 bits of the identity, 16 bits of the number of the period, and the hits.
+// warm counts the hits of charge i, whose counter is not hot. Counters share cells: in a demandPeriod
+// a cell has the hits of one counter. It consists of 28 bits of the identity, 16 bits of the number of
+// the period, and the hits.
 func (bl *blocks) warm(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	const periodBits, hitBits = 16, 20
 	c := &b.Charges[i]
@@ -66,7 +67,7 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	}
 }
 
-// hold is the time for whose demand a block suffices, unless that is little: see demandLocked.
+// hold returns the time for which a block suffices, unless the demand is small: see demandLocked.
 func (bl *blocks) hold() time.Duration { return minHold + 4*time.Duration(bl.trip.Load()) }
 
 // learnTrip records a round trip.
@@ -79,8 +80,7 @@ func (bl *blocks) learnTrip(trip time.Duration) {
 	bl.trip.Store(old + (int64(trip)-old)/8)
 }
 
-// demandLocked returns the time for whose demand a block of h suffices, and the hits that requests
-// need in it.
+// demandLocked returns the hits that requests need in the time hold, for which a block of h suffices.
 func (h *hotCounter) demandLocked(elapsed time.Duration) (hits float64, hold time.Duration) {
 	oldest := h.samples[max(0, h.sampled-len(h.samples))%len(h.samples)]
 	took := max(elapsed-oldest.at, demandPeriod/demandSamples)

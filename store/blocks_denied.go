@@ -55,12 +55,12 @@ func (h *hotCounter) checkDenied(now, at limiter.Time) {
 // A deniedCheck is a look-up of the count of a window that has ended.
 type deniedCheck struct {
 	hot   *hotCounter
-	hits  uint64 // that were denied in it
+	hits  uint64 // denied in the window
 	least uint64 // those of the smallest request
 	batch limiter.Batch
 }
 
-// read counts the denied hits for which the window has had room.
+// read counts the denied hits for which the window had room.
 func (c *deniedCheck) read() {
 	limit := uint64(c.hot.policy.Limit)
 	if room := limit - min(limit, c.batch.Decisions[0].Before); room >= c.least {

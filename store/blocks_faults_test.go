@@ -151,7 +151,8 @@ func TestResetForgetsUsedHits(t *testing.T) {
 	})
 }
 
-// Hits never exceed the greatest of two limits between which a rule is edited, and reach it.
+// While a rule is edited from one limit to another and back, hits reach the larger limit, and never
+// exceed it.
 func TestBlocksOfAnEditedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newBlockWorld(t, 2, time.Millisecond)

@@ -12,7 +12,7 @@ type denial struct {
 
 	end   limiter.Time // of its period; see periodEnd
 	until time.Duration
-	hits  uint64 // the denied hits of a log, whose Stamp tells when these are admitted
+	hits  uint64 // the denied hits of a log; they are admitted a window after Stamp
 }
 
 // isDenied reports whether the store has recently denied hits of the period that ends at end.
@@ -21,9 +21,9 @@ func (h *hotCounter) isDenied(end limiter.Time, elapsed time.Duration) bool {
 	return d != nil && d.end == end && elapsed < d.until+denyFor && !h.blocks.down.Load()
 }
 
-// repeatDenial stores in found a state by which the store has denied hits. A bucket has no room for
+// repeatDenial stores in found a state with which the store has denied hits. A bucket has no room for
 // them while the denial is repeated; its new tokens are not lost. After denyFor repeatDenial reports
-// false to one caller, and to the others after another denyFor.
+// false to one caller, for whom the store decides, and to the others after another denyFor.
 func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
 	d := h.denial.Load()
 	if d == nil || d.end != end ||
@@ -39,8 +39,8 @@ func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed tim
 	return true
 }
 
-// learn records the state of a counter that a reply of the store at the time at has left, with the
-// decision of c.
+// learn records the state in which the store left the counter of c at the time at. d is the decision
+// of c.
 func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State, d *limiter.Decision) {
 	h := bl.find(c)
 	if h == nil || !hasBlocks(c.Policy) {

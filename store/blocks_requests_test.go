@@ -157,8 +157,8 @@ func TestDeniedGroupWithASmallLimit(t *testing.T) {
 	})
 }
 
-// A counter all of whose requests have another, cold counter never has blocks. It is not made hot
-// again and again, and after the cold one not at all.
+// A counter never has blocks if each of its requests also has a cold counter. It becomes hot twice at
+// most, and never if it follows the cold one.
 func TestHotCounterWithAColdOne(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -184,9 +184,9 @@ func TestHotCounterWithAColdOne(t *testing.T) {
 	}
 }
 
-// One replica stops while another one has a block that was charged later. Then that one uses its
-// block, and the store decides the rest: if the first one returned its hits, they would exceed the
-// limit. Only the demand is not that of requests.
+// One replica stops sending requests while another one has a block that was charged later. Then the
+// other one uses its block, and the store decides the rest: if the first one returned its hits, they
+// would exceed the limit. The test sets the demand.
 func TestBlocksOfABucketAreNotReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, l := newBlockWorld(t, 2, time.Millisecond), newBlockLedger()

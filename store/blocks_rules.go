@@ -48,8 +48,7 @@ func hasPeriods(p *limiter.Policy) bool {
 	return p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow
 }
 
-// periodEnd returns the end of the window or sub-window in which hits that are charged at a time are
-// used; 0 for a bucket or a log.
+// periodEnd returns the end of the window or sub-window at a time; 0 for a bucket or a log.
 func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
 	switch p.Algorithm {
 	case limiter.FixedWindow:

@@ -36,7 +36,7 @@ func (s *Store) runBlocks(ctx context.Context) {
 // storeTime implements [blockServer].
 func (s *Store) storeTime(now limiter.Time) limiter.Time { return s.main.time(now) }
 
-// chargeBlock implements [blockServer]. The block belongs to the present connection.
+// chargeBlock implements [blockServer]. The block belongs to the current connection.
 func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	sh := s.main.shardOf(0)
 	conn := sh.connection()
@@ -109,7 +109,7 @@ func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().
 // rechargeBlocks ends all blocks, before the store is used again. The store may be another server,
 // which has not received the last block of a counter: hits that were used since are charged again.
 func (s *Store) rechargeBlocks() {
-	const lately = time.Second // a server may lack what was charged so recently when it was lost
+	const lately = time.Second // a server may lack charges that were not older when it was lost
 	bl := s.blocks
 	at, elapsed := s.storeTime(limiter.Time(s.options.Clock().UnixNano())), bl.elapsed()
 	lost := time.Duration(bl.lost.Load())
@@ -187,8 +187,8 @@ func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Dur
 	return nil
 }
 
-// countReplicas registers this replica in the store, and learns the number of replicas. It is not
-// known if the store does not reply, or forbids it.
+// countReplicas registers this replica in the store, and learns the number of replicas. The number is
+// not known if the store does not reply, or forbids the command.
 func (s *Store) countReplicas(c *redis.Conn) {
 	at := s.storeTime(limiter.Time(s.options.Clock().UnixNano()))
 	n, _ := script.CountReplicas(c, s.options.Prefix+"s1{replicas}", s.replica, at, replicaExpiry)

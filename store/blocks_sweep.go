@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// sweep returns idle blocks, acquires those of windows that are about to begin, and removes
-// counters that are no longer hot.
+// sweep returns idle blocks, acquires blocks of windows that are about to begin, and removes counters
+// that are no longer hot.
 func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	at, lead := bl.server.storeTime(now), max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
 	ended := false
@@ -89,8 +89,8 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 	return left - hits
 }
 
-// returnHits returns hits of a balance with the given end and state, which were taken off it, or
-// counts them as lost.
+// returnHits returns hits that were taken off a balance with the given end and state, or counts them
+// as lost.
 func (h *hotCounter) returnHits(state *blockState, hits uint64, at, end limiter.Time, returnable bool) {
 	if hits > 0 && returnable && h.blocks.server.returnHits(h, hits, at, end, state) {
 		h.blocks.count(blockReturned, hits)
@@ -118,8 +118,8 @@ func (h *hotCounter) raiseMirror(at limiter.Time, to *limiter.State) {
 	}
 }
 
-// returnable reports whether hits can be returned that may be used until a time. Those of a bucket
-// cannot, and it is never too late for those of a log.
+// returnable reports whether hits that may be used until a time can be returned. Hits of a bucket
+// cannot be returned, and those of a log can be returned at any time.
 func (h *hotCounter) returnable(elapsed, until time.Duration) bool {
 	return h.policy.Algorithm == limiter.SlidingLog || elapsed < until && !isBucket(&h.policy)
 }

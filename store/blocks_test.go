@@ -190,7 +190,7 @@ func TestBlocks(t *testing.T) {
 				time.Sleep(time.Second)
 				admitted, admissible := w.check(tt.limit)
 				t.Logf("%d requests: %.4f commands and %.4f waits per request, %.5f of the admissible hits admitted", n, each, float64(w.waited())/float64(n), float64(admitted)/float64(admissible))
-				// Of a small limit, the last hit of some windows is lost.
+				// Some windows of a small limit lose their last hit.
 				if each > tt.commands || float64(admitted) < 0.999*float64(admissible)-10 {
 					t.Errorf("%.4f commands per request and %d hits admitted, want at most %v and at least 99.9 %% of %d less 10", each, admitted, tt.commands, admissible)
 				}
@@ -236,8 +236,7 @@ func (w *blockWorld) waited() (n int64) {
 }
 
 // No window exceeds its limit, whatever the demand, and however often connections fail. After the
-// store has lost its data, only hits that replicas admit until they are connected again come on
-// top.
+// store has lost its data, replicas admit additional hits only until they are connected again.
 func TestBlocksRandom(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -346,7 +345,7 @@ func (w *blockWorld) fill(p *limiter.Policy, unused int) {
 	w.t.Fatal("no block")
 }
 
-// unused returns the unused hits of all blocks of the first hot counter.
+// unused returns the unused hits of all blocks of a replica.
 func (r *blockReplica) unused() (n int) {
 	for _, h := range r.store.blocks.counters() {
 		for i := range h.balances {

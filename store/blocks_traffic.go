@@ -38,9 +38,9 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	return h.blocks.server.chargeBlock(h, now, at)
 }
 
-// lifeOfBlock returns how long a block of a bucket or a log is to last. A block of a bucket raises the
-// level at least to this, so it does not last much longer than the level: an idle bucket keeps its
-// burst.
+// lifeOfBlock returns how long the next block of a bucket or a log lasts. A block of a bucket raises
+// the level to its life, if the level is lower. So its life is at most the present level, or minLife:
+// an idle bucket keeps its burst.
 func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
 	most := min(h.blocks.hold(), blockLife(&h.policy))
 	if !isBucket(&h.policy) {

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// These are the rules of a [Store] for the batches in flight, which package simulate has in its own
-// code.
+// These constants determine the number of batches in flight of a [Store]. Package simulate repeats the
+// rules that use them.
 const (
 	MinInFlight = minInFlight
 	MaxInFlight = maxInFlight
@@ -50,7 +50,7 @@ type SimulatedReplica struct {
 	names    [maxBlockCharges][]byte
 }
 
-// NewSimulatedReplica returns a replica. mirror is its own table, for what it knows about counters.
+// NewSimulatedReplica returns a replica. mirror is its own table, with the counters that it knows.
 func NewSimulatedReplica(s SimulatedStore, mirror *limiter.Table) *SimulatedReplica {
 	r := &SimulatedReplica{store: s}
 	r.mirror = mirror
@@ -85,8 +85,8 @@ func (r *SimulatedReplica) setTime(now limiter.Time) {
 	r.now = now
 }
 
-// Decided is called after the store's table has decided b at the time at. The replica learns that
-// when the reply arrives.
+// Decided must be called after the store's table has decided b at the time at. The replica learns the
+// result when the reply arrives.
 func (r *SimulatedReplica) Decided(at, reply limiter.Time, b *limiter.Batch) {
 	c, left := b.Stored().Clone(), make([]limiter.State, len(b.Charges))
 	c.Stored().ResetDecisions()
@@ -127,7 +127,7 @@ func (r *SimulatedReplica) scheduleSweep() {
 func (r *SimulatedReplica) storeTime(now limiter.Time) limiter.Time { return now }
 
 // chargeBlock implements [blockServer]. The table has only the current window, so a block of the next
-// one is charged as the first, when that begins.
+// window is charged when that window begins, before other hits.
 func (r *SimulatedReplica) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	reply, b, life := r.store.Send(now, h.description), h.batch.Stored(), limiter.Time(h.life)
 	found := make([]limiter.State, 1) // the batch refers to it until the reply

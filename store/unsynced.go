@@ -12,9 +12,9 @@ import (
 // before it gets requests again (sync.go). Otherwise each outage would grant a new allowance.
 //
 // If a request was sent, and the fallback decided it because no reply came in time, a late reply
-// tells which of its hits the store has counted. The others, which it denied, are recorded. If the connection ends without a reply, that is not known,
-// and its hits are recorded. So hits that were in flight when the store became unavailable may
-// count twice.
+// shows which of its hits the store has counted. The others, which the store denied, are recorded. If
+// the connection ends without a reply, that is not known, and all hits of the request are recorded. So
+// hits that were in flight when the store became unavailable may count twice.
 
 // recordUnsynced records the hits of charge i that the given fallback admitted, at the time now of
 // the store's clock. The name has the start of a fixed window; lease is the name that seals leases.

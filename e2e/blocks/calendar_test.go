@@ -55,8 +55,8 @@ func (l limit) partEnd(after time.Time) time.Time {
 	}
 }
 
-// ending returns up to n sliding windows for each calendar unit of which a sub-window ends between
-// two times.
+// ending returns sliding windows with a sub-window that ends between two times, up to n for each
+// calendar unit.
 func ending(n, hits int, from, to time.Time) (all []limit) {
 	for _, unit := range []string{"day", "week", "month", "year"} {
 		var found []limit

@@ -35,7 +35,8 @@ func (e excess) String() string {
 
 // exceeded returns the interval that exceeds the bound most, or is the closest to it, and reports
 // whether it exceeds it. A hit belongs to an interval if the interval contains its span, so every
-// reported interval certainly exceeds its bound. An interval that touches the span of an element of extra may have its hits in addition.
+// reported interval certainly exceeds its bound. An interval that touches the span of an element of
+// extra may have its hits in addition.
 //
 // It sweeps over the ends b of the intervals. For each start a it knows the hits of [a,b] + rate x a,
 // in a tree of maxima.

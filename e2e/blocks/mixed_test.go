@@ -143,9 +143,9 @@ func TestMixedLimitsAreExact(t *testing.T) {
 	}
 }
 
-// TestFloodOfSeveralLimits floods limits of one list and of several descriptors, of which a sliding
-// window denies for some time while the bucket fills. The bucket admits no more than its burst and
-// its refill when the window admits requests again.
+// TestFloodOfSeveralLimits floods a bucket and a sliding window, in one list and in two descriptors.
+// The window denies for some time while the bucket fills. When the window admits requests again, the
+// bucket admits no more than its burst and its refill.
 func TestFloodOfSeveralLimits(t *testing.T) {
 	t.Parallel()
 	bucket, window := token(600, time.Second, 900), sliding(2000, 4*time.Second, 8)

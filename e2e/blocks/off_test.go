@@ -35,8 +35,8 @@ func (f *fleet) used(t *testing.T, which int) int {
 	return f.tenants[which].limit - int(reply.GetStatuses()[0].GetLimitRemaining())
 }
 
-// TestBlocksOff has a counter with blocks, and another one with blocks: off, of which the store
-// decides each request. Then a reload sets blocks: off for the first one: its counter stays, and
+// TestBlocksOff has a counter with blocks, and another one with blocks: off. The store decides each
+// request on the second one. Then a reload sets blocks: off for the first one: its counter stays, and
 // the unused hits of its blocks are returned.
 func TestBlocksOff(t *testing.T) {
 	t.Parallel()
