@@ -109,6 +109,7 @@ func TestStoreErrors(t *testing.T) {
 		want   string
 	}{
 		"no blocks": {func(o *Options) { o.Rules = compile(t, withoutBlocks) }, "no limit of these rules can have blocks"},
+		"a log":     {func(o *Options) { o.Rules = compile(t, onlyLog) }, "no limit of these rules can have blocks"},
 		"rlqs":      {func(o *Options) { o.Rules, o.Envoys = compile(t, dividedRules), 2 }, "--rlqs exclude each other"},
 		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
 	} {
@@ -126,6 +127,11 @@ func TestStoreErrors(t *testing.T) {
 const withoutBlocks = `
 domain: shop
 descriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 20, blocks: off } }]
+`
+
+const onlyLog = `
+domain: shop
+descriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 20, algorithm: sliding_log } }]
 `
 
 // TestStoreReport checks the use of the store in the text and the page.
