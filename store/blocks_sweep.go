@@ -61,11 +61,13 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 	if word != w.seen || !begun || isBucket(&h.policy) {
 		w.seen, w.seenAt = word, elapsed
 	}
+	const missed = 4 // hits that have not come, so demand has paused
 	hits, ending := uint64(0), h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until
+	paused := demand*float64(elapsed-w.seenAt) >= missed*float64(hold)
 	switch {
-	case elapsed-w.seenAt >= blockIdle || elapsed >= until:
+	case elapsed-w.seenAt >= blockIdle || elapsed >= until || ending && paused:
 		hits = left
-	case ending && w.trimmed == end: // it may be too late
+	case ending && w.trimmed == end: // what is returned now may be too late
 	case ending:
 		need := demand * float64(until-elapsed) / float64(hold)
 		hits = left - min(left, uint64(max(0, need-2*math.Sqrt(need)))) // two standard deviations
