@@ -31,7 +31,7 @@ func TestBlocksOfBursts(t *testing.T) {
 				load := func(d time.Duration) (requests float64) {
 					for start := time.Now(); time.Since(start) < d; requests++ {
 						time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / rate * float64(on) / float64(period)))
-						if in := time.Now().Sub(time.Now().Truncate(period)); in >= on {
+						if in := time.Since(time.Now().Truncate(period)); in >= on {
 							time.Sleep(period - in)
 						}
 						w.replicas[rng.IntN(3)].request(p, 1)
