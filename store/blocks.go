@@ -64,6 +64,8 @@ const (
 	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
+	// retryBlock is how long no block is requested after one would have been too small or too short.
+	retryBlock = time.Millisecond
 	// blockIdle is how long hits of a block may be unused before they are returned.
 	blockIdle = 200 * time.Millisecond
 	// maxUnused is the number of unused hits, relative to the demand, that a replica keeps.
@@ -130,8 +132,9 @@ type hotCounter struct {
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
 	deniedIn  [2]deniedHits
-	touched   atomic.Bool // used since the last sweep
-	acquiring atomic.Bool // a block is being acquired, or the counter is retired
+	touched   atomic.Bool  // used since the last sweep
+	retryAt   atomic.Int64 // monotonic time before which no block is requested
+	acquiring atomic.Bool  // a block is being acquired, or the counter is retired
 
 	partition   *limiter.Partition
 	name        []byte // without the start of a window

@@ -9,7 +9,7 @@ import (
 // acquire requests the next block of the period that ends at end, unless one is being requested,
 // none is needed, or it would not have more than the given number of hits.
 func (h *hotCounter) acquire(now, end limiter.Time, elapsed time.Duration, hits uint64) {
-	if h.acquiring.Load() || !h.acquiring.CompareAndSwap(false, true) {
+	if h.acquiring.Load() || int64(elapsed) < h.retryAt.Load() || !h.acquiring.CompareAndSwap(false, true) {
 		return
 	}
 	if !h.request(now, end, elapsed, max(hits+1, minBlock)) {
@@ -29,7 +29,8 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 		at = max(at, periodStart(&h.policy, end))
 	}
 	hits := h.size(at, end, elapsed)
-	if hits < atLeast {
+	if hits < atLeast || !hasPeriods(&h.policy) && h.life < 2*time.Duration(h.blocks.trip.Load()) {
+		h.retryAt.Store(int64(elapsed + retryBlock))
 		return false
 	}
 	h.batch.Reset()
