@@ -50,7 +50,7 @@ func (m *movingSlot) begin() {
 func (m *movingSlot) migrate() bool {
 	key, _, _ := strings.Cut(m.from.Must("CLUSTER", "GETKEYSINSLOT", m.slot, "1"), "\n")
 	if key != "" {
-		m.from.Must("MIGRATE", "127.0.0.1", m.to.Port(), key, "0", "5000")
+		storetest.MigrateKey(m.from, m.to, key)
 	}
 	return key != ""
 }

@@ -89,6 +89,11 @@ func JoinCluster(tb testing.TB, nodes []*Server) *Server {
 	return n
 }
 
+// MigrateKey moves a key of a slot that moves. It waits even if one of the nodes pauses for long.
+func MigrateKey(from, to *Server, key string) {
+	from.Must("MIGRATE", "127.0.0.1", to.Port(), key, "0", strconv.FormatInt(patience.Milliseconds(), 10))
+}
+
 // MoveSlot moves a slot with all its keys, as redis-cli does. It calls between before each key.
 func MoveSlot(from, to *Server, slot uint16, between func()) {
 	number := strconv.Itoa(int(slot))
@@ -101,7 +106,7 @@ func MoveSlot(from, to *Server, slot uint16, between func()) {
 		if key == "" {
 			break
 		}
-		from.Must("MIGRATE", "127.0.0.1", to.Port(), key, "0", "5000")
+		MigrateKey(from, to, key)
 		between()
 	}
 	to.Must("CLUSTER", "SETSLOT", number, "NODE", there)

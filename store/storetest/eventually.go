@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// patience bounds how long [Eventually] waits. It only ends a test that hangs.
+// patience bounds how long [Eventually], and a command to a server, wait. It only ends a test that
+// hangs.
 const patience = 3 * time.Minute
 
 // Eventually waits until the condition is true. If it stays false for [patience], the test fails

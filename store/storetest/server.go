@@ -220,12 +220,12 @@ func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 // Command sends one command on a new connection and returns the answer, with the elements of an
 // array as lines. The server's errors are returned as errors.
 func (s *Server) Command(args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", s.Addr, 5*time.Second) //nolint:noctx // bounded
+	conn, err := net.DialTimeout("tcp", s.Addr, patience) //nolint:noctx // bounded
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close() //nolint:errcheck // the reply has been read
-	_ = conn.SetDeadline(clock().Add(10 * time.Second))
+	_ = conn.SetDeadline(clock().Add(patience))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
 	for _, a := range args {
