@@ -21,7 +21,6 @@ func TestCallsLostInRestarts(t *testing.T) {
 	if !Long() {
 		t.Skip("long tier only: each restart waits for Envoy's health checks")
 	}
-	rnd := Rand(t)
 	var table strings.Builder
 	for _, tt := range []struct {
 		replicas int
@@ -38,7 +37,7 @@ func TestCallsLostInRestarts(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%d replicas, drain-delay %s, outlier_detection %v", tt.replicas, tt.delay, tt.outliers)
 		t.Run(name, func(t *testing.T) {
-			r := startReplicasBehind(t, rnd, quickStartCluster(t, tt.outliers), tt.replicas, tt.delay)
+			r := startReplicasBehind(t, quickStartCluster(t, tt.outliers), tt.replicas, tt.delay)
 			load := r.load(t)
 			load.Run(t, 2*time.Second)
 			load.Phase("restart")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // replicas are two sluices behind an Envoy.
@@ -34,15 +34,15 @@ type replicas struct {
 	n   atomic.Int64
 }
 
-func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
+func startReplicas(t *testing.T) *replicas {
 	t.Helper()
 	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
 	must.OK(t, err)
-	return startReplicasBehind(t, rnd, bootstrap, 2, process.ScaleByLoad(2*time.Second).String())
+	return startReplicasBehind(t, bootstrap, 2, process.ScaleByLoad(2*time.Second).String())
 }
 
 // startReplicasBehind starts n replicas behind an Envoy with the given bootstrap.
-func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, delay string) *replicas {
+func startReplicasBehind(t *testing.T, bootstrap []byte, n int, delay string) *replicas {
 	t.Helper()
 	suite.Envoy(t, Root) // skips the test before processes start
 	r := &replicas{
@@ -51,7 +51,7 @@ func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, 
 		now:   make([]*sluice.Sluice, n),
 	}
 	for range n {
-		r.addr = append(r.addr, freeAddr(t, rnd))
+		r.addr = append(r.addr, storetest.FreeAddress(t))
 	}
 	for i := range r.web {
 		// Over HTTP/1.1 a stall would open a connection per call.
@@ -146,8 +146,7 @@ func (r *replicas) awaitCalls(t *testing.T, i, calls int) {
 // no call fails.
 func TestRollingRestarts(t *testing.T) {
 	Parallel(t)
-	rnd := Rand(t)
-	r := startReplicas(t, rnd)
+	r := startReplicas(t)
 	load := r.load(t)
 	load.Run(t, 2*time.Second)
 	load.Phase("restarts")
@@ -171,7 +170,7 @@ func TestKill(t *testing.T) {
 	Parallel(t)
 	const most = 64 // failed calls per kill, in addition to those in flight
 	rnd := Rand(t)
-	r := startReplicas(t, rnd)
+	r := startReplicas(t)
 	load := r.load(t)
 	load.Run(t, 2*time.Second)
 	inFlight := make([]int, Pick(4, 20))

@@ -5,8 +5,6 @@ package torture
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -22,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // TestSIGTERMAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
@@ -33,7 +32,7 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	ledger := NewLedger(100, 1000)
 	rules := suite.WriteRules(t, ledger.Rules())
 	socket := filepath.Join(t.TempDir(), "sluice")
-	tcp := []string{freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd)}
+	tcp := []string{storetest.FreeAddress(t), storetest.FreeAddress(t), storetest.FreeAddress(t), storetest.FreeAddress(t)}
 	flags := func(grpc string) []string {
 		return []string{
 			"serve", "--log-format=json", "--config=" + rules, "--grpc-addr=" + grpc,
@@ -124,19 +123,4 @@ func TestSIGTERMAtAnyMoment(t *testing.T) {
 	again.AtLeast(t, MinRate, "before")
 	again.NoErrors(t, "before")
 	ledger.CheckCounters(t, last)
-}
-
-// freeAddr returns a free address outside the kernel's range of ephemeral ports, so that it stays
-// free.
-func freeAddr(t *testing.T, rnd *rand.Rand) string {
-	t.Helper()
-	for range 100 {
-		addr := fmt.Sprint("127.0.0.1:", 10_000+rnd.IntN(20_000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }

@@ -112,7 +112,7 @@ func StartBinary(tb testing.TB, binary string, args ...string) *Server {
 // newServer returns a server that is not started yet.
 func newServer(tb testing.TB, binary string, args []string) *Server {
 	tb.Helper()
-	s := &Server{Addr: freeAddress(tb), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
+	s := &Server{Addr: FreeAddress(tb), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
 	tb.Cleanup(func() {
 		s.Kill()
 		if tb.Failed() {
@@ -128,11 +128,11 @@ const firstPort, ports, toBus = 10_000, 10_000, 10_000
 
 var port atomic.Uint32
 
-// freeAddress returns an address whose port is free, as is the port of the cluster bus, 10,000
+// FreeAddress returns an address whose port is free, as is the port of the cluster bus, 10,000
 // above. Both are below the ephemeral ports. Until the test ends, a socket on the UDP port of the
-// same number reserves the address among test processes, because the TCP port is free until the
-// server runs, and during restarts.
-func freeAddress(tb testing.TB) string {
+// same number reserves the address among test processes that use FreeAddress, because the TCP port
+// is free until the server runs, and during restarts.
+func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range ports {
 		n := firstPort + (os.Getpid()*101+int(port.Add(1)))%ports

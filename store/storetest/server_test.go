@@ -9,7 +9,7 @@ func TestPortsAreReserved(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
 		before := port.Load()
-		seen[freeAddress(t)] = true
+		seen[FreeAddress(t)] = true
 		port.Store(before) // as in a process with another ID
 	}
 	if len(seen) != 3 {
