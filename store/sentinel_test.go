@@ -13,7 +13,10 @@ import (
 func TestSentinel(t *testing.T) {
 	t.Parallel() // mostly waits for Sentinels
 	for name, replace := range map[string]func(t *testing.T, primary *storetest.Server, sentinels []*storetest.Server){
-		"killed": func(_ *testing.T, primary *storetest.Server, _ []*storetest.Server) { primary.Kill() },
+		"killed": func(_ *testing.T, primary *storetest.Server, sentinels []*storetest.Server) {
+			primary.Kill()
+			storetest.EnableSentinelFailover(sentinels)
+		},
 		"asked": func(t *testing.T, _ *storetest.Server, sentinels []*storetest.Server) {
 			t.Helper()
 			storetest.Eventually(t, "failover begins", func() bool {

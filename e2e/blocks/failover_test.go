@@ -30,6 +30,9 @@ func TestFailovers(t *testing.T) {
 	primary := storetest.Start(t)
 	other := storetest.StartReplica(t, primary)
 	sentinels := storetest.StartSentinels(t, primary, 1, 3)
+	if long() { // otherwise no primary stops
+		storetest.EnableSentinelFailover(sentinels)
+	}
 	var addrs []string
 	for _, s := range sentinels {
 		addrs = append(addrs, s.Addr)

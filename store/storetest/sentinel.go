@@ -16,15 +16,16 @@ func StartReplica(tb testing.TB, s *Server) *Server {
 	return r
 }
 
-// StartSentinels starts Sentinels that watch a primary by the name main, with a timeout of two
-// seconds. It waits until they know each other and the given number of replicas.
+// StartSentinels starts Sentinels that watch a primary by the name main. It waits until they know each
+// other and the given number of replicas. They fail over if a test asks them to, but not by themselves,
+// however busy the machine is: see [EnableSentinelFailover].
 func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []*Server) {
 	tb.Helper()
 	for range count {
 		s := newServer(tb, primary.binary, nil)
 		s.conf = filepath.Join(s.Dir, "sentinel.conf")
 		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
-			"sentinel monitor main 127.0.0.1 %s %d\nsentinel down-after-milliseconds main 2000\n"+
+			"sentinel monitor main 127.0.0.1 %s %d\nsentinel down-after-milliseconds main 600000\n"+
 			"sentinel failover-timeout main 5000\n", s.Port(), s.Dir, filepath.Join(s.Dir, "log"), primary.Port(), count/2+1)
 		if err := os.WriteFile(s.conf, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
@@ -38,4 +39,11 @@ func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []
 		})
 	}
 	return all
+}
+
+// EnableSentinelFailover makes Sentinels fail over when the primary has not answered for two seconds.
+func EnableSentinelFailover(all []*Server) {
+	for _, s := range all {
+		s.Must("SENTINEL", "SET", "main", "down-after-milliseconds", "2000")
+	}
 }
