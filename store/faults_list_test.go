@@ -96,15 +96,16 @@ var faults = []fault{
 	},
 	{
 		loading,
-		[]string{"--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "100"},
+		[]string{"--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "2000"},
 		func(t *testing.T, s *storetest.Server) {
 			t.Helper()
-			s.Must("DEBUG", "POPULATE", "20000")
+			s.Must("DEBUG", "POPULATE", "100000") // loading takes minutes
 			go func() { _, _ = s.Command("DEBUG", "RELOAD") }()
 			awaitPersistence(t, s, "loading:1")
 		},
 		func(t *testing.T, s *storetest.Server) {
 			t.Helper()
+			s.Must("CONFIG", "SET", "key-load-delay", "0")
 			awaitPersistence(t, s, "loading:0")
 		},
 		[]redis.Kind{redis.Loading, redis.Timeout},
