@@ -192,7 +192,7 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		case <-tick.C:
 		case <-sh.syncNow:
 			err := sh.guarded(func() error {
-				n, err := sh.syncSome(ctx, c, clock().Add(maxSync), &Synced{})
+				n, err := sh.syncSome(ctx, c, clock().Add(sh.backend.store.syncBound), &Synced{})
 				if n > 0 {
 					sh.requestSync() // maybe there are more, after a look at the other events
 				}

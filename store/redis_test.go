@@ -21,6 +21,7 @@ const longTimeout = 20 * time.Second
 func runStore(tb testing.TB, o Options) *Store {
 	tb.Helper()
 	s := newStore(tb, o)
+	s.syncBound = longTimeout // once the store is up, all hits are synced
 	runUntilEnd(tb, s)
 	return s
 }

@@ -23,6 +23,7 @@ type Store struct {
 	singleSlot    bool          // all counters are in one slot
 	partBound     time.Duration // script.MaxPart, except in tests
 	flushBound    time.Duration // maxFlush, except in tests
+	syncBound     time.Duration // maxSync, except in tests
 	tryAgainPause time.Duration // the constant, except in tests
 	replica       string        // unique name of this replica, which has blocks
 	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
@@ -60,7 +61,7 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.SetMirror()
 	}
-	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
+	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, syncBound: maxSync, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
 	s.mirror = options.Table
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil

@@ -74,7 +74,7 @@ func (sh *shard) postpone(unsynced []*script.Unsynced) {
 // syncMoving syncs the hits of moving slots one by one. If one cannot be charged, the others of its
 // slot wait for the next time. It returns an error if the shard becomes unavailable.
 func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
-	slots, until := sh.movingSlots, clock().Add(maxSync)
+	slots, until := sh.movingSlots, clock().Add(sh.backend.store.syncBound)
 	sh.movingSlots = map[uint16]bool{}
 	var f script.Run
 	for {
@@ -226,7 +226,7 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Uns
 // passes, as long as each leaves clearly fewer hits than the one before. Requests that arrive during
 // the last pass wait.
 func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
-	until := clock().Add(maxSync)
+	until := clock().Add(sh.backend.store.syncBound)
 	for n, last := math.MaxInt, 0; n > 0 && (n >= maxRemoved || n <= last/2); {
 		last = n
 		if n, err = sh.syncSome(ctx, c, until, &all); err != nil {
