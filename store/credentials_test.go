@@ -167,7 +167,7 @@ func TestClusterOverTLS(t *testing.T) {
 	l := newTraffic(t, s)
 	l.waitForHits(t)
 	l.stopAndWait()
-	l.compareCounts(t, 0)
+	l.compareCounts(t, s, 0)
 	for i, r := range relays {
 		if secure, plain := r.connections(); secure == 0 || plain > 0 {
 			t.Errorf("node %d: %d connections with TLS, %d without", i, secure, plain)

@@ -307,8 +307,9 @@ func TestHalfAndLateReplies(t *testing.T) {
 func TestShortDeadline(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: serverAt(srv), Timeout: 5 * time.Second, Fallback: Error})
-	storetest.Eventually(t, "up", s.Up)
+	s := runStore(t, Options{Server: serverAt(srv), Fallback: Error})
+	soon := runStore(t, Options{Server: serverAt(srv), Fallback: Error, Timeout: time.Second})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && soon.Up() })
 	srv.Stop()
 	defer srv.Continue()
 	var c caller
@@ -322,8 +323,8 @@ func TestShortDeadline(t *testing.T) {
 	// If the next requests get no reply until the timeout, the shard is unavailable, although each
 	// request has a short deadline.
 	storetest.Eventually(t, "unavailable", func() bool {
-		_ = c.decideWithin(s, time.Millisecond, oneHit(1, hugeBucket))
-		return !s.Up()
+		_ = c.decideWithin(soon, time.Millisecond, oneHit(1, hugeBucket))
+		return !soon.Up()
 	})
 }
 
