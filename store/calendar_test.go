@@ -94,7 +94,7 @@ func TestKeysOfACalendar(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	conn := newClient(t, srv)
-	now := limiter.Time(time.Now().UnixNano())
+	now := limiter.Time(time.Date(2031, 2, 25, 9, 0, 0, 0, time.UTC).UnixNano()) // its windows do not end during the test
 	for i, c := range calendars() {
 		for j, p := range calendarPolicies(c) {
 			start, end := c.Window(now)

@@ -134,11 +134,11 @@ func TestLimitOnOutcomes(t *testing.T) {
 func TestCachedDenialsOfGroups(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &recorder{}
-	s := runStore(t, Options{Server: serverAt(srv), Observer: o})
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Clock: frozenClock, at: frozenTime}) // denials are cached for a second
 	storetest.Eventually(t, "up", s.Up)
 	small := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow}
 	large := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow}
-	var c caller
+	c := caller{clock: frozenClock}
 	decide := func(charges ...limiter.Charge) []limiter.Decision {
 		t.Helper()
 		must.OK(t, c.decide(s, charges...))
@@ -202,16 +202,15 @@ func TestOneCallerRechecksADenial(t *testing.T) {
 // A denial from memory allocates nothing.
 func TestCachedDenialAllocatesNothing(t *testing.T) {
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: serverAt(srv)})
+	s := runStore(t, Options{Server: serverAt(srv), Clock: frozenClock, at: frozenTime}) // denials are cached for a second
 	storetest.Eventually(t, "up", s.Up)
-	var c caller
+	c := caller{clock: frozenClock}
 	none := oneHit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow})
 	if err := c.decide(s, none); err != nil || !c.b.Denied {
 		t.Fatal(err, c.b.Denied)
 	}
-	now := limiter.Time(time.Now().UnixNano())
 	if n := testing.AllocsPerRun(1000, func() {
-		if !s.denyFromMemory(now, &c.b) {
+		if !s.denyFromMemory(frozenTime(), &c.b) {
 			t.Error("the store was queried")
 		}
 	}); n != 0 {
