@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // A request waits until its deadline minus the time for the reply, and at most for the timeout.
@@ -95,10 +94,8 @@ func sinceOr(at, now time.Time) time.Duration {
 // Cached denials of two stores use their own clocks: the windows of the stores may differ.
 func TestCachedDenialsUseTheStoresClock(t *testing.T) {
 	t.Parallel()
-	first, second := storetest.Start(t), storetest.Start(t)
-	to := serverAt(second)
-	s := runStore(t, Options{Server: serverAt(first), PerSecond: &to})
-	storetest.Eventually(t, "up", s.Up)
+	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"} // no probe learns another offset
+	s := newStore(t, Options{Server: nowhere, PerSecond: &nowhere})
 	s.perSecond.offset.Store(int64(5 * time.Second)) // the second store's clock is ahead
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second}
 	now := limiter.Time(1_900_000_000_500_000_000)

@@ -196,7 +196,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 
 // reservingPolicies returns policies with a limit of 100 hits that can be reserved.
 func reservingPolicies(release bool) []*limiter.Policy {
-	r := limiter.NewReserve(10, time.Minute, release)
+	r := limiter.NewReserve(10, time.Hour, release)
 	return []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow, Reserve: r},
 		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: limiter.MaxWindow, SubWindows: 10, Reserve: r, CountRefused: true},

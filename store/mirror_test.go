@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -33,7 +34,7 @@ func TestMirror(t *testing.T) {
 		t.Run(fmt.Sprint(tt.p.Algorithm, " ", tt.p.SubWindows), func(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
-			mine, other := runStore(t, Options{Server: serverAt(srv), Timeout: 2 * time.Second}), runStore(t, Options{Server: serverAt(srv)})
+			mine, other := runStore(t, Options{Server: serverAt(srv)}), runStore(t, Options{Server: serverAt(srv)})
 			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 			var a, b caller
 			charge := oneHit(1, tt.p)
@@ -48,8 +49,17 @@ func TestMirror(t *testing.T) {
 			srv.Stop()
 			charge.Hits = 1
 			admitted := 0
-			for range 100 {
-				must.OK(t, a.decide(mine, charge))
+			for n := range 100 {
+				done, err := a.start(mine, 0, charge)
+				if !done {
+					if n > 0 {
+						t.Error("the store is still available")
+					}
+					sh := mine.main.shardOf(0) // the timeout passes
+					sh.markUnavailable(sh.connection(), &redis.Error{Kind: redis.Timeout, Err: context.DeadlineExceeded})
+					err = <-a.decided
+				}
+				must.OK(t, err)
 				if !a.b.Denied {
 					admitted++
 				}

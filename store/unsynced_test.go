@@ -220,7 +220,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	w := newComparison(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	f := w.store.main
-	sh := f.shardOf(0)
+	sh, conn := f.shardOf(0), newClient(t, w.server) // without memory, a probe ends the shard's own connection
 	var c caller
 	sync := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
@@ -228,7 +228,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		c.b.Charges = append(c.b.Charges, oneHit(1, p))
 		must.OK(t, w.store.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
-		_, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute))
+		_, err := sh.sync(t.Context(), conn, clock().Add(time.Minute))
 		return err
 	}
 	const day = 24 * time.Hour
