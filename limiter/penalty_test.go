@@ -355,8 +355,9 @@ func copyOf(o oracle) oracle {
 }
 
 // TestPenaltyOracle plays random requests to a counter with penalties, and to the oracle.
+// LIMITER_SEED repeats a failure.
 func TestPenaltyOracle(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
+	r := rand.New(seeded(t))
 	names := []string{}
 	policies := penalising(time.Second, 3*time.Second, 8*time.Second)
 	for name := range policies {
@@ -390,7 +391,7 @@ func TestPenaltyOracle(t *testing.T) {
 			}
 		}
 	}
-	if began < 1000 {
+	if t.Log(began, "penalties began"); began < 1000 {
 		t.Errorf("only %d penalties began", began)
 	}
 }
