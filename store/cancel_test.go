@@ -74,11 +74,7 @@ func TestUnsyncedHitsAfterAFailedReset(t *testing.T) {
 		_, err := reset(s, hugeFixedWindow, nameOf("s1", &charge))
 		failed <- err
 	}()
-	storetest.Eventually(t, "the reset is sent", func() bool {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		return sh.inFlight > 0
-	})
+	storetest.Eventually(t, "the reset is sent", sh.allSent)
 	sh.mu.Lock()
 	late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline passes
 	sh.mu.Unlock()

@@ -33,11 +33,7 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 	if done, err := c.start(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
-	storetest.Eventually(tb, "the request is sent", func() bool {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		return sh.inFlight > 0
-	})
+	storetest.Eventually(tb, "the request is sent", sh.allSent)
 	if how != neverRun {
 		storetest.Eventually(tb, "the store has run the request", hasRun)
 	}
@@ -52,6 +48,19 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how lateOutcome, h
 		return 0
 	}
 	return c.b.Lease(0)
+}
+
+// allSent reports whether requests wait for a reply, and none waits to be sent. Other messages in
+// flight, such as a release whose reply is being read, do not matter.
+func (sh *shard) allSent() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for req := sh.open.first; req != nil; req = req.next {
+		if !req.sent {
+			return false
+		}
+	}
+	return sh.open.first != nil
 }
 
 // finishLate causes the outcome of a late request of s.
