@@ -33,6 +33,8 @@ func (s *fakeSentinel) answers(w io.Writer, command []string) bool {
 		return host, port
 	}
 	switch {
+	case len(command) == 1: // PING of a subscriber that has received nothing for a while
+		return replyWith("*2\r\n" + bulk("pong") + bulk(""))(w)
 	case strings.EqualFold(command[0], "SUBSCRIBE"):
 		if !replyWith("*3\r\n" + bulk("subscribe") + bulk(command[1]) + ":1\r\n")(w) {
 			return false
