@@ -128,10 +128,10 @@ const firstPort, ports, toBus = 10_000, 10_000, 10_000
 
 var port atomic.Uint32
 
-// FreeAddress returns an address whose port is free, as is the port of the cluster bus, 10,000
-// above. Both are below the ephemeral ports. Until the test ends, a socket on the UDP port of the
-// same number reserves the address among test processes that use FreeAddress, because the TCP port
-// is free until the server runs, and during restarts.
+// FreeAddress returns an address on 127.0.0.1 whose port is free, as is the port of the cluster bus,
+// 10,000 above. Both are below the ephemeral ports. Until the test ends, a socket on the UDP port of
+// the same number reserves the address among test processes, because the TCP port is free until the
+// server runs, and during restarts.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range ports {
