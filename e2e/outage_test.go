@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // TestRequestsPassDuringOutage checks envoy.yaml's comment on failure_mode_deny: an outage of
@@ -18,7 +19,7 @@ func TestRequestsPassDuringOutage(t *testing.T) {
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
 	must.OK(t, err)
 	upstream := suite.StartBackend(t)
-	first := startSluice(t, "127.0.0.1:0")
+	first := startSluice(t, storetest.FreeAddress(t))
 	proxy := suite.StartEnvoy(t, root, envoy.Options{
 		Bootstrap: bootstrap,
 		Clusters:  map[string][]string{"sluice": {first.Addr("grpc")}, "backend": {upstream.Addr}},

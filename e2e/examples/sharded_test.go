@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 const (
@@ -57,7 +58,7 @@ func startShards(t *testing.T) *shards {
 // add starts a replica for an endpoint.
 func (s *shards) add(t *testing.T, endpoint string) {
 	t.Helper()
-	replica := startSluice(t, sluice.Options{Args: shardedFlags})
+	replica := startSluice(t, sluice.Options{Args: shardedFlags, Addrs: map[string]string{"grpc": storetest.FreeAddress(t)}})
 	s.replicas = append(s.replicas, replica)
 	s.endpoints[endpoint] = replica.Addr("grpc")
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 const highLimitRules = `
@@ -209,8 +210,8 @@ func TestRestartLosesNoCall(t *testing.T) {
 			Addrs: map[string]string{"grpc": addr},
 		})
 	}
-	limits := start("127.0.0.1:0")
-	addr := limits.Addr("grpc")
+	addr := storetest.FreeAddress(t)
+	limits := start(addr)
 	conn := dial(t, addr)
 	client := rls.NewRateLimitServiceClient(conn)
 	l := startLoad(t, 16, func() (string, error) {

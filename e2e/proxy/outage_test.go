@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // TestFailureModes kills sluice. Each listener handles the outage as configured. Both apply limits
@@ -19,7 +20,11 @@ func TestFailureModes(t *testing.T) {
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 `)
-	first := startSluice(t, sluice.Options{Args: []string{"--config", config}})
+	start := func(addr string) *sluice.Sluice {
+		return startSluice(t, sluice.Options{Args: []string{"--config", config}, Addrs: map[string]string{"grpc": addr}})
+	}
+	addr := storetest.FreeAddress(t)
+	first := start(addr)
 	p := startProxy(t, []listener{
 		{name: "open", rateLimit: []string{"failure_mode_deny: false"}, routes: routes},
 		{name: "closed", rateLimit: []string{"failure_mode_deny: true"}, routes: routes},
@@ -52,10 +57,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 			t.Errorf("listener closed without sluice: status %d, want 500", got.status)
 		}
 	}
-	startSluice(t, sluice.Options{
-		Args:  []string{"--config", config},
-		Addrs: map[string]string{"grpc": first.Addr("grpc")},
-	})
+	start(addr)
 	for _, listener := range []string{"open", "closed"} {
 		suite.Eventually(t, listener+": Envoy reaches sluice again", func() bool {
 			return get(listener, "canary").get("X-Ratelimit-Limit") != ""

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 const (
@@ -48,7 +49,10 @@ func restartWithWaitingCalls(t *testing.T, http2 string) map[string]int {
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: %d } }]
 `, limit))
-	first := startPlain(t, nil, "--config", config)
+	binary, err := plainBinary()
+	must.OK(t, err)
+	options := sluice.Options{Binary: binary, Args: []string{"--config", config}, Addrs: map[string]string{"grpc": storetest.FreeAddress(t)}}
+	first := startSluice(t, options)
 	p := startProxy(t, []listener{{
 		rateLimit: []string{"{ timeout: 180s, failure_mode_deny: true }"}, routes: limitedBy(byHeader("x-user", "user")),
 	}}, patientCluster+`
@@ -63,11 +67,7 @@ typed_extension_protocol_options:
 		t.Fatalf("before the restart: status %d, want 200", got)
 	}
 	first.Kill()
-	binary, err := plainBinary()
-	must.OK(t, err)
-	limits := startSluice(t, sluice.Options{
-		Binary: binary, Args: []string{"--config", config}, Addrs: map[string]string{"grpc": first.Addr("grpc")},
-	})
+	limits := startSluice(t, options)
 	freeze(t, limits)
 	var requests burst
 	for range waiters {

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -111,7 +112,7 @@ func domain(perYear uint32) *pb.RateLimitConfig {
 // TestRulesSurviveServerRestart stops the management server and starts another one. Rules and
 // counters are kept.
 func TestRulesSurviveServerRestart(t *testing.T) {
-	m := startManagement(t, adstest.Options{})
+	m := startManagement(t, adstest.Options{Addr: storetest.FreeAddress(t)})
 	set(t, m, "1", domain(3))
 	s := serve(t, "--xds-addr", m.Addr())
 	s.expect("a", "OK", 2)
@@ -220,7 +221,7 @@ func TestTLS(t *testing.T) {
 			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
 		})
 	}
-	m := startManagement(t, adstest.Options{Credentials: secure("old")})
+	m := startManagement(t, adstest.Options{Addr: storetest.FreeAddress(t), Credentials: secure("old")})
 	set(t, m, "1", domain(3))
 	files := testcert.PathsIn(dir)
 	s := serve(t, "--xds-addr", m.Addr(), "--xds-tls", "--xds-san", "manager.test",
