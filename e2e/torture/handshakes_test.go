@@ -56,7 +56,7 @@ func TestHandshakes(t *testing.T) {
 	}
 	each := Pick(20, 200)
 	h := runUnderAttack(t, Options{Args: []string{
-		"--grpc-tls-cert=" + files.Cert, "--grpc-tls-key=" + files.Key, "--grpc-client-ca=" + files.CA, "--connection-timeout=1s",
+		"--grpc-tls-cert=" + files.Cert, "--grpc-tls-key=" + files.Key, "--grpc-client-ca=" + files.CA, "--connection-timeout=20s", // a busy machine needs seconds for a valid one
 	}}, func(s *sluice.Sluice) {
 		addr := s.Addr("grpc")
 		if err := useTLS(t, addr, good); err != nil {

@@ -30,7 +30,7 @@ func TestIdleConnections(t *testing.T) {
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
 	h := runUnderAttack(t, Options{Args: []string{
-		"--max-connections=20000", "--connection-timeout=1m", "--keepalive-time=2s", "--keepalive-timeout=1m",
+		"--max-connections=20000", "--connection-timeout=10m", "--keepalive-time=2s", "--keepalive-timeout=10m",
 	}}, func(s *sluice.Sluice) {
 		before := Measure(t, s)
 		open, frames := make([]net.Conn, many), make([]*http2.Framer, many)
