@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -22,20 +23,19 @@ import (
 // connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
 	t.Parallel()
-	// The second call within three seconds is delayed until they have passed. This is longer than
-	// the short grace, even if a transport checks ages only once a second.
-	const delaying = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: 3, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}"
 	for _, tt := range []struct {
 		name  string
+		delay int // of the second call, in seconds: it is delayed until these have passed since the first
 		grace time.Duration
 		want  codes.Code
 	}{
-		{"unlimited grace", 0, codes.OK},
-		{"sufficient grace", time.Hour, codes.OK},
-		{"insufficient grace", 50 * time.Millisecond, codes.Unavailable},
+		{"unlimited grace", 3, 0, codes.OK},
+		{"sufficient grace", 3, time.Hour, codes.OK},
+		{"insufficient grace", 60, 50 * time.Millisecond, codes.Unavailable}, // on a busy machine, too
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			delaying := fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: %d, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}", tt.delay)
 			r := serve(t, service(t, answer.Settings{}, delaying), Options{Limits: transport.Limits{
 				MaxConnectionAge: 200 * time.Millisecond, MaxConnectionAgeGrace: tt.grace,
 			}})

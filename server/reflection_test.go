@@ -18,7 +18,7 @@ import (
 
 func TestHealthAndReflection(t *testing.T) {
 	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{DrainDelay: 2 * time.Second})
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{DrainDelay: 20 * time.Second}) // of which a busy machine needs some
 	conn := r.dial(t)
 	health := grpc_health_v1.NewHealthClient(conn)
 	r.checkHealth(t, "at first", true)
