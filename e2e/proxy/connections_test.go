@@ -23,7 +23,7 @@ func TestConnectionsStayOpen(t *testing.T) {
 	}{
 		"a unix socket": {socket: true},
 		"pings": {
-			args: []string{"--keepalive-min-time", "1ms", "--keepalive-time", "1s"},
+			args: []string{"--keepalive-min-time", "1ms", "--keepalive-time", "1s", "--keepalive-timeout", "1m"},
 			cluster: `
 typed_extension_protocol_options:
   envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
