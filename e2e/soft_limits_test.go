@@ -46,6 +46,7 @@ defaults:
 			"--xds-addr", ads.Addr(), "--defaults", defaults, "--denied-by", "--soft-header", "x-ratelimit-soft",
 			"--store", "redis://" + store.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error",
 		}})
+		suite.Eventually(t, "the store is used", func() bool { return suite.Metrics(t, s).Sum("sluice_store_up") == 1 })
 		replicas = append(replicas, client(t, s.Addr("grpc")))
 	}
 	for key, want := range map[string]int{"budget": requests - budget, "share": requests - share + 1} {

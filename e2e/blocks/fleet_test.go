@@ -112,7 +112,7 @@ func startSluices(t *testing.T, store *storetest.Server, addrs []string, rules s
 	}
 	for n := range addrs {
 		s := new(atomic.Pointer[sluice.Sluice])
-		s.Store(suite.StartSluice(t, f.options(n)))
+		s.Store(f.start(t, n))
 		conn, err := grpc.NewClient("passthrough:///sluice", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}),
@@ -131,10 +131,19 @@ func (f *fleet) options(n int) sluice.Options {
 	return sluice.Options{Binary: sluiceBinary, Args: append([]string{"--store", "redis://" + f.addrs[n]}, f.args...)}
 }
 
+// start starts a sluice and waits until it uses the store: it accepts calls after a second without
+// the store, which a busy machine may exceed.
+func (f *fleet) start(t *testing.T, n int) *sluice.Sluice {
+	t.Helper()
+	s := suite.StartSluice(t, f.options(n))
+	suite.Eventually(t, "the store is used", func() bool { return suite.Metrics(t, s).Sum("sluice_store_up") == 1 })
+	return s
+}
+
 // restart starts a sluice that has ended again.
 func (f *fleet) restart(t *testing.T, n int) {
 	t.Helper()
-	f.sluices[n].Store(suite.StartSluice(t, f.options(n)))
+	f.sluices[n].Store(f.start(t, n))
 }
 
 // request sends one request of a tenant to a replica, and records it.

@@ -34,11 +34,6 @@ func startRegions(t *testing.T, all []tenant, timeout time.Duration, args ...str
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	f, _ := startRegions(t, tenants, suite.Patience, patient...)
-	for n := range f.sluices { // on a busy machine, one may not be reached before sluice accepts calls
-		suite.Eventually(t, "the store is used", func() bool {
-			return suite.Metrics(t, f.sluices[n].Load()).Sum("sluice_store_up") == 1
-		})
-	}
 	f.load(t, 4)
 	f.await(t, 2)
 	suite.Eventually(t, "all replicas use blocks", func() bool {

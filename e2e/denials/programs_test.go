@@ -162,7 +162,8 @@ func TestModelWithStore(t *testing.T) {
 	d, store := users(seed), storetest.Start(t)
 	text := ruleFile(t, []*document{d})
 	for range 2 {
-		s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(flags, "--config", suite.WriteRules(t, text), "--store", "redis://"+store.Addr, "--store-timeout", "1m", "--store-fallback", "error")})
+		s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(flags, "--config", suite.WriteRules(t, text), "--store", "redis://"+store.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error")})
+		suite.Eventually(t, "the store is used", func() bool { return suite.Metrics(t, s).Sum("sluice_store_up") == 1 })
 		checkUsers(t, d, seed, asks(t, s))
 	}
 }
