@@ -60,21 +60,34 @@ func packets(t *testing.T, network, addr string) (listening string, lines func()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return conn.LocalAddr().String(), func() []string {
+	listening = conn.LocalAddr().String()
+	return listening, func() []string {
 		var all []string
 		buffer := make([]byte, 1<<16)
-		// Datagrams to an address of this machine arrive when they are sent.
-		for conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)) == nil {
+		// Datagrams to an address of this machine arrive when they are sent, so this one is the last.
+		const last = "last"
+		own, err := net.Dial(network, listening)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		go func() { _, _ = own.Write([]byte(last)) }() // waits while a Unix socket is full
+		for {
+			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
 			n, _, err := conn.ReadFrom(buffer)
 			if err != nil {
-				break
+				t.Fatal(err)
+			}
+			if string(buffer[:n]) == last {
+				return all
 			}
 			if network == "udp" && n > 1432 {
 				t.Errorf("a packet has %d bytes, too many for an Ethernet frame", n)
 			}
 			all = append(all, slices.Collect(strings.SplitSeq(strings.TrimSuffix(string(buffer[:n]), "\n"), "\n"))...)
 		}
-		return all
 	}
 }
 
