@@ -284,21 +284,44 @@ func listenStatsd(ts *testscript.TestScript, _ bool, args []string) {
 	_, port, err := net.SplitHostPort(conn.LocalAddr().String())
 	ts.Check(err)
 	ts.Setenv("statsd_port", port)
-	ts.Defer(func() { conn.Close() })
 	ts.Setenv("statsd", conn.LocalAddr().String())
+	if udp, ok := conn.(*net.UDPConn); ok { // more for a busy machine, if the kernel allows it
+		ts.Check(udp.SetReadBuffer(4 << 20))
+	}
+	packets, ended := make(chan string, 1<<14), make(chan struct{})
+	ts.Defer(func() {
+		conn.Close()
+		close(ended)
+	})
+	go func() { // at once, because the kernel drops packets that wait for the next command
+		buffer := make([]byte, 1<<16)
+		for {
+			n, _, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			select {
+			case packets <- string(buffer[:n]):
+			case <-ended:
+				return
+			}
+		}
+	}()
 	s, _ := ts.Value(servers{}).(*servers)
-	s.statsd = conn
+	s.statsd = packets
 }
 
 func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	s, _ := ts.Value(servers{}).(*servers)
-	ts.Check(s.statsd.SetReadDeadline(time.Now().Add(scriptTimeout)))
-	buffer := make([]byte, 1<<16)
+	timeout := time.After(scriptTimeout)
 	for {
-		n, _, err := s.statsd.ReadFrom(buffer)
-		ts.Check(err)
-		if slices.ContainsFunc(strings.Split(string(buffer[:n]), "\n"), want.MatchString) {
-			return
+		select {
+		case packet := <-s.statsd:
+			if slices.ContainsFunc(strings.Split(packet, "\n"), want.MatchString) {
+				return
+			}
+		case <-timeout:
+			ts.Fatalf("no StatsD line matches %v", want)
 		}
 	}
 }
@@ -314,7 +337,7 @@ const pollInterval = 30 * time.Millisecond
 // StatsD and spans to.
 type servers struct {
 	current *serveProcess
-	statsd  net.PacketConn
+	statsd  <-chan string // packets
 	ads     *adstest.Server
 	spans   chan string
 	// without is a variable that the script does not set.
