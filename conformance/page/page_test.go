@@ -61,7 +61,7 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 		found = append(found, fmt.Sprintf(format, args...))
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true))
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.WSURLReadTimeout(patience))
 	options = append(options, more...)
 	all, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
