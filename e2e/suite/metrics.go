@@ -2,11 +2,14 @@ package suite
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
@@ -14,26 +17,43 @@ import (
 )
 
 // Get returns the body of a page or fails the test; it may be called in a cleanup. It closes its
-// connection, so that it does not affect counts of sluice's files and goroutines.
+// connection, so that it does not affect counts of sluice's files and goroutines. It tries again if
+// sluice closes the connection, because on a busy machine a request may exceed its timeout of 5 s.
 func Get(tb testing.TB, page string) []byte {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
 	defer cancel()
+	for {
+		text, err := get(ctx, page)
+		if err == nil {
+			return text
+		}
+		closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+		if !closed || ctx.Err() != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func get(ctx context.Context, page string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, http.NoBody)
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		tb.Fatalf("%s answers %s, %v: %.500s", page, response.Status, err, text)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", page, err)
 	}
-	return text
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s: %.500s", page, response.Status, text)
+	}
+	return text, nil
 }
 
 // EnvoyStats returns Envoy's integer statistics whose names match a pattern.
