@@ -13,9 +13,11 @@ import (
 )
 
 // StartSluice starts sluice and stops it when the test ends. A panic or a data race in its log
-// fails the test.
+// fails the test. Unless the arguments contain another --connection-timeout, clients of a busy
+// machine have enough time to connect.
 func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 	tb.Helper()
+	o.Args = append([]string{"--connection-timeout", Patience.String()}, o.Args...)
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	s, err := sluice.Start(ctx, o)
