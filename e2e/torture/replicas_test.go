@@ -135,7 +135,7 @@ const maxCalls, envoyThreads = 200, 2
 func (r *replicas) load(t *testing.T) *Load {
 	t.Helper()
 	return StartLoad(t, LoadOptions{
-		Rate: Pick(1500, 5000), Call: r.request, Deadline: 10 * time.Second, MaxInFlight: maxCalls, MinRate: MinRate,
+		Rate: Pick(1500, 5000), Call: r.request, Deadline: time.Minute, MaxInFlight: maxCalls, MinRate: MinRate,
 	})
 }
 
