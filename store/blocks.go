@@ -92,7 +92,8 @@ type blocks struct {
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot / hotSetSize]hotSet
 	down     atomic.Bool   // the store is unavailable
-	lost     atomic.Int64  // monotonic time at which it became unavailable
+	remember time.Duration // how long after its charge another primary may turn out to lack a block
+	lost     atomic.Int64  // monotonic time of its last reply before it became unavailable
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
 	trip     atomic.Int64  // smoothed round trip in nanoseconds
 	wake     chan struct{} // signals that there are hot counters; holds one element
@@ -133,6 +134,7 @@ type hotCounter struct {
 	denial    atomic.Pointer[denial]
 	deniedIn  [2]deniedHits
 	touched   atomic.Bool  // used since the last sweep
+	edited    atomic.Bool  // its rule has changed
 	retryAt   atomic.Int64 // monotonic time before which no block is requested
 	acquiring atomic.Bool  // a block is being acquired, or the counter is retired
 
@@ -238,6 +240,7 @@ func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, al
 		}
 		if current := h.isCurrent(b.Charges[i].Policy, b.Partition, names[i]); !current {
 			found = false
+			h.edited.Store(true)
 		} else if !h.touched.Load() {
 			h.touched.Store(true)
 		}

@@ -106,10 +106,12 @@ func (*deniedCheck) Exceeded(int) func(hits uint64) { return nil }
 // countBlockHits implements [blockServer].
 func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().Blocks(event, hits) }
 
+// lately is the time before a server is lost whose charges another one may lack.
+const lately = time.Second
+
 // rechargeBlocks ends all blocks, before the store is used again. The store may be another server,
 // which has not received the last block of a counter: hits that were used since are charged again.
 func (s *Store) rechargeBlocks() {
-	const lately = time.Second // a server may lack charges that were not older when it was lost
 	bl := s.blocks
 	at, elapsed := s.storeTime(limiter.Time(s.options.Clock().UnixNano())), bl.elapsed()
 	lost := time.Duration(bl.lost.Load())
@@ -150,41 +152,74 @@ func (s *Store) recordUsed(h *hotCounter, hits uint64, at, end limiter.Time) {
 	}
 }
 
-// returnBlocks returns all blocks on a connection, before the shard ends.
+// returnBlocks returns all blocks on a connection, before the shard ends. Those for which there is no
+// time are lost.
 func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Duration) error {
-	bl, run := s.blocks, script.Run{}
+	const perMessage = 16 // runs
+	bl := s.blocks
 	elapsed := bl.elapsed()
-	var requests []*request
-	var hits uint64
+	var calls []*script.Call
+	var returned uint64 // by calls
+	send := func() error {
+		if len(calls) == 0 {
+			return nil
+		}
+		runs := s.runsOf(calls)
+		err := c.Within(ctx, within, func() error {
+			script.DecideScript.Run(c, runs...)
+			for _, r := range runs {
+				if r.Err != nil {
+					return r.Err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			bl.count(blockLost, returned)
+		} else {
+			bl.count(blockReturned, returned)
+		}
+		calls, returned = nil, 0
+		return err
+	}
+	cost := time.Duration(0)
 	for _, h := range bl.counters() {
 		for i := range h.balances {
 			w := &h.balances[i]
+			h.mu.Lock()
 			left := w.clear()
-			if left > 0 && h.returnable(elapsed, time.Duration(w.until.Load())) {
-				if req := s.returnRequest(h, left, limiter.Time(w.end.Load()), w.state.Load()); req.only == c {
-					requests = append(requests, req)
-					hits += left
-					continue
+			w.granted -= min(w.granted, left)
+			h.mu.Unlock()
+			state := w.state.Load()
+			if left == 0 || !h.returnable(elapsed, time.Duration(w.until.Load())) || state.conn != c {
+				bl.count(blockLost, left)
+				continue
+			}
+			req := s.returnRequest(h, left, limiter.Time(w.end.Load()), state)
+			calls, returned, cost = append(calls, &req.call), returned+left, cost+req.call.Cost
+			if cost >= perMessage*script.MaxRun {
+				cost = 0
+				if err := send(); err != nil {
+					return err
 				}
 			}
-			bl.count(blockLost, left)
 		}
 	}
-	for len(requests) > 0 {
-		run.Clear(s.options.storeTime())
-		for cost := time.Duration(0); len(requests) > 0 && (cost == 0 || cost+requests[0].call.Cost <= script.MaxRun); requests = requests[1:] {
-			run.Add(&requests[0].call)
-			cost += requests[0].call.Cost
+	return send()
+}
+
+// runsOf divides calls among runs that do not take the store too long.
+func (s *Store) runsOf(calls []*script.Call) (all []*script.Run) {
+	cost := time.Duration(0)
+	for _, c := range calls {
+		if cost += c.Cost; len(all) == 0 || cost > script.MaxRun {
+			r := &script.Run{}
+			r.Clear(s.options.storeTime())
+			all, cost = append(all, r), c.Cost
 		}
-		if err := c.Within(ctx, within, func() error {
-			script.DecideScript.Run(c, &run)
-			return run.Err
-		}); err != nil {
-			return err
-		}
+		all[len(all)-1].Add(c)
 	}
-	bl.count(blockReturned, hits)
-	return nil
+	return all
 }
 
 // countReplicas registers this replica in the store, and learns the number of replicas. The number is

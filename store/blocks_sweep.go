@@ -18,7 +18,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		h.mu.Lock()
 		demand, hold := h.demandLocked(elapsed)
 		h.mu.Unlock()
-		cold := demand < 1 && !bl.down.Load() && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
+		cold := demand < 1 && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], demand, hold, at, elapsed, lead)
@@ -26,13 +26,13 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		h.checkDenied(now, at)
 		end := periodEnd(&h.policy, at)
 		switch {
-		case cold && unused > 0:
+		case cold && (unused > 0 || h.isRemembered(elapsed)):
 			h.acquiring.Store(false)
 		case cold:
 			h.retired, ended = true, true
 		case h.policy.Algorithm == limiter.FixedWindow && demand >= minBlock && time.Duration(end-at) <= lead &&
 			h.balanceOf(h.policy.WindowEnd(end)) == nil:
-			h.acquire(now, h.policy.WindowEnd(end), elapsed, 1)
+			h.acquireNow(now, h.policy.WindowEnd(end), elapsed, 1)
 		}
 	}
 	if ended {
@@ -126,10 +126,26 @@ func (h *hotCounter) returnable(elapsed, until time.Duration) bool {
 	return h.policy.Algorithm == limiter.SlidingLog || elapsed < until && !isBucket(&h.policy)
 }
 
-// drop ends the blocks of a counter that was reset at the time now. Their hits are lost.
-func (bl *blocks) drop(now limiter.Time, c *limiter.Charge) {
+// isRemembered reports whether hits were used that a new primary may lack. It is called by the owner of
+// acquiring.
+func (h *hotCounter) isRemembered(elapsed time.Duration) bool {
+	if !h.blocks.down.Load() && (h.edited.Load() || elapsed >= h.sent+h.blocks.remember) {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.balances {
+		if w := &h.balances[i]; w.granted > w.unused() {
+			return true
+		}
+	}
+	return false
+}
+
+// drop ends the blocks of a counter that was reset at a time of the store. Their hits are lost.
+func (bl *blocks) drop(at limiter.Time, c *limiter.Charge) {
 	if h := bl.find(c); h != nil {
-		end := periodEnd(&h.policy, bl.server.storeTime(now))
+		end := periodEnd(&h.policy, at)
 		h.mu.Lock()
 		for i := range h.balances {
 			w := &h.balances[i]

@@ -6,10 +6,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// acquire requests the next block of the period that ends at end, unless one is being requested,
-// none is needed, or it would not have more than the given number of hits.
+// acquire is acquireNow, unless a block would have been too small a moment ago.
 func (h *hotCounter) acquire(now, end limiter.Time, elapsed time.Duration, hits uint64) {
-	if h.acquiring.Load() || int64(elapsed) < h.retryAt.Load() || !h.acquiring.CompareAndSwap(false, true) {
+	if int64(elapsed) >= h.retryAt.Load() {
+		h.acquireNow(now, end, elapsed, hits)
+	}
+}
+
+// acquireNow requests the next block of the period that ends at end, unless one is being requested,
+// none is needed, or it would not have more than the given number of hits.
+func (h *hotCounter) acquireNow(now, end limiter.Time, elapsed time.Duration, hits uint64) {
+	if h.acquiring.Load() || !h.acquiring.CompareAndSwap(false, true) {
 		return
 	}
 	if !h.request(now, end, elapsed, max(hits+1, minBlock)) {

@@ -37,7 +37,13 @@ func (sh *shard) run(ctx context.Context) {
 		}
 	}
 	sh.addSenders(minInFlight)
+	stop := context.AfterFunc(ctx, func() {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		sh.endedAt = clock()
+	})
 	c := sh.runProber(ctx)
+	stop()
 	sh.close(context.WithoutCancel(ctx), c)
 	all.Wait()
 	if sh.loggedUnavailable && sh.replaced.Load() {
@@ -74,7 +80,13 @@ const maxFlush = 2 * time.Second
 // syncRemaining charges unsynced hits by the connection c, or by a new one if c has failed, fails or is
 // nil. It closes the connection.
 func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn, failed bool) {
-	until := clock().Add(sh.backend.store.flushBound)
+	sh.mu.Lock()
+	until := sh.endedAt
+	sh.mu.Unlock()
+	if until.IsZero() {
+		until = clock()
+	}
+	until = until.Add(sh.backend.store.flushBound)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	if c != nil { // the replies determine the unsynced hits
@@ -86,6 +98,7 @@ func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn, failed bool) 
 		if c == nil || failed {
 			s.rechargeBlocks()
 		} else if s.returnBlocks(ctx, c, s.flushBound/2) != nil {
+			s.rechargeBlocks()
 			c.Close()
 			c = nil
 		}
@@ -161,6 +174,25 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 	}
 }
 
+// lateContext returns a context that ends some time after ctx: a reply in flight is waited for, because
+// blocks can be returned only by the same connection.
+func (sh *shard) lateContext(ctx context.Context) (late context.Context, cancel func()) {
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(sh.backend.store.flushBound / 2)
+		defer timer.Stop()
+		select {
+		case <-late.Done():
+		case <-timer.C:
+			end()
+		}
+	})
+	return late, func() {
+		stop()
+		end()
+	}
+}
+
 func (sh *shard) logUnavailable(why *redis.Error) {
 	sh.backend.logUnavailable(sh.name, why)
 	sh.loggedUnavailable = true
@@ -210,7 +242,9 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		}
 		// A waiting request makes the shard unavailable by its own timer.
 		err := sh.guarded(func() error {
-			return c.Within(ctx, sh.backend.probeTimeout(), func() error {
+			late, cancel := sh.lateContext(ctx)
+			defer cancel()
+			return c.Within(late, sh.backend.probeTimeout(), func() error {
 				took, err := sh.sendProbe(c, &script.Run{})
 				if s := sh.backend.store; s.blocks != nil && err == nil {
 					s.countReplicas(c)

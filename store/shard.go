@@ -63,6 +63,7 @@ type shard struct {
 	timer        *time.Timer
 	timerAt      time.Time // when the timer fires, zero if it is not set
 	closed       bool
+	endedAt      time.Time      // when the context of run ended
 	inFlight     int            // number of messages in flight
 	idle         sync.Cond      // signalled when inFlight becomes 0
 	pausing      sync.WaitGroup // requests that wait after TRYAGAIN
@@ -157,12 +158,12 @@ func (sh *shard) setTimerLocked(at time.Time) {
 
 // setConnLocked sets the connection, and whether the first one is being made.
 func (sh *shard) setConnLocked(c *redis.Conn, connecting bool) {
-	sh.conn, sh.connecting = c, connecting
 	if bl := sh.backend.store.blocks; bl != nil {
-		if wasDown := bl.down.Swap(c == nil); c == nil && !wasDown {
-			bl.lost.Store(int64(bl.elapsed()))
+		if bl.down.Store(c == nil); c == nil && sh.conn != nil {
+			bl.lost.Store(int64(bl.elapsed() - clock().Sub(sh.conn.LastReplied())))
 		}
 	}
+	sh.conn, sh.connecting = c, connecting
 }
 
 // address returns the address of the shard's connection, "" while it is unavailable.

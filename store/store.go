@@ -68,6 +68,7 @@ func New(options Options) (*Store, error) {
 	if options.Blocks == BlocksAuto && s.singleSlot {
 		base := clock()
 		s.replica, s.blocks = rand.Text(), newBlocks(s, &s.memory, func() time.Duration { return time.Since(base) })
+		s.blocks.remember = lately + options.Timeout + probeInterval // until a silent server is noticed
 	}
 	if options.PerSecond != nil {
 		s.perSecond = newBackend(s, options.PerSecond, options.PerSecondDialTimeout)

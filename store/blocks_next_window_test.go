@@ -1,0 +1,45 @@
+package store
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// The next window has a block before it begins, whatever the demand at the end of this one.
+func TestNextWindowHasABlock(t *testing.T) {
+	for _, rate := range []int{500, 2000, 5000, 10_000} {
+		t.Run(strconv.Itoa(rate), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newBlockWorld(t, 1, 5*time.Millisecond)
+				p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Second}
+				r, rng := w.replicas[0], rand.New(rand.NewPCG(1, 4))
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				without, windows := 0, 20
+				end := p.WindowEnd(limiter.Time(time.Now().UnixNano()))
+				var waited int64
+				for n := 0; n < windows; {
+					time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / float64(rate)))
+					if now := p.WindowEnd(limiter.Time(time.Now().UnixNano())); now != end {
+						end = now
+						if n++; n > 3 && r.store.blocks.counters()[0].balanceOf(end) == nil {
+							without++
+						}
+						if n == 3 {
+							waited = r.waited.Load()
+						}
+					}
+					r.request(p, 1)
+				}
+				t.Logf("%d requests a second: %d of %d windows began without a block, %.1f requests of each waited", rate, without, windows-3, float64(r.waited.Load()-waited)/float64(windows-3))
+				if without > 0 {
+					t.Errorf("%d requests a second: %d of %d windows began without a block", rate, without, windows-3)
+				}
+			})
+		})
+	}
+}
