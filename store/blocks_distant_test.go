@@ -52,3 +52,25 @@ func TestBlocksOfDistantStore(t *testing.T) {
 		})
 	}
 }
+
+// Buckets and logs have no blocks that would last less than two round trips: these would end before
+// most of their hits are used.
+func TestNoBlocksThatEndBeforeTheyArrive(t *testing.T) {
+	for _, p := range []*limiter.Policy{
+		{Algorithm: limiter.TokenBucket, Limit: 500, Burst: 500, Window: time.Second},
+		{Algorithm: limiter.SlidingLog, Limit: 2000, Window: 4 * time.Second},
+	} {
+		for trip, want := range map[time.Duration]bool{20 * time.Millisecond: true, 200 * time.Millisecond: false} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newBlockWorld(t, 1, trip)
+				for range 1500 {
+					time.Sleep(4 * time.Millisecond)
+					w.replicas[0].request(p, 1)
+				}
+				if n := w.hitsOf(blockAcquired); n > 100 != want { // some, until the round trip is known
+					t.Errorf("algorithm %v, round trip %v: blocks had %d hits", p.Algorithm, trip, n)
+				}
+			})
+		}
+	}
+}

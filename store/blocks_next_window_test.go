@@ -43,3 +43,26 @@ func TestNextWindowHasABlock(t *testing.T) {
 		})
 	}
 }
+
+// After a block would have been too small, requests do not ask for one again for a moment.
+func TestRequestsDoNotAskInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
+		w.fill(p, 20)
+		h, now := r.store.blocks.counters()[0], limiter.Time(time.Now().UnixNano())
+		time.Sleep(10 * time.Millisecond)
+		elapsed := r.store.blocks.elapsed()
+		h.balances[0].clear()
+		h.balances[1].clear()
+		if h.acquire(now, h.end, elapsed, 1<<20); h.acquiring.Load() {
+			t.Fatal("a block of more than a million hits is requested")
+		}
+		if h.acquire(now, h.end, elapsed, 1); h.acquiring.Load() {
+			t.Error("a block is requested at once")
+		}
+		if h.acquire(now, h.end, elapsed+retryBlock, 1); !h.acquiring.Load() {
+			t.Error("no block is requested later")
+		}
+	})
+}
