@@ -255,6 +255,7 @@ func TestHistoriesReserve(t *testing.T) {
 				must.OK(t, p.Validate())
 				for n := range histories() {
 					tab, h := sizedTable(t, 1<<20), &budgetHistory{release: release}
+					tab.UseTestNonces()
 					h.race(tableTurn(t, r), r, func() budget { return &tableBudget{tab: tab, p: &p} })
 					if s := h.violation(); s != "" {
 						t.Fatalf("history %d: %s:\n%v", n, s, h)
