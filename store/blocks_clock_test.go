@@ -18,10 +18,7 @@ func TestBlocksWhileTheStoresClockGoesBack(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 11))
-				w := newBlockWorld(t, 2, time.Duration(1+rng.IntN(10))*time.Millisecond)
-				for _, r := range w.replicas {
-					r.store.options.at = nil
-				}
+				w := newBlockWorldAt(t, 2, time.Duration(1+rng.IntN(10))*time.Millisecond, Deny, nil)
 				const window = 4 * time.Second
 				p := []*limiter.Policy{
 					{Algorithm: limiter.SlidingLog, Limit: 600, Window: window},

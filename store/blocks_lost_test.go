@@ -14,9 +14,8 @@ func TestResetDropsBlocksWithAStoreBehind(t *testing.T) {
 	for _, offset := range []time.Duration{0, -2 * time.Second, 9 * time.Second} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newBlockWorld(t, 1, time.Millisecond)
+				w := newBlockWorldAt(t, 1, time.Millisecond, Deny, nil)
 				r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: 10 * time.Second}
-				r.store.options.at = nil
 				w.host.SetOffset(offset)
 				time.Sleep(3 * time.Second) // probes learn the offset
 				storeNow := func() time.Time { return time.Now().Add(offset) }
@@ -44,7 +43,9 @@ func TestConnectionFailsWhileBlocksAreReturned(t *testing.T) {
 			r.request(p, 1)
 		}
 		h := r.store.blocks.counters()[0]
+		h.mu.Lock()
 		used := int(h.balanceOf(h.end).granted) - r.unused()
+		h.mu.Unlock()
 		var once atomic.Bool
 		w.host.OnCommand(func(name string, _ [][]byte, _ []byte) {
 			if name == "EVALSHA" && once.CompareAndSwap(false, true) {
@@ -115,7 +116,9 @@ func TestUsedHitsOfACounterThatWentIdle(t *testing.T) {
 					r.request(p, 1)
 				}
 				h := r.store.blocks.counters()[0]
+				h.mu.Lock()
 				used := int(h.balanceOf(h.end).granted) - r.unused()
+				h.mu.Unlock()
 				time.Sleep(idle)
 				hot := len(r.store.blocks.counters())
 				w.loseData()

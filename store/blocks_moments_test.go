@@ -50,7 +50,9 @@ func TestUsedHitsIfAPrimaryDiesSilently(t *testing.T) {
 			r.request(p, 1)
 		}
 		h := r.store.blocks.counters()[0]
+		h.mu.Lock()
 		used := int(h.balanceOf(h.end).granted) - r.unused()
+		h.mu.Unlock()
 		mute.Store(true)
 		died := time.Now()
 		for r.store.Up() {

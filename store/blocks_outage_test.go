@@ -85,7 +85,9 @@ func TestStopDuringAFailoverChargesUsedHits(t *testing.T) {
 			r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
 			w.fill(p, 20)
 			h := r.store.blocks.counters()[0]
+			h.mu.Lock()
 			used := int(h.balanceOf(h.end).granted) - r.unused()
+			h.mu.Unlock()
 			w.unreachable.Store(true)
 			w.loseData()
 			for range 10 { // of the block

@@ -68,6 +68,12 @@ func newBlockWorld(t *testing.T, replicas int, trip time.Duration) *blockWorld {
 
 func newBlockWorldWith(t *testing.T, replicas int, trip time.Duration, fallback Fallback) *blockWorld {
 	t.Helper()
+	return newBlockWorldAt(t, replicas, trip, fallback, func() limiter.Time { return limiter.Time(time.Now().UnixNano()) })
+}
+
+// newBlockWorldAt returns a world whose store has the time at, or its own if at is nil.
+func newBlockWorldAt(t *testing.T, replicas int, trip time.Duration, fallback Fallback, at func() limiter.Time) *blockWorld {
+	t.Helper()
 	w := &blockWorld{t: t, host: luahost.NewServer(), trip: trip, admitted: map[int64]int{}, asked: map[int64]int{}}
 	l := make(luahost.Memory)
 	go func() { _ = w.host.Serve(l) }()
@@ -76,7 +82,7 @@ func newBlockWorldWith(t *testing.T, replicas int, trip time.Duration, fallback 
 	for range replicas {
 		r := &blockReplica{world: w}
 		r.store = newStore(t, Options{
-			Blocks: BlocksAuto, Observer: w, Fallback: fallback, at: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second, Jitter: -1,
+			Blocks: BlocksAuto, Observer: w, Fallback: fallback, at: at, Timeout: time.Second, DialTimeout: time.Second, Jitter: -1,
 			Clock: func() time.Time { return time.Now().Add(time.Duration(r.jump.Load())) },
 			Server: redis.Server{Network: "tcp", Address: "store:1", DialContext: func(context.Context, string, string) (net.Conn, error) {
 				if w.unreachable.Load() {
