@@ -20,13 +20,14 @@ type (
 	list   = []any
 )
 
-// connectTimeout is the connect_timeout of all clusters. A busy machine may exceed the one second
-// in examples, and a call that fails for that reason is not limited.
-const connectTimeout = "60s"
+// patience is the connect_timeout of all clusters, and replaces other timeouts if
+// [Options.Patient] is set. A busy machine may exceed the one second in examples, and a call that
+// fails for that reason is not limited.
+const patience = "3600s"
 
 // render returns a copy of the configuration as JSON that can run concurrently with others:
 // listeners and the admin page use free ports on loopback, clusters and endpoints are replaced by
-// the options, and connectTimeout is set.
+// the options, and connect_timeout is extended.
 func render(o Options) ([]byte, error) {
 	var config object
 	if err := yaml.Unmarshal(o.Bootstrap, &config); err != nil {
@@ -37,7 +38,7 @@ func render(o Options) ([]byte, error) {
 	static, _ := config["static_resources"].(object)
 	configured := objects(static["clusters"])
 	for _, c := range configured {
-		c["connect_timeout"] = connectTimeout
+		c["connect_timeout"] = patience
 	}
 	for name, endpoints := range o.Clusters {
 		at := slices.IndexFunc(configured, func(c object) bool { return c["name"] == name })
@@ -77,7 +78,6 @@ func render(o Options) ([]byte, error) {
 
 // extendTimeouts implements [Options.Patient]. It reports whether a rate limit filter was found.
 func extendTimeouts(config any) (found bool) {
-	const patience = "180s"
 	switch c := config.(type) {
 	case list:
 		for _, v := range c {
@@ -89,12 +89,17 @@ func extendTimeouts(config any) (found bool) {
 			c["timeout"], found = patience, true
 		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // does not wait for replies
 			found = true
+		case strings.HasSuffix(kind, ".HttpConnectionManager"):
+			c["stream_idle_timeout"], c["request_headers_timeout"] = patience, patience
 		}
 		if _, isCheck := c["grpc_health_check"]; isCheck {
 			c["timeout"] = patience
 		}
 		if keepalive, ok := c["connection_keepalive"].(object); ok {
 			keepalive["timeout"] = patience
+		}
+		if route, ok := c["route"].(object); ok && route["cluster"] != nil && route["timeout"] == nil {
+			route["timeout"] = patience // Envoy's default is 15 s
 		}
 		for _, v := range c {
 			found = extendTimeouts(v) || found

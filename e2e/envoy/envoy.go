@@ -72,8 +72,8 @@ type Options struct {
 	// Endpoints replaces single endpoints (host:port by host:port). Endpoints that are listeners of
 	// the same configuration are replaced automatically. Optional.
 	Endpoints map[string]string
-	// Patient extends Envoy's timeouts for rate limit calls, health checks and PINGs, so that a
-	// busy machine does not change its behaviour. Envoy still notices immediately if a process has
+	// Patient extends Envoy's timeouts for rate limit calls, health checks, PINGs and requests, so
+	// that a busy machine does not change its behaviour. Envoy still notices immediately if a process has
 	// ended. The configuration must contain a rate limit filter.
 	Patient bool
 	// Workers is the number of worker threads. Optional; default 2.

@@ -28,7 +28,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{name: cmd.Path, cmd: cmd, log: newLog(), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	// A child of the program may keep its output open after its end.
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute
 	confine(cmd)
 	started := make(chan error)
 	go p.run(started)

@@ -1,7 +1,6 @@
 package suite
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,14 +12,12 @@ import (
 )
 
 // StartSluice starts sluice and stops it when the test ends. A panic or a data race in its log
-// fails the test. Unless the arguments contain another --connection-timeout, clients of a busy
-// machine have enough time to connect.
+// fails the test. Clients of a busy machine have an hour to connect and to acknowledge a PING,
+// unless the arguments contain other values.
 func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 	tb.Helper()
-	o.Args = append([]string{"--connection-timeout", Patience.String()}, o.Args...)
-	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
-	defer cancel()
-	s, err := sluice.Start(ctx, o)
+	o.Args = append([]string{"--connection-timeout=1h", "--keepalive-timeout=1h"}, o.Args...)
+	s, err := sluice.Start(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,13 +37,11 @@ func StartSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
 // for o.Dir: a temporary directory.
 func StartEnvoy(tb testing.TB, root string, o envoy.Options) *envoy.Envoy {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
-	defer cancel()
 	o.Binary = Envoy(tb, root)
 	if o.Dir == "" {
 		o.Dir = tb.TempDir()
 	}
-	e, err := envoy.Start(ctx, o)
+	e, err := envoy.Start(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -15,14 +15,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Patience is the time limit for expected events. It only ends a hanging test, so it suffices for a
-// machine with 30 runnable processes per core.
+// Patience is a time limit for expected events in tests that must end before the timeout of
+// `go test`. It suffices for a machine with 30 runnable processes per core.
 const Patience = 3 * time.Minute
+
+// Tests are the tests of a package: a [testing.M].
+type Tests interface{ Run() (code int) }
 
 // Main is the body of a TestMain. It builds sluice from the repository at root with the given flags
 // of `go build`, and calls built with the path of the binary and a directory that is removed after
 // the tests. It returns the exit code of the tests, or 1 if they leak goroutines.
-func Main(m *testing.M, root string, built func(binary, dir string), flags ...string) int {
+func Main(m Tests, root string, built func(binary, dir string), flags ...string) int {
 	code, err := run(m, root, built, flags)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -31,7 +34,7 @@ func Main(m *testing.M, root string, built func(binary, dir string), flags ...st
 	return code
 }
 
-func run(m *testing.M, root string, built func(binary, dir string), flags []string) (code int, err error) {
+func run(m Tests, root string, built func(binary, dir string), flags []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "sluice-test-")
 	if err != nil {
 		return 0, err
@@ -62,19 +65,17 @@ func Envoy(tb testing.TB, root string) string {
 	return binary
 }
 
-// Eventually polls yes until it returns true, and fails the test after [Patience] with the name of
-// the awaited event.
+// Eventually polls yes until it returns true. Only the timeout of `go test` ends a longer wait, so
+// the name of the awaited event is printed from time to time.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
-	end := time.NewTimer(Patience)
-	defer end.Stop()
+	const aboutAMinute = 12000
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			tb.Fatalf("after %v still no: %s", Patience, awaited)
+	for n := 1; !yes(); n++ {
+		<-tick.C
+		if n%aboutAMinute == 0 {
+			fmt.Fprintf(os.Stderr, "%s still waits for: %s\n", tb.Name(), awaited)
 		}
 	}
 }
