@@ -40,7 +40,7 @@ func Start(ctx context.Context) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{Addr: listener.Addr().String(), served: make(chan error, 1)}
-	b.server = &http.Server{Handler: http.HandlerFunc(b.echo), ReadHeaderTimeout: 10 * time.Second}
+	b.server = &http.Server{Handler: http.HandlerFunc(b.echo), ReadHeaderTimeout: time.Hour}
 	go func() { b.served <- b.server.Serve(listener) }()
 	return b, nil
 }

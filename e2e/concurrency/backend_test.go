@@ -33,7 +33,7 @@ func startBackend(t *testing.T, handle http.HandlerFunc) *backend {
 	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.OK(t, err)
 	l := &backend{addr: listener.Addr().String(), handle: handle, users: map[string]int{}, gates: map[string]chan struct{}{}}
-	server := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: l, ReadHeaderTimeout: time.Hour, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	served := make(chan struct{})

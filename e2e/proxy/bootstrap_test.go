@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"testing"
 
@@ -40,7 +41,7 @@ type listener struct {
 const rateLimitFilter = `
 "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
 domain: d
-timeout: 180s
+timeout: 3600s
 failure_mode_deny: true
 enable_x_ratelimit_headers: DRAFT_VERSION_03
 enable_retry_after_header: true
@@ -50,10 +51,12 @@ rate_limit_service:
   grpc_service: { envoy_grpc: { cluster_name: sluice } }
 `
 
+// byUser sends the descriptor user with the header x-user.
+const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
+
 const sluiceCluster = `
 name: sluice
 type: STATIC
-connect_timeout: 60s
 circuit_breakers: { thresholds: [{ max_requests: 10000 }] }
 typed_extension_protocol_options:
   envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
@@ -63,7 +66,7 @@ typed_extension_protocol_options:
 
 // bootstrap returns an Envoy configuration as JSON with the given listeners and the clusters sluice
 // and backend. clusterFields (YAML) are added to the cluster sluice.
-func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte {
+func bootstrap(t testing.TB, listeners []listener, clusterFields string) []byte {
 	t.Helper()
 	cluster := fields(t, sluiceCluster)
 	maps.Copy(cluster, fields(t, clusterFields))
@@ -75,15 +78,14 @@ func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte 
 		"node": object{"id": "test", "cluster": "test"}, // required for secrets
 		"static_resources": object{
 			"listeners": rendered,
-			// It may take seconds to open a thousand backend connections.
-			"clusters": list{cluster, object{"name": "backend", "connect_timeout": "30s"}},
+			"clusters":  list{cluster, object{"name": "backend"}},
 		},
 	})
 	must.OK(t, err)
 	return text
 }
 
-func (l listener) render(t *testing.T) object {
+func (l listener) render(t testing.TB) object {
 	t.Helper()
 	filters := elements(t, l.before)
 	if l.rateLimit == nil {
@@ -104,15 +106,17 @@ func (l listener) render(t *testing.T) object {
 		if !ok {
 			t.Fatalf("route is %v, want an object", r)
 		}
-		action := object{"cluster": "backend"}
+		action := object{"cluster": "backend", "timeout": "0s"}
 		more, _ := route["route"].(object)
 		maps.Copy(action, more)
 		route["route"] = action
 	}
 	manager := object{
-		"@type":        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-		"stat_prefix":  "test",
-		"http_filters": filters,
+		"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"stat_prefix": "test",
+		// Behaviour does not depend on time unless a test is about it.
+		"stream_idle_timeout": "0s",
+		"http_filters":        filters,
 		"route_config": object{"virtual_hosts": list{
 			object{"name": "all", "domains": list{"*"}, "routes": routes},
 		}},
@@ -142,23 +146,28 @@ func (l listener) nameOrDefault() string {
 	return l.name
 }
 
+// byHeader returns a request_headers action.
+func byHeader(name, key string) string {
+	return fmt.Sprintf("{ request_headers: { header_name: %q, descriptor_key: %s } }", name, key)
+}
+
 func filter(name string, config object) object {
 	return object{"name": name, "typed_config": config}
 }
 
-func fields(t *testing.T, text string) (m object) {
+func fields(t testing.TB, text string) (m object) {
 	t.Helper()
 	decode(t, text, &m)
 	return m
 }
 
-func elements(t *testing.T, text string) (l list) {
+func elements(t testing.TB, text string) (l list) {
 	t.Helper()
 	decode(t, text, &l)
 	return l
 }
 
-func decode(t *testing.T, text string, into any) {
+func decode(t testing.TB, text string, into any) {
 	t.Helper()
 	if text == "" {
 		return // the decoder rejects an empty document

@@ -3,114 +3,110 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
-	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
+
+// exactLimits are limits of a user that admit 57 requests in a year.
+var exactLimits = map[string]string{
+	"one limit":                     "rate_limit: { unit: year, requests_per_unit: 57 }",
+	"denied hits are not counted":   "rate_limit: { unit: year, requests_per_unit: 57, count_refused: false }",
+	"a list":                        "rate_limits: [{ unit: year, unit_multiplier: 2, requests_per_unit: 90 }, { unit: year, requests_per_unit: 57 }]",
+	"sliding window":                "rate_limit: { unit: year, requests_per_unit: 57, algorithm: sliding_window, sub_windows: 24 }",
+	"sliding log":                   "rate_limit: { unit: year, requests_per_unit: 57, algorithm: sliding_log }",
+	"token bucket":                  "rate_limit: { unit: year, requests_per_unit: 57, algorithm: token_bucket }",
+	"leaky bucket":                  "rate_limit: { unit: year, requests_per_unit: 57, algorithm: leaky_bucket, slack: 56 }",
+	"a log that counts denied hits": "rate_limit: { unit: year, requests_per_unit: 57, algorithm: sliding_log, count_refused: true }",
+	"a bucket in debt":              "rate_limit: { unit: year, requests_per_unit: 57, algorithm: token_bucket, count_refused: true }",
+	"a list of all algorithms": `
+    rate_limits:
+      - { unit: year, unit_multiplier: 2, requests_per_unit: 90 }
+      - { unit: year, requests_per_unit: 80, algorithm: sliding_window, sub_windows: 24 }
+      - { unit: year, requests_per_unit: 70, algorithm: sliding_log }
+      - { unit: year, requests_per_unit: 57, algorithm: token_bucket }
+      - { unit: year, requests_per_unit: 60, algorithm: leaky_bucket, slack: 58 }`,
+}
+
+// startExact selects the limit by the header x-limit.
+var startExact = share("exact", exactRules(), listener{
+	routes: `[{ match: { prefix: / }, route: { rate_limits: [{ actions: [` + byHeader("x-limit", "limit") + `, ` + byHeader("x-user", "user") + `] }] } }]`,
+})
+
+func exactRules() string {
+	var rules strings.Builder
+	rules.WriteString("descriptors:\n")
+	for name, limit := range exactLimits {
+		fmt.Fprintf(&rules, "- key: limit\n  value: %s\n  descriptors:\n  - key: user\n    %s\n", name, limit)
+	}
+	return rules.String()
+}
+
+// startExactTogether has limits that are charged together or not at all.
+var startExactTogether = share("together", `
+all_or_nothing: true
+descriptors:
+  - { key: wide, rate_limit: { unit: year, requests_per_unit: 90 } }
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 57 } }
+  - { key: wide bucket, rate_limit: { unit: year, requests_per_unit: 90, algorithm: token_bucket } }
+  - { key: bucket, rate_limit: { unit: year, requests_per_unit: 57, algorithm: leaky_bucket, slack: 56 } }
+`, listener{routes: `
+- match: { path: /windows }
+  route: { rate_limits: [{ actions: [` + byHeader("x-user", "wide") + `] }, { actions: [` + byHeader("x-user", "user") + `] }] }
+- match: { path: /buckets }
+  route: { rate_limits: [{ actions: [` + byHeader("x-user", "wide bucket") + `] }, { actions: [` + byHeader("x-user", "bucket") + `] }] }
+`})
 
 // TestLimitIsExact has many clients compete for few hits, through several threads of Envoy and
 // sluice.
 func TestLimitIsExact(t *testing.T) {
-	t.Parallel()
+	for name := range exactLimits {
+		t.Run(name, func(t *testing.T) {
+			p, _ := startExact(t)
+			p.competeFor57(t, "/", "x-limit: "+name)
+		})
+	}
+	for _, path := range []string{"/windows", "/buckets"} {
+		t.Run("all or nothing with "+path[1:], func(t *testing.T) {
+			p, _ := startExactTogether(t)
+			p.competeFor57(t, path, "x-limit: none")
+		})
+	}
+}
+
+// competeFor57 sends requests of a user from many clients, of which 57 must be admitted.
+func (p *proxy) competeFor57(t *testing.T, path, header string) {
+	t.Helper()
 	const (
 		clients = 200
 		limit   = 57
-		rounds  = 3
 	)
-	one := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
-	two := `
-- match: { prefix: / }
-  route:
-    rate_limits:
-      - actions: [{ request_headers: { header_name: x-user, descriptor_key: wide } }]
-      - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
-`
-	rule := func(words string) string {
-		return "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 57, " + words + " } }]"
-	}
-	for name, tt := range map[string]struct{ rules, routes string }{
-		"one limit": {
-			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }]",
-			routes: one,
-		},
-		"denied hits are not counted": {
-			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57, count_refused: false } }]",
-			routes: one,
-		},
-		"a list": {
-			rules:  "domain: d\ndescriptors: [{ key: user, rate_limits: [{ unit: hour, requests_per_unit: 90 }, { unit: day, requests_per_unit: 57 }] }]",
-			routes: one,
-		},
-		"all or nothing": {
-			rules: "domain: d\nall_or_nothing: true\ndescriptors:\n" +
-				"  - { key: wide, rate_limit: { unit: hour, requests_per_unit: 90 } }\n" +
-				"  - { key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }",
-			routes: two,
-		},
-		"sliding window":                {rules: rule("algorithm: sliding_window, sub_windows: 24"), routes: one},
-		"sliding log":                   {rules: rule("algorithm: sliding_log"), routes: one},
-		"token bucket":                  {rules: rule("algorithm: token_bucket"), routes: one},
-		"leaky bucket":                  {rules: rule("algorithm: leaky_bucket, slack: 56"), routes: one},
-		"a log that counts denied hits": {rules: rule("algorithm: sliding_log, count_refused: true"), routes: one},
-		"a bucket in debt":              {rules: rule("algorithm: token_bucket, count_refused: true"), routes: one},
-		"a list of all algorithms": {
-			rules: `
-domain: d
-descriptors:
-  - key: user
-    rate_limits:
-      - { unit: hour, requests_per_unit: 90 }
-      - { unit: day, requests_per_unit: 80, algorithm: sliding_window, sub_windows: 24 }
-      - { unit: day, requests_per_unit: 70, algorithm: sliding_log }
-      - { unit: day, requests_per_unit: 57, algorithm: token_bucket }
-      - { unit: day, requests_per_unit: 60, algorithm: leaky_bucket, slack: 58 }
-`,
-			routes: one,
-		},
-		"all or nothing with buckets": {
-			rules: "domain: d\nall_or_nothing: true\ndescriptors:\n" +
-				"  - { key: wide, rate_limit: { unit: day, requests_per_unit: 90, algorithm: token_bucket } }\n" +
-				"  - { key: user, rate_limit: { unit: day, requests_per_unit: 57, algorithm: leaky_bucket, slack: 56 } }",
-			routes: two,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			limits := startSluice(t, sluice.Options{
-				Args: []string{"--config", suite.WriteRules(t, tt.rules)},
-				Env:  []string{"GOMAXPROCS=4"},
+	for round := range effort.Times(t, 1) {
+		var passed, denied atomic.Int64
+		var wg sync.WaitGroup
+		start := make(chan struct{})
+		for range clients {
+			wg.Go(func() {
+				<-start
+				got, err := p.getFrom(t.Context(), p.ingress, path, header, fmt.Sprint("x-user: ", round))
+				switch {
+				case err != nil:
+					t.Error(err)
+				case got.status == http.StatusOK:
+					passed.Add(1)
+				case got.status == http.StatusTooManyRequests:
+					denied.Add(1)
+				}
 			})
-			p := startProxy(t, []listener{{routes: tt.routes}}, "", limits)
-			window.AwaitHour(t)
-			for round := range rounds {
-				var passed, denied atomic.Int64
-				var wg sync.WaitGroup
-				start := make(chan struct{})
-				for range clients {
-					wg.Go(func() {
-						<-start
-						got, err := p.getFrom(t.Context(), "ingress", "/", fmt.Sprint("x-user: ", round))
-						switch {
-						case err != nil:
-							t.Error(err)
-						case got.status == http.StatusOK:
-							passed.Add(1)
-						case got.status == http.StatusTooManyRequests:
-							denied.Add(1)
-						}
-					})
-				}
-				close(start)
-				wg.Wait()
-				if passed.Load() != limit || denied.Load() != clients-limit {
-					t.Errorf("round %d: %d requests were admitted and %d denied, want %d and %d",
-						round+1, passed.Load(), denied.Load(), limit, clients-limit)
-				}
-			}
-		})
+		}
+		close(start)
+		wg.Wait()
+		if passed.Load() != limit || denied.Load() != clients-limit {
+			t.Errorf("round %d: %d requests were admitted and %d denied, want %d and %d",
+				round+1, passed.Load(), denied.Load(), limit, clients-limit)
+		}
 	}
 }

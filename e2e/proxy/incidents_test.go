@@ -118,7 +118,7 @@ func startStreaming(t *testing.T, l listener, limits *sluice.Sluice) *proxy {
 	})
 	client := &http.Client{Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
-	return &proxy{Envoy: e, client: client}
+	return &proxy{Envoy: e, ingress: "ingress", client: client}
 }
 
 // The tests of incidents cause common problems behind an Envoy, and check that the state and the

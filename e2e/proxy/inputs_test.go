@@ -69,11 +69,6 @@ func limitedBy(descriptors ...string) string {
 	return "[{ match: { prefix: / }, route: { rate_limits: [" + strings.Join(limits, ", ") + "] } }]"
 }
 
-// byHeader returns a request_headers action.
-func byHeader(name, key string) string {
-	return fmt.Sprintf("{ request_headers: { header_name: %q, descriptor_key: %s } }", name, key)
-}
-
 // entries returns actions of a descriptor with n entries of the user.
 func entries(n int) string {
 	var actions []string

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if raceEnabled() {
 		flags = append(flags, "-race")
 	}
-	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }, flags...))
+	os.Exit(suite.Main(thenStop{m}, root, func(binary, _ string) { sluiceBinary = binary }, flags...))
 }
 
 // raceEnabled reports whether the tests, and therefore sluice, run with the race detector.

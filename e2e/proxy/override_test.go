@@ -3,31 +3,24 @@ package proxy_test
 import (
 	"net/http"
 	"testing"
-
-	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestLimitOverrides has routes that send a limit: a fixed one, or one from dynamic metadata, as
-// set by a filter that knows the customer's plan.
-func TestLimitOverrides(t *testing.T) {
-	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: `
-domain: d
+// startOverrides has routes that send a limit: a fixed one, or one from dynamic metadata, as set by
+// a filter that knows the customer's plan.
+var startOverrides = share("overrides", `
 descriptors:
-  - { key: user, rate_limit: { name: per-user, unit: hour, requests_per_unit: 5 } }
-  - { key: tenhours, rate_limit: { unit: hour, unit_multiplier: 10, requests_per_unit: 7 } }
-`,
-		listener: listener{
-			before: `
+  - { key: user, rate_limit: { name: per-user, unit: year, unit_multiplier: 2, requests_per_unit: 5 } }
+  - { key: tenyears, rate_limit: { unit: year, unit_multiplier: 10, requests_per_unit: 7 } }
+`, listener{
+	before: `
 - name: envoy.filters.http.set_metadata
   typed_config:
     "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
     metadata:
       - metadata_namespace: plans
-        value: { gold: { requests_per_unit: 2, unit: DAY } }
+        value: { gold: { requests_per_unit: 2, unit: YEAR } }
 `,
-			routes: `
+	routes: `
 - match: { path: /configured }
   route: { rate_limits: ` + byUser + ` }
 - match: { path: /metadata }
@@ -50,27 +43,28 @@ descriptors:
     rate_limits:
       - actions: [{ generic_key: { descriptor_key: nothing, descriptor_value: matches } }]
         limit: { rate_limit: { requests_per_unit: 4, unit: HOUR } }
-- match: { path: /tenhours }
+- match: { path: /tenyears }
   route:
     rate_limits:
-      - actions: [{ generic_key: { descriptor_key: tenhours, descriptor_value: x } }]
+      - actions: [{ generic_key: { descriptor_key: tenyears, descriptor_value: x } }]
 `,
-		},
-	})
-	window.AwaitHour(t)
+})
+
+func TestLimitOverrides(t *testing.T) {
+	p, _ := startOverrides(t)
 	for _, tt := range []struct {
 		path, limit string
 		remaining   int
 	}{
-		{"/configured", `5, 5;w=3600;name="per-user"`, 4},
-		{"/metadata", `2, 2;w=86400`, 1},
-		{"/missing", `5, 5;w=3600;name="per-user"`, 3},
+		{"/configured", `5, 5;w=63072000;name="per-user"`, 4},
+		{"/metadata", `2, 2;w=31536000`, 1},
+		{"/missing", `5, 5;w=63072000;name="per-user"`, 3},
 		{"/static", `3, 3;w=2592000`, 2},
 		{"/unmatched", `4, 4;w=3600`, 3},
-		{"/tenhours", `7, 7;w=36000`, 6},
+		{"/tenyears", `7, 7;w=315360000`, 6},
 		// Different windows have different counters.
-		{"/configured", `5, 5;w=3600;name="per-user"`, 2},
-		{"/metadata", `2, 2;w=86400`, 0},
+		{"/configured", `5, 5;w=63072000;name="per-user"`, 2},
+		{"/metadata", `2, 2;w=31536000`, 0},
 	} {
 		got := p.get(t, tt.path, "x-user: al")
 		if got.status != http.StatusOK || got.get("X-Ratelimit-Limit") != tt.limit || got.number("X-Ratelimit-Remaining") != tt.remaining {

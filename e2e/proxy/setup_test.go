@@ -22,6 +22,8 @@ type proxy struct {
 	*envoy.Envoy
 
 	backend *backend.Backend
+	// ingress is the listener that get requests from. It is "ingress" except for [share].
+	ingress string
 	// client uses HTTP/1.1, http2 uses HTTP/2.
 	client, http2 *http.Client
 }
@@ -42,13 +44,13 @@ func startSetup(t *testing.T, s setup) (*proxy, *sluice.Sluice) {
 }
 
 // startSluice starts the binary of the options, by default that of TestMain.
-func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
+func startSluice(t testing.TB, o sluice.Options) *sluice.Sluice {
 	t.Helper()
 	if o.Binary == "" {
 		o.Binary = sluiceBinary
 	}
 	// With the race detector, counting a large table for /metrics takes a second.
-	o.Args = append([]string{"--counter-memory", "4MiB"}, o.Args...)
+	o.Args = append([]string{"--counter-memory", "4MiB", "--drain-timeout", "1h"}, o.Args...)
 	// By default the race detector sleeps for a second at exit.
 	o.Env = append(o.Env, "GORACE=atexit_sleep_ms=10")
 	return suite.StartSluice(t, o)
@@ -56,7 +58,7 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 
 // startProxy starts a backend and an Envoy that calls the given replicas in round-robin order.
 // clusterFields (YAML) are added to their cluster.
-func startProxy(t *testing.T, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
+func startProxy(t testing.TB, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
 	t.Helper()
 	var addrs []string
 	for _, s := range limits {
@@ -66,20 +68,20 @@ func startProxy(t *testing.T, listeners []listener, clusterFields string, limits
 }
 
 // startProxyTo is startProxy with the addresses of rate limit services.
-func startProxyTo(t *testing.T, listeners []listener, clusterFields string, addrs []string) *proxy {
+func startProxyTo(t testing.TB, listeners []listener, clusterFields string, addrs []string) *proxy {
 	t.Helper()
 	upstream := suite.StartBackend(t)
 	e := suite.StartEnvoy(t, root, envoy.Options{
 		Bootstrap: bootstrap(t, listeners, clusterFields),
 		Clusters:  map[string][]string{"sluice": addrs, "backend": {upstream.Addr}},
 	})
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	t.Cleanup(client.CloseIdleConnections)
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
-	http2 := &http.Client{Timeout: patience, Transport: &http.Transport{Protocols: protocols}}
+	http2 := &http.Client{Transport: &http.Transport{Protocols: protocols}}
 	t.Cleanup(http2.CloseIdleConnections)
-	return &proxy{Envoy: e, backend: upstream, client: client, http2: http2}
+	return &proxy{Envoy: e, backend: upstream, ingress: "ingress", client: client, http2: http2}
 }
 
 // reply is an answer of Envoy.
@@ -98,10 +100,10 @@ func (r reply) number(name string) int {
 	return -1
 }
 
-// get requests a path from the listener ingress, with headers in the form name: value.
+// get requests a path from the default listener, with headers in the form name: value.
 func (p *proxy) get(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
-	r, err := p.getFrom(t.Context(), "ingress", path, headers...)
+	r, err := p.getFrom(t.Context(), p.ingress, path, headers...)
 	must.OK(t, err)
 	return r
 }
