@@ -5,23 +5,17 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
 // perRoute is a rate_limits configuration of the only kind in which Envoy uses hits_addend.
 const perRoute = `"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute`
 
 const tokensRules = `
-domain: d
 descriptors:
-  - { key: tokens, rate_limit: { unit: hour, requests_per_unit: 10 } }
+  - { key: tokens, rate_limit: { unit: year, requests_per_unit: 10 } }
 `
 
-func TestRequestCosts(t *testing.T) {
-	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: tokensRules,
-		listener: listener{routes: `
+var startCosts = share("costs", tokensRules, listener{routes: `
 - match: { path: /cost }
   typed_per_filter_config:
     envoy.filters.http.ratelimit:
@@ -43,9 +37,10 @@ func TestRequestCosts(t *testing.T) {
       rate_limits:
         - actions: [{ generic_key: { descriptor_key: tokens, descriptor_value: x } }]
           hits_addend: { format: "%REQ(x-cost)%", is_negative_hits: true }
-`},
-	})
-	window.AwaitHour(t)
+`})
+
+func TestRequestCosts(t *testing.T) {
+	p, _ := startCosts(t)
 	for i, step := range []struct {
 		path, cost string
 		status     int
@@ -72,13 +67,7 @@ func TestRequestCosts(t *testing.T) {
 	}
 }
 
-// TestCostsAtStreamEnd charges a cost from a response header, as of a service that returns the
-// number of tokens used. The request itself charges 0 hits.
-func TestCostsAtStreamEnd(t *testing.T) {
-	t.Parallel()
-	p, limits := startSetup(t, setup{
-		rules: tokensRules,
-		listener: listener{routes: `
+var startLateCosts = share("late-costs", tokensRules, listener{routes: `
 - match: { prefix: / }
   response_headers_to_add:
     - header: { key: x-tokens, value: "%REQ(x-cost)%" }
@@ -91,9 +80,13 @@ func TestCostsAtStreamEnd(t *testing.T) {
         - actions: [{ request_headers: { header_name: x-user, descriptor_key: tokens } }]
           hits_addend: { format: "%RESP(x-tokens)%" }
           apply_on_stream_done: true
-`},
-	})
-	window.AwaitHour(t)
+`})
+
+// TestCostsAtStreamEnd charges a cost from a response header, as of a service that returns the
+// number of tokens used. The request itself charges 0 hits.
+func TestCostsAtStreamEnd(t *testing.T) {
+	p, limits := startLateCosts(t)
+	calls := metric(t, limits, "ratelimit_service_total_requests")
 	for i, step := range []struct {
 		cost      string
 		status    int
@@ -112,19 +105,19 @@ func TestCostsAtStreamEnd(t *testing.T) {
 			t.Errorf("step %d: %d and %s remaining, want %d and %d", i+1,
 				got.status, got.get("X-Ratelimit-Remaining"), step.status, step.remaining)
 		}
-		awaitHits(t, limits, "tokens", step.charged)
+		awaitHits(t, limits, "late-costs", "tokens", step.charged)
 	}
 	// Each request makes two calls, also if it is denied.
 	suite.Eventually(t, "10 calls", func() bool {
-		return metric(t, limits, "ratelimit_service_total_requests") == 10
+		return metric(t, limits, "ratelimit_service_total_requests") == calls+10
 	})
 }
 
 // awaitHits waits for a charge whose reply Envoy does not await.
-func awaitHits(t *testing.T, s *sluice.Sluice, key string, want float64) {
+func awaitHits(t *testing.T, s *sluice.Sluice, domain, key string, want float64) {
 	t.Helper()
 	suite.Eventually(t, "hits of "+key, func() bool {
-		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `key1="`+key+`"`)
+		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `domain="`+domain+`"`, `key1="`+key+`"`)
 		if got > want {
 			t.Fatalf("%v hits were charged, want %v", got, want)
 		}

@@ -8,49 +8,35 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // wholeSeconds compares durations after rounding them up to seconds, as headers do.
 var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
 
+var startLogged = share("logged", "descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1, count_refused: false } }]", listener{
+	routes:    everyUser,
+	accessLog: "ACCESS %RESPONSE_CODE% %RESPONSE_FLAGS% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%",
+})
+
 // TestAccessLogMetadata has Envoy log the decisions of sluice for admitted and denied requests.
 func TestAccessLogMetadata(t *testing.T) {
-	t.Parallel()
-	p, _ := startSetup(t, setup{
-		rules: `
-domain: d
-descriptors:
-  - { key: user, rate_limit: { unit: hour, requests_per_unit: 1, count_refused: false } }
-`,
-		args: []string{"--decision-metadata"},
-		listener: listener{
-			routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
-			accessLog: "ACCESS %RESPONSE_CODE% %RESPONSE_FLAGS% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%",
-		},
-	})
-	window.AwaitHour(t)
+	p, _ := startLogged(t)
 	p.get(t, "/", "x-user: al")
 	denied := p.get(t, "/", "x-user: al")
-	// Envoy flushes its access log when it exits.
-	if _, err := p.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var got []string
-	for line := range strings.Lines(p.Log()) {
-		if entry, found := strings.CutPrefix(strings.TrimSpace(line), "ACCESS "); found {
+	must.OK(t, p.WaitLine(t.Context(), func(line string) bool {
+		if entry, found := strings.CutPrefix(line, "ACCESS "); found {
 			got = append(got, entry)
 		}
-	}
+		return len(got) == 2
+	}))
 	want := []struct {
 		code     string
 		decision object
 	}{
-		{"200 - ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": 0.0, "charged": 1.0}},
-		{"429 RL ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": float64(denied.number("Retry-After")), "charged": 0.0}},
-	}
-	if len(got) != len(want) {
-		t.Fatalf("the access log has %d entries, want %d:\n%s", len(got), len(want), p.Log())
+		{"200 - ", object{"rule": "user", "limit": "1/year", "used": 1.0, "retry_after": 0.0, "charged": 1.0}},
+		{"429 RL ", object{"rule": "user", "limit": "1/year", "used": 1.0, "retry_after": float64(denied.number("Retry-After")), "charged": 0.0}},
 	}
 	for i, w := range want {
 		text, found := strings.CutPrefix(got[i], w.code)
@@ -67,7 +53,7 @@ descriptors:
 			t.Errorf("entry %d: no config_hash in %q", i+1, text)
 		}
 		delete(metadata.Sluice, "config_hash")
-		if diff := cmp.Diff(object{"domain": "d", "decisions": list{w.decision}}, metadata.Sluice, wholeSeconds); diff != "" {
+		if diff := cmp.Diff(object{"domain": "logged", "decisions": list{w.decision}}, metadata.Sluice, wholeSeconds); diff != "" {
 			t.Errorf("entry %d differs (-want +got):\n%s", i+1, diff)
 		}
 	}

@@ -51,7 +51,7 @@ func TestLimitOnOutcomes(t *testing.T) {
 				default:
 					t.Fatalf("a request got %d, want 200 or 429", got.status)
 				}
-				awaitHits(t, limits, "user", before+float64(n+1))
+				awaitHits(t, limits, "d", "user", before+float64(n+1))
 			}
 			if passed != 6 {
 				t.Errorf("%d of 400 requests passed, want 6", passed)

@@ -19,12 +19,7 @@ const clearRouteCache = `
     clear_route_cache: true
 `
 
-// TestSoftLimitSelectsTheRoute has Envoy route requests above a soft limit elsewhere, by the
-// metadata. Clients that send the header, under any spelling, or headers that look like metadata
-// do not reach that route, and with early stripping their header does not reach the backend.
-func TestSoftLimitSelectsTheRoute(t *testing.T) {
-	t.Parallel()
-	const routes = `
+const softRoutes = `
 - match: { prefix: /, dynamic_metadata: [{ filter: envoy.filters.http.ratelimit, path: [{ key: soft }], value: { string_match: { exact: "gr????e?: 1" } } }] }
   request_headers_to_add: [{ header: { key: x-route, value: cheap } }]
   route: { rate_limits: ` + byUser + ` }
@@ -32,26 +27,28 @@ func TestSoftLimitSelectsTheRoute(t *testing.T) {
   request_headers_to_add: [{ header: { key: x-route, value: usual } }]
   route: { rate_limits: ` + byUser + ` }
 `
-	p, _ := startSetup(t, setup{
-		rules: `
-domain: d
+
+var startSoft = share("soft", `
 descriptors:
   - { key: user, value: heavy, rate_limit: { unit: year, requests_per_unit: 0, name: " größe\u007f: 1 ", soft: true } }
   - { key: user, value: denied, rate_limits: [{ unit: year, requests_per_unit: 0 }, { unit: year, requests_per_unit: 0, name: low, soft: true }] }
   - { key: user, rate_limit: { unit: year, requests_per_unit: 1000000, name: " größe\u007f: 1 ", soft: true } }
-`,
-		args: []string{"--denied-by", "--soft-header", "X-RateLimit-Soft"},
-		listener: listener{
-			after: clearRouteCache, routes: routes,
-			manager: `
+`, listener{
+	after: clearRouteCache, routes: softRoutes,
+	manager: `
 early_header_mutation_extensions:
   - name: strip
     typed_config:
       "@type": type.googleapis.com/envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation
       mutations: [{ remove: x-ratelimit-soft }]
 `,
-		},
-	})
+})
+
+// TestSoftLimitSelectsTheRoute has Envoy route requests above a soft limit elsewhere, by the
+// metadata. Clients that send the header, under any spelling, or headers that look like metadata
+// do not reach that route, and with early stripping their header does not reach the backend.
+func TestSoftLimitSelectsTheRoute(t *testing.T) {
+	p, _ := startSoft(t)
 	const name = "gr????e?: 1"
 	for protocol, client := range map[string]*http.Client{"HTTP/1.1": p.client, "HTTP/2": p.http2} {
 		for _, forged := range []http.Header{
@@ -92,7 +89,7 @@ early_header_mutation_extensions:
 // passed, the headers that the backend received.
 func (p *proxy) forge(ctx context.Context, t *testing.T, client *http.Client, user string, more http.Header) (status int, response, forwarded http.Header) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Addr("ingress")+"/", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Addr(p.ingress)+"/", http.NoBody)
 	must.OK(t, err)
 	req.Header = more.Clone()
 	req.Header.Set("X-User", user)
