@@ -63,15 +63,15 @@ descriptors:
 // TestLimitIsExact has many clients compete for few hits, through several threads of Envoy and
 // sluice.
 func TestLimitIsExact(t *testing.T) {
+	p, _ := startExact(t)
 	for name := range exactLimits {
 		t.Run(name, func(t *testing.T) {
-			p, _ := startExact(t)
 			p.competeFor57(t, "/", "x-limit: "+name)
 		})
 	}
+	p, _ = startExactTogether(t)
 	for _, path := range []string{"/windows", "/buckets"} {
 		t.Run("all or nothing with "+path[1:], func(t *testing.T) {
-			p, _ := startExactTogether(t)
 			p.competeFor57(t, path, "x-limit: none")
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
@@ -26,8 +25,9 @@ type behaviour struct {
 // behaviours are those of all tests.
 var behaviours []behaviour
 
-// share adds a behaviour to the shared configuration. The returned function starts the programs
-// unless another test has, and returns an Envoy whose default listener is that of the behaviour.
+// share adds a behaviour to the shared configuration. The returned function returns the programs,
+// with the behaviour's listener as the default one. It starts them if necessary: for the first test,
+// and if go test repeats a test, which expects new counters.
 func share(name, rules string, l listener) func(t *testing.T) (*proxy, *sluice.Sluice) {
 	l.name = name
 	if l.rateLimit == nil {
@@ -38,10 +38,16 @@ func share(name, rules string, l listener) func(t *testing.T) (*proxy, *sluice.S
 		t.Helper()
 		suite.Envoy(t, root) // skips each test if there is none
 		suite.SkipAtYearEnd(t)
-		p, s := shared.start(t)
-		own := *p
+		if shared.used[name] {
+			shared.stop()
+		}
+		if shared.proxy == nil {
+			shared.start(t)
+		}
+		shared.used[name] = true
+		own := *shared.proxy
 		own.ingress = name
-		return &own, s
+		return &own, shared.sluice
 	}
 }
 
@@ -52,45 +58,38 @@ var shared programs
 type programs struct {
 	testing.TB
 
-	once     sync.Once
 	sluice   *sluice.Sluice
 	proxy    *proxy
+	used     map[string]bool // behaviours
 	cleanups []func()
 	errs     []error
 }
 
-func (s *programs) start(t *testing.T) (*proxy, *sluice.Sluice) {
+func (s *programs) start(t *testing.T) {
 	t.Helper()
-	s.once.Do(func() {
-		s.TB = t
-		var rules strings.Builder
-		var listeners []listener
-		for _, b := range behaviours {
-			fmt.Fprintf(&rules, "---\ndomain: %s\n%s\n", b.name, strings.TrimSpace(b.rules))
-			listeners = append(listeners, b.listener)
-		}
-		limits := startSluice(s, sluice.Options{Env: []string{"GOMAXPROCS=4"}, Args: []string{
-			"--config", suite.WriteRules(s, rules.String()),
-			"--response-headers", "--ratelimit-headers=structured", "--retry-after-header",
-			"--request-headers", "--request-remaining-header", "X-Left",
-			"--decision-metadata", "--denied-by", "--soft-header", "X-RateLimit-Soft",
-		}})
-		s.proxy, s.sluice = startProxy(s, listeners, "", limits), limits
-	})
-	if s.proxy == nil {
-		t.Fatal("the shared programs did not start")
+	s.TB, s.used = t, map[string]bool{}
+	var rules strings.Builder
+	var listeners []listener
+	for _, b := range behaviours {
+		fmt.Fprintf(&rules, "---\ndomain: %s\n%s\n", b.name, strings.TrimSpace(b.rules))
+		listeners = append(listeners, b.listener)
 	}
-	return s.proxy, s.sluice
+	s.sluice = startSluice(s, sluice.Options{Env: []string{"GOMAXPROCS=4"}, Args: []string{
+		"--config", suite.WriteRules(s, rules.String()),
+		"--response-headers", "--ratelimit-headers=structured", "--retry-after-header",
+		"--request-headers", "--request-remaining-header", "X-Left",
+		"--decision-metadata", "--denied-by", "--soft-header", "X-RateLimit-Soft",
+	}})
+	s.proxy = startProxy(s, listeners, "", s.sluice)
 }
 
-// stop stops the programs and returns what is wrong with them.
-func (s *programs) stop() error {
+func (s *programs) stop() {
+	s.proxy = nil
 	for len(s.cleanups) > 0 {
 		last := len(s.cleanups) - 1
 		s.cleanups[last]()
 		s.cleanups = s.cleanups[:last]
 	}
-	return errors.Join(s.errs...)
 }
 
 func (*programs) Context() context.Context { return context.Background() }
@@ -113,7 +112,8 @@ type thenStop struct{ suite.Tests }
 
 func (r thenStop) Run() int {
 	code := r.Tests.Run()
-	if err := shared.stop(); err != nil {
+	shared.stop()
+	if err := errors.Join(shared.errs...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
