@@ -16,6 +16,7 @@ import (
 // TestReplicasShareAStore has clients compete for few hits through one Envoy and two replicas with
 // one store. Exactly the limit passes, and each admitted request gets a different remaining number.
 func TestReplicasShareAStore(t *testing.T) {
+	suite.SkipAtYearEnd(t)
 	const limit, clients, each = 57, 20, 10
 	store := storetest.Start(t)
 	for name, words := range map[string]string{
@@ -34,8 +35,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			for _, s := range replicas {
 				awaitStore(t, s)
 			}
-			routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
-			p := startProxy(t, []listener{{routes: routes}}, "", replicas...)
+			p := startProxy(t, []listener{{routes: everyUser}}, "", replicas...)
 			var mu sync.Mutex
 			var passed []int // remaining hits
 			var calling sync.WaitGroup

@@ -70,11 +70,16 @@ func startProxy(t testing.TB, listeners []listener, clusterFields string, limits
 // startProxyTo is startProxy with the addresses of rate limit services.
 func startProxyTo(t testing.TB, listeners []listener, clusterFields string, addrs []string) *proxy {
 	t.Helper()
+	return startProxyWith(t, envoy.Options{}, listeners, clusterFields, addrs)
+}
+
+// startProxyWith is startProxyTo with options of Envoy.
+func startProxyWith(t testing.TB, o envoy.Options, listeners []listener, clusterFields string, addrs []string) *proxy {
+	t.Helper()
 	upstream := suite.StartBackend(t)
-	e := suite.StartEnvoy(t, root, envoy.Options{
-		Bootstrap: bootstrap(t, listeners, clusterFields),
-		Clusters:  map[string][]string{"sluice": addrs, "backend": {upstream.Addr}},
-	})
+	o.Bootstrap = bootstrap(t, listeners, clusterFields)
+	o.Clusters = map[string][]string{"sluice": addrs, "backend": {upstream.Addr}}
+	e := suite.StartEnvoy(t, root, o)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	t.Cleanup(client.CloseIdleConnections)
 	protocols := &http.Protocols{}

@@ -61,6 +61,7 @@ type programs struct {
 	sluice   *sluice.Sluice
 	proxy    *proxy
 	used     map[string]bool // behaviours
+	table    string          // a file of rows
 	cleanups []func()
 	errs     []error
 }
@@ -68,6 +69,8 @@ type programs struct {
 func (s *programs) start(t *testing.T) {
 	t.Helper()
 	s.TB, s.used = t, map[string]bool{}
+	s.table = filepath.Join(s.TempDir(), "users.csv")
+	suite.Replace(s, s.table, firstRows)
 	var rules strings.Builder
 	var listeners []listener
 	for _, b := range behaviours {
@@ -75,7 +78,7 @@ func (s *programs) start(t *testing.T) {
 		listeners = append(listeners, b.listener)
 	}
 	s.sluice = startSluice(s, sluice.Options{Env: []string{"GOMAXPROCS=4"}, Args: []string{
-		"--config", suite.WriteRules(s, rules.String()),
+		"--config", suite.WriteRules(s, rules.String()), "--table", "users=" + s.table,
 		"--response-headers", "--ratelimit-headers=structured", "--retry-after-header",
 		"--request-headers", "--request-remaining-header", "X-Left",
 		"--decision-metadata", "--denied-by", "--soft-header", "X-RateLimit-Soft",

@@ -3,42 +3,33 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/window"
 	"github.com/sluice-ratelimit/sluice/internal/must"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
+
+// firstRows is the first content of the table users of the shared sluice.
+const firstRows = "user,requests_per_unit\nal,5\nzero,0\n"
+
+var startRows = share("rows", `
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 3, table: users, count_refused: false }
+`, listener{routes: everyUser})
 
 // TestTableRows changes a table of limits per customer while Envoy sends calls. Rules are not
 // reloaded, and counters are kept.
 func TestTableRows(t *testing.T) {
-	t.Parallel()
-	table := filepath.Join(t.TempDir(), "users.csv")
-	suite.Replace(t, table, "user,requests_per_unit\nal,5\nzero,0\n")
-	limits := startSluice(t, sluice.Options{Args: []string{"--table", "users=" + table, "--config", suite.WriteRules(t, `
-domain: d
-descriptors:
-  - key: user
-    rate_limit: { unit: hour, requests_per_unit: 3, table: users, count_refused: false }
-`)}})
-	p := startProxy(t, []listener{
-		{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-	}, "", limits)
-	window.AwaitHour(t)
+	p, limits := startRows(t)
+	table := shared.table
 	passes := func(user string, want, limit int) {
 		t.Helper()
 		var limitHeader string
 		for passed := 0; ; passed++ {
-			got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: "+user)
+			got, err := p.getFrom(t.Context(), p.ingress, "/", "x-user: "+user)
 			must.OK(t, err)
 			limitHeader, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 			if got.status == http.StatusTooManyRequests {
@@ -63,7 +54,7 @@ descriptors:
 	passes("bo", 1, 4)
 	passes("zero", 3, 3)
 	for range 10 {
-		if got, err := p.getFrom(t.Context(), "ingress", "/", "x-user: free"); err != nil || got.status != http.StatusOK {
+		if got, err := p.getFrom(t.Context(), p.ingress, "/", "x-user: free"); err != nil || got.status != http.StatusOK {
 			t.Errorf("an unlimited row: %v, %v", got.status, err)
 		}
 	}
@@ -76,65 +67,5 @@ descriptors:
 	passes("al", 0, 7)
 	if n := strings.Count(limits.Log(), "rules loaded"); n != 1 {
 		t.Errorf("rules were loaded %d times", n)
-	}
-}
-
-// TestTableRowsWithStore has two replicas use one store and the limits of one table. For each
-// algorithm exactly the row's limit passes, and a changed row keeps the used hits.
-func TestTableRowsWithStore(t *testing.T) {
-	store := storetest.Start(t)
-	table := filepath.Join(t.TempDir(), "users.csv")
-	rows := "user,requests_per_unit,unlimited\n"
-	names := []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket"}
-	suite.Replace(t, table, rows+"al,7,\nfree,,true\n")
-	var rules strings.Builder
-	rules.WriteString("domain: d\ndescriptors:\n")
-	for _, name := range names {
-		more := ""
-		if name == "leaky_bucket" {
-			more = ", slack: 3"
-		}
-		fmt.Fprintf(&rules, "  - {key: rule, value: %s, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3, algorithm: %[1]s, count_refused: false, table: users%s}}]}\n", name, more)
-	}
-	args := []string{"--config", suite.WriteRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"}
-	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
-	var clients []rls.RateLimitServiceClient
-	for _, s := range replicas {
-		awaitStore(t, s)
-		clients = append(clients, rls.NewRateLimitServiceClient(dial(t, s.Addr("grpc"))))
-	}
-	passes := func(name, user string, most int) (passed int) {
-		t.Helper()
-		for ; passed < most; passed++ {
-			reply, err := clients[passed%2].ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
-				{Entries: []*common.RateLimitDescriptor_Entry{{Key: "rule", Value: name}, {Key: "user", Value: user}}},
-			}})
-			must.OK(t, err)
-			if reply.GetOverallCode() != rls.RateLimitResponse_OK {
-				return passed
-			}
-		}
-		return passed
-	}
-	own := map[string]int{"leaky_bucket": 4}
-	for _, name := range names {
-		if got, want := passes(name, "bo", 100), max(3, own[name]); got != want {
-			t.Errorf("%s: %d requests passed with the rule's limit, want %d", name, got, want)
-		}
-		if got, want := passes(name, "al", 100), map[bool]int{false: 7, true: 4}[name == "leaky_bucket"]; got != want {
-			t.Errorf("%s: %d requests passed with the row's limit, want %d", name, got, want)
-		}
-		if got := passes(name, "free", 50); got != 50 {
-			t.Errorf("%s: %d requests passed with an unlimited row", name, got)
-		}
-	}
-	suite.Replace(t, table, rows+"al,10,\n")
-	for _, s := range replicas {
-		suite.Eventually(t, "the new rows", func() bool { return strings.Contains(s.Log(), `"table":"users","rows":1}`) })
-	}
-	for _, name := range []string{"fixed_window", "sliding_window", "sliding_log"} {
-		if got := passes(name, "al", 100); got != 3 {
-			t.Errorf("%s: %d more requests passed with a row of 10, want 3", name, got)
-		}
 	}
 }
