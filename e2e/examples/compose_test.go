@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -161,7 +162,7 @@ func TestCompose(t *testing.T) {
 		t.Fatalf("the README starts %q and shows %d commands (%v), want no program and at least one command", r.starts, len(r.steps), err)
 	}
 	upstream := suite.StartBackend(t)
-	runScenario(t, func(ctx context.Context, s *session) []string {
+	runScenario(t, time.Minute, func(ctx context.Context, s *session) []string {
 		if err := s.startSluice(ctx, flags); err != nil {
 			return []string{err.Error()}
 		}
