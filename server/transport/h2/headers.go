@@ -39,8 +39,9 @@ func (h *requestHeaders) reset(trailers bool) {
 
 func (h *requestHeaders) has(name headerName) bool { return h.seen>>name&1 == 1 }
 
-// maxKeptText limits a path or encoding that is kept for an error message.
-const maxKeptText = 1 << 10
+// maxKeptText limits a path or encoding that is kept for an error message. One byte can refer to a
+// field of 4 KiB in the header table, so a longer message would cost more than its call.
+const maxKeptText = 128
 
 // add adds a field.
 func (h *requestHeaders) add(f *field) {
@@ -170,8 +171,15 @@ func parseTimeout(value []byte) time.Duration {
 	return time.Duration(n) * unit
 }
 
-// parseLength parses a content-length.
+// maxLengthDigits is the number of digits of 2^53.
+const maxLengthDigits = 16
+
+// parseLength parses a content-length. It rejects a long value without reading it, because one byte
+// can refer to it in the header table.
 func parseLength(value []byte) (n int64, ok bool) {
+	if len(value) > maxLengthDigits {
+		return 0, false
+	}
 	length, err := strconv.ParseUint(string(value), 10, 53)
 	return int64(length), err == nil
 }

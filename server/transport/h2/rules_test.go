@@ -134,6 +134,9 @@ func TestStreamErrors(t *testing.T) {
 			c.must(c.WriteData(1, true, make([]byte, 8)))
 		}, CodeProtocol},
 		{"a content-length that is no number", func(c *client) { c.headers(1, false, request(echoPath, "content-length", "+9")...) }, CodeProtocol},
+		{"a content-length of 17 digits", func(c *client) {
+			c.headers(1, false, request(echoPath, "content-length", strings.Repeat("0", 16)+"9")...)
+		}, CodeProtocol},
 		{"trailers that end nothing", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.headers(1, false, "x", "y")
