@@ -32,7 +32,8 @@ func ParseURL(text string) (Server, error) {
 	}
 	list := strings.Split(hosts, ",")
 	u, err := url.Parse("redis://" + account + "host" + path)
-	if err != nil || strings.Contains(path, "@") { // the text of the error, or of the hosts, could contain the password
+	// Otherwise the error, the hosts or the fragment could contain a part of the password.
+	if err != nil || strings.Contains(path, "@") || strings.ContainsAny(account, "?#") {
 		return Server{}, errors.New("parse the store's URL: not a URL; must be " + schemes +
 			"; in a user or a password / is %2F, @ is %40, ? is %3F and # is %23")
 	}

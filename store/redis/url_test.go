@@ -38,6 +38,8 @@ func TestParseURL(t *testing.T) {
 		"redis+sentinel://a:1,b:0/main":  "port \"0\" of \"b:0\"",
 		"redis://u:ge/geheim@h":          "in a user or a password / is %2F",
 		"redis://u:gehe#geheim@h":        "# is %23",
+		"redis://u:123#geheim@h/0":       "# is %23",
+		"redis://:?geheim@h":             "? is %3F",
 		"redis://u:geheim@/1":            "no host",
 		"redis://u:geheim@h/db":          "must be a number",
 		"redis://u:geheim@h?x=1":         "parameters",
