@@ -1,8 +1,10 @@
 package access
 
 import (
+	"bytes"
 	"crypto/x509"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -170,5 +172,16 @@ func TestClientNamesAreBoundedAndQuoted(t *testing.T) {
 	message := Denied(c, []byte("d\n"+strings.Repeat("y", 1000))).Error()
 	if len(message) > 600 || !strings.Contains(message, `domain "d\nyyy`) || strings.Contains(message, "\n") {
 		t.Errorf("the error is %q", message)
+	}
+}
+
+func TestLongDomainIsNotQuotedWhole(t *testing.T) {
+	domain := bytes.Repeat([]byte{1}, 4<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	denied := Denied(nil, domain)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<10 || len(denied.domain) > 200 {
+		t.Errorf("the error of a domain of 4 MiB allocates %d bytes and has %d", used, len(denied.domain))
 	}
 }

@@ -41,7 +41,8 @@ type DeniedError struct {
 
 // Denied returns the error of a client's request for the given domain.
 func Denied(c *Client, domain []byte) *DeniedError {
-	return &DeniedError{c, truncate(fmt.Sprintf("%q", domain), 120)}
+	const shown = 120 // cut before quoting as well, since a domain can have megabytes
+	return &DeniedError{c, truncate(fmt.Sprintf("%q", domain[:min(len(domain), shown)]), shown)}
 }
 
 // DeniedEverything returns the error of a client that may request no domain.
