@@ -262,6 +262,9 @@ func (j *Journal) append(columns []string, record []byte) error {
 	}
 	if err != nil {
 		j.incomplete = j.cut(j.size) != nil
+		if wrong := (*fs.PathError)(nil); errors.As(err, &wrong) {
+			wrong.Path = j.path // the file may have been opened under the name before its renaming
+		}
 		return err
 	}
 	j.size += int64(len(record))
@@ -369,9 +372,11 @@ func writeRows(to io.Writer, columns []string, rows *Rows) (size int64, err erro
 		}
 		payload = payload[:0]
 	}
+	record = record[:0]
 	if len(payload) > 0 {
-		err = write(appendRecord(record[:0], payload))
+		record = appendRecord(record, payload)
 	}
+	err = write(appendRecord(record, []byte{rowsEnd}))
 	return size, err
 }
 

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func open(t *testing.T, dir string) (j *Journal, torn int64) {
@@ -269,6 +271,7 @@ func TestJournalErrorsNameTheFile(t *testing.T) {
 // read again.
 func FuzzJournal(f *testing.F) {
 	b := appendRecord([]byte(journalMagic), appendKey(nil, []string{"a", "b"}))
+	b = appendRecord(b, []byte{rowsEnd})
 	f.Add(b)
 	changes := appendChange(nil, &Change{Values: []string{"x", "y"}, Row: Row{RequestsPerUnit: 5, Burst: 3, Unit: 2, Name: "gold"}})
 	changes = appendChange(changes, &Change{Values: []string{"x", "z"}, Delete: true})
@@ -349,23 +352,27 @@ func TestUnusedNamesAreDropped(t *testing.T) {
 	}
 }
 
-// TestJournalWithoutColumns checks that a file that is truncated before its columns is damaged: a
-// change after that could not be read.
-func TestJournalWithoutColumns(t *testing.T) {
+// TestJournalRowsDamaged truncates a compacted file at each byte, and flips each: its rows were durable
+// before it got its name, so none may be lost without an error.
+func TestJournalRowsDamaged(t *testing.T) {
 	dir := t.TempDir()
-	history(t, dir)
+	j, _ := open(t, dir)
+	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2, Name: "gold"}))
+	if err := j.rewrite(j.columns); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(dir, "t.table")
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := len(appendRecord([]byte(journalMagic), appendKey(nil, []string{"a", "b"})))
-	for cut := len(journalMagic); cut < columns; cut++ {
-		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := OpenJournal(New("t"), dir, nil); !errors.Is(err, ErrDamaged) {
-			t.Fatalf("cut at byte %d: %v, want a damaged file", cut, err)
+	for at := len(journalMagic); at < len(whole); at++ {
+		flipped := bytes.Clone(whole)
+		flipped[at] ^= 0x10
+		for _, content := range [][]byte{whole[:at], flipped} {
+			if _, err := New("t").parse(content); !errors.Is(err, ErrDamaged) {
+				t.Fatalf("damaged at byte %d of %d: %v, want an error", at, len(whole), err)
+			}
 		}
 	}
 }
@@ -449,5 +456,21 @@ func TestDeleteFromEmptyTable(t *testing.T) {
 	apply(j, customer, many...)
 	if table.Rows().Columns() != nil || j.Close() != nil {
 		t.Error("a table that never had a row has columns, or does not close")
+	}
+}
+
+// TestJournalErrorNamesFile makes a write fail after the file was renamed.
+func TestJournalErrorNamesFile(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	apply(t, j, put("x", "1", Row{}))
+	must.OK(t, os.Link(j.path, j.path+".tmp"))
+	readOnly, err := os.Open(j.path + ".tmp")
+	must.OK(t, err)
+	_ = j.file.Close() // everything is saved
+	j.file = readOnly
+	err = j.Apply([]string{"a", "b"}, []Change{put("x", "2", Row{})})
+	if !errors.Is(err, ErrNotSaved) || !strings.Contains(err.Error(), "write "+j.path+":") {
+		t.Errorf("the error is %q, want one that names %s", err, j.path)
 	}
 }

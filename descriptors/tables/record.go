@@ -10,19 +10,22 @@ import (
 
 // journalMagic is the beginning of a journal. Records follow. Each starts with a header of three
 // 4-byte numbers: the length of its payload, the checksum of that length, and the checksum of the
-// payload, both CRC-32C. The payload of the first record contains the columns. Each other payload
-// contains changes that became durable together. A change is:
+// payload, both CRC-32C. The payload of the first record contains the columns. Then come the rows
+// that the table had when the file was created, and a record with only the byte rowsEnd: the file
+// got its name after all of these were durable. Each later payload contains changes that became
+// durable together. A row is written as a change. A change is:
 //
 //	a byte, changePut or changeDelete
 //	the length of the key, and for each value its length and the value
 //	for changePut: requests_per_unit, burst, unit, a byte of flags, the length of the name, and the name
 //
 // Numbers are varints, apart from the header, the unit and the flags.
-const journalMagic = "sluice table 1\n"
+const journalMagic = "sluice table 2\n"
 
 const (
 	changePut    = 1
 	changeDelete = 2
+	rowsEnd      = 3
 
 	flagUnlimited = 1
 )

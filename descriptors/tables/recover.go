@@ -82,6 +82,7 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 	b := &builder{hasher: t.Rows().hasher, lastWins: true}
 	found := &recovered{size: int64(len(journalMagic))}
 	values := make([]string, 0, MaxColumns)
+	complete := false // the rows that the file was created with were read
 	for {
 		payload, next, err := nextRecord(content[found.size:])
 		if err != nil {
@@ -92,6 +93,9 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 			if b.columns = r.readValues(nil); r.bad || CheckColumns(b.columns) != nil {
 				return nil, fmt.Errorf("%w: the record at byte %d does not contain columns", ErrDamaged, found.size)
 			}
+		}
+		if len(payload) == 1 && payload[0] == rowsEnd {
+			complete, r.b = true, nil
 		}
 		for len(r.b) > 0 {
 			c, ok := r.readChange(values[:0])
@@ -105,12 +109,12 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 		}
 		found.size = int64(len(content) - len(next))
 	}
+	if !complete {
+		return nil, fmt.Errorf("%w at byte %d: the rows that were saved when the file was created are incomplete", ErrDamaged, found.size)
+	}
 	rest := content[found.size:]
 	if err := checkTorn(rest); err != nil {
 		return nil, fmt.Errorf("%w at byte %d: %w; truncate the file there to keep the changes before it", ErrDamaged, found.size, err)
-	}
-	if b.columns == nil { // a file is renamed to path only after its first record is written
-		return nil, fmt.Errorf("%w: the file ends before the first record", ErrDamaged)
 	}
 	found.rows, found.torn = b.build(), int64(len(rest))
 	return found, nil
