@@ -22,6 +22,9 @@ const (
 	// candidateFor is how long a replica that was named is checked. A promotion takes some
 	// milliseconds.
 	candidateFor = 5 * time.Second
+	// unconfirmedFor is how long a promoted replica that cannot be reached counts as the primary. It
+	// may have failed before the Sentinels agreed on it.
+	unconfirmedFor = 5 * time.Second
 	// maxMessages is the maximum number of messages of one Sentinel in a second. A failover has
 	// three.
 	maxMessages = 64
@@ -132,12 +135,18 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	next, until, promoted := s.Candidate, s.CandidateUntil, s.promoted
 	s.mu.Unlock()
 	if promoted != "" {
-		if isPrimary, err := s.isPrimary(ctx, promoted); err != nil || isPrimary {
+		isPrimary, err := s.isPrimary(ctx, promoted)
+		s.mu.Lock()
+		switch {
+		case isPrimary:
+			s.confirmed = clock()
+		case err == nil, clock().Sub(s.confirmed) > unconfirmedFor:
+			s.promoted = ""
+		}
+		s.mu.Unlock()
+		if err != nil || isPrimary {
 			return err
 		}
-		s.mu.Lock()
-		s.promoted = ""
-		s.mu.Unlock()
 	}
 	if next == "" {
 		return nil
@@ -153,6 +162,7 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	switch {
 	case isPrimary:
 		s.promoted, s.replaced, s.Candidate = next, address, ""
+		s.confirmed = clock()
 	case !ours || err != nil || !clock().Before(until):
 		s.Candidate = ""
 	default:

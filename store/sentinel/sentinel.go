@@ -11,7 +11,8 @@ import (
 )
 
 // A Watch queries Sentinels for the primary. A Sentinel may lag behind, be cut off with an old
-// primary, or be malicious, so all are queried, and the most frequent answer wins.
+// primary, or be malicious, so all are queried, and the answer of the majority counts. Without a
+// majority, an answer counts only if it is that of the last one.
 //
 // Sentinels agree on a new primary more than a second after it has started to accept writes, and
 // hits that the old primary counts in that time are lost. So a replica that a single Sentinel names
@@ -25,7 +26,9 @@ type Watch struct {
 	mu             sync.Mutex
 	Candidate      string    // a replica that may become the primary
 	CandidateUntil time.Time // until when it is checked
+	majority       string    // the primary that a majority named last
 	promoted       string    // a replica that has become the primary; empty if the vote is right
+	confirmed      time.Time // when promoted last reported that it is the primary
 	replaced       string    // the primary by the vote when promoted was set
 }
 
@@ -96,12 +99,18 @@ func (s *Watch) Current(ctx context.Context) (address string) {
 
 // Primary returns the address of the primary.
 func (s *Watch) Primary(ctx context.Context) (string, error) {
-	address, _, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
+	address, votes, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
 	if err != nil {
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: %w", err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case votes > len(s.all)/2:
+		s.majority = address
+	case address != s.majority:
+		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: only %d of %d Sentinels name %s; start the others", votes, len(s.all), address))
+	}
 	if s.promoted != "" && address == s.replaced {
 		return s.promoted, nil
 	}

@@ -1,0 +1,138 @@
+package sentinel_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/sentinel"
+)
+
+// servers are Sentinels and the servers that they name, by address.
+type servers struct {
+	down  map[string]bool
+	named map[string]string // the primary that a Sentinel names
+}
+
+func (s *servers) dial(_ context.Context, _, address string) (net.Conn, error) {
+	if s.down[address] {
+		return nil, errors.New("refused")
+	}
+	client, server := net.Pipe()
+	go s.serve(server, address)
+	return client, nil
+}
+
+// serve answers commands. All servers are primaries, and all Sentinels list replica:1.
+func (s *servers) serve(c net.Conn, address string) {
+	defer func() { _ = c.Close() }()
+	r := bufio.NewReader(c)
+	for {
+		command, err := readCommand(r)
+		if err != nil || s.down[address] {
+			return
+		}
+		reply := "+OK\r\n"
+		switch {
+		case command[0] == "ROLE":
+			reply = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+		case len(command) > 1 && command[1] == "REPLICAS":
+			reply = "*1\r\n*4\r\n$2\r\nip\r\n$7\r\nreplica\r\n$4\r\nport\r\n$1\r\n1\r\n"
+		case command[0] == "SENTINEL":
+			host, port, _ := net.SplitHostPort(s.named[address])
+			reply = fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+		}
+		if _, err := io.WriteString(c, reply); err != nil {
+			return
+		}
+	}
+}
+
+func readCommand(r *bufio.Reader) (words []string, err error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(strings.Trim(line, "*\r\n"))
+	for range 2 * n { // a length and a word
+		if line, err = r.ReadString('\n'); err != nil {
+			return nil, err
+		}
+		words = append(words, strings.TrimSpace(line))
+	}
+	for i := range n {
+		words[i] = words[2*i+1]
+	}
+	return words[:n], err
+}
+
+// newWatch returns a Watch of three Sentinels that name primary:1.
+func newWatch(t *testing.T) (*sentinel.Watch, *servers) {
+	t.Helper()
+	s := &servers{down: map[string]bool{}, named: map[string]string{}}
+	to := &redis.Server{Master: "main", DialContext: s.dial}
+	for n := range 3 {
+		address := fmt.Sprintf("sentinel:%d", n)
+		to.Sentinels = append(to.Sentinels, address)
+		s.named[address] = "primary:1"
+	}
+	w := sentinel.New(sentinel.Options{
+		Server: to, Timeout: time.Second, Refresh: func() {}, Failed: func(redis.Kind) {},
+		Address: func() string { return "" },
+		Guard:   func(do func()) bool { do(); return true },
+	})
+	t.Cleanup(w.Close)
+	return w, s
+}
+
+// A minority of the Sentinels cannot name a primary, but does not end the use of the last one.
+func TestMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWatch(t)
+		s.down["sentinel:0"], s.down["sentinel:1"] = true, true
+		if address, err := w.Primary(t.Context()); err == nil {
+			t.Errorf("one of three Sentinels names %s", address)
+		}
+		s.down["sentinel:0"] = false
+		for _, down := range []bool{false, true} {
+			s.down["sentinel:0"] = down
+			if address, err := w.Primary(t.Context()); err != nil || address != "primary:1" {
+				t.Errorf("with one Sentinel down (both: %t): %q, %v", down, address, err)
+			}
+		}
+		s.named["sentinel:2"] = "foreign:1"
+		if address, err := w.Primary(t.Context()); err == nil {
+			t.Errorf("one of three Sentinels moves the primary to %s", address)
+		}
+	})
+}
+
+// A promoted replica that fails before the Sentinels agree on it is given up.
+func TestPromotedReplicaFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWatch(t)
+		w.Candidate, w.CandidateUntil = "replica:1", time.Now().Add(time.Minute)
+		expect := func(when, want string) {
+			t.Helper()
+			if got := w.Current(t.Context()); got != want {
+				t.Errorf("%s: %s is the primary, want %s", when, got, want)
+			}
+		}
+		expect("after the promotion", "replica:1")
+		s.down["replica:1"] = true
+		time.Sleep(4 * time.Second)
+		expect("4 s after the failure", "replica:1")
+		time.Sleep(2 * time.Second)
+		w.Current(t.Context()) // gives it up
+		expect("6 s after the failure", "primary:1")
+	})
+}
