@@ -26,6 +26,31 @@ func TestShardsAreBounded(t *testing.T) {
 	}
 }
 
+// While a shard is unavailable, the node that was queried last comes first only if its own shard is
+// available: otherwise an outdated node, which the URL may give another name, would be queried for
+// good.
+func TestOutdatedNodeIsNotQueriedFirst(t *testing.T) {
+	s, err := New(Options{Server: redis.Server{Nodes: []string{"name:1", "b:1"}}, Timeout: longTimeout, Fallback: Deny})
+	must.OK(t, err)
+	s.main.start = func(*shard) context.CancelFunc { return func() {} }
+	c := &cluster{backend: s.main, client: &redis.Conn{Address: "name:1"}}
+	expect := func(when string, first ...string) {
+		t.Helper()
+		for _, want := range first {
+			if got := c.candidates(); got[0] != want {
+				t.Errorf("%s: %s is queried first, want %s; all: %v", when, got[0], want, got)
+			}
+		}
+	}
+	expect("without shards", "name:1", "name:1")
+	own, other := s.main.shardAt("a:1"), s.main.shardAt("b:1")
+	expect("both down", "b:1", "name:1", "b:1")
+	other.conn = &redis.Conn{}
+	expect("one up", "b:1", "b:1")
+	own.conn = &redis.Conn{}
+	expect("both up", "name:1", "name:1")
+}
+
 // An address that a node or a Sentinel sends is accepted only if it is a host and a port.
 func TestNodeAt(t *testing.T) {
 	for _, tt := range [][3]string{

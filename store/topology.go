@@ -82,13 +82,12 @@ func (f *backend) pollTopology(ctx context.Context, refresh func(context.Context
 type cluster struct {
 	backend *backend
 	client  *redis.Conn // nil if not connected
+	turn    int         // index of the node of the URL that was queried first, if all shards were unavailable
 	failure redis.Kind  // why the last refresh failed; empty if it succeeded
 	since   time.Time   // when the first of the current failures happened
 }
 
-// refresh queries one node after another until one answers, and applies the answer. Nodes whose
-// shards are available come first, then the other known ones: a node that was cut off does not know
-// that it was replaced, but accepts no writes, so its shard is not available.
+// refresh queries one node after another until one answers, and applies the answer.
 func (c *cluster) refresh(ctx context.Context) {
 	var errs []error
 	for _, address := range c.candidates() {
@@ -125,27 +124,32 @@ func (c *cluster) name() string { return "cluster of " + c.backend.server.String
 // may take as long as a connection, and a malicious node may have named them.
 const maxDown = 8
 
-// candidates returns the addresses of the nodes to query, in order.
+// candidates returns the addresses of the nodes to query, in order. If a shard is unavailable, the
+// map may come from a node that was cut off and does not know that a primary was replaced. Then the
+// nodes of available shards come first, since such a node accepts no writes. If there is none, the
+// nodes of the URL take turns.
 func (c *cluster) candidates() (all []string) {
-	var down []string
-	if c.client != nil {
-		all = append(all, c.client.Address)
-	}
+	var up, down []string
 	c.backend.mu.Lock()
 	for address, b := range c.backend.shards {
 		if b.shard.isUp() {
-			all = append(all, address)
+			up = append(up, address)
 		} else {
 			down = append(down, address)
 		}
 	}
 	c.backend.mu.Unlock()
-	if c.client != nil && slices.Contains(down, c.client.Address) {
-		all = all[1:]
+	if c.client != nil && (len(down) == 0 || slices.Contains(up, c.client.Address)) {
+		all = append(all, c.client.Address)
+	}
+	nodes := c.backend.server.Nodes
+	if len(up) == 0 && len(down) > 0 {
+		c.turn = (c.turn + 1) % len(nodes)
+		nodes = slices.Concat(nodes[c.turn:], nodes[:c.turn])
 	}
 	down = down[:min(len(down), maxDown)]
 	seen := map[string]bool{}
-	return slices.DeleteFunc(slices.Concat(all, c.backend.server.Nodes, down), func(address string) bool {
+	return slices.DeleteFunc(slices.Concat(all, up, nodes, down), func(address string) bool {
 		known := seen[address]
 		seen[address] = true
 		return known
