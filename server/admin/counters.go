@@ -115,10 +115,11 @@ func NewCounterReport(set *descriptors.Set, domain, text string, entries []descr
 }
 
 // Counters reads the counters of a descriptor at the time now. It neither changes nor creates
-// counters. But if reset is set, it first resets them and reports how many hits were used before.
-// It returns an error if there are no rules or a store does not respond. text is the descriptor as
+// counters. But if onReset is not nil, it first resets them, calls onReset for each with the rule,
+// the limit and the number of used hits, and reports this number. It returns an error if there are
+// no rules or a store does not respond; some counters may be reset then. text is the descriptor as
 // text.
-func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
+func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, onReset func(rule, limit string, used uint64)) (*CounterReport, error) {
 	rules, err := a.service.Active()
 	if err != nil {
 		return nil, err
@@ -141,10 +142,11 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 	}
 	b := &lookup.Plan.Batch
 	forgotten := make([]uint64, len(b.Charges))
-	for i := 0; reset && i < len(forgotten); i++ {
+	for i := 0; onReset != nil && i < len(forgotten); i++ {
 		if forgotten[i], err = lookup.Reset(ctx, now, i); err != nil {
 			return nil, err
 		}
+		onReset(report.Rule, lookup.Plan.Limits[i].String(), forgotten[i])
 		rules.Live[lookup.Plan.DomainIndex].Forget(b.Charges[i].ID)
 	}
 	if err := lookup.Decide(now); err != nil {

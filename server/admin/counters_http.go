@@ -32,20 +32,20 @@ func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error)
 		return nil, err
 	}
 	now, _ := a.clock.Now()
-	reset := r.Method == http.MethodDelete
-	report, err := a.Counters(r.Context(), now, domain, text, d, reset)
+	var onReset func(rule, limit string, used uint64)
+	if r.Method == http.MethodDelete {
+		onReset = func(rule, limit string, used uint64) {
+			a.metrics.CounterResets.Inc()
+			a.logger.Info("counter reset", zap.String("domain", domain), zap.String("rule", rule),
+				zap.String("limit", limit), zap.Uint64("used", used), zap.String("by", by))
+		}
+	}
+	report, err := a.Counters(r.Context(), now, domain, text, d, onReset)
 	switch {
 	case err != nil:
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
-	case !reset:
-		return report, nil
-	case len(report.Counters) == 0:
+	case onReset != nil && len(report.Counters) == 0:
 		return nil, newRequestError(http.StatusNotFound, "there is no counter to reset: %s", report.Reason)
-	}
-	for _, c := range report.Counters {
-		a.metrics.CounterResets.Inc()
-		a.logger.Info("counter reset", zap.String("domain", domain), zap.String("rule", report.Rule),
-			zap.String("limit", c.Limit), zap.Uint64("used", c.Forgotten), zap.String("by", by))
 	}
 	return report, nil
 }

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net"
 	"net/http"
@@ -19,7 +20,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/client"
@@ -121,6 +124,34 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 		if text := e.Message + " " + jsonText(t, e.ContextMap()); strings.Contains(text, "alice") {
 			t.Errorf("a client's value is in the log: %s", text)
 		}
+	}
+}
+
+// failingDecider resets one counter, and then fails like a store that becomes unavailable.
+type failingDecider struct {
+	namedDecider
+	resets int
+}
+
+func (d *failingDecider) Reset(ctx context.Context, now limiter.Time, b *limiter.Batch, names [][]byte, i int) (uint64, error) {
+	if d.resets++; d.resets > 1 {
+		return 0, errors.New("unavailable")
+	}
+	return d.namedDecider.Reset(ctx, now, b, names, i)
+}
+
+func TestPartialResetIsReported(t *testing.T) {
+	d := &failingDecider{namedDecider: namedDecider{Table: servertest.Table(t), charged: map[identity.ID]string{}}}
+	s := servertest.Service(t, answer.Settings{Decider: d, Namer: descriptors.NewNamer("", nil)}, countersRules)
+	addr, logs := debugServer(t, s)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+addr+"/counters?domain=d&descriptor=list=x", nil)
+	must.OK(t, err)
+	reply, err := http.DefaultClient.Do(r)
+	must.OK(t, err)
+	_ = reply.Body.Close() // the status suffices
+	resets, lines := testutil.ToFloat64(s.Metrics().CounterResets), logs.FilterMessage("counter reset").Len()
+	if reply.StatusCode != http.StatusServiceUnavailable || resets != 1 || lines != 1 {
+		t.Errorf("status %d, %v resets counted and %d logged, want 503 and one of each", reply.StatusCode, resets, lines)
 	}
 }
 
@@ -303,10 +334,10 @@ func TestPenaltyIsExplained(t *testing.T) {
 		}
 		return x.OverLimit()
 	}
-	explain := func(reset bool) *admin.CounterState {
+	explain := func(onReset func(rule, limit string, used uint64)) *admin.CounterState {
 		t.Helper()
 		d := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("ip"), Value: []byte("a")}}}
-		r, err := a.Counters(t.Context(), noon+limiter.Time(90*time.Second), "d", "ip=a", d, reset)
+		r, err := a.Counters(t.Context(), noon+limiter.Time(90*time.Second), "d", "ip=a", d, onReset)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,14 +347,14 @@ func TestPenaltyIsExplained(t *testing.T) {
 		denied(0, 1)
 	}
 	at := time.Unix(0, int64(noon)).Add(2 * time.Minute).UTC()
-	if c := explain(false); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
+	if c := explain(nil); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
 		t.Errorf("%+v", c)
 	}
 	keys := a.State(time.Unix(0, int64(noon)), admin.AllRules).Domains[0].DeniedKeys
 	if len(keys) != 1 || keys[0].Descriptor != "ip=a" || keys[0].PenaltyUntil == nil || !keys[0].PenaltyUntil.Equal(at) {
 		t.Errorf("the state has %+v", keys)
 	}
-	if c := explain(true); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
+	if c := explain(func(string, string, uint64) {}); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
 		t.Errorf("after a reset: %+v", c)
 	}
 	if denied(90*time.Second, 2) {

@@ -135,6 +135,7 @@ func mergeByName[T any](all, more []T, name func(*T) string, add func(a, b *T)) 
 func (d *DomainState) addDomain(o *DomainState, m keyMerger) {
 	d.Add(o.Rate)
 	d.DeniedRequests += o.DeniedRequests
+	d.OmittedKeys += o.OmittedKeys
 	d.DeniedKeys = mergeByName(d.DeniedKeys, o.DeniedKeys, m.identity, m.add)
 	d.Unmatched = mergeByName(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
 		a.Seen = limiter.SaturatingAdd(a.Seen, b.Seen)
@@ -175,7 +176,7 @@ func (m keyMerger) add(a, b *Key) {
 // identity returns a string that is the same for the same key at all replicas.
 func (m keyMerger) identity(k *Key) string {
 	if !m.byHash && k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, ellipsis) { // a cut descriptor is ambiguous
-		return k.Rule + "\x00" + k.Limit + "\x00" + k.Descriptor
+		return strings.Join([]string{k.Rule, k.Limit, k.OwnLimit, k.Descriptor}, "\x00")
 	}
 	return k.Hash
 }
@@ -183,7 +184,7 @@ func (m keyMerger) identity(k *Key) string {
 func (u *Unmatched) identity() string { return fmt.Sprint(u.Entry, "\x00", u.Below, "\x00", u.Key) }
 
 func (r *RuleState) identity() string {
-	return fmt.Sprint(r.Rule, "\x00", r.Limit, "\x00", r.Name, "\x00", r.Shadow)
+	return fmt.Sprint(r.Rule, "\x00", r.Limit, "\x00", r.Name, "\x00", r.Shadow, r.Soft)
 }
 
 // add returns the sum of two lines, each of which may be nil.

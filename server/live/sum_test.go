@@ -141,6 +141,25 @@ func TestSumOfTruncatedKeys(t *testing.T) {
 	}
 }
 
+// TestSumOfOwnLimits checks that counters of one descriptor with limits of their own stay separate,
+// and that omitted keys are added up.
+func TestSumOfOwnLimits(t *testing.T) {
+	of := func(hashKey string, hashes ...string) *State {
+		return &State{HashKey: hashKey, Domains: []DomainState{{Domain: "d", OmittedKeys: 7, DeniedKeys: []Key{
+			{Hash: hashes[0], Descriptor: "user=al", OwnLimit: "5/minute", Denied: 100},
+			{Hash: hashes[1], Descriptor: "user=al", OwnLimit: "9/hour", Denied: 10},
+		}}}}
+	}
+	d := &Sum([]string{"a", "b"}, []*State{of("j", "1", "2"), of("k", "3", "4")}).Domains[0]
+	got := map[string]uint64{}
+	for _, k := range d.DeniedKeys {
+		got[k.OwnLimit] += k.Denied
+	}
+	if got["5/minute"] != 200 || got["9/hour"] != 20 || d.OmittedKeys != 14 {
+		t.Errorf("denials by limit are %v, and %d keys omitted, want 200, 20 and 14", got, d.OmittedKeys)
+	}
+}
+
 // TestSumOfUnmaskedKeys checks that a key is one key if only one replica knows its values, because
 // the other one denied it before the values were shown.
 func TestSumOfUnmaskedKeys(t *testing.T) {
