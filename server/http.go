@@ -30,7 +30,7 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 	return &http.Server{
 		Handler:           withWriteTimeout(h),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
+		ReadTimeout:       web.ReadTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          zap.NewStdLog(logger),

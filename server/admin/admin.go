@@ -84,7 +84,7 @@ func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	for path, page := range pages {
 		mux.Handle(path, g.protectPage(g.rejectCrossSite(page)))
 	}
-	tables := &tablesHandler{a}
+	tables := &tablesHandler{a, make(chan struct{}, 1)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The mux would redirect paths with an empty value between two slashes.
 		if path := r.URL.EscapedPath(); path == TablesPath || strings.HasPrefix(path, TablesPath+"/") {

@@ -58,6 +58,9 @@ type RowsReport struct {
 // tablesHandler serves paths below [TablesPath].
 type tablesHandler struct {
 	*API
+	// posting is full during a POST of rows: the rows of 4 MiB take 50 MB, so one request is read at
+	// a time.
+	posting chan struct{}
 }
 
 // The rights that methods require for all tables, for a table and for a row.
@@ -84,6 +87,15 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil && name != "" && len(key) == 0 && r.Method != http.MethodPost {
 		if err = h.writeRows(w, name); err == nil {
 			return
+		}
+	}
+	if err == nil && name != "" && len(key) == 0 {
+		select {
+		case h.posting <- struct{}{}:
+			defer func() { <-h.posting }()
+			err = web.SetTimeouts(w) // the wait may have exceeded those of the request
+		case <-r.Context().Done():
+			err = r.Context().Err()
 		}
 	}
 	var report any

@@ -3,14 +3,18 @@ package admin_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -26,8 +30,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// tablesServer serves two tables, one of a file and one that is changed row by row.
+// tablesServer serves a [tablesAPI].
 func tablesServer(t *testing.T, rules string) (c *client.Debug, addr string, all *tables.Registry, logs *observer.ObservedLogs) {
+	t.Helper()
+	a, all, logs := tablesAPI(t, rules)
+	addr = listen(t, a)
+	return &client.Debug{Addr: addr}, addr, all, logs
+}
+
+// tablesAPI has two tables, one of a file and one that is changed row by row.
+func tablesAPI(t *testing.T, rules string) (a *admin.API, all *tables.Registry, logs *observer.ObservedLogs) {
 	t.Helper()
 	all = new(tables.Registry)
 	journaled, err := all.Add("users", "")
@@ -44,8 +56,7 @@ func tablesServer(t *testing.T, rules string) (c *client.Debug, addr string, all
 	metrics := servertest.Metrics(t).Tables(all.Names(), func(string) int { return 0 })
 	s := servertest.Service(t, answer.Settings{Tables: all, TableMetrics: metrics}, rules)
 	core, logs := observer.New(zapcore.InfoLevel)
-	addr = listen(t, newAPI(t, s, zap.New(core)))
-	return &client.Debug{Addr: addr}, addr, all, logs
+	return newAPI(t, s, zap.New(core)), all, logs
 }
 
 const tableRules = "{domain: d, descriptors: [{key: path, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]}]}"
@@ -82,6 +93,44 @@ func TestIncompleteBodiesChangeNothing(t *testing.T) {
 			t.Errorf("%.60q is answered with %d, and the table has %d rows", request, reply.StatusCode, n)
 		}
 	}
+}
+
+// slowBody ends when it is closed by the test.
+type slowBody struct {
+	read atomic.Bool
+	end  chan struct{}
+}
+
+func (b *slowBody) Read([]byte) (int, error) {
+	b.read.Store(true)
+	<-b.end
+	return 0, io.EOF
+}
+
+// TestRowsArePostedOneRequestAtATime checks that a request is not read while another one is: large
+// ones take a lot of memory.
+func TestRowsArePostedOneRequestAtATime(t *testing.T) {
+	a, _, _ := tablesAPI(t, tableRules)
+	synctest.Test(t, func(t *testing.T) {
+		h := a.Handler(nil)
+		bodies := []*slowBody{{end: make(chan struct{})}, {end: make(chan struct{})}}
+		for i, body := range bodies {
+			local := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			r := httptest.NewRequestWithContext(local, http.MethodPost, "http://localhost/api/v1/tables/users", body)
+			r.RemoteAddr = "127.0.0.1:1"
+			go h.ServeHTTP(httptest.NewRecorder(), r)
+			synctest.Wait()
+			if read := body.read.Load(); read != (i == 0) {
+				t.Errorf("request %d is read: %t", i, read)
+			}
+		}
+		close(bodies[0].end)
+		synctest.Wait()
+		if !bodies[1].read.Load() {
+			t.Error("the second request is not read after the first one")
+		}
+		close(bodies[1].end)
+	})
 }
 
 // TestRowsOverHTTP puts, shows and deletes rows with unusual keys through the client.

@@ -23,6 +23,19 @@ func SetWriteTimeout(w http.ResponseWriter, d time.Duration) error {
 	return err
 }
 
+// ReadTimeout is the time within which a client must send a request.
+const ReadTimeout = 10 * time.Second
+
+// SetTimeouts sets the time within which the client must send the rest of the request and read the
+// response.
+func SetTimeouts(w http.ResponseWriter) error {
+	err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(ReadTimeout)) //nolint:forbidigo // of a socket
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return SetWriteTimeout(w, WriteTimeout)
+}
+
 // PacedBytes is the number of bytes of a long response that a client must read within
 // [WriteTimeout].
 const PacedBytes = 1 << 20
