@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // root is the path of the repository's root.
@@ -31,9 +32,9 @@ const root = "../.."
 // TestComputedCallsEqualEnvoys sends random requests through random route tables of the real Envoy,
 // and compares the descriptors of each call with the computed ones.
 func TestComputedCallsEqualEnvoys(t *testing.T) {
-	tables, requests := 3, 1000
-	if os.Getenv("SLUICE_LONG") != "" {
-		tables, requests = 10, 10_000
+	tables, requests := 3, effort.Times(t, 100)
+	if effort.Level(t) >= effort.All {
+		tables = 10
 	}
 	first := uint64(1)
 	if text := os.Getenv("SLUICE_SEED"); text != "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // mutation is a change of the bootstrap in testdata/rejected.
@@ -68,18 +69,15 @@ func TestMutationVerdicts(t *testing.T) {
 	t.Logf("%d of %d mutations have the verdict of Envoy", agreed, len(all))
 }
 
-// TestEnvoyRejectsMutations checks the verdicts of mutations.txt with the real Envoy: all with
-// SLUICE_LONG, otherwise one in four. Several run concurrently, because each spends most of its
-// time waiting for its threads.
+// TestEnvoyRejectsMutations checks the verdicts of mutations.txt with the real Envoy: all at effort
+// 100, one in four at effort 10, one in 40 at effort 1. Several run concurrently, because each spends
+// most of its time waiting for its threads.
 func TestEnvoyRejectsMutations(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	dir := t.TempDir()
 	var g errgroup.Group
 	g.SetLimit(8)
-	step := 4
-	if os.Getenv("SLUICE_LONG") != "" {
-		step = 1
-	}
+	step := max(1, 40/effort.Level(t))
 	for i, m := range mutations(t) {
 		if i%step != 0 {
 			continue
