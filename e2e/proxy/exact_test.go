@@ -11,17 +11,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
+const a57 = "unit: year, requests_per_unit: 57"
+
 // exactLimits are limits of a user that admit 57 requests in a year.
 var exactLimits = map[string]string{
-	"one limit":                     "rate_limit: { unit: year, requests_per_unit: 57 }",
-	"denied hits are not counted":   "rate_limit: { unit: year, requests_per_unit: 57, count_refused: false }",
-	"a list":                        "rate_limits: [{ unit: year, unit_multiplier: 2, requests_per_unit: 90 }, { unit: year, requests_per_unit: 57 }]",
-	"sliding window":                "rate_limit: { unit: year, requests_per_unit: 57, algorithm: sliding_window, sub_windows: 24 }",
-	"sliding log":                   "rate_limit: { unit: year, requests_per_unit: 57, algorithm: sliding_log }",
-	"token bucket":                  "rate_limit: { unit: year, requests_per_unit: 57, algorithm: token_bucket }",
-	"leaky bucket":                  "rate_limit: { unit: year, requests_per_unit: 57, algorithm: leaky_bucket, slack: 56 }",
-	"a log that counts denied hits": "rate_limit: { unit: year, requests_per_unit: 57, algorithm: sliding_log, count_refused: true }",
-	"a bucket in debt":              "rate_limit: { unit: year, requests_per_unit: 57, algorithm: token_bucket, count_refused: true }",
+	"one limit":                     "rate_limit: { " + a57 + " }",
+	"denied hits are not counted":   "rate_limit: { " + a57 + ", count_refused: false }",
+	"a list":                        "rate_limits: [{ unit: week, requests_per_unit: 90 }, { " + a57 + " }]",
+	"sliding window":                "rate_limit: { " + a57 + ", algorithm: sliding_window, sub_windows: 24 }",
+	"sliding log":                   "rate_limit: { " + a57 + ", algorithm: sliding_log }",
+	"token bucket":                  "rate_limit: { " + a57 + ", algorithm: token_bucket }",
+	"leaky bucket":                  "rate_limit: { " + a57 + ", algorithm: leaky_bucket, slack: 56 }",
+	"a log that counts denied hits": "rate_limit: { " + a57 + ", algorithm: sliding_log, count_refused: true }",
+	"a bucket in debt":              "rate_limit: { " + a57 + ", algorithm: token_bucket, count_refused: true }",
 	"a list of all algorithms": `
     rate_limits:
       - { unit: year, unit_multiplier: 2, requests_per_unit: 90 }
@@ -32,9 +34,14 @@ var exactLimits = map[string]string{
 }
 
 // startExact selects the limit by the header x-limit.
-var startExact = share("exact", exactRules(), listener{
-	routes: `[{ match: { prefix: / }, route: { rate_limits: [{ actions: [` + byHeader("x-limit", "limit") + `, ` + byHeader("x-user", "user") + `] }] } }]`,
-})
+var startExact = share("exact", exactRules(), listener{routes: `
+- match: { prefix: / }
+  route:
+    rate_limits:
+      - actions:
+          - ` + byHeader("x-limit", "limit") + `
+          - ` + byHeader("x-user", "user") + `
+`})
 
 func exactRules() string {
 	var rules strings.Builder
@@ -55,9 +62,15 @@ descriptors:
   - { key: bucket, rate_limit: { unit: year, requests_per_unit: 57, algorithm: leaky_bucket, slack: 56 } }
 `, listener{routes: `
 - match: { path: /windows }
-  route: { rate_limits: [{ actions: [` + byHeader("x-user", "wide") + `] }, { actions: [` + byHeader("x-user", "user") + `] }] }
+  route:
+    rate_limits:
+      - actions: [` + byHeader("x-user", "wide") + `]
+      - actions: [` + byHeader("x-user", "user") + `]
 - match: { path: /buckets }
-  route: { rate_limits: [{ actions: [` + byHeader("x-user", "wide bucket") + `] }, { actions: [` + byHeader("x-user", "bucket") + `] }] }
+  route:
+    rate_limits:
+      - actions: [` + byHeader("x-user", "wide bucket") + `]
+      - actions: [` + byHeader("x-user", "bucket") + `]
 `})
 
 // TestLimitIsExact has many clients compete for few hits, through several threads of Envoy and

@@ -72,7 +72,9 @@ func TestRateLimitHeaders(t *testing.T) {
 	}
 }
 
-var startUpstream = share("upstream", "descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 2 } }]", listener{routes: everyUser})
+var startUpstream = share("upstream", `
+descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 2 } }]
+`, listener{routes: everyUser})
 
 // TestHeadersToUpstream has Envoy add headers to the forwarded request. Headers of the same names
 // from the client are kept before them, as with envoyproxy/ratelimit.

@@ -14,7 +14,10 @@ import (
 // wholeSeconds compares durations after rounding them up to seconds, as headers do.
 var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
 
-var startLogged = share("logged", "descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1, count_refused: false } }]", listener{
+var startLogged = share("logged", `
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 1, count_refused: false } }
+`, listener{
 	routes:    everyUser,
 	accessLog: "ACCESS %RESPONSE_CODE% %RESPONSE_FLAGS% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%",
 })
