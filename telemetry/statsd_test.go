@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"net"
 	"path/filepath"
 	"slices"
@@ -14,9 +13,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 )
-
-// patience is the time limit of a test's waits. Only a failing test reaches it.
-const patience = 3 * time.Minute
 
 // newTestStatsd returns a sender, which is closed at the end of the test, its metrics and its log.
 func newTestStatsd(t *testing.T, o StatsdOptions) (*Statsd, *Metrics, *observer.ObservedLogs) {
@@ -44,9 +40,7 @@ func newTestStatsdOf(t *testing.T, o StatsdOptions, of Options) (*Statsd, *Metri
 
 func flush(t *testing.T, s *Statsd) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err := s.flush(ctx)
+	err := s.flush(t.Context())
 	s.reportResult(err)
 	return err
 }
@@ -73,9 +67,6 @@ func packets(t *testing.T, network, addr string) (listening string, lines func()
 		defer own.Close()
 		go func() { _, _ = own.Write([]byte(last)) }() // waits while a Unix socket is full
 		for {
-			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-				t.Fatal(err)
-			}
 			n, _, err := conn.ReadFrom(buffer)
 			if err != nil {
 				t.Fatal(err)
