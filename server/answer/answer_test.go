@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -238,11 +239,7 @@ func TestRandomRequests(t *testing.T) {
 	}
 	var c Exchange
 	now := noon
-	count := 1_000_000
-	if testing.Short() {
-		count = 50_000
-	}
-	for n := range count {
+	for n := range effort.Times(t, 100_000) {
 		i := r.IntN(pool)
 		now += limiter.Time(r.Int64N(int64(40 * time.Millisecond)))
 		if r.IntN(1000) == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -15,9 +16,7 @@ import (
 // TestMemoryPerRule bounds the heap that a rule uses permanently, for the tree, the data for
 // requests, and metrics, to a kilobyte.
 func TestMemoryPerRule(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector takes memory of its own")
-	}
+	effort.Require(t, effort.More)
 	const n = 20_000
 	for _, tt := range []struct {
 		name, rule string // %[1]d is the rule's number

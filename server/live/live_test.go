@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -166,9 +167,7 @@ func TestUnmatchedIsBounded(t *testing.T) {
 // TestMemoryIsBounded fills all memory for 150 domains, of which 50 share one sketch, and checks
 // its size.
 func TestMemoryIsBounded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector takes memory of its own")
-	}
+	effort.Require(t, effort.More)
 	var text strings.Builder
 	const n = MaxDomains + 50
 	for i := range n {
