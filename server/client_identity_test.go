@@ -27,6 +27,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -219,7 +220,7 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", requests["d"]); code == http.StatusOK {
 				t.Errorf("in plain text the response is %s", text)
 			}
-			waitFor(t, "the failed handshakes are counted", func() bool {
+			servertest.WaitFor(t, "the failed handshakes are counted", func() bool {
 				return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3
 			})
 		})
@@ -297,7 +298,7 @@ func TestChangedCertificateAppliesAtNextHandshake(t *testing.T) {
 	if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a new connection has the new name", func() bool {
+	servertest.WaitFor(t, "a new connection has the new name", func() bool {
 		conn := g.dialTLS(t, own)
 		defer conn.Close()
 		return requestDomain(t, conn, "e") == nil && status.Code(requestDomain(t, conn, "d")) == codes.PermissionDenied
@@ -367,17 +368,5 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 		if allocs != 0 {
 			t.Errorf("%s an allow list a request allocates %v times, want 0", name, allocs)
 		}
-	}
-}
-
-// waitFor waits until a condition is true.
-func waitFor(t *testing.T, name string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(3 * time.Minute)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting: %s", name)
-		}
-		time.Sleep(time.Millisecond)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -42,7 +41,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 				options.TLS = serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key})
 			}
 			r := serve(t, s, options)
-			conn := r.connect(t, "", time.Minute)
+			conn := r.connect(t, "")
 			if options.TLS != nil {
 				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			}
@@ -105,7 +104,7 @@ func TestHintsNameEnabledListeners(t *testing.T) {
 // TestNonHTTPGetsNoHTTP1Response sends bytes that are not HTTP.
 func TestNonHTTPGetsNoHTTP1Response(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
-	conn := r.connect(t, "", time.Minute)
+	conn := r.connect(t, "")
 	if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +122,7 @@ func TestTLSWithoutALPNIsExplained(t *testing.T) {
 		TLS: serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
 	})
 	for _, protocols := range [][]string{nil, {"http/1.1"}} {
-		conn := tls.Client(r.connect(t, "", time.Minute), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+		conn := tls.Client(r.connect(t, ""), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn) // until the server closes the connection
 	}

@@ -18,7 +18,10 @@ import (
 
 func TestHealthAndReflection(t *testing.T) {
 	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{DrainDelay: 20 * time.Second}) // of which a busy machine needs some
+	delayed := make(chan struct{})
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{DrainDelay: time.Hour}, func(s *Server) {
+		s.sleep = func(time.Duration) { <-delayed }
+	})
 	conn := r.dial(t)
 	health := grpc_health_v1.NewHealthClient(conn)
 	r.checkHealth(t, "at first", true)
@@ -55,6 +58,7 @@ func TestHealthAndReflection(t *testing.T) {
 		t.Errorf("/healthcheck while draining is %d, want 500", code)
 	}
 	checkOK(t, conn)
+	close(delayed)
 	// A graceful stop would wait for the watch until the drain timeout.
 	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("Watch() at the end of the delay = %v, want UNAVAILABLE", err)

@@ -46,6 +46,7 @@ type Server struct {
 	logger   *zap.Logger
 	health   *healthState
 	draining chan struct{} // closed after the drain delay
+	sleep    func(time.Duration)
 	tracer   stats.Handler // nil without tracing
 	quotas   *rlqs.Service
 	admin    *admin.API
@@ -64,7 +65,7 @@ func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
 	options.Transport = cmp.Or(options.Transport, transportBuiltin)
 	s := &Server{
 		options: options, service: service, metrics: service.Metrics(), logger: logger,
-		draining: make(chan struct{}),
+		draining: make(chan struct{}), sleep: time.Sleep,
 	}
 	if options.Tracing != nil {
 		s.tracer = answer.NewTracer(options.Tracing)
@@ -327,7 +328,7 @@ func (s *Server) drain(ctx context.Context) {
 		defer close(resigned)
 		s.quotas.Resign()
 	}()
-	time.Sleep(s.options.DrainDelay)
+	s.sleep(s.options.DrainDelay)
 	close(s.draining)
 	if s.grpc != nil {
 		timeout := time.AfterFunc(s.options.DrainTimeout, func() {

@@ -44,7 +44,7 @@ func serve(t *testing.T, s *answer.Service, options Options, changes ...func(*Se
 	options.JSON = true
 	options.GRPCSocketMode = cmp.Or(options.GRPCSocketMode, defaultSocketMode)
 	options.MetricsPath = cmp.Or(options.MetricsPath, "/metrics")
-	options.DrainTimeout = cmp.Or(options.DrainTimeout, 30*time.Second)
+	options.DrainTimeout = cmp.Or(options.DrainTimeout, 24*time.Hour)
 	r := &running{Server: New(options, s, zap.New(core)), addr: map[string]string{}, logs: logs, done: make(chan error, 1)}
 	if err := r.Listen(t.Context()); err != nil {
 		t.Fatal(err)

@@ -266,7 +266,7 @@ func TestCollectorThatHangs(t *testing.T) {
 // TestCollectorUnavailable uses a collector that is unavailable. This is logged once, and lost
 // spans are counted.
 func TestCollectorUnavailable(t *testing.T) {
-	collector := &http.Server{ReadHeaderTimeout: time.Second}
+	collector := &http.Server{ReadHeaderTimeout: time.Hour}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
