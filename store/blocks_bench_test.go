@@ -3,9 +3,11 @@ package store
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -61,4 +63,12 @@ func benchmarkCold(b *testing.B, limits int) {
 		b.ReportMetric(all[len(all)/2], unit)
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// processCPU returns the CPU time of this process.
+func processCPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u syscall.Rusage
+	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -20,9 +22,6 @@ type traffic struct {
 	stop     atomic.Bool
 	all      sync.WaitGroup
 }
-
-// hugeFixedWindow is a limit that no test reaches.
-var hugeFixedWindow = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
 
 func newTraffic(tb testing.TB, s *Store) *traffic {
 	tb.Helper()

@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -178,4 +180,34 @@ func TestReservationsOutliveAnEditedTTL(t *testing.T) {
 	srv.Must("PERSIST", string(c.names[0])+"h")
 	c.reserveHits(t, s, long, 10)
 	lives("after its expiry was removed")
+}
+
+// After an outage the store has all hits on a limit of a day, although unsynced hits of many
+// windows of a second would fill the ledger.
+func TestExpiredWindowsMakeRoom(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &recorder{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	s.main.ledger.maxEntries = 8
+	r.setBlocked(true)
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
+	ahead := time.Duration(0)
+	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
+	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
+	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
+		for n := range uint64(8) {
+			must.OK(t, c.decide(s, oneHit(n+1, second)))
+		}
+	}
+	for range 5 {
+		must.OK(t, c.decide(s, oneHit(100, hugeFixedWindow)))
+	}
+	r.setBlocked(false)
+	storetest.Eventually(t, "up again", s.Up)
+	if got := c.usedHits(t, s, oneHit(100, hugeFixedWindow)); got != 5 || o.dropped != 0 {
+		t.Errorf("the store has %d hits, and %d were dropped; want 5 and none", got, o.dropped)
+	}
 }

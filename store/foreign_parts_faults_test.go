@@ -1,45 +1,13 @@
 package store
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
-	"github.com/sluice-ratelimit/sluice/store/script"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
-
-// A charge whose command fails is not decided as if its counter were empty, even if the key of
-// another charge is foreign.
-func TestForeignKeyAmongErrors(t *testing.T) {
-	t.Parallel()
-	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: serverAt(srv)})
-	storetest.Eventually(t, "up", s.Up)
-	const limit = 5
-	counted := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}
-	peek := oneHit(1, counted)
-	peek.Hits = 0
-	names := [][]byte{[]byte("foreign"), []byte("limited")}
-	srv.Must("SET", string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), counted, names[0])), "letters")
-	srv.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
-	srv.Must("CONFIG", "SET", "maxmemory", "1")
-	charges := []limiter.Charge{peek, oneHit(2, counted)}
-	charges[1].Group = 1
-	var c caller
-	passed := 0
-	for range 4 * limit {
-		must.OK(t, c.decideNamed(s, names, charges...))
-		if !c.b.Denied {
-			passed++
-		}
-	}
-	if passed != limit {
-		t.Errorf("%d requests were admitted under a limit of %d while the store could not count them", passed, limit)
-	}
-}
 
 // The parts of a part of a large request are also bulk requests, and do not delay small requests.
 func TestLargeRequestOnAForeignKey(t *testing.T) {
@@ -94,4 +62,17 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 			t.Errorf("%s has %d unsynced hits of a denied request", name, d.Hits)
 		}
 	}
+}
+
+// panicsOnce is an observer that panics at the store's first decision.
+type panicsOnce struct {
+	recorder
+	armed atomic.Bool
+}
+
+func (o *panicsOnce) Decided(by string, charges int) {
+	if by == byStore && o.armed.CompareAndSwap(true, false) {
+		panic("a bug")
+	}
+	o.recorder.Decided(by, charges)
 }

@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -7,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,30 +89,6 @@ func (h *hostileServer) serve(c net.Conn) {
 			return
 		}
 	}
-}
-
-// commandOf reads a command.
-func commandOf(r *bufio.Reader) (args []string, err error) {
-	number := func() (n int, err error) {
-		line, err := r.ReadString('\n')
-		if err == nil {
-			n, err = strconv.Atoi(strings.TrimSpace(line[1:]))
-		}
-		return n, err
-	}
-	many, err := number()
-	for range many {
-		length, bad := number()
-		if bad != nil {
-			return nil, bad
-		}
-		b := make([]byte, length+2)
-		if _, err := io.ReadFull(r, b); err != nil {
-			return nil, err
-		}
-		args = append(args, string(b[:length]))
-	}
-	return args, err
 }
 
 // sendForever sends a text repeatedly until the client closes the connection.

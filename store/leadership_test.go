@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -14,23 +16,6 @@ import (
 
 // longTTL is longer than a test runs.
 const longTTL = time.Hour
-
-// acquireOne acquires one leadership. It returns the previous leader, or "?" if unknown.
-func acquireOne(tb testing.TB, s *Store, candidate, domain string, ttl time.Duration) string {
-	tb.Helper()
-	if previous, known := acquireAll(tb, s, candidate, ttl, domain)[domain]; known {
-		return previous
-	}
-	return "?"
-}
-
-// acquireAll acquires leaderships. It returns the previous leaders by domain, where known.
-func acquireAll(tb testing.TB, s *Store, candidate string, ttl time.Duration, domains ...string) map[string]string {
-	tb.Helper()
-	all := map[string]string{}
-	s.AcquireLeadership(candidate, ttl, domains, func(i int, previous string) { all[domains[i]] = previous })
-	return all
-}
 
 // TestLeadership checks that a domain has one leader until the leader releases the leadership or
 // the store loses it. The permissions of the user in docs/store.md suffice.

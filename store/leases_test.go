@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -16,11 +18,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
-
-// permitCharge returns a charge on a concurrency limit of n.
-func permitCharge(counter uint64, n uint32) limiter.Charge {
-	return oneHit(counter, &limiter.Policy{Algorithm: limiter.Concurrency, Limit: n, Window: time.Hour})
-}
 
 // acquirePermit acquires a permit and returns its lease, or 0 if all permits are held.
 func (c *caller) acquirePermit(tb testing.TB, s *Store, charge limiter.Charge) uint64 {

@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // addHits adds hits on a counter to l, and returns the number of dropped hits.
@@ -166,32 +165,29 @@ func TestRestoredEntriesAreOlder(t *testing.T) {
 	}
 }
 
-// After an outage the store has all hits on a limit of a day, although unsynced hits of many
-// windows of a second would fill the ledger.
-func TestExpiredWindowsMakeRoom(t *testing.T) {
-	t.Parallel()
-	srv := storetest.Start(t)
-	r := newRelay(t, srv.Addr, nil, false)
-	o := &recorder{}
-	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
-	storetest.Eventually(t, "up", s.Up)
-	s.main.ledger.maxEntries = 8
-	r.setBlocked(true)
-	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-	ahead := time.Duration(0)
-	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
-	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
-	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
-		for n := range uint64(8) {
-			must.OK(t, c.decide(s, oneHit(n+1, second)))
+// During an outage, recording a hit on a counter with unsynced hits allocates nothing.
+func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
+	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
+	must.OK(t, err)
+	for _, p := range []*limiter.Policy{hugeFixedWindow, hugeBucket, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
+		var c caller
+		charge := oneHit(1, p)
+		must.OK(t, c.decide(s, charge))
+		now := limiter.Time(time.Now().UnixNano())
+		var w limiter.Waiter = &c
+		if n := testing.AllocsPerRun(1000, func() {
+			if done, err := s.Decide(now, &c.b, c.names, w); !done || err != nil {
+				t.Error(done, err)
+			}
+		}); n != 0 {
+			t.Errorf("algorithm %d: %v allocations", p.Algorithm, n)
 		}
 	}
-	for range 5 {
-		must.OK(t, c.decide(s, oneHit(100, hugeFixedWindow)))
-	}
-	r.setBlocked(false)
-	storetest.Eventually(t, "up again", s.Up)
-	if got := c.usedHits(t, s, oneHit(100, hugeFixedWindow)); got != 5 || o.dropped != 0 {
-		t.Errorf("the store has %d hits, and %d were dropped; want 5 and none", got, o.dropped)
-	}
+}
+
+// unsyncedCounters returns the number of counters with unsynced hits.
+func (s *Store) unsyncedCounters() int {
+	s.main.ledger.mu.Lock()
+	defer s.main.ledger.mu.Unlock()
+	return len(s.main.ledger.entries)
 }

@@ -1,7 +1,8 @@
+//go:build more
+
 package store
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,29 +117,6 @@ type panicking struct{}
 
 func (panicking) Decided(error)             { panic("a waiter's bug") }
 func (panicking) Exceeded(int) func(uint64) { return nil }
-
-// If the fallback also panics, the request fails with an error.
-func TestPanicInTheFallback(t *testing.T) {
-	panics := 0
-	s := &Store{options: Options{Fallback: Local, Panicked: func(any) { panics++ }}}
-	err := s.fallBack(1, &limiter.Batch{Charges: []limiter.Charge{{}}, Decisions: nil})
-	if !errors.Is(err, redis.ErrPanicked) || panics != 1 {
-		t.Errorf("decide = %v after %d panics, want %v and 1", err, panics, redis.ErrPanicked)
-	}
-}
-
-// panicsOnce is an observer that panics at the store's first decision.
-type panicsOnce struct {
-	recorder
-	armed atomic.Bool
-}
-
-func (o *panicsOnce) Decided(by string, charges int) {
-	if by == byStore && o.armed.CompareAndSwap(true, false) {
-		panic("a bug")
-	}
-	o.recorder.Decided(by, charges)
-}
 
 // If finishing a request with parts panics, the fallback decides it: its hits are unsynced, and
 // those of the store are refunded.

@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -8,15 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
-
-// longTimeout is a timeout that is not reached even on a busy machine: the maximum of a store.
-const longTimeout = time.Minute
 
 func runStore(tb testing.TB, o Options) *Store {
 	tb.Helper()
@@ -26,109 +23,12 @@ func runStore(tb testing.TB, o Options) *Store {
 	return s
 }
 
-func newStore(tb testing.TB, o Options) *Store {
-	tb.Helper()
-	if o.Timeout == 0 {
-		o.Timeout = longTimeout
-	}
-	if o.DialTimeout == 0 {
-		o.DialTimeout = longTimeout
-	}
-	if o.Fallback == "" {
-		o.Fallback = Local
-	}
-	if o.Table == nil {
-		o.Table = newTable(tb)
-	}
-	s, err := New(o)
-	must.OK(tb, err)
-	return s
-}
-
-// runUntilEnd runs s until the test ends.
-func runUntilEnd(tb testing.TB, s *Store) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	tb.Cleanup(func() {
-		cancel()
-		<-done
-	})
-}
-
-func newTable(tb testing.TB) *limiter.Table {
-	tb.Helper()
-	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	must.OK(tb, err)
-	return table
-}
-
 func serverAt(s *storetest.Server) redis.Server { return redis.Server{Network: "tcp", Address: s.Addr} }
-
-// A caller sends one request after another.
-type caller struct {
-	b       limiter.Batch
-	names   [][]byte
-	clock   func() time.Time // nil for the clock of the machine
-	decided chan error
-
-	exceeded func(hits uint64)
-}
-
-// Exceeded implements [limiter.Waiter].
-func (c *caller) Exceeded(int) func(hits uint64) { return c.exceeded }
-
-// DescribeCounter implements [limiter.Describer].
-func (c *caller) DescribeCounter(charge int) any { return c.b.Charges[charge].ID }
-
-func (c *caller) Decided(err error) { c.decided <- err }
-
-func (c *caller) decide(s *Store, charges ...limiter.Charge) error {
-	return c.decideWithin(s, 0, charges...)
-}
-
-func (c *caller) decideWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
-	done, err := c.start(s, budget, charges...)
-	if !done {
-		err = <-c.decided
-	}
-	return err
-}
-
-// start starts a request. done is true if the request was decided immediately.
-func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge) (done bool, err error) {
-	if c.decided == nil {
-		c.decided = make(chan error, 1)
-	}
-	c.b.Reset()
-	c.b.Charges, c.b.Budget, c.b.Describer = append(c.b.Charges, charges...), budget, c
-	c.names = c.names[:0]
-	for i := range charges {
-		name := nameOf("s1", &charges[i])
-		if charges[i].Policy.Algorithm != limiter.FixedWindow {
-			name = append(name, 'x')
-		}
-		c.names = append(c.names, name)
-	}
-	now := time.Now
-	if c.clock != nil {
-		now = c.clock
-	}
-	return s.Decide(limiter.Time(now().UnixNano()), &c.b, c.names, c)
-}
 
 // reset resets the named counter.
 func reset(s *Store, p *limiter.Policy, name []byte) (used uint64, err error) {
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
 	return s.Reset(context.Background(), limiter.Time(s.options.Clock().UnixNano()), b, [][]byte{name}, 0)
-}
-
-func oneHit(n uint64, p *limiter.Policy) limiter.Charge {
-	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
 }
 
 // Two replicas under load admit exactly the limit, and so do five.

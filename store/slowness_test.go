@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // TestSlowness has servers that are always slow, slow once, or report wrong times.
@@ -41,46 +39,6 @@ func TestSlowness(t *testing.T) {
 		}
 		if got := s.bound(time.Millisecond); got != tt.want {
 			t.Errorf("%s: a run of a millisecond is estimated at %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
-// Runs of many charges report their duration. The duration grows with the number of charges, and
-// is at most that of the round trip.
-func TestRunsReportTheirDuration(t *testing.T) {
-	t.Parallel()
-	for _, binary := range storetest.Binaries(t) {
-		c := newClient(t, storetest.StartBinary(t, binary))
-		must.OK(t, loadScript(c))
-		least := map[int]time.Duration{}
-		for range 5 {
-			for _, n := range []int{1, 30, 600} {
-				var call script.Call
-				charges := manyCharges(1, n, ringOf60, 3)
-				var names [][]byte
-				for i := range charges {
-					names = append(names, nameOf("s1", &charges[i]))
-				}
-				call.Encode(0, &limiter.Batch{Charges: charges}, names, 0)
-				var r script.Run
-				r.Clear(0)
-				r.Add(&call)
-				began := clock()
-				script.DecideScript.Run(c, &r)
-				trip := clock().Sub(began)
-				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Unread() != 0 {
-					t.Fatal(r.Err, call.Err, r.Reply.Unread())
-				}
-				if d := r.Reply.Duration; least[n] == 0 || d < least[n] {
-					least[n] = d
-				}
-				if r.Reply.Duration > trip {
-					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Duration, trip) // servers have several threads
-				}
-			}
-		}
-		if least[1] != 0 || least[30] < 0 || least[600] != 0 && least[600] <= least[30] {
-			t.Errorf("%s: the shortest durations in the replies are %v", binary, least)
 		}
 	}
 }

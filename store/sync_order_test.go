@@ -1,50 +1,12 @@
 package store
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
-
-// steadyTraffic makes a request whenever hits are synced, while the fallback decides.
-type steadyTraffic struct {
-	recorder
-	store atomic.Pointer[Store]
-	runs  atomic.Int64
-}
-
-func (o *steadyTraffic) Synced(uint64) {
-	o.runs.Add(1)
-	if s := o.store.Load(); !s.main.shardOf(0).accepts() {
-		var c caller
-		_ = c.decide(s, oneHit(1, hugeFixedWindow))
-	}
-}
-
-// A recovering shard is used although new hits arrive during each round trip of the sync.
-func TestSyncEndsUnderTraffic(t *testing.T) {
-	t.Parallel()
-	srv := storetest.Start(t)
-	r := newRelay(t, srv.Addr, nil, false)
-	o := &steadyTraffic{}
-	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Local, Timeout: time.Minute, DialTimeout: time.Minute})
-	o.store.Store(s)
-	storetest.Eventually(t, "up", s.Up)
-	r.setBlocked(true)
-	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
-	var c caller
-	_ = c.decide(s, oneHit(1, hugeFixedWindow))
-	r.setBlocked(false)
-	storetest.Eventually(t, "up", s.Up)
-	storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 })
-	if n := o.runs.Load(); n == 0 || n > 3 {
-		t.Errorf("hits were synced %d times, want one to three times: of the outage, and of the first time", n)
-	}
-}
 
 // The prober does not use a connection any more that was lost.
 func TestNoSyncOnLostConnection(t *testing.T) {

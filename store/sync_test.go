@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -74,5 +76,41 @@ func TestPanicDuringSync(t *testing.T) {
 	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
 	if !s.Up() || len(o.failed) != 0 {
 		t.Errorf("up %v, failures %v", s.Up(), o.failed)
+	}
+}
+
+// steadyTraffic makes a request whenever hits are synced, while the fallback decides.
+type steadyTraffic struct {
+	recorder
+	store atomic.Pointer[Store]
+	runs  atomic.Int64
+}
+
+func (o *steadyTraffic) Synced(uint64) {
+	o.runs.Add(1)
+	if s := o.store.Load(); !s.main.shardOf(0).accepts() {
+		var c caller
+		_ = c.decide(s, oneHit(1, hugeFixedWindow))
+	}
+}
+
+// A recovering shard is used although new hits arrive during each round trip of the sync.
+func TestSyncEndsUnderTraffic(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &steadyTraffic{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Local, Timeout: time.Minute, DialTimeout: time.Minute})
+	o.store.Store(s)
+	storetest.Eventually(t, "up", s.Up)
+	r.setBlocked(true)
+	storetest.Eventually(t, "unavailable", func() bool { return !s.Up() })
+	var c caller
+	_ = c.decide(s, oneHit(1, hugeFixedWindow))
+	r.setBlocked(false)
+	storetest.Eventually(t, "up", s.Up)
+	storetest.Eventually(t, "all hits are synced", func() bool { return s.unsyncedCounters() == 0 })
+	if n := o.runs.Load(); n == 0 || n > 3 {
+		t.Errorf("hits were synced %d times, want one to three times: of the outage, and of the first time", n)
 	}
 }

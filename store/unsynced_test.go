@@ -1,3 +1,5 @@
+//go:build more
+
 package store
 
 import (
@@ -14,13 +16,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
-
-// unsyncedCounters returns the number of counters with unsynced hits.
-func (s *Store) unsyncedCounters() int {
-	s.main.ledger.mu.Lock()
-	defer s.main.ledger.mu.Unlock()
-	return len(s.main.ledger.entries)
-}
 
 // usedHits returns the count of a counter in the store.
 func (c *caller) usedHits(tb testing.TB, s *Store, charge limiter.Charge) int {
@@ -292,26 +287,6 @@ func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	}
 	if o.dropped != 0 {
 		t.Errorf("%d hits were dropped, want none", o.dropped)
-	}
-}
-
-// During an outage, recording a hit on a counter with unsynced hits allocates nothing.
-func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
-	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
-	must.OK(t, err)
-	for _, p := range []*limiter.Policy{hugeFixedWindow, hugeBucket, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
-		var c caller
-		charge := oneHit(1, p)
-		must.OK(t, c.decide(s, charge))
-		now := limiter.Time(time.Now().UnixNano())
-		var w limiter.Waiter = &c
-		if n := testing.AllocsPerRun(1000, func() {
-			if done, err := s.Decide(now, &c.b, c.names, w); !done || err != nil {
-				t.Error(done, err)
-			}
-		}); n != 0 {
-			t.Errorf("algorithm %d: %v allocations", p.Algorithm, n)
-		}
 	}
 }
 
