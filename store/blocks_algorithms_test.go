@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -179,6 +180,10 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 		{"log, overloaded", []*limiter.Policy{log(4000, 10*time.Second)}, 3, 0.9, 0.4},
 		{"several", []*limiter.Policy{bucket(1000, 1000, time.Second), sliding(20_000, 10, 10*time.Second), {Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute}}, 0.9, 0.999, 0.3},
 	} {
+		seconds := time.Duration(25)
+		if tt.demand > 10 { // most requests of all
+			seconds = time.Duration(min(effort.Times(t, 10), 25))
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, l := newBlockWorld(t, 3, time.Millisecond), newBlockLedger()
@@ -190,7 +195,7 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 				}
 				rate := tt.demand * float64(tt.policies[0].Limit) / tt.policies[0].Window.Seconds()
 				commands, n := w.commands.Load(), 0
-				for start := time.Now(); time.Since(start) < 25*time.Second; n++ {
+				for start := time.Now(); time.Since(start) < seconds*time.Second; n++ {
 					time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / rate))
 					w.replicas[rng.IntN(3)].requestAll(l, charges...)
 				}
@@ -208,11 +213,7 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 
 // No limit of any algorithm is exceeded, whatever the demand, and however often connections fail.
 func TestBlocksOfAlgorithmsRandom(t *testing.T) {
-	seeds := uint64(30)
-	if testing.Short() {
-		seeds = 6
-	}
-	for seed := range seeds {
+	for seed := range uint64(effort.Times(t, 3)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testBlocksOfAlgorithms(t, seed) })
 		})

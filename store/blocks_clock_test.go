@@ -9,12 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // If the store's clock is set back now and then, no interval of real time has more hits than the limit.
 func TestBlocksWhileTheStoresClockGoesBack(t *testing.T) {
-	for seed := range uint64(24) {
+	for seed := range uint64(effort.Times(t, 3)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 11))

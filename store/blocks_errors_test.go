@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/storetest/luahost"
 )
@@ -52,7 +53,7 @@ func TestBlocksAfterErrors(t *testing.T) {
 						}
 					}
 					run(500)
-					for range 5 {
+					for range min(effort.Times(t, 1), 5) {
 						fail(w, true)
 						run(150)
 						fail(w, false)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -11,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -70,10 +69,9 @@ func (l *logLedger) check(refunds time.Duration) (worst int, at time.Time) {
 
 // TestLogsRandom has replicas with blocks of a log, random demand, bursts, refunds, resets, lost
 // connections and a second limit that denies. No interval has more hits than the limit, except for
-// what docs/blocks.md says of refunds and resets. SLUICE_FIRST and SLUICE_SEEDS choose the seeds.
+// what docs/blocks.md says of refunds and resets. SLUICE_EFFORT scales the number of seeds.
 func TestLogsRandom(t *testing.T) {
-	first, seeds := environmentOr(t, "SLUICE_FIRST", 0), environmentOr(t, "SLUICE_SEEDS", 20)
-	for seed := first; seed < first+seeds; seed++ {
+	for seed := range uint64(effort.Times(t, 2)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				t.Helper()
@@ -81,18 +79,6 @@ func TestLogsRandom(t *testing.T) {
 			})
 		})
 	}
-}
-
-// environmentOr returns a number in the environment, or the given one.
-func environmentOr(t *testing.T, name string, n uint64) uint64 {
-	t.Helper()
-	text, ok := os.LookupEnv(name)
-	if !ok {
-		return n
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	must.OK(t, err)
-	return n
 }
 
 func testLogsRandom(t *testing.T, seed uint64) {

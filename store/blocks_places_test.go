@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -38,11 +39,7 @@ func TestBlocksOfCountersWithTheSamePlaces(t *testing.T) {
 func TestHotCountersHaveOnePlace(t *testing.T) {
 	bl := newBlocks(newStore(t, Options{}), nil, nil)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
-	rounds := 3000
-	if testing.Short() {
-		rounds = 500
-	}
-	for round := range rounds {
+	for round := range effort.Times(t, 300) {
 		var all sync.WaitGroup
 		for i := range uint64(6) {
 			c := sameSet(i%3, p) // each counter twice, and one more than there are places
@@ -61,7 +58,7 @@ func TestHotCountersHaveOnePlace(t *testing.T) {
 			return
 		}
 	}
-	bl.sweep(0, time.Duration(rounds)*time.Hour)
+	bl.sweep(0, time.Duration(effort.Times(t, 300))*time.Hour)
 	if checkPlaces(t, bl); len(bl.all) > 0 {
 		t.Errorf("%d counters are still hot", len(bl.all))
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -244,11 +245,7 @@ func (w *blockWorld) waited() (n int64) {
 // No window exceeds its limit, whatever the demand, and however often connections fail. After the
 // store has lost its data, replicas admit additional hits only until they are connected again.
 func TestBlocksRandom(t *testing.T) {
-	seeds := uint64(60)
-	if testing.Short() {
-		seeds = 12
-	}
-	for seed := range seeds {
+	for seed := range uint64(effort.Times(t, 6)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testBlocksRandom(t, seed) })
 		})

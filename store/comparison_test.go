@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -121,11 +122,10 @@ func (w *comparison) decideInStore(tb testing.TB, at limiter.Time) {
 
 // A store decides any sequence of requests as a table does: peeks, charges, refunds, groups,
 // quotas, and limits of several sizes on one counter, as overrides are. The test covers cached
-// denials, the mirror, the shard, the script and the decoding of its reply. STORE_ALIKE is the
-// number of requests, and STORE_SEED repeats a failure.
+// denials, the mirror, the shard, the script and the decoding of its reply. STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Parallel()
-	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Deny)
+	requests, w := uint64(effort.Times(t, 500)), newComparison(t, Deny)
 	for n := range requests {
 		w.decideInStore(t, w.nextRequest(func(*limiter.Charge) bool { return false }))
 		w.compareDecisions(t, n)
@@ -143,7 +143,7 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 // in complete hits; penalties, which are not synced; and requests after denials by quotas.
 func TestSyncedAsMemory(t *testing.T) {
 	t.Parallel()
-	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newComparison(t, Local)
+	requests, w := uint64(effort.Times(t, 500)), newComparison(t, Local)
 	f := w.store.main
 	sh := f.shardOf(0)
 	unavailable, left := false, 0

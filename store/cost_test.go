@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -65,9 +66,7 @@ func describeCostly(c *limiter.Charge) string {
 // to the estimates, and then by how much large requests delay other requests. docs/store.md has
 // both. It is a measurement and needs a quiet machine.
 func TestCostTable(t *testing.T) {
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("a measurement: set SLUICE_LONG=1 to run it")
-	}
+	effort.Require(t, effort.All)
 	for _, binary := range storetest.Binaries(t) {
 		var table strings.Builder
 		srv := storetest.StartBinary(t, binary)

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -282,17 +281,11 @@ func newClient(tb testing.TB, s *storetest.Server) *redis.Conn {
 	return c
 }
 
-// The script decides exactly as a table does, on every available server. STORE_TAPES is the number
-// of random tapes, and STORE_SEED repeats a failure.
+// The script decides exactly as a table does, on every available server. STORE_SEED repeats a
+// failure.
 func TestScriptDecidesAsATable(t *testing.T) {
 	t.Parallel()
-	tapes, seed := 400, uint64(18)
-	if s := os.Getenv("STORE_TAPES"); s != "" {
-		tapes, _ = strconv.Atoi(s)
-	}
-	if s := os.Getenv("STORE_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
+	tapes, seed := effort.Times(t, 40), fromEnvironment(t, "STORE_SEED", 18)
 	for _, binary := range storetest.Binaries(t) {
 		t.Run(binary, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -28,8 +29,11 @@ func newDistantWorld(t *testing.T, trip time.Duration) *distantWorld {
 	w, l := &distantWorld{host: luahost.NewServer()}, make(luahost.Memory)
 	go func() { _ = w.host.Serve(l) }()
 	t.Cleanup(func() { close(l) })
+	table, err := limiter.New(limiter.Options{Bytes: 1 << 24}) // a small one takes long to find room for hundreds of counters
+	must.OK(t, err)
 	w.Store = newStore(t, Options{
-		at: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second, Fallback: Local,
+		Table: table,
+		at:    func() limiter.Time { return limiter.Time(time.Now().UnixNano()) }, Timeout: time.Second, DialTimeout: time.Second, Fallback: Local,
 		Server: redis.Server{Network: "tcp", Address: "store:1", DialContext: func(context.Context, string, string) (net.Conn, error) {
 			if w.unreachable.Load() {
 				return nil, net.ErrClosed

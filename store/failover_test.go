@@ -3,10 +3,10 @@
 package store
 
 import (
-	"os"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -15,9 +15,7 @@ import (
 // TestHitsLostByFailover measures how many hits a requested failover loses: the old primary counted
 // them while Sentinels were agreeing on the new one. The test needs a quiet machine.
 func TestHitsLostByFailover(t *testing.T) {
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("a measurement that takes a minute: set SLUICE_LONG=1 to run it")
-	}
+	effort.Require(t, effort.All)
 	for range 5 {
 		t.Run("", func(t *testing.T) {
 			primary := storetest.Start(t)

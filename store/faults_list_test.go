@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -127,9 +128,7 @@ func awaitPersistence(t *testing.T, s *storetest.Server, line string) {
 // load of four callers whose deadline is Envoy's default of 20 ms, with each algorithm. It is a
 // measurement and needs a quiet machine.
 func TestFaultTable(t *testing.T) {
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("a measurement of two minutes: set SLUICE_LONG=1 to run it")
-	}
+	effort.Require(t, effort.All)
 	policies := []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 1 << 31, Window: time.Hour},
 		{Algorithm: limiter.SlidingWindow, Limit: 1 << 31, Window: time.Hour, SubWindows: 10},

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -37,7 +38,7 @@ func TestExpiredEntriesMakeRoom(t *testing.T) {
 			&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 9, Window: window, Burst: 9},
 		)
 	}
-	for seed := range uint64(20) {
+	for seed := range uint64(effort.Times(t, 2)) {
 		random := rand.New(rand.NewPCG(39, seed))
 		l := newLedger()
 		l.maxEntries = 32

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -162,7 +163,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 	s := runStore(t, Options{Server: first, PerSecond: &second, Clock: clock, at: func() limiter.Time { return now }})
 	storetest.Eventually(t, "up", s.Up)
 	memory, c := newTable(t), caller{clock: clock}
-	for n := range 3000 {
+	for n := range effort.Times(t, 300) {
 		var plain limiter.Batch
 		charged, group := map[uint64]bool{}, int32(0)
 		for range 1 + random.IntN(6) {

@@ -1,27 +1,22 @@
 package storetest
 
 import (
+	"fmt"
+	"os"
 	"testing"
 	"time"
 )
 
-// patience bounds how long [Eventually], and a command to a server, wait. It only ends a test that
-// hangs.
-const patience = 3 * time.Minute
-
-// Eventually waits until the condition is true. If it stays false for [patience], the test fails
-// with the given description.
+// Eventually waits until the condition is true. If it stays false, the timeout of go test ends the
+// test; its output has the description, printed once a minute.
 func Eventually(tb testing.TB, description string, condition func() bool) {
 	tb.Helper()
-	end := time.NewTimer(patience)
-	defer end.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			tb.Fatalf("timed out after %v; not true: %s", patience, description)
+	for last := clock(); !condition(); <-tick.C {
+		if now := clock(); now.Sub(last) > time.Minute {
+			last = now
+			fmt.Fprintf(os.Stderr, "%s still waits until: %s\n", tb.Name(), description)
 		}
 	}
 }
