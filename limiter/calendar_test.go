@@ -9,6 +9,7 @@ import (
 	"time"
 	_ "time/tzdata" // do not depend on the time zones of the machine
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -74,8 +75,8 @@ func TestCalendarWindowsEqualThoseOfPython(t *testing.T) {
 			}
 		}
 		n, step := len(k.starts)-1, 1
-		if testing.Short() {
-			step = 7
+		if effort.Level(t) < effort.More {
+			step = 11
 		}
 		for i := 1; i < n; i += step {
 			start, end := k.starts[i], k.starts[i+1]
@@ -147,7 +148,7 @@ func TestCalendarEndsLeapYears(t *testing.T) {
 func TestCalendarRingsKeepTheirBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	zones := []string{"Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "Antarctica/Troll"}
-	if testing.Short() {
+	if effort.Level(t) < effort.More {
 		zones = zones[1:2]
 	}
 	for _, zone := range zones {

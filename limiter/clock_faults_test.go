@@ -3,12 +3,11 @@ package limiter_test
 import (
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
@@ -183,14 +182,6 @@ func (w *witness) check(o op, a answer) string {
 	return ""
 }
 
-// clockSteps returns the number of decisions for each game and start.
-func clockSteps() int {
-	if n, err := strconv.Atoi(os.Getenv("SLUICE_CLOCK_STEPS")); err == nil {
-		return n
-	}
-	return 20_000
-}
-
 // TestClockFaults decides with a faulty clock, starting in 1970, as a machine without a battery
 // does, 2026, 2038 and 2106, when seconds overflow 31 and 32 bits. All decisions equal those of the
 // plain models, and independently of these no limit is exceeded, no window is older than the
@@ -238,7 +229,7 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 		witnesses[i].permits = map[uint64]limiter.Time{}
 	}
 	var leases recorder
-	steps := clockSteps()
+	steps := effort.Times(t, clockSteps)
 	if g.span > time.Hour { // not beyond 2116, the end of the time range
 		steps = min(steps, 5000)
 	}

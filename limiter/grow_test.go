@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // growPolicies returns policies with counters of all sizes that are small enough for tests.
@@ -129,8 +131,7 @@ func TestLargeTableBeginsSmall(t *testing.T) {
 // TestMemoryIsUsedBeforeEvictions checks that four fifths of the memory contain live counters
 // before the first eviction, for any mix and order of counter sizes.
 func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
-	skipShort(t)
-	const size = 2 << 20
+	size := min(2<<20, effort.Times(t, 1<<18))
 	policies := growPolicies()
 	for name, shares := range map[string][]int{ // percentage of counters of each policy
 		"one word":                              {100, 0, 0, 0, 0},
@@ -141,22 +142,22 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 		"large counters among many of one word": {0, 99, 0, 0, 1},
 	} {
 		for _, ordered := range []bool{false, true} {
-			tab := newTable(t, size)
+			tab := newTable(t, int64(size))
 			var classes []int
 			for i, share := range shares {
 				for range share {
 					classes = append(classes, i)
 				}
 			}
-			bytes, n := int64(0), 0
+			bytes, n := 0, 0
 			hit := func(p *Policy) {
 				decide(tab, min1, oneHit(counterID(n), p))
-				bytes += int64(CounterBytes(*p))
+				bytes += CounterBytes(*p)
 				n++
 			}
 			if ordered { // first the rare counters fill half of the table
 				for i, share := range slices.Backward(shares) {
-					for half := bytes + size/2/int64(len(shares)); share > 0 && bytes < half; {
+					for half := bytes + size/2/len(shares); share > 0 && bytes < half; {
 						hit(policies[i])
 					}
 				}
@@ -168,7 +169,7 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 			for _, c := range tab.Classes(min1) {
 				worst = max(worst, float64(c.Live)/float64(c.Capacity))
 			}
-			t.Logf("%s, ordered %v: %.3f of the memory had live counters at the first eviction, the fullest class %.3f", name, ordered, float64(bytes)/size, worst)
+			t.Logf("%s, ordered %v: %.3f of the memory had live counters at the first eviction, the fullest class %.3f", name, ordered, float64(bytes)/float64(size), worst)
 			if bytes < size*8/10 || worst < 0.75 {
 				t.Errorf("%s, ordered %v: want at least 0.8, and 0.75 of the fullest class", name, ordered)
 			}
@@ -179,10 +180,9 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 // TestUnusedClassesGiveMemoryBack checks that the memory of expired counters is available to other
 // counter sizes and to the system.
 func TestUnusedClassesGiveMemoryBack(t *testing.T) {
-	skipShort(t)
-	const bytes = 8 << 20
+	bytes := min(8<<20, effort.Times(t, 1<<20))
 	policies := growPolicies()
-	tab := newTable(t, bytes)
+	tab := newTable(t, int64(bytes))
 	fill := func(now Time, p *Policy, from int) (live int64) {
 		before := tab.Stats().Evicted
 		n := bytes * 8 / 10 / CounterBytes(*p)
@@ -201,7 +201,7 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 			if want, got := fill(now, p, round<<27+i<<24), tab.Live(now); got != want {
 				t.Errorf("%d counters are live, want %d", got, want)
 			}
-			if s := tab.Stats(); s.Used > bytes+1<<20 {
+			if s := tab.Stats(); s.Used > int64(bytes)+1<<20 {
 				t.Errorf("%+v exceeds the memory bound", s)
 			}
 		}
@@ -211,15 +211,14 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 // TestAFloodLeavesRoomForOtherSizes checks that counters of another size get memory of the size
 // class of a flood.
 func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
-	skipShort(t)
-	const bytes = 1 << 20
+	bytes := min(1<<20, effort.Times(t, 1<<17))
 	policies := growPolicies()
 	for _, flooded := range policies {
 		for _, late := range policies {
 			if flooded.class() == late.class() {
 				continue
 			}
-			tab := newTable(t, bytes)
+			tab := newTable(t, int64(bytes))
 			for i := range 2 * bytes / CounterBytes(*flooded) {
 				decide(tab, min1, oneHit(counterID(i), flooded))
 			}
@@ -264,7 +263,6 @@ func TestClasses(t *testing.T) {
 // TestCountersOfOneSize measures how much of the default memory one counter size can use before the
 // first eviction. docs/sizing.md contains the output.
 func TestCountersOfOneSize(t *testing.T) {
-	skipShort(t)
 	for _, p := range []*Policy{
 		perMinute(5),
 		{Algorithm: SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 1},
@@ -272,8 +270,9 @@ func TestCountersOfOneSize(t *testing.T) {
 		{Algorithm: SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 60},
 		logOf(5), logOf(10), logOf(100), logOf(MaxLog),
 	} {
-		tab := newTable(t, 0)
-		slots := defaultBytes / CounterBytes(*p)
+		size := min(defaultBytes, effort.Times(t, defaultBytes/10))
+		tab := newTable(t, int64(size))
+		slots := size / CounterBytes(*p)
 		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
 		step := 1 + slots/10_000 // a check after each counter would take too long
 		live, n := 0, 0
@@ -295,14 +294,6 @@ func TestCountersOfOneSize(t *testing.T) {
 		if worst < 0.8 {
 			t.Errorf("%d bytes: the fullest class is %.2f full when counters are evicted", CounterBytes(*p), worst)
 		}
-	}
-}
-
-// skipShort skips a test in short mode, which runs with the race detector.
-func skipShort(tb testing.TB) {
-	tb.Helper()
-	if testing.Short() {
-		tb.Skip("a long test on one goroutine, of no use with the race detector")
 	}
 }
 

@@ -188,7 +188,7 @@ func TestHistoriesGroups(t *testing.T) {
 			r := newRand(t)
 			p := *g.policies[0]
 			p.Limit, p.Burst, p.Slack, p.MaxWait = 3, 3, 2, 0
-			for n := range histories() {
+			for n := range histories(t) {
 				tab, rec := tinyTable(t), &groupRecorder{}
 				rec.race(tableTurn(t, r), r, tab, pairs(r, &p))
 				if !porcupine.CheckOperations(pairChecker(), rec.ops) {
@@ -246,7 +246,7 @@ func TestHistoriesGroupsInTime(t *testing.T) {
 			r := newRand(t)
 			p := *g.policies[0]
 			p.Limit, p.Burst, p.Slack, p.MaxWait = 4, 4, 3, 0
-			for n := range histories() {
+			for n := range histories(t) {
 				tab, turns := tinyTable(t), tableTurn(t, r)
 				var clock atomic.Int64
 				// No client is late by an hour, which would mean that the clock was set back.

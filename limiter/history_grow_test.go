@@ -7,6 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -21,7 +22,7 @@ func TestHistoriesGrow(t *testing.T) {
 			r := newRand(t)
 			check := checker(g.model, true)
 			grown, evicted := false, 0
-			tries := histories() / 4
+			tries := histories(t) / 4
 			for n := range tries {
 				tab, rec := sizedTable(t, 32<<10), &recorder{}
 				policy := g.policies[r.IntN(len(g.policies))]
@@ -64,7 +65,7 @@ func TestHistoriesGrow(t *testing.T) {
 					t.Fatalf("history %d is not linearizable:\n%s", n, describe(kept))
 				}
 			}
-			if evicted > tries/2 && !testing.Short() { // with fewer histories chance is too large
+			if evicted > tries/2 && effort.Level(t) >= effort.More { // with fewer histories chance is too large
 				t.Errorf("%d of %d histories have evictions", evicted, tries)
 			}
 			if !grown {

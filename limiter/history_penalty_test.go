@@ -101,7 +101,7 @@ func TestHistoriesPenalty(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s of %d", g.name, p.Limit), func(t *testing.T) {
 				r, m := newRand(t), penaltyChecker(g.model)
-				for n := range histories() {
+				for n := range histories(t) {
 					if rec, ok := racePenalties(tableTurn(t, r), r, sizedTable(t, 64<<10), p, m); !ok {
 						t.Fatalf("history %d is not linearizable:\n%s", n, describe(rec.ops))
 					}

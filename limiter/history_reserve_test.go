@@ -253,7 +253,7 @@ func TestHistoriesReserve(t *testing.T) {
 				p.Limit, p.Reserve = budgetLimit, limiter.NewReserve(20, time.Minute, release)
 				p.Prepare()
 				must.OK(t, p.Validate())
-				for n := range histories() {
+				for n := range histories(t) {
 					tab, h := sizedTable(t, 1<<20), &budgetHistory{release: release}
 					tab.UseTestNonces()
 					h.race(tableTurn(t, r), r, func() budget { return &tableBudget{tab: tab, p: &p} })

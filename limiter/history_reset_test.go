@@ -73,7 +73,7 @@ func TestHistoriesReset(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			r := newRand(t)
 			check := checker(withReset(g.model), true)
-			for n := range histories() {
+			for n := range histories(t) {
 				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 				must.OK(t, err)
 				rec := &recorder{}
@@ -94,7 +94,7 @@ func TestHistoriesResetReclaim(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			r := newRand(t)
 			check := checker(withReset(g.model), true)
-			for n := range histories() / 4 {
+			for n := range histories(t) / 4 {
 				tab, rec := tinyTable(t), &recorder{}
 				for _, phase := range g.phases(r, 40, 12, opsAClient) {
 					phase[r.IntN(clients)][r.IntN(opsAClient)].hits = resetHits

@@ -7,6 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -58,7 +59,7 @@ func TestHistoriesReclaim(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			r := newRand(t)
 			check := checker(g.model, true)
-			for n := range histories() / 4 {
+			for n := range histories(t) / 4 {
 				tab, rec := tinyTable(t), &recorder{}
 				for _, phase := range g.phases(r, 40, 12, opsAClient) {
 					rec.race(tableTurn(t, r), r, tab, phase)
@@ -78,9 +79,9 @@ func TestHistoriesReclaim(t *testing.T) {
 // fills their pair of blocks.
 func TestHistoriesEvict(t *testing.T) {
 	const established, others = 4, 100
-	tries := histories() / 4
-	if testing.Short() { // the flood makes a history of this kind ten times as long as others
-		tries = histories() / 16
+	tries := histories(t) / 4
+	if effort.Level(t) < effort.More { // the flood makes a history of this kind ten times as long as others
+		tries = histories(t) / 16
 	}
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -353,14 +354,9 @@ func (g game) plan(r *rand.Rand) [][]op {
 }
 
 // histories returns the number of histories for each algorithm.
-func histories() int {
-	if n, err := strconv.Atoi(os.Getenv("SLUICE_HISTORIES")); err == nil {
-		return n
-	}
-	if testing.Short() { // the race detector is ten times slower; no mutant survives 32
-		return 100
-	}
-	return 300
+func histories(tb testing.TB) int {
+	tb.Helper()
+	return effort.Times(tb, 32) // no mutant survives 32
 }
 
 // TestHistories checks that concurrent calls are linearizable with every algorithm.
@@ -369,7 +365,7 @@ func TestHistories(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			r := newRand(t)
 			check := checker(g.model, true)
-			for n := range histories() {
+			for n := range histories(t) {
 				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 				must.OK(t, err)
 				rec := &recorder{}

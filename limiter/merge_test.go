@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // TestMergeInto checks that a table that merges the counters of another one decides like it.
 func TestMergeInto(t *testing.T) {
 	r := seeded(t)
 	const base = Time(1_700_000_000_999_999_999)
-	for range 300 {
+	for range effort.Times(t, 30) {
 		data := make([]byte, 800)
 		_, _ = r.Read(data)
 		in := tape(data)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // An oracle is a simple model of one counter. decide returns the decision of a charge at a time,
@@ -429,7 +431,7 @@ func TestOracles(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	for n := range 3000 {
+	for n := range effort.Times(t, 300) {
 		data := make([]byte, 6*100)
 		for i := range data {
 			data[i] = byte(r.Uint32())

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -44,11 +45,10 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 // are in the cache line that is prefetched: most in the preferred slot, few in the other block.
 // This applies both to slots that were never used and to reclaimed slots.
 func TestCountersAreInThePrefetchedLine(t *testing.T) {
-	skipShort(t)
-	const keys = 100_000
+	keys := min(100_000, effort.Times(t, 10_000))
 	p := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Minute}
 	p.Prepare()
-	tab := newTable(t, 8*keys*16)
+	tab := newTable(t, int64(8*keys*16))
 	for round := range 20 {
 		now := benchNow + Time(round)*120*sec
 		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
@@ -78,7 +78,7 @@ func TestCountersAreInThePrefetchedLine(t *testing.T) {
 				others++
 			}
 		}
-		share := func(n int) float64 { return float64(n) / keys }
+		share := func(n int) float64 { return float64(n) / float64(keys) }
 		t.Logf("round %d: %.3f in the slot, %.3f in its line, %.3f in the other block", round, share(slots), share(lines), share(others))
 		// Until the size class has grown, an unused slot in any position is preferred.
 		if round == 19 && (share(slots) < 0.7 || share(slots+lines) < 0.9 || share(others) > 0.06) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -212,7 +213,7 @@ func (u *reuseTrial) decideStored(charges []Charge, quotaPass bool, budget time.
 // TestBatchesAreReused decides random batches with one reused batch and with new ones: nothing of
 // an earlier request may remain in a batch.
 func TestBatchesAreReused(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(effort.Times(t, 6)) {
 		u := &reuseTrial{t: t, r: rand.New(rand.NewPCG(seed, 40)), policies: reusePolicies(), now: 1_700_000_000 * sec}
 		for _, table := range []**Table{&u.byReused, &u.byFresh, &u.mirrored, &u.mirrorFresh} {
 			*table = newKeyed(t, []int64{MinBytes, 1 << 20}[seed%2])

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // duringSave is a writer that calls a function before each write.
@@ -182,7 +184,7 @@ func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64)
 // TestCountersMoveWhileTheyAreSaved checks that counters that move between the writes of a snapshot
 // are in it exactly once.
 func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(effort.Times(t, 2)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newMovingTable(t, 600)
 		b.setPartition(t, b.tab, 4000)

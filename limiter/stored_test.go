@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // A logTracker tracks the hits of a table's logs, to simulate the replies of a store.
@@ -244,9 +246,8 @@ func plainState(s State) State {
 
 // TestStoredDecide plays random tapes. LIMITER_SEED repeats a failure.
 func TestStoredDecide(t *testing.T) {
-	skipShort(t)
 	r := seeded(t)
-	for range 1500 {
+	for range effort.Times(t, 150) {
 		data := make([]byte, 1000)
 		_, _ = r.Read(data)
 		playStored(t, data)

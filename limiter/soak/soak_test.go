@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -23,6 +24,7 @@ var length = flag.Duration("for", 5*time.Second, "duration of the test; each tri
 // TestSoak runs all trials repeatedly with different random numbers, until the time is up. A seed
 // does not reproduce the order of goroutines.
 func TestSoak(t *testing.T) {
+	effort.Require(t, effort.More)
 	seed := rand.Uint64()
 	if s := os.Getenv("SLUICE_SEED"); s != "" {
 		var err error
