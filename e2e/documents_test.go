@@ -170,6 +170,8 @@ func listTests(t *testing.T) map[string]bool {
 			return fs.SkipDir
 		case filepath.Dir(path) == "cmd/sluice/testdata" && strings.HasSuffix(path, ".txt"):
 			known["cmd/sluice.TestScripts/"+strings.TrimSuffix(d.Name(), ".txt")] = true
+		case filepath.Dir(path) == "cmd/sluice/testdata/clock" && strings.HasSuffix(path, ".txt"):
+			known["cmd/sluice.TestClockScripts/"+strings.TrimSuffix(d.Name(), ".txt")] = true
 		case strings.HasSuffix(path, "_test.go"):
 			text, err := fs.ReadFile(root, path)
 			for _, name := range testFunction.FindAllSubmatch(text, -1) {

@@ -1,3 +1,5 @@
+//go:build more
+
 package main
 
 import (
@@ -83,14 +85,14 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 
 // waitForOutput runs a command until it succeeds and its output matches.
 func waitForOutput(ts *testscript.TestScript, output *regexp.Regexp, args []string) {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for end := time.Now().Add(scriptTimeout); ; <-tick.C {
+	for expired := afterWaitLimit(); ; {
 		err := ts.Exec(args[0], args[1:]...)
 		if err == nil && output.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
-		if time.Now().After(end) {
+		select {
+		case <-time.After(pollInterval):
+		case <-expired:
 			ts.Fatalf("%v does not succeed with an output that matches %v: %v", args, output, err)
 		}
 	}

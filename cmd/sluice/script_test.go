@@ -47,11 +47,15 @@ func mainWithTimeouts() {
 		time.AfterFunc(timeout, func() { os.Exit(-1) })
 	}
 	os.Args = withTimeout(os.Args)
+	removeTimeouts()
 	if timeout, err := time.ParseDuration(os.Getenv(storeStartTimeoutVariable)); err == nil {
 		storeStartTimeout = timeout
 	}
 	main()
 }
+
+// removeTimeouts makes the timeouts of commands longer than any test.
+func removeTimeouts() { debugTimeout, logFlushTimeout = 24*time.Hour, 24*time.Hour }
 
 // withTimeout adds a timeout to the arguments of sluice call, unless they have one. The default of
 // one second is too short on a busy machine.
@@ -60,13 +64,14 @@ func withTimeout(args []string) []string {
 	if !isCall || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }) {
 		return args
 	}
-	return append(args, "--timeout=30s")
+	return append(args, "--timeout=24h")
 }
 
 // leakChecker runs the tests, and fails if goroutines are left.
 type leakChecker struct{ m *testing.M }
 
 func (l leakChecker) Run() int {
+	removeTimeouts()
 	time.Local = time.UTC // as in the output that pages show
 	if signal.Ignored(os.Interrupt) {
 		// A shell that runs the tests in the background ignores SIGINT, and the commands of scripts
@@ -126,7 +131,6 @@ func scripts(without string) testscript.Params {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       *update,
-		Deadline:            time.Now().Add(10 * scriptTimeout),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":      expectExit,
 			"start":      start,
@@ -170,11 +174,12 @@ func scripts(without string) testscript.Params {
 	}
 }
 
-// expectExit runs a command and compares its exit code. It limits how long the command runs: a
-// server may start if it lacks the variable that should prevent this; see
-// [TestScriptsSeeEachVariable].
+// expectExit runs a command and compares its exit code. A server may start if it lacks the variable
+// that should prevent this; see [waitLimit].
 func expectExit(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Setenv(commandTimeoutVariable, scriptTimeout.String())
+	if waitLimit > 0 {
+		ts.Setenv(commandTimeoutVariable, waitLimit.String())
+	}
 	err := ts.Exec(args[1], args[2:]...)
 	ts.Setenv(commandTimeoutVariable, "")
 	code := 0
@@ -246,7 +251,7 @@ func listenWhenFree(addr string) (stop func()) {
 func sendRequest(ts *testscript.TestScript, method, url, body string) {
 	request, err := http.NewRequest(method, url, strings.NewReader(body))
 	ts.Check(err)
-	client := http.Client{Timeout: scriptTimeout}
+	client := http.Client{Timeout: waitLimit}
 	response, err := client.Do(request)
 	ts.Check(err)
 	defer response.Body.Close()
@@ -260,9 +265,7 @@ func sendRequest(ts *testscript.TestScript, method, url, body string) {
 // received the response.
 func waitForPage(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile("(?m)" + args[1])
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for end := time.Now().Add(scriptTimeout); ; <-tick.C {
+	for expired := afterWaitLimit(); ; {
 		response, err := http.Get(args[0])
 		ts.Check(err)
 		page, err := io.ReadAll(response.Body)
@@ -271,7 +274,9 @@ func waitForPage(ts *testscript.TestScript, _ bool, args []string) {
 		if want.Match(page) {
 			return
 		}
-		if time.Now().After(end) {
+		select {
+		case <-time.After(pollInterval):
+		case <-expired:
 			ts.Fatalf("%s does not match %s:\n%s", args[0], args[1], page)
 		}
 	}
@@ -313,22 +318,29 @@ func listenStatsd(ts *testscript.TestScript, _ bool, args []string) {
 
 func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	s, _ := ts.Value(servers{}).(*servers)
-	timeout := time.After(scriptTimeout)
+	expired := afterWaitLimit()
 	for {
 		select {
 		case packet := <-s.statsd:
 			if slices.ContainsFunc(strings.Split(packet, "\n"), want.MatchString) {
 				return
 			}
-		case <-timeout:
+		case <-expired:
 			ts.Fatalf("no StatsD line matches %v", want)
 		}
 	}
 }
 
-// scriptTimeout bounds every wait, so that no script hangs. The outcome of a script must not depend
-// on it.
-var scriptTimeout = 3 * time.Minute
+// waitLimit bounds each wait of a script if it is positive. Only [TestScriptsSeeEachVariable] sets
+// it: other scripts wait until they succeed.
+var waitLimit time.Duration
+
+func afterWaitLimit() <-chan time.Time {
+	if waitLimit == 0 {
+		return nil
+	}
+	return time.After(waitLimit)
+}
 
 // pollInterval is the interval at which commands poll.
 const pollInterval = 30 * time.Millisecond
@@ -409,7 +421,9 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 func launch(ts *testscript.TestScript, args []string, wait int) {
 	r, w, err := os.Pipe()
 	ts.Check(err)
-	ts.Check(r.SetReadDeadline(time.Now().Add(scriptTimeout)))
+	if waitLimit > 0 {
+		ts.Check(r.SetReadDeadline(time.Now().Add(waitLimit)))
+	}
 	path, err := lookPath(ts, args[0])
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)

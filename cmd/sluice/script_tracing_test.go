@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -33,14 +32,14 @@ func waitForSpans(ts *testscript.TestScript, not bool, args []string) {
 		return
 	}
 	var others []string
-	for {
+	for expired := afterWaitLimit(); ; {
 		select {
 		case spans := <-all.spans:
 			others = append(others, spans)
 			if regexp.MustCompile(args[0]).MatchString(spans) {
 				return
 			}
-		case <-time.After(scriptTimeout):
+		case <-expired:
 			ts.Fatalf("no spans match %s; received:\n%q", args[0], others)
 		}
 	}

@@ -12,8 +12,9 @@ import (
 // it closes listeners and sends the last metrics and spans.
 const shutdownMargin = 10 * time.Second
 
-// logFlushTimeout is how long a shutdown waits for the last log lines to be written.
-const logFlushTimeout = time.Second
+// logFlushTimeout is how long a shutdown waits for the last log lines to be written. Only tests
+// change it.
+var logFlushTimeout = time.Second
 
 // signalContext returns a context that is canceled at the first SIGTERM, SIGINT or SIGHUP, or by
 // stop. The next signal terminates the process.

@@ -1,3 +1,5 @@
+//go:build more
+
 package main
 
 import (
@@ -52,9 +54,7 @@ func TestStoreOutages(t *testing.T) {
 
 // awaitStatus gets a URL until the response has the given status.
 func awaitStatus(ts *testscript.TestScript, _ bool, args []string) {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for end := time.Now().Add(scriptTimeout); ; <-tick.C {
+	for expired := afterWaitLimit(); ; {
 		response, err := http.Get(args[1])
 		if err == nil {
 			_ = response.Body.Close()
@@ -62,7 +62,9 @@ func awaitStatus(ts *testscript.TestScript, _ bool, args []string) {
 				return
 			}
 		}
-		if time.Now().After(end) {
+		select {
+		case <-time.After(pollInterval):
+		case <-expired:
 			ts.Fatalf("%s does not return %s: %v, %v", args[1], args[0], response, err)
 		}
 	}

@@ -22,8 +22,8 @@ type topCmd struct {
 	debugClientFlags `embed:""`
 }
 
-// debugTimeout bounds a request to the debug listener.
-const debugTimeout = 5 * time.Second
+// debugTimeout bounds a request to the debug listener. Only tests change it.
+var debugTimeout = 5 * time.Second
 
 func (t *topCmd) Validate() error {
 	for i, addr := range t.Addr {
@@ -38,7 +38,9 @@ func (t *topCmd) Validate() error {
 
 // Run prints the state once, or shows it until the user quits.
 func (t *topCmd) Run(ctx context.Context, c console) error {
-	service := &top.Service{Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText}
+	service := &top.Service{
+		Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText, Timeout: debugTimeout,
+	}
 	if t.Unmask != nil {
 		replicas, err := service.Unmask(ctx, *t.Unmask)
 		for _, r := range replicas {

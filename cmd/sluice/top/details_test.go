@@ -135,7 +135,7 @@ func TestReplicaHangs(t *testing.T) {
 	debug := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(debug.Close)
 	p.snapshot.Replicas = []Replica{{&client.Debug{Addr: strings.TrimPrefix(debug.URL, "http://")}, s}}
-	p.service.timeout = time.Millisecond
+	p.service.Timeout = time.Millisecond
 	p.run(p.press("r"))
 	if text := p.screen(); !strings.Contains(text, "deadline exceeded") {
 		t.Errorf("the reset shows\n%s", text)

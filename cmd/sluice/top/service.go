@@ -1,7 +1,6 @@
 package top
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,12 +17,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-const (
-	// maxLimits is the number of limits requested from each replica, the busiest ones.
-	maxLimits = 300
-	// maxWait is the default of Service.timeout.
-	maxWait = 5 * time.Second
-)
+// maxLimits is the number of limits requested from each replica, the busiest ones.
+const maxLimits = 300
 
 // Service is a running service of one or more replicas.
 type Service struct {
@@ -37,14 +32,16 @@ type Service struct {
 	Explain func(*admin.CounterReport, client.CounterQuery) string
 	// Lookup is a method of [net.Resolver].
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-
-	// timeout bounds each request to a replica. Zero means 5 seconds.
-	timeout time.Duration
+	// Timeout bounds each request to a replica. Zero means no bound.
+	Timeout time.Duration
 }
 
 // bound returns a context for a request to a replica.
 func (s *Service) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(s.timeout, maxWait))
+	if s.Timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, s.Timeout)
 }
 
 // Replica is a replica that has responded.
