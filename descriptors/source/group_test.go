@@ -138,11 +138,7 @@ func TestVolumeKeepsChanging(t *testing.T) {
 	}
 	running.Go(func() { w.group.Run(ctx) })
 	<-replaced
-	select {
-	case <-done:
-	case <-time.After(3 * time.Minute):
-		t.Error("the last version is not active")
-	}
+	<-done // the last version is active
 	cancel()
 	running.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -98,7 +99,7 @@ func TestEveryPrefixOfNewFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTorn(t, fileOf(1))
-			for n := 0; n < len(next); n += stride(1 + 4*zeros) {
+			for n := 0; n < len(next); n += stride(t, 1+4*zeros) {
 				w.write(next[:n] + strings.Repeat("\x00", zeros*(len(next)-n)))
 				w.errors = nil
 				w.poll(func() {})
@@ -125,7 +126,7 @@ func TestEveryPauseOfWriter(t *testing.T) {
 			w := newTorn(t, text(1))
 			activated := 0
 			w.source.reload.OnLoad = func(u Update) error { activated++; return w.apply(u) }
-			for n := 0; n <= len(text(2)); n += stride(9) {
+			for n := 0; n <= len(text(2)); n += stride(t, 9) {
 				version := 2 + n%2
 				next := text(version)
 				w.write(next[:n] + text(5 - version)[n:]) // overwrites the old text
@@ -146,10 +147,10 @@ func TestEveryPauseOfWriter(t *testing.T) {
 	}
 }
 
-// stride is the distance in bytes between the positions at which writers stop. It is larger with
-// -short.
-func stride(n int) int {
-	if testing.Short() {
+// stride is the distance in bytes between the positions at which writers stop: n from effort 10 on.
+func stride(tb testing.TB, n int) int {
+	tb.Helper()
+	if effort.Level(tb) < effort.More {
 		return 38 + n
 	}
 	return n
