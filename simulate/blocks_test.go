@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -96,7 +97,7 @@ func TestBlocksAsInStore(t *testing.T) {
 	} {
 		for _, blocks := range []bool{false, true} {
 			limit := tt.limits[0].Limit
-			if limit > 1000 && (!blocks || testing.Short()) {
+			if limit > 1000 && (!blocks || effort.Level(t) < effort.More) {
 				continue
 			}
 			var name strings.Builder
