@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -75,6 +76,9 @@ func TestJournalTruncatedAtEachByte(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	garbage := make([]byte, 40)
 	for cut := int(sizes[0]); cut <= len(whole); cut++ {
+		if effort.Level(t) < effort.More && cut%11 > 0 && cut < len(whole)-16 {
+			continue
+		}
 		for i := range garbage {
 			garbage[i] = byte(random.Uint32())
 		}
