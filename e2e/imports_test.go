@@ -71,14 +71,14 @@ var importRules = []struct {
 	{folder: "server/transport", own: []string{"telemetry", "server/answer", "server/rlqs"}, wire: true},
 	{folder: "server/transport/builtin", own: []string{"server/transport/h2", "telemetry", "server/access", "server/answer", "server/leases", "server/rlqs", "server/transport"}, wire: true},
 	{folder: "server/transport/grpcgo", own: []string{"telemetry", "server/access", "server/answer", "server/rlqs", "server/transport"}, wire: true},
-	{folder: "server/servertest", own: []string{"limiter", "descriptors", "descriptors/rulefile", "telemetry", "server/answer", "server/transport"}, wire: true},
+	{folder: "server/servertest", own: []string{"internal", "limiter", "descriptors", "descriptors/rulefile", "telemetry", "server/answer", "server/transport"}, wire: true},
 	{folder: "server/testcert", own: []string{"descriptors/volumetest"}, others: []string{}},
 	{folder: "store", own: []string{"internal/heap", "limiter", "store/redis", "store/script", "store/sentinel"}, others: []string{}},
 	{folder: "store/script", own: []string{"limiter", "store/redis", "store/resp"}, others: []string{}},
 	{folder: "store/sentinel", own: []string{"store/redis", "store/resp"}, others: []string{}},
 	{folder: "store/redis", own: []string{"store/resp"}, others: []string{}},
 	{folder: "store/resp", own: nil, others: []string{}},
-	{folder: "store/storetest", own: nil, others: []string{}},
+	{folder: "store/storetest", own: []string{"internal"}, others: []string{}},
 	{folder: "store/storetest/luahost", own: []string{"store/redis"}, others: []string{"github.com/yuin/gopher-lua"}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules", "envoyconfig/api", "envoyconfig/tree"}, others: []string{}},
@@ -91,7 +91,7 @@ var importRules = []struct {
 		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/daemon", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "internal/file", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// e2e runs the binary and does not depend on its implementation.
-	{folder: "e2e", own: []string{"store/storetest"}},
+	{folder: "e2e", own: []string{"internal", "store/storetest"}},
 }
 
 // TestImportRules checks direct imports, except those of tests.

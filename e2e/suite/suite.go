@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // Patience is a time limit for expected events in tests that must end before the timeout of
@@ -65,17 +66,8 @@ func Envoy(tb testing.TB, root string) string {
 	return binary
 }
 
-// Eventually polls yes until it returns true. Only the timeout of `go test` ends a longer wait, so
-// the name of the awaited event is printed from time to time.
-func Eventually(tb testing.TB, awaited string, yes func() bool) {
+// Eventually is [must.Eventually].
+func Eventually(tb testing.TB, description string, condition func() bool) {
 	tb.Helper()
-	const aboutAMinute = 12000
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for n := 1; !yes(); n++ {
-		<-tick.C
-		if n%aboutAMinute == 0 {
-			fmt.Fprintf(os.Stderr, "%s still waits for: %s\n", tb.Name(), awaited)
-		}
-	}
+	must.Eventually(tb, description, condition)
 }

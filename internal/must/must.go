@@ -1,4 +1,4 @@
-// Package must has test helpers that stop a test at an error.
+// Package must has test helpers that stop a test at an error, or until an event.
 package must
 
 import "testing"

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
@@ -148,12 +149,10 @@ func EndedConnections(t *testing.T, s *answer.Service) map[string]float64 {
 	return MetricByLabel(t, s, "sluice_grpc_connections_closed_total")
 }
 
-// WaitFor waits until a condition is true.
+// WaitFor is [must.Eventually].
 func WaitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for !holds() {
-		time.Sleep(time.Millisecond)
-	}
+	must.Eventually(t, what, holds)
 }
 
 // Bounds replaces zero fields by defaults for tests.

@@ -265,7 +265,6 @@ func answer(r *bufio.Reader) (string, error) {
 	return text, nil
 }
 
-func clock() time.Time { return time.Now() } //nolint:forbidigo // tells which condition a test waits for
 
 // Must is [Server.Command] for commands that must not fail.
 func (s *Server) Must(args ...string) string {
