@@ -13,7 +13,6 @@ flags=127       # flags of serve
 packages=749    # packages that make test compiles
 
 cd "$(dirname "$0")/.."
-behaviours=e2e/behaviours # the package of e2e that make test runs
 export CGO_ENABLED=0 LC_ALL=C
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -29,8 +28,7 @@ go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$p := .ImportPath}}{{range 
 {{end}}{{end}}{{end}}' ./cmd/sluice | sed "/^\$/d; s|^$(go list -m)/||" | sort >"$tmp/built"
 comm -12 "$tmp/built" "$tmp/go" >"$tmp/linked"
 comm -13 "$tmp/built" "$tmp/go" >"$tmp/rest"
-first=$(go list ./... | grep -v '/e2e\(/\|$\)')
-if [ -d "$behaviours" ]; then first="$first ./$behaviours"; fi
+first="$(go list ./... | grep -v '/e2e\(/\|$\)') ./e2e/proxy ./e2e/concurrency ./e2e/denials ./e2e/examples"
 
 now_code=$(count wc -l <"$tmp/linked")
 now_tokens=$(go -C tools build -buildvcs=false -trimpath -o "$tmp/program" ./tokens && "$tmp/program" <"$tmp/linked")

@@ -21,18 +21,43 @@ import (
 	"strings"
 )
 
-// behaviours is the only package of e2e in the first tier.
-const behaviours = "e2e/behaviours"
+// proxy is the package of e2e in the first tier.
+const proxy = "e2e/proxy"
 
 // helpers are packages without tests of their own that serve tests of the first tier.
 var helpers = []string{
 	"store/storetest", "server/servertest", "server/testcert", "descriptors/volumetest", "xds/adstest",
-	"e2e/suite", "e2e/sluice", "e2e/envoy", "e2e/process", "e2e/backend", "e2e/window", "e2e/lab", "e2e/ledger",
-	"internal/effort", "internal/must",
+	"e2e/suite", "e2e/sluice", "e2e/envoy", "e2e/process", "e2e/backend", "internal/effort", "internal/must",
 }
 
 // allowed maps "directory.function call" to the reason why it may use the real clock.
-var allowed = map[string]string{}
+var allowed = map[string]string{
+	"cmd/sluice.afterWaitLimit time.After":                    limited,
+	"cmd/sluice.launch SetReadDeadline":                       limited,
+	"cmd/sluice.listenWhenFree time.NewTicker":                paces,
+	"cmd/sluice.mainWithTimeouts time.AfterFunc":              limited,
+	"cmd/sluice.sendRequest http.Client{Timeout}":             limited,
+	"cmd/sluice.waitForADSRequest time.AfterFunc":             limited,
+	"cmd/sluice.waitForPage time.After":                       paces,
+	"envoyconfig.TestLargeDump time.Since":                    "for a log line",
+	"internal/must.Eventually time.NewTicker":                 paces,
+	"limiter/soak.TestSoak time.Since":                        attacks,
+	"limiter/soak.now time.Since":                             attacks,
+	"limiter/soak.realTime time.Since":                        attacks,
+	"server.TestBridgedCallsAreCancelled context.WithTimeout": "a deadline that must pass; it doubles until the call has begun",
+	"server/leases.TestEventsEndLeases time.Sleep":            bubble,
+	"store.request time.Since":                                bubble,
+	"store.send time.Sleep":                                   bubble,
+	"xds.TestChangesArePaced time.Sleep":                      bubble,
+}
+
+// Reasons.
+const (
+	attacks = "TestSoak needs a higher SLUICE_EFFORT"
+	bubble  = "the function is only called in a bubble"
+	limited = "waitLimit is 0 except in a test with the tag more"
+	paces   = "the pace of a wait without a bound"
+)
 
 func main() {
 	count := flag.Bool("count", false, "print the number of findings of each package")
@@ -122,10 +147,11 @@ func inFirstTier(dir, name string) bool {
 	if !strings.HasSuffix(name, ".go") {
 		return false
 	}
-	if slices.Contains(helpers, dir) || dir == behaviours {
+	test := strings.HasSuffix(name, "_test.go")
+	if slices.Contains(helpers, dir) && !test || dir == proxy {
 		return true
 	}
-	return strings.HasSuffix(name, "_test.go") && dir != "e2e" && !strings.HasPrefix(dir, "e2e/")
+	return test && dir != "e2e" && !strings.HasPrefix(dir, "e2e/")
 }
 
 // compiled reports whether a file with this text is part of a build without tags.
@@ -151,7 +177,7 @@ func (f finding) String() string {
 }
 
 func isRoot(name string, exported bool) bool {
-	for _, prefix := range []string{"Test", "Benchmark", "Fuzz", "Example"} {
+	for _, prefix := range []string{"Test", "Fuzz", "Example"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
