@@ -18,8 +18,6 @@ TORTUREARGS   ?=
 NAMESPACES    ?=
 # KEEP=1: make demo runs until Ctrl-C.
 KEEP          ?=
-# FRESH=1: make test also runs tests that have passed with the same inputs, as CI and make test-all do.
-FRESH         ?= $(CI)
 # The platforms and the output directory of make image, and a repository to push to.
 PLATFORMS     ?= linux/amd64 linux/arm64
 DIST          ?= dist
@@ -141,48 +139,51 @@ HOOKED := $(HOOKED)|^Test(MergeInto|BatchesAreReused|StoredDecide|LeasesOfManyTe
 # Terminates hanging tests. On a machine with a load of 30 per core, the longest package takes half an hour.
 BOUND := -timeout 1h
 
-# Packages whose tests start no process, so Go may cache their results.
-CACHED := descriptors docs envoyconfig internal limiter quota server/transport/h2 simulate
+# Packages of the main module with tests. make lint vets.
+TESTED = go list $(1) -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
 
-# Long tests with few inputs besides sluice itself. They run if one of their INPUTS has changed since they passed.
-ONCE := kustomize bench e2e/ci e2e/dropin $(patsubst %/,%,$(sort $(dir $(wildcard conformance/*/*_test.go tools/*/*_test.go))))
-once-kustomize: INPUTS := charts dashboards docs/image.md docs/kubernetes.md examples tools/image
-once-e2e/ci: INPUTS := .pre-commit-hooks.yaml action.yml docs/ci.md envoy.yaml examples/quickstart
-once-e2e/dropin: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
-once-tools/vulnerabilities: INPUTS := tools/vulnerabilities/check.sh
-once-tools/image: INPUTS := .gitignore LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
-
-# Three stages run at a time, because many tests wait for other processes. The largest starts first.
-STAGES := test-in-. test-torture test-cached test-hooked test-in-dashboards $(ONCE:%=once-%)
-# A variable, because make -n executes recipes that contain $(MAKE).
-IN_STAGES = $(MAKE) -s -j3 $(STAGES)
+# The tests of the first tier that run the binary. They are never cached, because Go does not know the
+# binary's sources.
+FIRST_OF_E2E := ^Test(EveryEndingReleases|ModelThroughEnvoy|QuickStart)$$
+FIRST_OF := ./e2e/concurrency ./e2e/denials ./e2e/examples
 
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(BUILD)/clients/sdk $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## run all tests that gate a change, with a real Envoy (7 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go ## test each behavior once, with a real Envoy and Valkey (4 minutes on 2 cores, less the second time)
+	@echo 'make test: unit tests, and the binary behind a real Envoy with a Valkey. make test-more adds: other'
+	@echo 'end-to-end tests, faults of real stores, longer loops, conformance suites, a browser, manifests, the image.'
+	@$(AS_BUILT); export SLUICE_EFFORT=1; \
+	tools/test.py -- -vet=off -p 3 $(BOUND) $(if $(CI),-shuffle=on) $$($(call TESTED) ./... | grep -vE '/sluice/(cmd/sluice$$|e2e)') \
+		-- -vet=off -count=1 $(BOUND) $$(go list ./cmd/sluice ./e2e/proxy) \
+		-- -vet=off -count=1 $(BOUND) -run '$(FIRST_OF_E2E)' $$(go list $(FIRST_OF))
+
+# The modules and packages of test-more besides the main module's. Each is a directory.
+MORE := dashboards kustomize bench $(patsubst %/,%,$(sort $(dir $(wildcard conformance/*/*_test.go tools/*/*_test.go))))
+MORE_STAGES := test-more-main test-more-torture test-more-hooked $(MORE:%=test-more-%)
+# Three stages run at a time, because many tests wait for other processes. The largest starts first.
+# A variable, because make -n executes recipes that contain $(MAKE).
+IN_STAGES = $(MAKE) -s -j3 $(MORE_STAGES)
+
+.PHONY: test-more
+test-more: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(BUILD)/clients/sdk $(CHROMIUM) $(AXE) $(PRE_COMMIT) ## test all that gates a change (15 minutes on 2 cores)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
-	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
+	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required) SLUICE_EFFORT=10; \
 	$(IN_STAGES) || exit 1; \
-	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
+	while read -r why; do echo "make test-more: passed WITHOUT $$why"; done <"$$notrun"
 
-.PHONY: $(STAGES)
-SHUFFLED := -count=1 -shuffle=on
-APART = $(subst $(eval ) ,|,$(strip $(CACHED) $(filter e2e/%,$(ONCE))))
-test-in-.:
-	@go test $(SHUFFLED) -p 3 $(BOUND) $$(go list ./... | grep -vE '/sluice/($(APART))(/|$$)')
-test-cached:
-	@go test $(if $(FRESH),$(SHUFFLED)) -p 3 $(BOUND) $(CACHED:%=./%/...)
-test-hooked:
-	@SLUICE_CLOCK_STEPS=250000 go test $(if $(FRESH),-count=1) $(BOUND) -tags limiterhooks -run '$(HOOKED)' ./limiter
-test-torture:
+.PHONY: $(MORE_STAGES)
+FRESH := -vet=off -count=1 -shuffle=on $(BOUND)
+test-more-main:
+	@go test $(FRESH) -tags more -p 3 $$($(call TESTED,-tags more) ./...)
+test-more-hooked:
+	@go test $(FRESH) -tags limiterhooks -run '$(HOOKED)' ./limiter
+test-more-torture:
 	@$(TORTURE)
-test-in-dashboards:
-	@cd dashboards && go test $(SHUFFLED) -p 3 $(BOUND) ./...
-$(ONCE:%=once-%): once-%:
-	@FRESH='$(FRESH)' tools/test-once.sh $* $(INPUTS)
+$(MORE:%=test-more-%): test-more-%:
+	@cd $* && go test $(FRESH) -p 3 ./...
 
 # The short tier runs tests in parallel, because they wait; the long tier (make torture) does not.
-TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
+TORTURE := go test -vet=off -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Torture tests to run with the race detector: those that do not measure memory or speed.
 RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Steady|Volume)$$
@@ -203,23 +204,23 @@ RACE_HALVES = $(MAKE) -s -j2 test-race-packages test-race-torture
 .PHONY: test-race-packages test-race-torture
 test-race-packages:
 	@$(AS_BUILT); \
-	CGO_ENABLED=1 go test -race -short -count=1 -p 3 -shuffle=on $(BOUND) -tags limiterhooks -skip '$(ALONE)' \
+	CGO_ENABLED=1 SLUICE_EFFORT=1 go test -vet=off -race -count=1 -p 3 -shuffle=on $(BOUND) -tags limiterhooks,more -skip '$(ALONE)' \
 		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\|quota$$\)')
 test-race-torture:
 	@$(AS_BUILT); $(TORTURE) -run '$(RACED)' -args -raced
 
 .PHONY: test-all
-test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and all that takes long (hours)
+test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all tests (hours)
 	$(MAKE) lint
 	$(MAKE) reproducible
 	$(MAKE) test-386
 	$(MAKE) test-cpus
 	$(MAKE) test-fips
 	$(MAKE) test-race
-	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
-	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
+	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
+	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
+	SLUICE_EFFORT=100 go test -count=1 -timeout 25m ./e2e/leases
+	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver
@@ -228,7 +229,8 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) simulation
 	$(MAKE) torture
 	$(MAKE) concurrency
-	$(MAKE) test NAMESPACES=1 FRESH=1
+	$(MAKE) test-more NAMESPACES=1
+	$(MAKE) test
 
 .PHONY: test-stores
 test-stores: $(ENVOY) | need-go ## test the shared store with Redis 6.2, 7 and 8, and the servers in STORE_BINS (2 minutes each)
@@ -243,7 +245,7 @@ test-fips: $(ENVOY) $(VALKEY) | need-go ## test TLS and the version with Go's FI
 
 .PHONY: test-cpus
 test-cpus: | need-go ## run concurrent code with the race detector on one core and on two
-	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
+	@$(AS_BUILT) CGO_ENABLED=1; go test -race -tags more -count=1 -cpu 1,2 ./limiter/... ./server/...
 
 .PHONY: test-386
 test-386: | need-go ## test decisions and the built-in transport as a 32-bit program
@@ -251,7 +253,7 @@ test-386: | need-go ## test decisions and the built-in transport as a 32-bit pro
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
 	GOARCH=386 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/... ./server/transport/h2/...
+	GOARCH=386 CGO_ENABLED=0 go test -count=1 ./limiter/... ./descriptors/... ./telemetry/... ./server/transport/h2/...
 
 .PHONY: reproducible
 reproducible: | need-go ## build a release in two directories and compare the bytes
@@ -284,13 +286,13 @@ bench: $(ENVOY) $(VALKEY) | need-go ## compare with other services and libraries
 
 .PHONY: soak
 soak: | need-go ## attack the bounds of the limiters for SOAKTIME (3m)
-	@SLUICE_HISTORIES=5000 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
+	@SLUICE_EFFORT=100 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
 	@go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
 
 .PHONY: simulation simulation-lower simulation-upper
 simulation: | need-go ## run whole sluices in simulated time: SEEDS (20000) seeds, and planted defects that must be found (hours)
 	@$(MAKE) --no-print-directory -j2 simulation-lower simulation-upper
-	@SLUICE_LONG=1 go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestDefectsAreFound$$'
+	@SLUICE_EFFORT=100 go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestDefectsAreFound$$'
 simulation-lower: FIRST = 1
 simulation-lower: LAST = $(shell expr $(SEEDS) / 2)
 simulation-upper: FIRST = $(shell expr $(SEEDS) / 2 + 1)
@@ -304,18 +306,18 @@ torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under lo
 
 .PHONY: concurrency
 concurrency: $(ENVOY) | need-go ## run 64 clients with 16 permits behind a real Envoy, some disconnecting (3 minutes)
-	@SLUICE_LONG=1 go test -count=1 -v -timeout 15m ./e2e/concurrency
+	@SLUICE_EFFORT=100 go test -count=1 -v -timeout 15m ./e2e/concurrency
 
 .PHONY: valkey
 valkey: $(VALKEY) ## install Valkey into .build/ (done by test)
 	@echo '$(VALKEY)'
 
 .PHONY: chromium
-chromium: $(CHROMIUM) ## install Chromium into .build/ (done by test)
+chromium: $(CHROMIUM) ## install Chromium into .build/ (done by test-more)
 	@echo '$(or $(CHROMIUM_BIN),$(CHROMIUM)/chromium)'
 
 .PHONY: axe
-axe: $(AXE) ## install axe-core, which checks the accessibility of the page, into .build/ (done by test)
+axe: $(AXE) ## install axe-core, which checks the accessibility of the page, into .build/ (done by test-more)
 	@echo '$(AXE)'
 
 .PHONY: page
@@ -342,7 +344,7 @@ $(BUILD)/clients/%:
 .PHONY: test-clients
 test-clients: | need-go clients ## test with gRPC clients of all languages, up to 10,000 concurrent calls (10 minutes)
 	@notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; export SLUICE_NOT_RUN="$$notrun"; \
-	SLUICE_LONG=1 go test -count=1 -timeout 60m ./e2e/clients || exit 1; \
+	SLUICE_EFFORT=100 go test -count=1 -timeout 60m ./e2e/clients || exit 1; \
 	while read -r why; do echo "make test-clients: passed WITHOUT $$why"; done <"$$notrun"
 
 # A separate module, so that lint and test do not build Kubernetes.
