@@ -205,7 +205,7 @@ RACE_HALVES = $(MAKE) -s -j2 test-race-packages test-race-torture
 test-race-packages:
 	@$(AS_BUILT); \
 	CGO_ENABLED=1 SLUICE_EFFORT=1 go test -vet=off -race -count=1 -p 3 -shuffle=on $(BOUND) -tags limiterhooks,more -skip '$(ALONE)' \
-		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\|quota$$\)')
+		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\|rlqs/division$$\)')
 test-race-torture:
 	@$(AS_BUILT); $(TORTURE) -run '$(RACED)' -args -raced
 
@@ -218,7 +218,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all t
 	$(MAKE) test-fips
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
-	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./quota
+	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./rlqs/division
 	SLUICE_EFFORT=100 go test -count=1 -timeout 25m ./e2e/leases
 	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
 	$(MAKE) test-stores

@@ -35,7 +35,7 @@ func TestFuzzTargetsHaveSeeds(t *testing.T) {
 		"logs of any":     "simulate/accesslog.FuzzRecognise",
 		"logged requests": "simulate.FuzzRequests",
 		"state files":     "limiter.FuzzLoad",
-		"quota reports":   "server/rlqs.FuzzDecode",
+		"quota reports":   "rlqs.FuzzDecode",
 	} {
 		if !known[target] {
 			t.Errorf("%s: missing fuzz target %s", read, target)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/quota"
-	"github.com/sluice-ratelimit/sluice/quota/filter"
+	quota "github.com/sluice-ratelimit/sluice/rlqs/division"
+	"github.com/sluice-ratelimit/sluice/rlqs/filter"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 

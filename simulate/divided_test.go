@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/quota"
-	"github.com/sluice-ratelimit/sluice/quota/filter"
+	quota "github.com/sluice-ratelimit/sluice/rlqs/division"
+	"github.com/sluice-ratelimit/sluice/rlqs/filter"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 

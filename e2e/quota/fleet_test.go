@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/quota"
-	"github.com/sluice-ratelimit/sluice/quota/filter"
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
+	"github.com/sluice-ratelimit/sluice/rlqs/filter"
 )
 
 // attempt is a request that was sent to an Envoy.
@@ -66,12 +66,12 @@ func TestFleetModel(t *testing.T) {
 		cancel()
 	}
 	slices.SortFunc(all, func(a, b attempt) int { return int(a.at - b.at) })
-	limit := &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond, MinTokens: 4}
+	limit := &division.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond, MinTokens: 4}
 	fleet, begun := filter.NewFleet(n, false), all[0].at
 	var envoys, model [4]int
 	for _, a := range all {
 		at := a.at - begun
-		admitted := fleet.Request(at, a.envoy, quota.Bucket{1}, limit)
+		admitted := fleet.Request(at, a.envoy, division.Bucket{1}, limit)
 		if at%phase < phase/3 { // until real Envoys and the model have shares for the new demand
 			continue
 		}

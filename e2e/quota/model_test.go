@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/quota"
-	"github.com/sluice-ratelimit/sluice/quota/filter"
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
+	"github.com/sluice-ratelimit/sluice/rlqs/filter"
 )
 
 // slowRules have a token bucket with a negligible refill: one token in half an hour.
@@ -27,8 +27,8 @@ func TestFilterModel(t *testing.T) {
 	s := start(t, slowRules, 1)
 	var model filter.Bucket
 	model.Start(0)
-	apply := func(kind quota.Kind, most uint32) {
-		model.Apply(0, &quota.Action{Kind: kind, Rate: 2, MaxTokens: most, TTL: 12 * time.Second})
+	apply := func(kind division.Kind, most uint32) {
+		model.Apply(0, &division.Action{Kind: kind, Rate: 2, MaxTokens: most, TTL: 12 * time.Second})
 	}
 	compare := func(name string, n uint64) {
 		t.Helper()
@@ -53,28 +53,28 @@ func TestFilterModel(t *testing.T) {
 	}
 
 	s.awaitShares(t, "al") // uses one token
-	apply(quota.Assign, 20)
+	apply(division.Assign, 20)
 	model.Admit(0, 1, false)
 	compare("the first token bucket, which starts full", 12)
 	change("min_tokens: 20", "min_tokens: 9")
-	apply(quota.Assign, 9)
+	apply(division.Assign, 9)
 	compare("a smaller token bucket, which is full to the same fraction", 30)
 	change("min_tokens: 20", "min_tokens: 15")
-	apply(quota.Assign, 15)
+	apply(division.Assign, 15)
 	compare("a larger token bucket, which starts empty", 30)
 
 	denied := actions("deny_all")
 	s.writeRules(t, strings.Replace(slowRules, "requests_per_unit: 2,", "requests_per_unit: 0,", 1))
 	suite.Eventually(t, "a limit of 0", func() bool { return actions("deny_all") > denied })
-	apply(quota.AssignDenyAll, 0)
+	apply(division.AssignDenyAll, 0)
 	compare("a limit of 0", 5)
 	change("min_tokens: 20", "min_tokens: 9")
-	apply(quota.Assign, 9)
+	apply(division.Assign, 9)
 	compare("a token bucket after DENY_ALL, which starts full", 30)
 
 	before := actions("token_bucket")
 	suite.Eventually(t, "the same share again", func() bool { return actions("token_bucket") > before })
-	apply(quota.Assign, 9)
+	apply(division.Assign, 9)
 	compare("a renewal, which has no effect", 3)
 
 	s.sluice.Kill()
@@ -82,7 +82,7 @@ func TestFilterModel(t *testing.T) {
 	s.startSluice(t)
 	s.awaitShares(t, "al")
 	model.Expires = 0
-	apply(quota.Assign, 9)
+	apply(division.Assign, 9)
 	model.Admit(0, 1, false)
 	compare("a token bucket after an expired one, which starts full", 30)
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
-	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -291,7 +291,7 @@ func reserves(part float64) act {
 }
 
 // assignRates assigns rates per hour of a limit of 100 per second to Envoys.
-func assignRates(rates ...quota.Rate) act {
+func assignRates(rates ...division.Rate) act {
 	return func(h *handmade) {
 		h.began = time.Now()
 		h.quota = &quotaPlan{envoys: len(rates), rates: []uint64{100}, demands: map[string][]demand{"steady": nil}}
@@ -299,7 +299,7 @@ func assignRates(rates ...quota.Rate) act {
 		for i, rate := range rates {
 			e, b := h.quotas.envoys[i], new(quotaBucket)
 			b.Start(e.now())
-			b.Apply(e.now(), &quota.Action{Kind: quota.Assign, TTL: time.Minute, Rate: rate, MaxTokens: 1})
+			b.Apply(e.now(), &division.Action{Kind: division.Assign, TTL: time.Minute, Rate: rate, MaxTokens: 1})
 			e.buckets["steady"] = b
 			h.quotas.ledger.applied(e, "steady", b, 0)
 		}

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
-	"github.com/sluice-ratelimit/sluice/quota"
-	"github.com/sluice-ratelimit/sluice/quota/filter"
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
+	"github.com/sluice-ratelimit/sluice/rlqs/filter"
 )
 
 // quotaBucket is a bucket of an Envoy.
@@ -110,7 +110,7 @@ func (e *quotaEnvoy) admit(name string) (first bool) {
 
 func (b *quotaBucket) known() bool { return b != nil && b.Known }
 
-func (e *quotaEnvoy) now() quota.Time { return time.Since(e.world.began) }
+func (e *quotaEnvoy) now() division.Time { return time.Since(e.world.began) }
 
 // report sends the usage of buckets.
 func (e *quotaEnvoy) report(names ...string) {
@@ -119,7 +119,7 @@ func (e *quotaEnvoy) report(names ...string) {
 	for _, name := range names {
 		if b := e.buckets[name]; b.known() {
 			r := b.TakeReport(e.now())
-			if b.Active(e.now()) && float64(r.Allowed) < 0.98*float64(b.Rate)*float64(r.Elapsed)/float64(quota.Fill) {
+			if b.Active(e.now()) && float64(r.Allowed) < 0.98*float64(b.Rate)*float64(r.Elapsed)/float64(division.Fill) {
 				e.quotas.ledger.misled(name, b)
 			}
 			m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{
@@ -174,18 +174,18 @@ func (e *quotaEnvoy) receive(s *h2client.Stream, message []byte) {
 }
 
 // actionOf converts an action.
-func actionOf(a *rlqs.RateLimitQuotaResponse_BucketAction) *quota.Action {
+func actionOf(a *rlqs.RateLimitQuotaResponse_BucketAction) *division.Action {
 	assignment := a.GetQuotaAssignmentAction()
 	ttl, strategy := assignment.GetAssignmentTimeToLive().AsDuration(), assignment.GetRateLimitStrategy()
 	switch bucket := strategy.GetTokenBucket(); {
 	case assignment == nil:
-		return &quota.Action{Kind: quota.Abandon}
+		return &division.Action{Kind: division.Abandon}
 	case bucket != nil:
-		return &quota.Action{Kind: quota.Assign, TTL: ttl, Rate: quota.Rate(bucket.GetTokensPerFill().GetValue()), MaxTokens: bucket.GetMaxTokens()}
+		return &division.Action{Kind: division.Assign, TTL: ttl, Rate: division.Rate(bucket.GetTokensPerFill().GetValue()), MaxTokens: bucket.GetMaxTokens()}
 	case strategy.GetBlanketRule() == 0:
-		return &quota.Action{Kind: quota.AssignAllowAll, TTL: ttl}
+		return &division.Action{Kind: division.AssignAllowAll, TTL: ttl}
 	}
-	return &quota.Action{Kind: quota.AssignDenyAll, TTL: ttl}
+	return &division.Action{Kind: division.AssignDenyAll, TTL: ttl}
 }
 
 const quotaPath = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"

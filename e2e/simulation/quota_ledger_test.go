@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
-	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -42,7 +42,7 @@ type (
 	quotaSums struct{ admitted, gained, bound float64 }
 	// assignment is one that an Envoy has received.
 	assignment struct {
-		rate quota.Rate
+		rate division.Rate
 		at   time.Time
 	}
 )
@@ -144,7 +144,7 @@ func (l *quotaLedger) noticeLeaders() {
 // "Guarantees"), for 12 s at most.
 func (l *quotaLedger) sum(name string) (sum int64) {
 	for _, e := range l.quotas.envoys {
-		if b := e.buckets[name]; b.known() && b.Active(e.now()) && b.Kind == quota.Assign && !b.stale {
+		if b := e.buckets[name]; b.known() && b.Active(e.now()) && b.Kind == division.Assign && !b.stale {
 			sum += int64(b.Rate)
 		}
 	}
@@ -166,7 +166,7 @@ func (l *quotaLedger) bound(name string) int64 {
 			dividers++
 		}
 	}
-	most := int64(rate) * int64(quota.Fill/time.Second)
+	most := int64(rate) * int64(division.Fill/time.Second)
 	switch {
 	case now.Before(l.excused[name]):
 		return most * int64(1+max(1, dividers))
@@ -196,7 +196,7 @@ func (l *quotaLedger) formerUntil(replaced time.Time) time.Time {
 
 // applied checks the sum after an Envoy has applied an action.
 func (l *quotaLedger) applied(e *quotaEnvoy, name string, b *quotaBucket, gained float64) {
-	if b.Kind == quota.AssignAllowAll {
+	if b.Kind == division.AssignAllowAll {
 		l.quotas.world.fail("%s: %s of a divided limit is ALLOW_ALL", e.host, name)
 	}
 	if !b.stale {
@@ -218,7 +218,7 @@ func (l *quotaLedger) sampleReserved() {
 	if since := time.Since(w.traffic.Add(w.faults[0].at + w.faults[0].d)); since < resumeFor || since > 15*time.Second {
 		return
 	}
-	sum := quota.Rate(0)
+	sum := division.Rate(0)
 	for _, a := range l.last {
 		if time.Since(a.at) < quotaTTL {
 			sum += a.rate
@@ -232,7 +232,7 @@ func (l *quotaLedger) admitted(name string, n uint64) { l.step(name).admitted +=
 
 // step returns the sums of the current step.
 func (l *quotaLedger) step(name string) *quotaSums {
-	i, bound := int(time.Since(l.quotas.world.began)/quotaStep), float64(l.bound(name))/float64(quota.Fill/quotaStep)
+	i, bound := int(time.Since(l.quotas.world.began)/quotaStep), float64(l.bound(name))/float64(division.Fill/quotaStep)
 	for len(l.steps[name]) <= i {
 		l.steps[name] = append(l.steps[name], quotaSums{bound: bound})
 	}
@@ -273,11 +273,11 @@ func (l *quotaLedger) checkRecovered() {
 	l.checkReserved()
 	const name = "steady"
 	for _, e := range q.envoys {
-		if b := e.buckets[name]; !b.known() || !b.Active(e.now()) || b.Kind != quota.Assign || b.Rate == 0 {
+		if b := e.buckets[name]; !b.known() || !b.Active(e.now()) || b.Kind != division.Assign || b.Rate == 0 {
 			q.world.fail("%s has no share of %s long after the last fault: %+v", e.host, name, b)
 		}
 	}
-	if sum, r := l.sum(name), int64(q.rate)*int64(quota.Fill/time.Second); sum < r*95/100 {
+	if sum, r := l.sum(name), int64(q.rate)*int64(division.Fill/time.Second); sum < r*95/100 {
 		q.world.fail("%d/h of %s are assigned long after the last fault, want %d", sum, name, r)
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/live"
-	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
 // quotaState returns the state of the rate limit quota service, or nil if no limit is divided and

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
+	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
 // Transport is a gRPC server. Its methods may be called concurrently.

@@ -1,0 +1,243 @@
+package division
+
+import (
+	"slices"
+	"time"
+)
+
+// peer is the origin of streams, usually an address.
+type peer struct {
+	open   int // number of open streams
+	newest StreamID
+	// exclusiveFrom is when the peer may be a single Envoy again: all rates assigned while two of
+	// its streams reported have expired by then.
+	exclusiveFrom Time
+	idleSince     Time // when its last stream was closed
+	// sharedUntil is when two simultaneous streams may be those of a single Envoy again.
+	sharedUntil Time
+}
+
+func (d *Divider) joinPeer(s *stream, id uint64) {
+	if id == 0 || s.peer != nil {
+		return
+	}
+	if len(d.peers) > 64+2*len(d.streams) && d.now-d.peersPurgedAt > time.Second {
+		d.peersPurgedAt = d.now
+		for id, p := range d.peers {
+			if p.open == 0 && d.now-p.idleSince > 2*(d.o.TTL+d.o.ExpiryMargin) {
+				delete(d.peers, id)
+			}
+		}
+	}
+	p := d.peers[id]
+	if p == nil {
+		p = &peer{}
+		d.peers[id] = p
+	}
+	s.peer = p
+	p.open++
+	p.newest = s.id
+}
+
+// checkPeer is called at each event of a stream. An event of a stream that is not its peer's newest
+// shows that several Envoys share the address.
+func (d *Divider) checkPeer(s *stream) {
+	if p := s.peer; p != nil && p.newest != s.id && d.pausedUntil <= d.now { // after a stall streams are read in any order
+		d.markShared(p)
+	}
+}
+
+// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a
+// newer one is the earlier stream of the same Envoy, whose end was noticed late.
+func (d *Divider) leavePeer(s *stream) {
+	p := s.peer
+	if p == nil {
+		return
+	}
+	if p.open > 1 && p.newest == s.id || d.now < p.exclusiveFrom {
+		d.markShared(p)
+	}
+	s.succeeded = p.newest != s.id
+	p.open--
+	p.idleSince = d.now
+}
+
+// sharedPeriod is how long a peer that was several Envoys counts as such.
+const sharedPeriod = 10 * time.Minute
+
+func (d *Divider) markShared(p *peer) {
+	p.exclusiveFrom = d.now + d.o.TTL + d.o.ExpiryMargin + 1
+	p.sharedUntil = d.now + sharedPeriod
+}
+
+// addLostShare adds the rate of a closed stream's share to the lost rates.
+func (d *Divider) addLostShare(b *bucket, s *share) {
+	until := d.lostExpiry(s)
+	if s.maxRate > 0 && until > d.now {
+		st := s.stream
+		d.addLost(b, lost{expiry: until, rate: int64(s.maxRate), peer: st.peer, client: st.client, succeeded: st.succeeded})
+		if len(b.lost) > maxLost {
+			d.mergeLost(b)
+		}
+	}
+}
+
+// lostExpiry returns when the rate of a closed stream's share expires.
+func (d *Divider) lostExpiry(s *share) Time {
+	if s.has(expiryUnknown) {
+		return s.stream.closedAt + d.o.TTL + d.o.ExpiryMargin
+	}
+	return s.expiry
+}
+
+// maxLost bounds the lost rates of a bucket.
+const maxLost = 64
+
+func (d *Divider) addLost(b *bucket, l lost) {
+	b.lost = append(b.lost, l)
+	d.addBytes(l.payer(b), lostBytes)
+}
+
+// payer returns the client to whose memory a lost rate is added.
+func (l *lost) payer(b *bucket) *client {
+	if l.client == nil {
+		return b.owner
+	}
+	return l.client
+}
+
+// mergeLost merges the older half of the lost rates: first those of the same client, and then all
+// if too many are left.
+func (d *Divider) mergeLost(b *bucket) {
+	older := b.lost[:maxLost/2]
+	kept := make([]lost, 0, maxLost+1)
+	merge := func(same func(a, b *lost) bool) {
+		kept = kept[:0]
+		for i := range older {
+			l := &older[i]
+			at := -1
+			if !l.unknown {
+				at = slices.IndexFunc(kept, func(k lost) bool { return !k.unknown && same(&k, l) })
+			}
+			if at < 0 {
+				kept = append(kept, *l)
+				continue
+			}
+			k := &kept[at]
+			d.addBytes(l.payer(b), -lostBytes)
+			k.expiry, k.rate, k.peer = max(k.expiry, l.expiry), k.rate+l.rate, nil
+			if k.client != l.client {
+				d.addBytes(k.payer(b), -lostBytes)
+				k.client = nil
+				d.addBytes(b.owner, lostBytes)
+			}
+		}
+	}
+	merge(func(a, b *lost) bool { return a.client == b.client })
+	if len(kept) > maxLost/4 {
+		older = slices.Clone(kept)
+		merge(func(_, _ *lost) bool { return true })
+	}
+	b.lost = append(kept, b.lost[maxLost/2:]...)
+}
+
+// expireRates removes expired rates, turns the shares of closed streams into lost rates, and
+// transfers lost rates to the next streams of their peers. It returns the number of shares that it
+// marked ended.
+func (d *Divider) expireRates(b *bucket) (n int) {
+	for i := range b.shares {
+		switch s := &b.shares[i]; {
+		case d.closedShares > 0 && s.stream.closed:
+			d.addLostShare(b, s)
+			s.state |= ended
+			n++
+		case s.maxRate > 0 && !s.has(expiryUnknown) && s.expiry <= d.now:
+			s.maxRate = 0
+			s.state &^= assigned
+			s.setUnassigned(d.now + d.o.AssignTimeout)
+		}
+	}
+	if b.lost == nil {
+		return n
+	}
+	kept := b.lost[:0]
+	for _, l := range b.lost {
+		if l.expiry > d.now && !d.inheritLost(b, l) {
+			kept = append(kept, l)
+		} else {
+			d.addBytes(l.payer(b), -lostBytes)
+		}
+	}
+	clear(b.lost[len(kept):])
+	if b.lost = kept; len(kept) == 0 {
+		b.lost = nil
+	} else if cap(kept) > 2*len(kept)+8 {
+		b.lost = slices.Clone(kept)
+	}
+	return n
+}
+
+// inheritLost transfers a lost rate to the stream that its peer opened next, and reports whether it
+// did. The rate counts as in effect until the stream gets another assignment.
+func (d *Divider) inheritLost(b *bucket, l lost) bool {
+	p := l.peer
+	if p == nil || p.open != 1 || d.now < p.exclusiveFrom {
+		return false
+	}
+	i, found := b.findShare(p.newest)
+	if !found || b.shares[i].has(ended) || l.succeeded && (d.now < p.sharedUntil || !b.shares[i].has(reconnected)) {
+		return false
+	}
+	if s := &b.shares[i]; !s.has(everConfirmed) {
+		s.maxRate = max(s.maxRate, Rate(min(l.rate, unlimited)))
+		s.expiry = max(s.expiry, l.expiry)
+		d.counts.Inherited++
+	}
+	return true
+}
+
+// learnPeriod is how long Envoys take to reconnect after a restart of the service. They do so at
+// their next report, which is due every 5 s.
+const learnPeriod = 6 * time.Second
+
+// addUnknown adds the rates that other dividers may have assigned as one lost rate of unknown
+// streams.
+func (d *Divider) addUnknown(b *bucket) {
+	if b.limit == nil || b.limit.Strategy != Divide || b.isLearning() {
+		return
+	}
+	if until := max(d.learnUntil, d.handoverExpiry(b)); until > d.now {
+		d.addLost(b, lost{expiry: until, rate: b.limit.perFill(), unknown: true})
+	}
+}
+
+// handoverExpiry returns when all assignments of the bucket's previous divider have expired, 0 if
+// there was none.
+func (d *Divider) handoverExpiry(b *bucket) Time {
+	if b.limit == nil || b.limit.PredecessorUntil == 0 {
+		return 0
+	}
+	return b.limit.PredecessorUntil + d.o.TTL + d.o.ExpiryMargin
+}
+
+func (b *bucket) isLearning() bool {
+	return slices.ContainsFunc(b.lost, func(l lost) bool { return l.unknown })
+}
+
+// adoptReportedRate moves a part of the unknown lost rate to the new share: the rate at which the
+// Envoy admitted requests. A predecessor must have assigned at least that rate.
+func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
+	for i := range b.lost {
+		if l := &b.lost[i]; l.unknown {
+			rate := min(l.rate, r.admittedRate(), int64(MaxRate))
+			l.rate -= rate
+			s.maxRate, s.expiry = Rate(rate), until
+			return
+		}
+	}
+}
+
+// admittedRate returns a lower bound of the rate at which the Envoy admitted requests.
+func (r *Report) admittedRate() int64 {
+	return int64(float64(min(r.Allowed, maxCount)) * float64(Fill) / float64(r.envoyInterval()))
+}

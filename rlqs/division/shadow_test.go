@@ -1,0 +1,50 @@
+package division_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
+)
+
+// TestCountShadowHits counts hits of two streams that report every five seconds, with a demand
+// below a shadow limit, of twice the limit, and of zero.
+func TestCountShadowHits(t *testing.T) {
+	r := newRig(division.Options{Fresh: true})
+	limit := &division.Limit{Strategy: division.AllowAll, Hits: 100, Window: time.Second}
+	r.reportFirst(1, 0, limit)
+	excess := uint64(0)
+	reports := func(n int, hits uint64) {
+		for range n {
+			r.now += 2500 * time.Millisecond // the streams report alternately
+			excess += r.CountShadowHits(r.now, bucketOf(0), hits)
+		}
+	}
+	for _, step := range []struct {
+		n        int
+		hits     uint64
+		from, to uint64
+	}{
+		{24, 240, 0, 0},       // 96 per second for a minute
+		{24, 500, 5400, 6000}, // 200 per second: half exceeds the limit, except for the saved tokens
+		{24, 240, 5400, 6000}, // within the limit again
+		{24, 0, 5400, 6000},   // saves the tokens of at most five seconds
+		{1, 1000, 5900, 6500},
+	} {
+		if reports(step.n, step.hits); excess < step.from || excess > step.to {
+			t.Errorf("after %d reports of %d: %d hits exceed the limit, want %d to %d", step.n, step.hits, excess, step.from, step.to)
+		}
+	}
+	for i, l := range []*division.Limit{{Strategy: division.AllowAll}, hundred, {Strategy: division.DenyAll}} {
+		if r.reportFirst(1, 1+i, l); r.CountShadowHits(r.now, bucketOf(1+i), 1<<40) != 0 {
+			t.Errorf("hits exceed the limit %+v", l)
+		}
+	}
+	if r.CountShadowHits(r.now, bucketOf(9), 7) != 0 {
+		t.Error("hits of an unknown bucket exceed a limit")
+	}
+	r.reportFirst(1, 5, &division.Limit{Strategy: division.AllowAll, Window: time.Second})
+	if got := r.CountShadowHits(r.now, bucketOf(5), 7); got != 7 {
+		t.Errorf("%d of 7 hits exceed a limit of 0, want all", got)
+	}
+}

@@ -1,0 +1,158 @@
+package rlqs
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/rlqs/division"
+)
+
+// Bounds on a survey, which covers all buckets unless that takes too long.
+const (
+	surveyBatch = 2048 // buckets and shares visited without releasing the lock
+	surveyTime  = 100 * time.Millisecond
+	// MaxViews is the maximum number of buckets that [Service.Largest] returns.
+	MaxViews = 20
+)
+
+// View is a snapshot of a bucket that is divided.
+type View struct {
+	division.View
+	Rule *descriptors.Rule
+	// Entries are the entries of its descriptor.
+	Entries []descriptors.Entry
+	Key     division.Bucket
+	// Addresses are the addresses of the streams' machines, where known.
+	Addresses map[division.StreamID]string
+}
+
+// survey is a summary of the buckets, of all unless visiting them takes longer than surveyTime.
+type survey struct {
+	next     time.Duration // when the next survey may start
+	set      *descriptors.Set
+	largest  []rankedBucket
+	rates    map[*descriptors.Rule]int64
+	assigned map[*descriptors.Rule]float64
+}
+
+// rankedBucket is a bucket with the domain of its rule.
+type rankedBucket struct {
+	division.Summary
+	domain string
+}
+
+// surveyLocked returns a survey that is at most a second old, or up to 20 times as old as the
+// survey took. The caller must hold s.surveyMu. surveyLocked locks s.mu for one batch of buckets at
+// a time.
+func (s *Service) surveyLocked() *survey {
+	begun, set := s.options.Elapsed(), s.options.Rules()
+	if begun < s.lastSurvey.next && set == s.lastSurvey.set {
+		return &s.lastSurvey
+	}
+	found := survey{set: set, rates: map[*descriptors.Rule]int64{}, assigned: map[*descriptors.Rule]float64{}}
+	next, stop := iter.Pull(s.divider.Buckets())
+	defer stop()
+	for more := true; more && s.options.Elapsed()-begun < surveyTime; {
+		more = s.extendSurvey(&found, next)
+	}
+	for r, rate := range found.rates {
+		found.assigned[r] /= float64(max(rate, 1))
+	}
+	now := s.options.Elapsed()
+	found.next = now + max(time.Second, 20*(now-begun))
+	s.lastSurvey = found
+	return &s.lastSurvey
+}
+
+// extendSurvey adds a batch of buckets to a survey. It reports whether there may be more.
+func (s *Service) extendSurvey(found *survey, next func() (division.Bucket, bool)) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.activeRulesLocked()
+	for visited := 0; visited < surveyBatch; {
+		key, ok := next()
+		if !ok {
+			return false
+		}
+		b, ok := s.divider.Summarize(key)
+		visited += 1 + b.Shares
+		r := s.ruleOf[b.Limit]
+		if !ok || r == nil {
+			continue // not divided, or its rules are no longer active
+		}
+		found.rates[r] += b.Rate
+		found.assigned[r] += float64(b.AssignedRate)
+		if len(found.largest) < MaxViews || b.Demand > found.largest[MaxViews-1].Demand {
+			at, _ := slices.BinarySearchFunc(found.largest, b.Demand, func(a rankedBucket, demand float64) int { return cmp.Compare(demand, a.Demand) })
+			found.largest = slices.Insert(found.largest[:min(len(found.largest), MaxViews-1)], at, rankedBucket{b, r.Domain()})
+		}
+	}
+	return true
+}
+
+// AssignedRatios returns the assigned part of each divided limit. For a rule with several buckets
+// it is the ratio of the sums.
+func (s *Service) AssignedRatios() map[*descriptors.Rule]float64 {
+	s.surveyMu.Lock()
+	defer s.surveyMu.Unlock()
+	return s.surveyLocked().assigned // never modified
+}
+
+// Largest returns up to [MaxViews] buckets with the most demand, in descending order, and the
+// numbers of streams and buckets.
+func (s *Service) Largest() (views []View, streams, buckets int) {
+	s.surveyMu.Lock()
+	largest := s.surveyLocked().largest // never modified
+	s.surveyMu.Unlock()
+	for _, b := range largest {
+		s.mu.Lock()
+		v, ok := s.viewLocked(b.Bucket, b.domain)
+		s.mu.Unlock()
+		if ok {
+			views = append(views, v)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return views, len(s.streams), s.divider.Counts().Buckets
+}
+
+// ViewBucket returns a snapshot of the bucket of a descriptor.
+func (s *Service) ViewBucket(domain string, entries []descriptors.Entry) (View, bool) {
+	var keys []string
+	u := usage{entries: make([]entry, 0, maxEntries)}
+	for _, e := range entries {
+		keys = append(keys, string(e.Key))
+		u.addEntry(entry{e.Key, e.Value})
+	}
+	u.addEntry(entry{[]byte(OrderKey), []byte(strings.Join(keys, ","))})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.viewLocked(s.bucketOf([]byte(domain), appendID(nil, u.entries)), domain)
+}
+
+// PerSecond converts a rate of package division to requests per second.
+func PerSecond(rate int64) float64 { return float64(rate) / division.Fill.Seconds() }
+
+// viewLocked returns a snapshot of a bucket.
+func (s *Service) viewLocked(key division.Bucket, domain string) (View, bool) {
+	found, ok := s.divider.View(s.options.Elapsed(), key)
+	if !ok {
+		return View{}, false
+	}
+	v := View{View: found, Key: key, Addresses: map[division.StreamID]string{}}
+	for _, share := range v.Shares {
+		if st := s.streams[share.Stream]; st != nil && st.peer.Address != "" {
+			v.Addresses[share.Stream] = st.peer.Address
+		}
+	}
+	u := usage{entries: make([]entry, 0, maxEntries)}
+	u.readID([]byte(v.ID))
+	rule, entries := (&reader{service: s, domain: []byte(domain)}).matchRule(s.activeRulesLocked(), &u)
+	v.Rule, v.Entries = rule, slices.Clone(entries) // the values point into v.ID
+	return v, v.Rule != nil
+}
