@@ -84,7 +84,7 @@ var importRules = []struct {
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules", "envoyconfig/api", "envoyconfig/tree"}, others: []string{}},
 	{folder: "envoyconfig/api", own: []string{"descriptors/rules", "envoyconfig/tree"}, others: []string{}},
 	{folder: "envoyconfig/tree", own: []string{"descriptors/rules", "internal/jsonview"}, others: []string{"go.yaml.in/yaml/v4"}},
-	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "internal/heap", "internal/jsonview", "rlqs/division", "rlqs/filter", "simulate/accesslog", "simulate/report", "store", "store/script"}, others: []string{}},
+	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "internal/heap", "internal/jsonview", "simulate/accesslog", "simulate/report", "store", "store/script"}, others: []string{}},
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "internal/jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{

@@ -83,7 +83,7 @@ func (t *trials) startPass() (open bool, err error) {
 func (t *trials) chargeRequest(w queuedRequest) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
-	replica := t.run.options.target(&rec, &t.roundRobin)
+	replica := t.run.options.replica(&rec, &t.roundRobin)
 	for range rec.calls {
 		rec.nextCall(&t.req)
 		t.set.Plan(&t.plan, &t.req, descriptors.Global{})

@@ -47,13 +47,21 @@ func newReport(r *run, rd *readPlan) *report.Report {
 	for _, a := range r.alternatives {
 		out.Against = append(out.Against, r.newComparison(a))
 	}
-	if r.divided != nil {
-		out.Divided = r.newDivision()
-	}
 	if r.blocks != nil {
 		out.Store = r.newStoreReport()
 	}
 	return out
+}
+
+// newComparison compares a variant with the rules.
+func (r *run) newComparison(s *variant) report.Comparison {
+	most := ranking{n: 3, score: func(k *key) uint64 { return uint64(k.moreDenied) }}
+	for i := range s.tally.keys.n {
+		most.add(i, s.tally.keys.at(i))
+	}
+	c := report.Comparison{Outcome: s.outcome(), More: s.onlyDenied, Fewer: s.onlyAdmitted, MostDenied: s.tally.reportKeys(&most)}
+	c.MoreKeys = s.tally.keysOver() - r.rules.tally.keysOver()
+	return c
 }
 
 func sourceName(s source) string {

@@ -52,12 +52,8 @@ type Options struct {
 	// Replicas is the number of services that share the requests, each with its own counters.
 	// Default 1.
 	Replicas int
-	// Shard determines the replica, or with Envoys the Envoy, of a request. Default round-robin.
+	// Shard determines the replica of a request. Default round-robin.
 	Shard *accesslog.Expression
-	// Envoys is the number of Envoys that divide the limits of rules with quota; the result is
-	// compared with that of one counter. Requests are distributed among them as among replicas. 0
-	// disables it.
-	Envoys int
 	// StoreBlocks makes the replicas share the counters of a store, and compares its use with and
 	// without blocks. RoundTrip is that to the store.
 	StoreBlocks bool
@@ -121,11 +117,6 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		}
 		run.alternatives = append(run.alternatives, s)
 	}
-	if o.Envoys > 0 {
-		if run.divided, err = newDividedVariant(&o); err != nil {
-			return nil, err
-		}
-	}
 	if o.StoreBlocks {
 		if run.blocks, err = newBlocksVariant(&o); err != nil {
 			return nil, err
@@ -135,10 +126,8 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		}
 	}
 	run.variants = append([]*variant{run.rules}, run.alternatives...)
-	for _, s := range []*variant{run.divided, run.blocks} {
-		if s != nil {
-			run.variants = append(run.variants, s)
-		}
+	if run.blocks != nil {
+		run.variants = append(run.variants, run.blocks)
 	}
 	if err := run.readLogs(ctx, r, run.countBatch, run.decideRequest); err != nil {
 		return nil, err
@@ -189,11 +178,9 @@ type run struct {
 	options      *Options
 	rules        *variant
 	alternatives []*variant
-	// divided is nil unless Envoys divide limits.
-	divided *variant
 	// blocks is nil unless replicas share a store.
 	blocks *variant
-	// variants are rules, alternatives, divided and blocks.
+	// variants are rules, alternatives and blocks.
 	variants   []*variant
 	record     record
 	req        descriptors.Request
@@ -246,9 +233,6 @@ func (r *run) checkMemory() error {
 			return err
 		}
 		kept += s.tally.memoryBytes() + int64(len(s.leases))*leaseBytes
-		if s.division != nil {
-			kept += int64(s.fleet.Buckets()) * bucketBytes
-		}
 		if s.store != nil {
 			kept += s.store.memory()
 		}
@@ -266,13 +250,9 @@ func (r *run) decideRequest(w queuedRequest) {
 	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
 	at := limiter.Time(w.at)
 	r.multiCall = r.multiCall || r.record.calls > 1
-	target := r.options.target(&r.record, &r.roundRobin)
-	replica := target
-	switch {
-	case r.divided != nil: // one service divides the limits
-		replica, r.divided.envoy = 0, target
-	case r.blocks != nil: // the replicas share counters
-		replica, r.rules.store.replica, r.blocks.store.replica = 0, target, target
+	replica := r.options.replica(&r.record, &r.roundRobin)
+	if r.blocks != nil { // the replicas share counters
+		replica, r.rules.store.replica, r.blocks.store.replica = 0, replica, replica
 	}
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
@@ -291,7 +271,7 @@ func (r *run) decideRequest(w queuedRequest) {
 		switch deniedByOther := r.decide(other, at, replica); {
 		case deniedByOther && !denied:
 			other.onlyDenied++
-			other.tally.countDenial(other.decidedPlan(), replica)
+			other.tally.countDenial(&other.plan, replica)
 			if other.store != nil {
 				other.store.countMore(&other.plan)
 			}
@@ -317,14 +297,13 @@ func (r *run) decide(s *variant, at limiter.Time, replica int) (denied bool) {
 	return false
 }
 
-// target returns the replica or Envoy of a request. turn is the round-robin counter.
-func (o *Options) target(r *record, turn *int) int {
-	n := max(o.Replicas, o.Envoys)
+// replica returns the replica of a request. turn is the round-robin counter.
+func (o *Options) replica(r *record, turn *int) int {
 	if r.shard != noShard {
-		return int(r.shard) % n
+		return int(r.shard) % o.Replicas
 	}
 	*turn++
-	return *turn % n
+	return *turn % o.Replicas
 }
 
 func (r *run) finish() error {

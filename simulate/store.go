@@ -76,8 +76,6 @@ func (m *storeModel) sendForBlock(now limiter.Time, replica int, description any
 // newBlocksVariant returns the variant in which replicas have blocks.
 func newBlocksVariant(o *Options) (*variant, error) {
 	switch {
-	case o.Envoys > 0:
-		return nil, errors.New("--store-blocks and --rlqs exclude each other; simulate them separately")
 	case o.Recommend > 0:
 		return nil, errors.New("--store-blocks and --recommend exclude each other; recommendations are for one counter, so they need no store")
 	case !slices.ContainsFunc(o.Rules.Limits, func(l *descriptors.Limit) bool {

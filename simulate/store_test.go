@@ -110,7 +110,6 @@ func TestStoreErrors(t *testing.T) {
 	}{
 		"no blocks": {func(o *Options) { o.Rules = compile(t, withoutBlocks) }, "no limit of these rules can have blocks"},
 		"a log":     {func(o *Options) { o.Rules = compile(t, onlyLog) }, "no limit of these rules can have blocks"},
-		"rlqs":      {func(o *Options) { o.Rules, o.Envoys = compile(t, dividedRules), 2 }, "--rlqs exclude each other"},
 		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
 	} {
 		o := Options{

@@ -29,8 +29,6 @@ type variant struct {
 	// onlyAdmitted the opposite.
 	onlyDenied, onlyAdmitted uint64
 
-	// division is nil unless Envoys divide limits.
-	*division
 	// store is nil unless replicas share a store.
 	store *storeModel
 }
@@ -46,7 +44,7 @@ func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error)
 // memoryShares returns the number of equal shares of the counters' memory: one for each variant, and
 // one for all mirrors.
 func (o *Options) memoryShares() int {
-	n := 1 + len(o.Against) + min(o.Envoys, 1)
+	n := 1 + len(o.Against)
 	if o.StoreBlocks {
 		n += 2 // the variant with blocks, and the mirrors
 	}
@@ -77,12 +75,6 @@ func newTables(o *Options, shares int) (all []*limiter.Table, err error) {
 
 // decide decides a call and reports whether it is denied.
 func (s *variant) decide(at limiter.Time, duration time.Duration, req *descriptors.Request, replica int) bool {
-	if s.division != nil {
-		var denied bool
-		if req, denied = s.decideDivided(at, req); denied || len(req.Descriptors) == 0 {
-			return denied
-		}
-	}
 	s.endRequests(at)
 	s.set.Plan(&s.plan, req, descriptors.Global{})
 	if !s.plan.KnownDomain {

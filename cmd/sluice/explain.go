@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/client"
-	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 type explainCmd struct {
@@ -115,7 +114,7 @@ func reportText(report *admin.CounterReport, q client.CounterQuery) string {
 		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i], q.Reset))
 	}
 	if d := report.Divided; d != nil {
-		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d, live.MaxQuotaShares))
+		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d))
 	}
 	return b.String()
 }

@@ -33,8 +33,7 @@ type simulateCmd struct {
 	Replicas      int           `type:"count" range:"1..1000" placeholder:"N" help:"Number of replicas that share the requests, each with its own counters, or with --store-blocks those of a store. Default: 1."`
 	StoreBlocks   string        `enum:"off,auto" default:"off" placeholder:"off|auto" help:"With auto, the replicas share the counters of a store. Also report how many commands it gets and how many requests wait for it, with --store-blocks off and auto of serve, and which requests are denied because of unused hits."`
 	StoreTrip     time.Duration `range:"10us..1s" placeholder:"DURATION" help:"With --store-blocks: round trip to the store. Default: 1ms."`
-	Rlqs          int           `name:"rlqs" type:"count" range:"1..1000" placeholder:"N" help:"Also report what N Envoys with the rate_limit_quota filter would have admitted. They divide the limits of rules with quota."`
-	Shard         string        `placeholder:"TEMPLATE" help:"Template that selects the replica (with --rlqs, the Envoy) of a request, such as '{x-user}'. Default: round-robin."`
+	Shard         string        `placeholder:"TEMPLATE" help:"Template that selects the replica of a request, such as '{x-user}'. Default: round-robin."`
 	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"Timeout of Envoy for calls to the rate limit service. It bounds how long a leaky bucket delays a response."`
 	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"Maximum memory for counters, and the same again for keys and for lines waiting to be reordered. Exceeding it is an error."`
 	Lenient       bool          `help:"Succeed even if more than one in a hundred lines is skipped."`
@@ -88,8 +87,8 @@ func (k *simulateCmd) Validate() (err error) {
 		return errors.New("--store-trip requires --store-blocks auto")
 	}
 	if k.Shard != "" {
-		if k.Replicas < 2 && k.Rlqs < 2 {
-			return errors.New("--shard requires --replicas or --rlqs of two or more")
+		if k.Replicas < 2 {
+			return errors.New("--shard requires --replicas of two or more")
 		}
 		if o.Shard, err = accesslog.ParseExpression(k.Shard); err != nil {
 			return fmt.Errorf("--shard: %w", err)
@@ -209,7 +208,7 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 		}
 	}
 	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
-	o.Reorder, o.Timeout, o.Replicas, o.Envoys, o.Now = k.Reorder, k.Timeout, k.Replicas, k.Rlqs, time.Now()
+	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
 	o.Memory, o.RoundTrip = k.CounterMemory, cmp.Or(k.StoreTrip, time.Millisecond)
 	o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil)
 	return o, err

@@ -23,12 +23,10 @@ const (
 	maxMemory = 64 << 20
 )
 
-// attackerRules are the rules for attackers: one never denies, one soon does, and one is divided
-// among Envoys.
+// attackerRules are the rules for attackers: one never denies, and one soon does.
 var attackerRules = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
-	"  - { key: divided, rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }",
 }
 
 // harm is the effect of an attack on other clients.

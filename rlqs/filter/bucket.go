@@ -1,7 +1,6 @@
 // Package filter models Envoy's filter rate_limit_quota as of Envoy 1.40 (docs/rlqs.md): its token
-// buckets, and Envoys that report to a [division.Divider], in simulated time. It is used by tests of
-// the divider and by sluice simulate; e2e/quota compares it with a real Envoy. It knows neither
-// rules nor logs.
+// buckets, and Envoys that report to a [division.Divider], in simulated time. It is used by
+// tests only; e2e/quota compares it with a real Envoy.
 package filter
 
 import (

@@ -96,8 +96,7 @@ func (f *Fleet) Request(now division.Time, envoy int, key division.Bucket, limit
 // answer about a bucket, or because a bound of the divider is reached.
 func (f *Fleet) UnassignedAllowed() uint64 { return f.unassignedAllowed }
 
-// Buckets returns the number of buckets of all Envoys. Each takes about 350 bytes, including the
-// divider's part.
+// Buckets returns the number of buckets of all Envoys.
 func (f *Fleet) Buckets() int { return f.buckets }
 
 // advance processes all events up to the time now.

@@ -33,8 +33,6 @@ var page = sync.OnceValue(func() *template.Template {
 		"left":        func(o *Outcome) int { return len(o.Limits) - len(o.shown()) },
 		"unused":      (*Outcome).unused,
 		"title":       (*Limit).Title,
-		"division":    (*Division).text,
-		"admitted":    (*Division).envoysTitle,
 		"recommended": (*Recommendation).text,
 		"width":       (*Outcome).width,
 		"timeline":    drawTimeline,
@@ -76,9 +74,6 @@ func (r *Report) outcomes() []titledOutcome {
 	for i := range r.Against {
 		c := &r.Against[i]
 		all = append(all, titledOutcome{"Against " + c.Name, &c.Outcome, c})
-	}
-	if d := r.Divided; d != nil {
-		all = append(all, titledOutcome{"Divided among " + counted(toUint(d.Envoys), "Envoy"), &d.Outcome, &d.Comparison})
 	}
 	return all
 }

@@ -52,8 +52,6 @@ type Report struct {
 	Rules      Outcome `json:"rules"`
 	// Against are the outcomes of the other rules.
 	Against []Comparison `json:"against,omitempty"`
-	// Divided is the outcome of Envoys that divide limits, or nil.
-	Divided *Division `json:"divided,omitempty"`
 	// Store is the use of a store that the replicas share, or nil.
 	Store *Store `json:"store,omitempty"`
 }
@@ -104,30 +102,6 @@ type Comparison struct {
 	MostDenied []Key `json:"most_denied_keys"`
 	// MoreKeys is the number of keys over a limit minus that of the first rules.
 	MoreKeys int `json:"more_keys_over"`
-}
-
-// Division is the outcome of Envoys that divide the limits of rules with quota, compared with one
-// counter.
-type Division struct {
-	Comparison
-
-	Envoys int `json:"envoys"`
-	// WithoutShare counts the requests admitted before their bucket had a share.
-	WithoutShare uint64 `json:"without_share"`
-	// Divided are the divided limits with requests.
-	Divided []Divided `json:"divided_limits"`
-}
-
-// Divided compares the admitted requests of a divided limit.
-type Divided struct {
-	Rule     string `json:"rule"`
-	Name     string `json:"name,omitempty"`
-	Limit    string `json:"limit"`
-	Place    string `json:"place,omitempty"`
-	Requests uint64 `json:"requests"`
-	// Counter is the number admitted by one exact counter, and Envoys by the Envoys.
-	Counter uint64 `json:"one_counter_admits"`
-	Envoys  uint64 `json:"envoys_admit"`
 }
 
 // Limit is the outcome of one limit.

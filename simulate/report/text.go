@@ -27,7 +27,6 @@ func (r *Report) WriteText(w io.Writer) error {
 	for i := range r.Against {
 		r.writeAgainst(&b, &r.Against[i])
 	}
-	r.writeDivided(&b)
 	r.writeStore(&b)
 	_, err := io.WriteString(w, b.String())
 	return err

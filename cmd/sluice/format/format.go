@@ -58,11 +58,10 @@ func Count(n int64) string {
 	}
 }
 
-// Shares lists the maxShares largest shares of a bucket, and the part of the limit that no Envoy
-// may use.
-func Shares(b *live.QuotaBucket, maxShares int) string {
+// Shares lists the shares of a bucket, and the part of the limit that no Envoy may use.
+func Shares(b *live.QuotaBucket) string {
 	parts := []string{rules.Count(b.Holders, "Envoy")}
-	for i := range b.Shares[:min(len(b.Shares), maxShares)] {
+	for i := range b.Shares {
 		s := &b.Shares[i]
 		envoy := s.Address
 		if envoy == "" {
@@ -74,7 +73,7 @@ func Shares(b *live.QuotaBucket, maxShares int) string {
 		}
 		parts = append(parts, text)
 	}
-	if b.Holders > maxShares {
+	if b.Holders > len(b.Shares) {
 		parts = append(parts, "...")
 	}
 	if b.Unconfirmed > 0 {

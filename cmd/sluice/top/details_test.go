@@ -323,7 +323,6 @@ func TestHostileNames(t *testing.T) {
 			Rules:      []live.RuleState{{Rule: evil, Limit: evil, Name: evil, At: evil, Unit: evil, Line: &live.Line{Seconds: 10, Hits: []uint32{1}, Denied: []uint32{1}}}},
 		}},
 		UnknownDomains: []live.UnknownDomain{{Domain: evil, Meant: evil, PerSecond: 1}},
-		Quota:          &live.Quota{Streams: 1, Buckets: 1, Largest: []live.QuotaBucket{{Replica: evil, Domain: evil, Rule: evil, Limit: evil, Hash: evil, Descriptor: evil, Holders: 1, Shares: []live.QuotaShare{{Address: evil}}}}},
 		Blocks:         &live.Blocks{Largest: []live.BlockCounter{{Replica: evil, Hash: evil, CounterName: live.CounterName{Domain: evil, Descriptor: evil, Rule: evil, Limit: evil, OwnLimit: evil, Table: evil}}}},
 		Events:         []telemetry.Event{{Text: evil, Code: evil, Level: "error", Replica: evil, Fields: map[string]any{evil: evil}, Lines: []string{evil}}},
 	}

@@ -102,17 +102,6 @@ func (v *view) sections(s *live.State, o order) []section {
 	slices.SortStableFunc(keys, o.compare)
 	slices.SortStableFunc(limits, o.compare)
 	slices.SortStableFunc(unmatched, func(a, b item) int { return cmp.Compare(a.rank, b.rank) })
-	buckets := section{title: "DIVIDED LIMIT", columns: []column{{"DEMAND/S", 8}, {"ASSIGNED", 8}, {"OF LIMIT", 8}}, parts: 2}
-	if q := s.Quota; q != nil && q.Streams == 0 {
-		buckets.note = "no Envoy is connected"
-	} else if q != nil {
-		for i := range q.Largest {
-			buckets.items = append(buckets.items, bucketItem(&q.Largest[i]))
-		}
-		if more := q.Buckets - len(q.Largest); more > 0 {
-			buckets.note, buckets.partial = rules.Count(more, "other"), true
-		}
-	}
 	blocks := section{title: "COUNTER WITH A BLOCK", columns: []column{{"UNUSED", 8}, {"SIZE", 8}}, parts: 1}
 	if b := s.Blocks; b != nil {
 		for i := range b.Largest {
@@ -131,7 +120,6 @@ func (v *view) sections(s *live.State, o order) []section {
 		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", sinceWidth}}, items: keys, parts: 2, about: "share of domain's denials"},
 		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
 		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted, partial: true},
-		buckets,
 		blocks,
 		{title: "EVENTS", items: events, parts: 5},
 	}
@@ -271,15 +259,6 @@ func (v *view) limitItem(domain string, r *live.RuleState) item {
 		id: makeID("limit", domain, r.Rule, r.Limit, r.Name, strconv.FormatBool(r.Shadow)), name: domain + ": " + r.Rule, text: text,
 		cells:  []string{format.Rate(r.Hits), format.Rate(r.Denied), v.sparkline(hits, 15)},
 		domain: domain, rank: strings.Index("requests permits tokens hits", r.Unit), denied: r.Denied, hits: r.Hits, limit: r,
-	}
-}
-
-// bucketItem returns a limit that is divided among Envoys, with its shares.
-func bucketItem(b *live.QuotaBucket) item {
-	name := replicaPrefix(b.Replica) + b.Domain + ": " + b.Rule
-	return item{
-		id: makeID("bucket", b.Replica, b.Domain, b.Rule, b.Hash), client: clientText(b.Descriptor, b.Hash), name: name, text: name + " " + b.Limit,
-		cells: []string{format.Rate(b.DemandRate), format.Rate(b.Assigned), format.Rate(b.LimitRate)}, more: []string{format.Shares(b, 4)},
 	}
 }
 

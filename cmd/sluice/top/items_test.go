@@ -170,46 +170,6 @@ func TestDifferentHashKeysAreReported(t *testing.T) {
 	}
 }
 
-// TestSharesAreShown verifies the lines about divided limits.
-func TestSharesAreShown(t *testing.T) {
-	at := time.Unix(1_700_000_000, 0)
-	s := newState()
-	s.Quota = &live.Quota{}
-	v := view{width: 80}
-	if text := strings.Join(texts(v.screen(s, 60)), "\n"); !strings.Contains(text, "no Envoy is connected") {
-		t.Errorf("without Envoys the screen is\n%s", text)
-	}
-	s.Quota = &live.Quota{Streams: 3, Buckets: 9, Largest: []live.QuotaBucket{
-		{
-			Domain: "shop", Rule: "user", Limit: "100/second", Hash: "cafe", Descriptor: "user=\x1b[31mevil", LimitRate: 100, Assigned: 98.5, DemandRate: 130, Unconfirmed: 3, Lost: 20, LostUntil: &at, LearningUntil: &at,
-			Holders: 6, Shares: []live.QuotaShare{{Address: "10.0.0.5", Stream: 1, Share: 60, Demand: 90, Confirmed: true}, {Stream: 2, Share: 18.5, Demand: 40}},
-		},
-		{Domain: "shop", Rule: "api", Limit: "10/second", Hash: "beef", LimitRate: 10, Holders: 1, Replica: "b:1"},
-	}}
-	lines := texts(v.screen(s, 60))
-	for _, line := range lines {
-		if len([]rune(line)) > 80 || strings.ContainsAny(line, "\x1b\n\r") {
-			t.Errorf("a line is %q", line)
-		}
-	}
-	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
-	for _, want := range []string{
-		"130 98.5 100 user=?[31mevil shop: user 100/second", "6 Envoys, 10.0.0.5 has 60.0 of 90.0, stream 2 has 18.5 of 40.0 (unconfirmed), ..., 3.0 not confirmed, 20.0 lost until " + format.Time(at) + ", learning until " + format.Time(at),
-		"0.0 0.0 10.0 #beef b:1: shop: api 10/second 1 Envoy", "7 others",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
-		}
-	}
-	s.Quota.Buckets, s.Config.Omitted = 3, 1
-	lines = texts(v.screen(s, 60))
-	for _, want := range []string{"  1 other", "  1 other, with fewer hits"} {
-		if !slices.Contains(lines, want) {
-			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
-		}
-	}
-}
-
 // TestStatusComesFirst verifies the status line, and the hints of a service without calls.
 func TestStatusComesFirst(t *testing.T) {
 	p99 := 0.000_25
