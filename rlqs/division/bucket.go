@@ -16,7 +16,7 @@ type bucket struct {
 	lost      []lost
 	due       Time // time of the next division, if heapIndex is not 0
 	heapIndex int  // index in Divider.due plus 1, 0 if not scheduled
-	dividedAt Time // time of the last division
+	restUntil Time // when it may be divided again
 	dirty     bool // whether it is in Divider.dirty
 	removed   bool // whether it was removed from Divider.buckets
 	// shadowTokens is the number of tokens of a shadow limit at the time shadowAt; see
@@ -175,7 +175,7 @@ func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 
 // newBucket adds a bucket. The rates that a predecessor may have assigned count as lost.
 func (d *Divider) newBucket(c *client, r Report) *bucket {
-	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, dividedAt: d.now - 2*maxDivideGap}
+	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, restUntil: d.now - maxDivideGap}
 	d.addUnknown(b)
 	d.buckets[r.Bucket] = b
 	d.addBytes(c, bucketBytes+len(b.id))

@@ -11,15 +11,16 @@ const never Time = math.MaxInt64
 const (
 	// probeTimeout is how long a probed Envoy has to report the bucket again.
 	probeTimeout = 250 * time.Millisecond
-	// A division visits all shares of a bucket, so the time between two divisions grows with their
-	// number.
+	// minDivideGap is the shortest average time between two divisions of a bucket, of which a second
+	// may be saved up. So there are at most ten in a second, however often streams open, report and
+	// close. A division visits all shares of a bucket, so the gap grows with their number.
+	minDivideGap      = 200 * time.Millisecond
 	divideGapPerShare = 4 * time.Millisecond
 	maxDivideGap      = time.Second
 )
 
 // divide computes the assignments of a bucket.
 func (d *Divider) divide(b *bucket) {
-	b.dividedAt = d.now
 	d.counts.Divisions++
 	n := d.expireRates(b)
 	for i := range b.shares {
@@ -31,6 +32,8 @@ func (d *Divider) divide(b *bucket) {
 	if n > 0 {
 		d.removeEnded(b)
 	}
+	gap := min(max(Time(len(b.shares))*divideGapPerShare, minDivideGap), maxDivideGap)
+	b.restUntil = max(b.restUntil+gap, d.now+2*gap-maxDivideGap)
 	if len(b.shares) == 0 && len(b.lost) == 0 {
 		b.removed = true
 		d.due.remove(b)
@@ -121,9 +124,13 @@ func (d *Divider) apportion(b *bucket) {
 		if b.mayActOnLost(s) {
 			rate = min(max(target, int64(d.demands[i].claim)), int64(s.maxRate)+free)
 		}
-		lower := excess > 0 && rate < int64(s.current)
-		if current := int64(s.current); s.has(rateUnconfirmed) && rate > current/4*3 && !lower {
+		current := int64(s.current)
+		lower := excess > 0 && rate < current
+		switch {
+		case s.has(rateUnconfirmed) && rate > current/4*3 && !lower:
 			rate = current // each new rate needs its own confirmation, so with frequent changes none would ever be confirmed
+		case rate > current && rate-current < current/10 && !s.has(denied):
+			rate = current // a new rate makes Envoy replace its token bucket
 		}
 		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) && !lower {
 			s.state &^= queued
@@ -144,7 +151,7 @@ func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starv
 		return false
 	case s.has(assigned):
 		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(current)
-		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate-current > current/32
+		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate-current >= current/10
 	case !s.has(unassigned) && b.isLearning():
 		return rate > 0
 	case b.mayActOnLost(s):

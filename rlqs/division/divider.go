@@ -162,7 +162,12 @@ func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 		}
 		d.insertShare(b, i, s, r)
 	}
-	b.shares[i].addReport(d.now, d.o.AssignTimeout, r)
+	share := &b.shares[i]
+	wasProbed := share.has(probing) && b.limit.Strategy == Divide && b.assignedRate() <= b.limit.perFill()
+	share.addReport(d.now, d.o.AssignTimeout, r)
+	if wasProbed && !share.has(abandoning) { // the Envoy need not wait for the next division
+		d.queueAssignment(b, share, share.next)
+	}
 	d.markDirty(b)
 	return Accepted
 }
@@ -345,18 +350,15 @@ func (d *Divider) advance(now Time) {
 	}
 }
 
-// markDirty schedules a bucket for the next Tick, or for later if it was divided recently.
+// markDirty schedules a bucket for the next Tick, or for later if it was divided too often.
 func (d *Divider) markDirty(b *bucket) {
-	if b.removed {
-		return
+	switch {
+	case b.removed:
+	case b.restUntil > d.now:
+		d.due.add(b, b.restUntil)
+	default:
+		d.dirty.push(b)
 	}
-	if n := len(b.shares); n > 8 {
-		if at := b.dividedAt + min(Time(n)*divideGapPerShare, maxDivideGap); at > d.now {
-			d.due.add(b, at)
-			return
-		}
-	}
-	d.dirty.push(b)
 }
 
 func (d *Divider) markReady(s *stream) {

@@ -89,6 +89,7 @@ func TestLimitChanges(t *testing.T) {
 	r.Confirm(r.now, 1, seq)
 	r.SetLimit(r.now, bucketOf(0), nil)
 	r.Tick(r.now)
+	r.advance(time.Second)
 	for stream := range division.StreamID(2) {
 		if a := r.takeAndConfirm(stream + 1); len(a) != 1 || a[0].Kind != division.Abandon {
 			t.Errorf("stream %d: without a rule the actions are %+v, want Abandon", stream+1, a)

@@ -39,7 +39,8 @@
 // client gets its demand. If the total exceeds the limit, the largest demands are capped at an
 // equal share (max-min fairness). The streams of a client divide its share in the same way. A
 // client that overstates its demand or opens many streams therefore gains at most a fair share. The
-// rest of the limit is spread over all streams, so the complete limit is always assigned.
+// rest of the limit is spread over all streams, so the complete limit is always assigned. A rate is
+// raised if it grows by a tenth, or if the Envoy denied requests.
 //
 // The service cannot query an Envoy, and reports are up to five seconds old. If the demand of one
 // stream falls while another Envoy denies requests, the divider probes the first: it sends that
@@ -49,8 +50,8 @@
 // # Reconnects and restarts
 //
 // An Envoy is identified only by its streams and their peer, an address. If a peer has only one
-// stream at a time, its next stream inherits the rates of its last one. Otherwise the rates of the
-// closed stream stay in the ledger until they expire. After a restart, an Envoy that reports a
+// stream at a time, its next stream inherits the rates of its last one, if that one confirmed any.
+// Otherwise the rates of the closed stream stay in the ledger until they expire. After a restart, an Envoy that reports a
 // bucket again keeps the rate at which it admitted requests. New buckets wait until all Envoys have
 // had time to report.
 //
@@ -61,8 +62,8 @@
 // costs only memory. A [Divider.Tick] visits [Options].TickShares shares and returns, so that its
 // caller can release a lock. Report, SetLimit and View are linear in the streams of one bucket,
 // Confirm in the actions that it confirms, and TakeActions and EachBucket in the number that the
-// caller passes. OpenStream and CloseStream do not depend on the number of buckets. A bucket with
-// more than eight streams is divided at most once in 4 ms per stream, or once a second.
+// caller passes. OpenStream and CloseStream do not depend on the number of buckets. A bucket is
+// divided at most ten times in a second, however often streams open, report and close.
 //
 // Only the newest action of a bucket is kept for each stream. A stream with no rate in effect that
 // has reported nothing for a TTL is removed from the bucket, with its actions.

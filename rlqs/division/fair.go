@@ -139,7 +139,7 @@ func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 		if t.shares > 0 && (len(d.clientTotals) <= t.group || d.clientTotals[t.group] != t) {
 			t.group = len(d.clientDemands)
 			d.clientTotals = append(d.clientTotals, t)
-			d.clientDemands = append(d.clientDemands, demand{rate: float64(t.lost), maxRate: t.lost, live: t.live > 0, satisfied: t.live == 0})
+			d.clientDemands = append(d.clientDemands, demand{maxRate: t.lost, live: t.live > 0, satisfied: t.live == 0})
 		}
 		d.clientDemands[t.group].rate += d.demands[i].rate
 		d.clientDemands[t.group].maxRate += d.demands[i].maxRate

@@ -75,7 +75,11 @@ func (d *Divider) addLostShare(b *bucket, s *share) {
 	until := d.lostExpiry(s)
 	if s.maxRate > 0 && until > d.now {
 		st := s.stream
-		d.addLost(b, lost{expiry: until, rate: int64(s.maxRate), peer: st.peer, client: st.client, succeeded: st.succeeded})
+		l := lost{expiry: until, rate: int64(s.maxRate), peer: st.peer, client: st.client, succeeded: st.succeeded}
+		if !s.has(everConfirmed) { // no stream inherits it again, since each could extend it
+			l.peer = nil
+		}
+		d.addLost(b, l)
 		if len(b.lost) > maxLost {
 			d.mergeLost(b)
 		}
