@@ -170,10 +170,10 @@ func TestLearning(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		o        division.Options
-		admits   int64 // assigned to a stream that reports 60 admitted requests per second
+		admits   int64 // assigned to a stream that reports 60 admitted requests per second: half of the limit
 		learning time.Duration
 	}{
-		{name: "plain", admits: int64(perHour(60)), learning: 6 * time.Second},
+		{name: "plain", admits: int64(perHour(50)), learning: 6 * time.Second},
 		{name: "strict", o: division.Options{Strict: true}, admits: -1, learning: 12500 * time.Millisecond},
 	} {
 		r := newRig(tt.o)
@@ -193,6 +193,52 @@ func TestLearning(t *testing.T) {
 		r.report(1, 0, hundred, 300, 0, 5*time.Second)
 		if got := r.takeRate(1); got <= 0 {
 			t.Errorf("%s: assigned is %d after the learning period", tt.name, got)
+		}
+	}
+}
+
+// TestRestartWithLiar has a client claim all of the limit first after a restart, or after a change of
+// the leader, and confirm nothing. The others get nearly the other half.
+func TestRestartWithLiar(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		predecessorUntil time.Duration
+		reports          []division.StreamID // in this order; the streams of the liar are 1 and 2
+	}{
+		{"restart", 0, []division.StreamID{1, 3, 4}},
+		{"change of the leader", 3 * time.Second, []division.StreamID{1, 3, 4}},
+		{"two streams", 0, []division.StreamID{3, 1, 2, 4}},
+	} {
+		r := newRig(division.Options{Fresh: tt.predecessorUntil > 0})
+		l := *hundred
+		l.PredecessorUntil = tt.predecessorUntil
+		most, liar := map[division.StreamID]int64{}, func(stream division.StreamID) bool { return stream <= 2 }
+		for stream := division.StreamID(1); stream <= 4; stream++ {
+			r.OpenStream(r.now, stream, 0, uint64(max(stream, 2)))
+		}
+		for at := range 30 {
+			r.advance(time.Second)
+			for _, stream := range tt.reports {
+				hits := uint64(250)
+				if liar(stream) {
+					hits = 1_000_000
+				}
+				if at == 0 || at%5 == 1 && !liar(stream) {
+					r.report(stream, 0, &l, hits, 0, 5*time.Second)
+				}
+			}
+			for _, stream := range tt.reports {
+				actions, seq, _ := r.TakeActions(r.now, stream, nil, 100)
+				if !liar(stream) {
+					r.Confirm(r.now, stream, seq)
+				}
+				for _, a := range actions {
+					most[stream] = max(most[stream], int64(a.Rate))
+				}
+			}
+		}
+		if most[1]+most[2] > int64(perHour(50)) || most[3]+most[4] < int64(perHour(44)) {
+			t.Errorf("%s: the liar is assigned %d and %d, and the others %d and %d", tt.name, most[1], most[2], most[3], most[4])
 		}
 	}
 }
@@ -438,14 +484,14 @@ func TestPredecessorUntil(t *testing.T) {
 	r.advance(time.Minute)
 	l := *hundred
 	l.PredecessorUntil = r.now + 3*time.Second
-	r.report(1, 0, &l, 300, 0, 5*time.Second)
-	if got := r.takeRate(1); got != int64(perHour(60)) {
-		t.Errorf("a stream that admitted 60 per second is assigned %d", got)
+	r.report(1, 0, &l, 200, 0, 5*time.Second)
+	if got := r.takeRate(1); got != int64(perHour(40)) {
+		t.Errorf("a stream that admitted 40 per second is assigned %d", got)
 	}
 	for range 3 {
 		r.advance(5 * time.Second)
-		r.report(1, 0, &l, 300, 50, 5*time.Second)
-		if got := r.takeRate(1); got != int64(perHour(60)) {
+		r.report(1, 0, &l, 200, 50, 5*time.Second)
+		if got := r.takeRate(1); got != int64(perHour(40)) {
 			t.Errorf("at %v the stream is assigned %d", r.now, got)
 		}
 	}
@@ -454,7 +500,7 @@ func TestPredecessorUntil(t *testing.T) {
 		t.Errorf("%d of %d are in effect, and learning ends in %v", v.AssignedRate, v.Rate, v.Learning)
 	}
 	r.advance(500 * time.Millisecond)
-	r.report(1, 0, &l, 300, 50, 5*time.Second)
+	r.report(1, 0, &l, 200, 50, 5*time.Second)
 	if got := r.takeRate(1); got != int64(perHour(100)) {
 		t.Errorf("after the predecessor's assignments have expired, the stream is assigned %d", got)
 	}
@@ -467,13 +513,13 @@ func TestPredecessorAssignedMore(t *testing.T) {
 	r.advance(time.Minute)
 	l := *hundred
 	l.PredecessorUntil = r.now + 3*time.Second
-	r.report(1, 0, &l, 300, 0, 5*time.Second)
+	r.report(1, 0, &l, 200, 0, 5*time.Second)
 	r.reportFirst(2, 0, &l)
 	if got := r.takeRate(2); got != -1 {
 		t.Errorf("while the first stream has the rate that it reported, the second is assigned %d", got)
 	}
 	first := r.takeRate(1)
-	if got := r.takeRate(2); first < 0 || got <= 0 || first+got > int64(perHour(60)) {
+	if got := r.takeRate(2); first < 0 || got <= 0 || first+got > int64(perHour(40)) {
 		t.Errorf("the first stream is assigned %d, and the second %d", first, got)
 	}
 }

@@ -51,9 +51,9 @@
 //
 // An Envoy is identified only by its streams and their peer, an address. If a peer has only one
 // stream at a time, its next stream inherits the rates of its last one, if that one confirmed any.
-// Otherwise the rates of the closed stream stay in the ledger until they expire. After a restart, an Envoy that reports a
-// bucket again keeps the rate at which it admitted requests. New buckets wait until all Envoys have
-// had time to report.
+// Otherwise the rates of the closed stream stay in the ledger until they expire. After a restart, an
+// Envoy that reports a bucket again keeps the rate at which it admitted requests, up to half of the
+// limit. The rest, and new buckets, wait until all Envoys have had time to report.
 //
 // # Cost
 //

@@ -229,16 +229,28 @@ func (b *bucket) isLearning() bool {
 }
 
 // adoptReportedRate moves a part of the unknown lost rate to the new share: the rate at which the
-// Envoy admitted requests. A predecessor must have assigned at least that rate.
+// Envoy admitted requests. A predecessor must have assigned at least that rate, if the report is
+// true. A lie should leave something to Envoys that report later, so no share gets more than half of
+// the limit, and no client either if another one is known.
 func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
-	for i := range b.lost {
-		if l := &b.lost[i]; l.unknown {
-			rate := min(l.rate, r.admittedRate(), int64(MaxRate))
-			l.rate -= rate
-			s.maxRate, s.expiry = Rate(rate), until
-			return
+	i := slices.IndexFunc(b.lost, func(l lost) bool { return l.unknown })
+	if i < 0 {
+		return
+	}
+	most, own, others := b.limit.perFill()/2, int64(0), false
+	for j := range b.shares {
+		if other := &b.shares[j]; other.stream.client == s.stream.client {
+			own += int64(other.maxRate)
+		} else {
+			others = true
 		}
 	}
+	if others {
+		most = max(most-own, 0)
+	}
+	rate := min(b.lost[i].rate, r.admittedRate(), int64(MaxRate), most)
+	b.lost[i].rate -= rate
+	s.maxRate, s.expiry = Rate(rate), until
 }
 
 // admittedRate returns a lower bound of the rate at which the Envoy admitted requests.

@@ -41,7 +41,7 @@ type Options struct {
 	// Otherwise the divider starts with a learning period of 6 s, in which Envoys reconnect. During
 	// this period the complete limit counts as in effect. An Envoy that reports a bucket for the
 	// first time gets no assignment; one that has reported it before keeps the rate at which it
-	// admitted requests. The limit may be exceeded in two cases: the predecessor changed rates in
+	// admitted requests, up to half of the limit. The limit may be exceeded in two cases: the predecessor changed rates in
 	// its last seconds, or an Envoy continues to serve but cannot reconnect. At most twice the
 	// limit is then in effect, for a TTL.
 	Fresh bool

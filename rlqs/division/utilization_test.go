@@ -58,6 +58,9 @@ var demandCases = []struct {
 	}, to: 6 * time.Second},
 }
 
+// spread returns the fraction of the total demand at Envoy i of n.
+type spread func(i, n int, moved bool) float64
+
 func even(_, n int, _ bool) float64 { return 1 / float64(n) }
 
 func skewed(i, n int, _ bool) float64 {
@@ -135,20 +138,23 @@ func testUtilization(t *testing.T, spread int, limit division.Limit, n int, load
 
 // TestRestart checks utilization and excess around the restart of a service that was unavailable
 // for four seconds, and around the end of all streams. After a restart, assignments stay as they
-// are until the successor knows all Envoys. After the end of all streams, new streams of known
+// are until the successor knows all Envoys, but no Envoy keeps more than half of the limit. After the
+// end of all streams, new streams of known
 // peers inherit their rates. Envoys of unknown peers keep their rates until these expire, and then
 // get new assignments.
 func TestRestart(t *testing.T) {
 	for _, tt := range []struct {
 		name                           string
+		spreads                        []spread
 		killed, peers                  bool
 		minWorst, minUsed, maxAdmitted float64 // used in the worst second, and overall; admitted in five seconds
 	}{
-		{"killed", true, false, 0.97, 0.98, 1.02},
-		{"streams end", false, true, 0.97, 0.98, 1.02},
-		{"streams of unknown peers end", false, false, 0.55, 0.95, 1.25},
+		{"killed", []spread{even}, true, false, 0.97, 0.98, 1.02},
+		{"killed, 90/10", []spread{skewed}, true, false, 0.59, 0.9, 1.02},
+		{"streams end", []spread{even, skewed}, false, true, 0.97, 0.98, 1.02},
+		{"streams of unknown peers end", []spread{even, skewed}, false, false, 0.55, 0.95, 1.25},
 	} {
-		for _, spread := range []func(i, n int, moved bool) float64{even, skewed} {
+		for _, spread := range tt.spreads {
 			for _, n := range []int{2, 5, 10} {
 				for _, load := range []float64{0.5, 1, 1.5, 3} {
 					worst, used, admitted := 1.0, 1.0, 0.0
