@@ -1,6 +1,7 @@
 package rlqs
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -83,6 +84,8 @@ func (s *Service) updateDomainsLocked() {
 			s.toRelease = append(s.toRelease, domain)
 		}
 	}
+	// A restored domain is acquired again, and must not be released after that.
+	s.toRelease = slices.DeleteFunc(s.toRelease, func(domain string) bool { return leaderships[domain] != nil })
 	added := map[string]bool{}
 	for domain := range leaderships {
 		added[domain] = s.leaderships[domain] == nil

@@ -152,6 +152,40 @@ func TestOneReplicaDivides(t *testing.T) {
 	})
 }
 
+// TestDomainRemovedAndRestored changes the rules twice while a request to the store is in flight. The
+// release of the domain, which is due after the first change, must not follow its renewal.
+func TestDomainRemovedAndRestored(t *testing.T) {
+	other := servertest.Compile(t, strings.Replace(divided, "domain: d", "domain: other", 1))
+	back := servertest.Compile(t, divided)
+	shared := newFakeElector()
+	shared.beforeAcquire = func() bool {
+		time.Sleep(50 * time.Millisecond)
+		return false
+	}
+	runReplicas(t, []rlqs.Elector{shared, shared}, func(all []*testService) {
+		time.Sleep(20 * time.Second)
+		a, b := all[0], all[1]
+		for try := range 20 {
+			time.Sleep(time.Duration(5000+23*try) * time.Millisecond)
+			if !a.DividedDomains()["d"] {
+				a, b = b, a
+			}
+			for _, set := range []*descriptors.Set{other, back} {
+				a.set.Store(set)
+				a.RulesChanged()
+				time.Sleep(10 * time.Millisecond)
+			}
+			for range 200 {
+				if a.DividedDomains()["d"] && b.DividedDomains()["d"] {
+					t.Errorf("try %d: two services divide a domain", try)
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+	})
+}
+
 // TestResignDuringRenewal has a renewal reach the store after the service has resigned: the service
 // does not become the leader again.
 func TestResignDuringRenewal(t *testing.T) {
@@ -197,12 +231,12 @@ func TestFailover(t *testing.T) {
 			t.Errorf("the other service is the leader after %v, want 3 to 5 s", elapsed)
 		}
 		e, f := b.openEnvoy(), b.openEnvoy()
-		e.report(user(300, 0, "al"))
+		e.report(user(200, 0, "al"))
 		first := user(1, 0, "al")
 		first.TimeElapsed = nil
 		f.report(first)
-		if e.tokensPerFill() != 60*3600 {
-			t.Errorf("an Envoy that admitted 60 requests a second receives %q", e.received)
+		if e.tokensPerFill() != 40*3600 {
+			t.Errorf("an Envoy that admitted 40 requests a second receives %q", e.received)
 		}
 		divided := time.Duration(0) // when more than the reported rate is assigned
 		for begun := time.Now(); divided == 0 && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
@@ -211,12 +245,12 @@ func TestFailover(t *testing.T) {
 			switch sum := e.tokensPerFill() + f.tokensPerFill(); {
 			case sum > 360_000:
 				t.Fatalf("the assigned rates add up to %d", sum)
-			case sum > 60*3600:
+			case sum > 40*3600:
 				divided = time.Since(begun)
 			}
 			if since := time.Since(begun); since%(5*time.Second) == 0 {
-				e.report(user(300, 0, "al"))
-				f.report(user(300, 0, "al"))
+				e.report(user(200, 0, "al"))
+				f.report(user(200, 0, "al"))
 			}
 		}
 		// The first leader could assign rates for 3 s, and these last for 12.5 s.
@@ -313,8 +347,8 @@ func TestLeadershipReacquired(t *testing.T) {
 		}
 		e.Close()
 		e = all[0].openEnvoy()
-		if e.report(user(300, 0, "al")); e.tokensPerFill() != 60*3600 {
-			t.Errorf("an Envoy that admitted 60 requests a second receives %q", e.received)
+		if e.report(user(200, 0, "al")); e.tokensPerFill() != 40*3600 {
+			t.Errorf("an Envoy that admitted 40 requests a second receives %q", e.received)
 		}
 	})
 }
