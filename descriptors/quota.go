@@ -10,7 +10,7 @@ import (
 func (r *Rule) Divided() *rules.Quota { return r.optionalOrZero().quota }
 
 // QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil.
-// With shadow, as in shadow mode, it denies nothing, but [division.Divider.Beyond] uses its numbers.
+// With shadow, as in shadow mode, it denies nothing, but [division.Divider.CountShadowHits] uses its numbers.
 func (r *Rule) QuotaLimit(shadow bool) *division.Limit {
 	q := r.Divided()
 	if q == nil {

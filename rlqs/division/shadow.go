@@ -1,6 +1,9 @@
 package division
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // shadowBurst is the burst of a shadow limit: reports come every five seconds, each with the hits
 // of that time.
@@ -16,6 +19,9 @@ func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 	if b == nil || b.limit == nil || b.limit.Strategy != AllowAll || b.limit.Window <= 0 {
 		return 0
 	}
+	if b.limit.Hits == 0 {
+		return hits
+	}
 	perSecond := float64(b.limit.perFill()) / Fill.Seconds()
 	capacity := max(perSecond*shadowBurst.Seconds(), float64(b.limit.MinTokens))
 	if b.shadowAt == 0 {
@@ -23,10 +29,7 @@ func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 	}
 	b.shadowTokens = min(capacity, b.shadowTokens+perSecond*(d.now-b.shadowAt).Seconds())
 	b.shadowAt = d.now
-	excess := float64(hits) - max(b.shadowTokens, 0)
-	b.shadowTokens = max(b.shadowTokens-float64(hits), 0)
-	if excess < 1 {
-		return 0
-	}
-	return min(uint64(excess), hits)
+	excess := min(uint64(max(math.Ceil(float64(hits)-b.shadowTokens), 0)), hits)
+	b.shadowTokens -= float64(hits - excess) // hits that exceed the limit use no tokens
+	return excess
 }

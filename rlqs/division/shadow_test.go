@@ -43,8 +43,26 @@ func TestCountShadowHits(t *testing.T) {
 	if r.CountShadowHits(r.now, bucketOf(9), 7) != 0 {
 		t.Error("hits of an unknown bucket exceed a limit")
 	}
-	r.reportFirst(1, 5, &division.Limit{Strategy: division.AllowAll, Window: time.Second})
+	r.reportFirst(1, 5, &division.Limit{Strategy: division.AllowAll, Window: time.Second, MinTokens: 4})
 	if got := r.CountShadowHits(r.now, bucketOf(5), 7); got != 7 {
 		t.Errorf("%d of 7 hits exceed a limit of 0, want all", got)
+	}
+}
+
+// TestSmallShadowLimits counts the hits of an hour that exceed limits with less than one hit in a
+// report interval.
+func TestSmallShadowLimits(t *testing.T) {
+	for _, tt := range []struct{ perHour, hits uint64 }{{9, 1}, {9, 2}, {600, 1}, {3600, 6}} {
+		l := &division.Limit{Hits: tt.perHour, Window: time.Hour, MinTokens: 4, Strategy: division.AllowAll}
+		r := newRig(division.Options{Fresh: true})
+		sent, within := uint64(0), uint64(0)
+		for range 720 {
+			r.advance(5 * time.Second)
+			r.report(1, 0, l, tt.hits, 0, 5*time.Second)
+			sent, within = sent+tt.hits, within+tt.hits-r.CountShadowHits(r.now, bucketOf(0), tt.hits)
+		}
+		if want := min(sent, tt.perHour); within < want-1 || within > want+5 {
+			t.Errorf("%d hits an hour, %d in each report: %d are within the limit of %d", sent, tt.hits, within, tt.perHour)
+		}
 	}
 }
