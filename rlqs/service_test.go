@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -425,10 +426,7 @@ func TestRulesChange(t *testing.T) {
 // TestMillionIDs has an Envoy report a million bucket IDs. As many buckets as a stream may have are
 // divided, and the others leave no state behind.
 func TestMillionIDs(t *testing.T) {
-	chunks := 1000
-	if testing.Short() {
-		chunks = 30
-	}
+	chunks := min(effort.Times(t, 100), 1000)
 	runService(t, nil, func(s *testService) {
 		e := s.openEnvoy()
 		e.report(user(1, 0, "al"))

@@ -2,12 +2,12 @@ package division_test
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
 
@@ -121,9 +121,12 @@ func newStableWorld(peers bool, active int) *world {
 
 // TestAllOrders explores all sequences of a few events.
 func TestAllOrders(t *testing.T) {
-	depth := 4
-	if os.Getenv("SLUICE_LONG") != "" {
+	depth := 3
+	switch level := effort.Level(t); {
+	case level >= effort.All:
 		depth = 6
+	case level >= effort.More:
+		depth = 4
 	}
 	all, orders := events(), 0
 	for _, start := range []struct {

@@ -3,11 +3,11 @@ package division_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
 
@@ -71,8 +71,8 @@ func (w *world) checkQuiescence() string {
 }
 
 func TestRandomWorlds(t *testing.T) {
-	seeds := uint64(1500)
-	if os.Getenv("SLUICE_LONG") != "" {
+	seeds := uint64(effort.Times(t, 150))
+	if effort.Level(t) >= effort.All {
 		seeds = 50_000
 	}
 	for n, o := range worlds {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
 
@@ -196,7 +197,7 @@ func TestStalledService(t *testing.T) {
 			const n = 5
 			for _, load := range []float64{0.8, 1.5} {
 				worst, used, five, second := 1.0, 1.0, 0.0, 0.0 // in the worst second, 20 s, five seconds and a second
-				for order := range 10 {
+				for order := range min(effort.Level(t), 10) {
 					s := stallSimulation{
 						simulation: &simulation{
 							n: n, limit: division.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond},

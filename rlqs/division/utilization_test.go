@@ -3,11 +3,11 @@ package division_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
 
@@ -84,7 +84,7 @@ func TestUtilization(t *testing.T) {
 		{100, 100 * time.Millisecond, false},
 		{100, 100 * time.Millisecond, true},
 	} {
-		if tt.random && os.Getenv("SLUICE_LONG") == "" {
+		if tt.random && effort.Level(t) < effort.All {
 			continue
 		}
 		limit := division.Limit{Hits: tt.rate, Window: time.Second, Burst: tt.burst}
@@ -102,10 +102,7 @@ func TestUtilization(t *testing.T) {
 // limit and a distribution of it.
 func testUtilization(t *testing.T, spread int, limit division.Limit, n int, load float64, random bool) {
 	t.Helper()
-	orders := 4
-	if testing.Short() {
-		orders = 1
-	}
+	orders := min(effort.Level(t), 4)
 	tt, rate := demandCases[spread], float64(limit.Hits)
 	name := fmt.Sprintf("R %.0f, burst %v, %s, %d Envoys, demand %.1f R, %s",
 		rate, limit.Burst, map[bool]string{false: "even", true: "random"}[random], n, load, tt.name)
@@ -158,7 +155,7 @@ func TestRestart(t *testing.T) {
 			for _, n := range []int{2, 5, 10} {
 				for _, load := range []float64{0.5, 1, 1.5, 3} {
 					worst, used, admitted := 1.0, 1.0, 0.0
-					for order := range 4 {
+					for order := range min(effort.Level(t), 4) {
 						s := simulation{
 							n: n, limit: division.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
 							end: 90 * time.Second, phase: phases(n, order), peers: tt.peers,
