@@ -47,7 +47,7 @@ func TestBlocksAddUp(t *testing.T) {
 			if a.windows {
 				events["a kill"], events["a reset"] = a.kill, a.resetOne
 			}
-			for range times(1, 15) {
+			for range times(t, 1, 15) {
 				for event, act := range events {
 					a.heat(t)
 					act(t, rand.IntN(len(a.sluices)), rand.IntN(len(all)))

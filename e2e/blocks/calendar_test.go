@@ -74,11 +74,11 @@ func ending(n, hits int, from, to time.Time) (all []limit) {
 }
 
 // calendarsAt returns limits of calendars, and a time after which a sub-window of each ends. With
-// SLUICE_LONG=1 it waits for a full hour, when a day ends somewhere.
+// SLUICE_EFFORT=100 it waits for a full hour, when a day ends somewhere.
 func calendarsAt(t *testing.T, hits int) (all []limit, at time.Time) {
 	t.Helper()
 	at = time.Now().Add(5 * time.Second)
-	if !long() {
+	if !long(t) {
 		for most := 4 * time.Second; len(all) == 0; most *= 2 {
 			all = ending(3, hits, at, at.Add(most))
 		}
@@ -100,7 +100,7 @@ func calendarsAt(t *testing.T, hits int) (all []limit, at time.Time) {
 
 // TestCalendarWindows has blocks of calendar windows when a sub-window ends, and bursts before and
 // after it. All sub-windows of the test count together, so a limit admits its hits once, and the store
-// has counted each admitted one. With SLUICE_LONG=1 windows end too.
+// has counted each admitted one. With SLUICE_EFFORT=100 windows end too.
 func TestCalendarWindows(t *testing.T) {
 	t.Parallel()
 	limits, at := calendarsAt(t, 10_000)

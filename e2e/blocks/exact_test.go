@@ -28,7 +28,7 @@ func commands(s *storetest.Server) (n int) {
 // TestLimitsAreExact sends requests without faults. No window exceeds its limit. Of each hot
 // counter, at least one window admits 99 % of the limit, and in at least one period a request costs
 // at most a tenth of a command: a busy machine can delay this, but not prevent it. With
-// SLUICE_LONG=1 the test sends 10 million requests, or as many as it can before the deadline of `go
+// SLUICE_EFFORT=100 the test sends 10 million requests, or as many as it can before the deadline of `go
 // test`, and expects 99 % of all admissible hits.
 func TestLimitsAreExact(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestLimitsAreExact(t *testing.T) {
 		return cheapest <= 0.1
 	})
 	t.Logf("%.4f commands per request in the cheapest period", cheapest)
-	if long() {
+	if long(t) {
 		deadline, ok := t.Deadline()
 		start := time.Now()
 		for f.requests.Load() < 10_000_000 && (!ok || time.Until(deadline) > time.Minute) {

@@ -21,10 +21,10 @@ const millions = 10_000_000
 // TestFailovers has Sentinels replace the primary again and again, while replicas are killed and
 // stopped and connections are lost. A window exceeds its limit only if the primary was replaced in
 // it, and any other interval its bound: at most once more for each time, because the new primary may
-// lack hits. With SLUICE_LONG=1 the test lasts until 10 million requests are answered, or almost
+// lack hits. With SLUICE_EFFORT=100 the test lasts until 10 million requests are answered, or almost
 // until the deadline of `go test`:
 //
-//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 30m -run TestFailovers
+//	SLUICE_EFFORT=100 go test ./e2e/blocks -count=1 -v -timeout 30m -run TestFailovers
 func TestFailovers(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)
@@ -37,7 +37,7 @@ func TestFailovers(t *testing.T) {
 	}
 	all := append([]tenant{{name: "hour", limit: 1_000_000, window: time.Hour, weight: 8}}, tenants...)
 	mixed := append([]mixClient{}, clients...)
-	for n := range times(20, 600) { // calendar windows that are used up once
+	for n := range times(t, 20, 600) { // calendar windows that are used up once
 		unit := []string{"day", "week", "month", "year"}[n%4]
 		mixed = append(mixed, mixClient{name: fmt.Sprintf("calendar%d", n), quiet: true, descriptors: [][]limit{{calendar(3000, unit, zones[n%len(zones)], 2+n%59)}}})
 	}
@@ -61,7 +61,7 @@ func TestFailovers(t *testing.T) {
 	}
 	start := time.Now()
 	var failovers []span
-	for first := true; first || long() && f.requests.Load() < millions && time.Now().Before(end); first = false {
+	for first := true; first || long(t) && f.requests.Load() < millions && time.Now().Before(end); first = false {
 		for _, name := range []string{"kill", "CLIENT KILL", "SIGSTOP of a sluice", "CLIENT KILL", "SIGTERM", "CLIENT KILL"} {
 			kinds[name]()
 			count[name]++

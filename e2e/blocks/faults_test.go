@@ -145,7 +145,7 @@ func TestFaults(t *testing.T) {
 			f.hasty = true
 			f.load(t, 2)
 			kinds := f.kinds(t)
-			for range times(1, 10) {
+			for range times(t, 1, 10) {
 				for name, fault := range kinds { // in random order
 					start := time.Now()
 					fault()

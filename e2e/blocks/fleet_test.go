@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -289,11 +289,15 @@ func (f *fleet) await(t *testing.T, n int64) {
 	suite.Eventually(t, "the windows have ended", func() bool { return last.window(time.Now()) >= now+n })
 }
 
-func long() bool { return os.Getenv("SLUICE_LONG") != "" }
+func long(t *testing.T) bool {
+	t.Helper()
+	return effort.Level(t) >= effort.All
+}
 
-// times returns few, or with SLUICE_LONG=1 many.
-func times(few, many int) int {
-	if long() {
+// times returns few, or with SLUICE_EFFORT=100 many.
+func times(t *testing.T, few, many int) int {
+	t.Helper()
+	if long(t) {
 		return many
 	}
 	return few

@@ -140,7 +140,7 @@ func TestMixedLies(t *testing.T) {
 	t.Parallel()
 	m, links := startMixWithLinks(t, "deny")
 	from := m.now()
-	for range times(1, 5) {
+	for range times(t, 1, 5) {
 		for name, falsehood := range falsehoods {
 			for _, l := range links {
 				l.lie(func(reply []byte) []byte {

@@ -128,13 +128,13 @@ func TestMixedLimitsAreExact(t *testing.T) {
 	hot := slices.DeleteFunc(m.some(len(clients)), func(which int) bool { return slices.Contains([]string{"quick", "slow", "small"}, clients[which].name) })
 	m.awaitBlocks(t, hot)
 	executed, sent := commands(m.store), m.requests.Load()
-	for range times(2, 30) {
+	for range times(t, 2, 30) {
 		// One replica has a block of a full bucket, and others get a burst.
 		m.round(t.Context(), m.some(3), pace{atOnce: true}, noEvent)
 		m.round(t.Context(), m.some(3), anyPace(), noEvent)
 	}
 	t.Logf("%d requests, %.3f commands per request", m.requests.Load()-sent, float64(commands(m.store)-executed)/float64(m.requests.Load()-sent))
-	if long() {
+	if long(t) {
 		m.flood(t, 20*time.Second)
 	}
 	m.verify(t, 1)
@@ -255,7 +255,7 @@ func TestMixedLimitsWithFaults(t *testing.T) {
 			t.Parallel()
 			m, links := startMixWithLinks(t, fallback)
 			m.hasty = true
-			rounds, starts := times(3, 120), 0
+			rounds, starts := times(t, 3, 120), 0
 			for begin := m.now(); rounds > 0; {
 				events := m.events(t, links)
 				// A replica returns a block, the store receives it when the block has ended and the

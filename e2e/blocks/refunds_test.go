@@ -83,7 +83,7 @@ func TestRefundsExceedByRefundedHits(t *testing.T) {
 	t.Parallel()
 	m := startPatientMix(t, refunding)
 	ctx, all := t.Context(), m.some(len(refunding))
-	for range times(2, 60) {
+	for range times(t, 2, 60) {
 		together(all, func(which int) {
 			first := rand.IntN(len(m.services))
 			others := []int{(first + 1) % len(m.services), (first + 2) % len(m.services)}

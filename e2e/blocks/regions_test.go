@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -162,11 +163,9 @@ func (f *fleet) run(t *testing.T, rate float64, duration time.Duration) []*answe
 
 // TestRegionsTable measures replicas at different distances of the store:
 //
-//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -timeout 40m -run TestRegionsTable
+//	SLUICE_EFFORT=100 go test ./e2e/blocks -count=1 -v -timeout 40m -run TestRegionsTable
 func TestRegionsTable(t *testing.T) {
-	if !long() {
-		t.Skip("a measurement that takes 21 minutes: set SLUICE_LONG=1 to run it")
-	}
+	effort.Require(t, effort.All)
 	for name, one := range traffics {
 		for _, mode := range []string{"off", "auto"} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
@@ -242,11 +241,9 @@ func (one *traffic) measure(t *testing.T, mode string) {
 // TestRegionsOutages measures how long replicas at different distances take to notice that the store
 // is silent, and to use it again:
 //
-//	SLUICE_LONG=1 go test ./e2e/blocks -count=1 -v -run TestRegionsOutages
+//	SLUICE_EFFORT=100 go test ./e2e/blocks -count=1 -v -run TestRegionsOutages
 func TestRegionsOutages(t *testing.T) {
-	if !long() {
-		t.Skip("a measurement that takes a minute: set SLUICE_LONG=1 to run it")
-	}
+	effort.Require(t, effort.All)
 	f, links := startRegions(t, []tenant{thousand}, suite.Patience, "--store-fallback", "local")
 	f.single = true
 	for n, l := range links[:2] {

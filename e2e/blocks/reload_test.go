@@ -75,7 +75,7 @@ func (m *mix) reload(t *testing.T, factor int) {
 func TestMixedReload(t *testing.T) {
 	t.Parallel()
 	m := startPatientMix(t, clients)
-	for range times(1, 15) {
+	for range times(t, 1, 15) {
 		which := m.some(4)
 		m.round(t.Context(), which, anyPace(), noEvent)
 		from := m.now()

@@ -37,7 +37,7 @@ func TestStoppedReplica(t *testing.T) {
 	}
 	m := startPatientMix(t, stopped)
 	ctx, all := t.Context(), m.some(len(stopped))
-	for range times(1, 20) {
+	for range times(t, 1, 20) {
 		m.awaitBlocks(t, all)
 		together(all, func(which int) { m.trickle(ctx, 0, which, 700*time.Millisecond) })
 		blocks := make([]string, len(stopped))

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
@@ -48,9 +49,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(suite.Main(m, root, func(path, _ string) { built = path }))
 }
-
-// long selects the tests before a release.
-var long = os.Getenv("SLUICE_LONG") != ""
 
 // forEachTransport runs a test without and with TLS, sequentially, because a client uses the whole
 // machine.
@@ -97,7 +95,7 @@ func TestCalls(t *testing.T) {
 			forEachTransport(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
 				t.Helper()
 				addr := limits.Addr("grpc")
-				for _, s := range burstSteps() {
+				for _, s := range burstSteps(t) {
 					// Each on a new connection.
 					dial(t, command, addr, authority).do(t, s)
 				}
@@ -114,9 +112,10 @@ func TestCalls(t *testing.T) {
 
 // burstSteps returns calls that start before the first answer, more than the allowed concurrent
 // streams. Either the first reply is delayed by a second and all others wait for it, or none is.
-func burstSteps() []step {
+func burstSteps(t *testing.T) []step {
+	t.Helper()
 	sizes := []int{1000, 2000}
-	if long {
+	if effort.Level(t) >= effort.All {
 		sizes = append(sizes, 10_000)
 	}
 	var all []step

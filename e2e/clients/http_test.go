@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -24,9 +25,7 @@ import (
 // installed.
 func requireTool(t *testing.T, name, debian string) string {
 	t.Helper()
-	if !long {
-		t.Skip("only before a release")
-	}
+	effort.Require(t, effort.All)
 	path, err := exec.LookPath(name)
 	if err != nil {
 		suite.Skip(t, name+" is not installed (Debian, Ubuntu: apt-get install "+debian+")")

@@ -14,11 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // long selects the long tier (make concurrency), which measures and needs the machine for itself.
-var long = os.Getenv("SLUICE_LONG") != ""
+func long(tb testing.TB) bool {
+	tb.Helper()
+	return effort.Level(tb) >= effort.All
+}
 
 const (
 	inFlight    = 16
@@ -47,10 +51,8 @@ func TestLimitUnderLoadWithAborts(t *testing.T) {
 
 // TestEnvoyKilledUnderLoad checks that the permits of a killed Envoy are free within two seconds.
 func TestEnvoyKilledUnderLoad(t *testing.T) {
-	if !long {
-		t.Skip("a measurement; run it with make concurrency")
-	}
-	c := &loadClients{}
+	effort.Require(t, effort.All)
+	c := &loadClients{long: true}
 	c.testbed = startTestbed(t, inFlightRules, c.answer)
 	end := time.Now().Add(10 * time.Second)
 	var clients sync.WaitGroup
@@ -82,7 +84,7 @@ func TestEnvoyKilledUnderLoad(t *testing.T) {
 // machine for itself.
 func parallelUnlessLong(t *testing.T) {
 	t.Helper()
-	if !long {
+	if !long(t) {
 		t.Parallel()
 	}
 }
@@ -92,6 +94,7 @@ type loadClients struct {
 	abortShare float64 // share of the requests whose clients disconnect within 3 ms
 	resetShare float64 // share of the requests that the backend resets
 
+	long    bool // whether this is the long tier
 	testbed *testbed
 	// Number of requests by outcome.
 	passed, denied, reset, aborted atomic.Int64
@@ -99,9 +102,10 @@ type loadClients struct {
 
 func (c *loadClients) run(t *testing.T) {
 	t.Helper()
+	c.long = long(t)
 	c.testbed = startTestbed(t, inFlightRules, c.answer)
 	more := func() bool { return c.denied.Load() == 0 || c.passed.Load()+c.reset.Load() < 500 }
-	if long {
+	if c.long {
 		end := time.Now().Add(time.Minute)
 		more = func() bool { return time.Now().Before(end) }
 	}
@@ -121,7 +125,7 @@ func (c *loadClients) run(t *testing.T) {
 // answer keeps a request for 50 to 500 ms, or a tenth of that in the short tier.
 func (c *loadClients) answer(_ http.ResponseWriter, r *http.Request) {
 	held := time.Duration(rand.Int64N(450)+50) * time.Millisecond
-	if !long {
+	if !c.long {
 		held /= 10
 	}
 	timer := time.NewTimer(held)
@@ -177,7 +181,7 @@ func (c *loadClients) checkLimit(t *testing.T) {
 	if c.abortShare == 0 && top > inFlight { // with aborts, a request ends at the backend shortly after Envoy's stream
 		t.Errorf("the backend had %d concurrent requests, want at most %d", top, inFlight)
 	}
-	if long && used < 0.97 {
+	if c.long && used < 0.97 {
 		t.Errorf("%.1f %% of the permits were used, want 97 %%", 100*used)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // TestModelWithTwoReplicas is [TestModel] with two replicas that share a store, in simulated time.
 func TestModelWithTwoReplicas(t *testing.T) {
 	t.Parallel()
-	from, to := seeds(t, 12)
+	from, to := seeds(t, 2)
 	for seed := from; seed <= to && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			host := luahost.NewServer()

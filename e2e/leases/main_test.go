@@ -23,6 +23,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -38,9 +39,10 @@ const (
 	callsPerProcess = 120 // calls of each seed between two restarts
 )
 
-// seeds returns the number of seeds of each mode: 10, or 50 with SLUICE_LONG=1.
-func seeds() int {
-	if os.Getenv("SLUICE_LONG") != "" {
+// seeds returns the number of seeds of each mode: 10, or 50 with SLUICE_EFFORT=100.
+func seeds(t *testing.T) int {
+	t.Helper()
+	if effort.Level(t) >= effort.All {
 		return 50
 	}
 	return 10
@@ -73,7 +75,7 @@ func compare(t *testing.T, m mode) {
 	t.Helper()
 	t.Parallel()
 	found := 0
-	for first := 1; first <= seeds(); first += seedsPerProcess {
+	for first := 1; first <= seeds(t); first += seedsPerProcess {
 		for again := true; again; {
 			hour := time.Now().Truncate(time.Hour)
 			worlds := m.play(t, first)
@@ -89,7 +91,7 @@ func compare(t *testing.T, m mode) {
 			}
 		}
 	}
-	t.Logf("seeds 1 to %d: %d violations", seeds(), found)
+	t.Logf("seeds 1 to %d: %d violations", seeds(t), found)
 }
 
 // play plays some seeds in one process, and in its successors.

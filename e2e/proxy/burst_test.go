@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,11 +13,13 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
-// pick returns long if SLUICE_LONG is set, otherwise short.
-func pick(short, long int) int {
-	if os.Getenv("SLUICE_LONG") != "" {
+// pick returns short, or with SLUICE_EFFORT=100 long.
+func pick(t *testing.T, short, long int) int {
+	t.Helper()
+	if effort.Level(t) >= effort.All {
 		return long
 	}
 	return short
@@ -149,7 +150,7 @@ func TestDisconnectingClients(t *testing.T) {
 	}), "", limits)
 	others := startBystanders(t, p, 1)
 	long := header("Traceparent", traceparent, "Tracestate", strings.Repeat("s", 59*kib))
-	all := pick(400, 1200)
+	all := pick(t, 400, 1200)
 	disconnecting, disconnect := context.WithCancel(t.Context())
 	defer disconnect()
 	var staying, going burst

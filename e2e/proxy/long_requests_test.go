@@ -53,7 +53,7 @@ func TestLongTracestates(t *testing.T) {
 	window.AwaitHour(t)
 	others := startBystanders(t, p, 4)
 	got := map[int]int{}
-	for i := 1; others.total() < pick(4000, 40_000); i++ {
+	for i := 1; others.total() < pick(t, 4000, 40_000); i++ {
 		state := strings.Repeat("s", 1+i*997%(59*kib))
 		if i%2 == 0 {
 			state = longTracestate
@@ -87,7 +87,7 @@ func TestConcurrentLongRequests(t *testing.T) {
 	before := peakMemory(limits)
 	var (
 		rivals, own burst
-		all         = pick(100, 500)
+		all         = pick(t, 100, 500)
 		long        = strings.Repeat("u", 59*kib)
 	)
 	for i := range all / 2 {
@@ -115,7 +115,7 @@ func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	const limit = 100
 	rules := strings.ReplaceAll(twice, "LIMIT", strconv.Itoa(limit))
 	limits := startPlain(t, nil, "--config", suite.WriteRules(t, rules))
-	envoys := make([]*proxy, pick(2, 5))
+	envoys := make([]*proxy, pick(t, 2, 5))
 	for i := range envoys {
 		envoys[i] = startProxy(t, []listener{{
 			rateLimit: []string{"{ timeout: 180s, failure_mode_deny: true }"},
@@ -127,7 +127,7 @@ func TestConcurrentLongRequestsOfManyEnvoys(t *testing.T) {
 	freeze(t, limits)
 	var (
 		requests burst
-		all      = len(envoys) * pick(300, 1600)
+		all      = len(envoys) * pick(t, 300, 1600)
 		long     = header("X-User", strings.Repeat("u", 59*kib))
 	)
 	for i := range all {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 const seriesRules = `
@@ -44,10 +45,7 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 		growth      = 24 << 20
 		clients     = 4
 	)
-	all := 1_000_000
-	if testing.Short() {
-		all = 100_000
-	}
+	all := min(effort.Times(t, 100_000), 1_000_000)
 	limits := startPlain(t, []string{"GOMEMLIMIT=64MiB"}, "--counter-memory", "4MiB", "--config", suite.WriteRules(t, seriesRules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
 	call := func(r *rls.RateLimitRequest) *rls.RateLimitResponse {

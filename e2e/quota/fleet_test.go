@@ -3,12 +3,12 @@ package quota_test
 import (
 	"context"
 	"math"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 	"github.com/sluice-ratelimit/sluice/rlqs/filter"
 )
@@ -22,11 +22,9 @@ type attempt struct {
 
 // TestFleetModel sends requests to three Envoys, with even, skewed and shifted demand, and then the
 // same requests to the model in package filter. In each phase both admit about the same number. It
-// takes minutes and needs an idle machine, so it runs only with SLUICE_LONG=1.
+// takes minutes and needs an idle machine, so it runs only with SLUICE_EFFORT=100.
 func TestFleetModel(t *testing.T) {
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("SLUICE_LONG is not set: the number of admitted requests needs an idle machine")
-	}
+	effort.Require(t, effort.All)
 	const n, phase = 3, 30 * time.Second
 	s := start(t, rules100, n)
 	s.awaitShares(t, "al")

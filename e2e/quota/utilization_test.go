@@ -1,19 +1,18 @@
 package quota_test
 
 import (
-	"os"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // TestUtilization logs which fraction of a limit Envoys use, with even, skewed and shifted demand,
 // and checks the bound. It takes minutes and needs an idle machine, so it runs only with
-// SLUICE_LONG=1.
+// SLUICE_EFFORT=100.
 func TestUtilization(t *testing.T) {
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("SLUICE_LONG is not set: the measurement needs an idle machine")
-	}
+	effort.Require(t, effort.All)
 	for _, n := range []int{2, 5, 10} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			s := start(t, rules100, n)

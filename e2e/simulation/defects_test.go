@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -102,12 +103,12 @@ func TestDefectsApply(t *testing.T) {
 const maxDefectSeeds = 2000
 
 // TestDefectsAreFound plants each defect in a binary of this package, and runs seeds until one
-// fails; or in one of the package whose test finds it.
+// fails; or in one of the package whose test finds it:
+//
+//	SLUICE_EFFORT=100 go test -count=1 -v -timeout 0 ./e2e/simulation -run TestDefectsAreFound
 func TestDefectsAreFound(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("builds a binary for each defect: SLUICE_LONG=1 go test ./e2e/simulation -run TestDefectsAreFound -v -timeout 0")
-	}
+	effort.Require(t, effort.All)
 	for _, d := range defects {
 		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -121,15 +122,19 @@ func (d *defect) find(t *testing.T) {
 	t.Helper()
 	binary := path.Join(t.TempDir(), "simulation.test")
 	pkg, test, _ := strings.Cut(cmp.Or(d.foundBy, "e2e/simulation.TestSimulation"), ".")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", plant(t, d), "-o", binary, ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags=more", plant(t, d), "-o", binary, ".")
 	build.Dir = path.Join(root, pkg)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	began := time.Now()
-	run := exec.CommandContext(t.Context(), binary, "-test.run=^"+test+"$", "-test.v", "-test.timeout=0")
+	args := []string{"-test.run=^" + test + "$", "-test.v", "-test.timeout=0"}
+	if d.foundBy == "" {
+		args = append(args, fmt.Sprint("-last=", maxDefectSeeds))
+	}
+	run := exec.CommandContext(t.Context(), binary, args...)
 	run.Dir = build.Dir
-	run.Env = append(os.Environ(), "SLUICE_SEED=", fmt.Sprint("SLUICE_SEEDS=", maxDefectSeeds))
+	run.Env = append(os.Environ(), "SLUICE_SEED=", "SLUICE_EFFORT=10")
 	out, err := run.CombinedOutput()
 	if err == nil {
 		t.Fatalf("not found by %d seeds: %s", maxDefectSeeds, d.what)

@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,10 +14,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // keepTrace keeps all events, to print them.
 var keepTrace = os.Getenv("SLUICE_TRACE") != ""
+
+var (
+	firstSeed = flag.Uint64("first", 1, "first seed of TestSimulation")
+	lastSeed  = flag.Uint64("last", 0, "last seed of TestSimulation; 0 for 20 with SLUICE_EFFORT=1, 200 with 10")
+)
 
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)   // so that a seed gives the same trace
@@ -112,17 +122,11 @@ func (w *world) report() string {
 	return b.String()
 }
 
-// envNumber returns the number that an environment variable contains, or another one.
-func envNumber(name string, other uint64) uint64 {
-	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
-		return n
-	}
-	return other
-}
-
 // TestSimulation plays the scenarios of many seeds.
 func TestSimulation(t *testing.T) {
-	if seed := envNumber("SLUICE_SEED", 0); seed > 0 {
+	if text := os.Getenv("SLUICE_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		must.OK(t, err)
 		w := play(t, newScenario(seed))
 		t.Log(w.report())
 		if len(w.failures) > 0 {
@@ -130,8 +134,8 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	first, last := envNumber("SLUICE_FIRST", 1), envNumber("SLUICE_SEEDS", 200)
-	for seed := first; seed <= last && !t.Failed(); seed++ {
+	last := cmp.Or(*lastSeed, uint64(effort.Times(t, 20)))
+	for seed := *firstSeed; seed <= last && !t.Failed(); seed++ {
 		if seed%500 == 0 {
 			t.Log("seed", seed)
 		}
