@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// memory bounds the memory of each process, because a mistake can let a loop allocate without end.
+const memory = 4 << 30
+
+// errNotCompiled is the result of planting a mistake that the compiler rejects.
+var errNotCompiled = errors.New("does not compile")
+
+// goPackage is what `go list` prints of a package.
+type goPackage struct {
+	ImportPath                                      string
+	GoFiles, TestGoFiles, XTestGoFiles              []string
+	Imports, Deps, TestImports, XTestImports, tests []string
+}
+
+// tester runs the tests of packages with a mistake.
+type tester struct {
+	root, module, dir string
+	more              bool
+	timeout           time.Duration
+	packages          map[string]*goPackage
+	env               []string
+}
+
+func newTester(ctx context.Context, root string, more bool, timeout time.Duration) (*tester, error) {
+	limit := syscall.Rlimit{Cur: memory, Max: memory}
+	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &limit); err != nil {
+		return nil, fmt.Errorf("limit the memory: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "mistakes-")
+	if err != nil {
+		return nil, err
+	}
+	t := &tester{root: root, dir: dir, more: more, timeout: timeout, packages: map[string]*goPackage{}}
+	effort := "SLUICE_EFFORT=1"
+	if more {
+		effort = "SLUICE_EFFORT=10"
+	}
+	// Tests that build sluice do it with the mistake too, as GOFLAGS is in their environment.
+	t.env = append(os.Environ(), effort, "SLUICE_NOT_RUN="+t.notRun(),
+		"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+t.overlay()))
+	if err := errors.Join(os.WriteFile(t.notRun(), nil, 0o600), t.write(t.overlay(), nil)); err != nil {
+		return nil, err
+	}
+	return t, t.list(ctx)
+}
+
+func (t *tester) overlay() string { return filepath.Join(t.dir, "overlay.json") }
+
+// notRun is the file in which tests write what they need and do not have, such as Envoy.
+func (t *tester) notRun() string { return filepath.Join(t.dir, "notrun") }
+
+func (t *tester) write(overlay string, replace map[string]string) error {
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(overlay, text, 0o600)
+}
+
+// list reads the packages of the module.
+func (t *tester) list(ctx context.Context) error {
+	const fields = "ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,Deps,TestImports,XTestImports"
+	module, err := t.command(ctx, "list", "-m").Output()
+	if err != nil {
+		return fmt.Errorf("go list -m: %w", err)
+	}
+	t.module = strings.TrimSpace(string(module))
+	out, err := t.command(ctx, append(append([]string{"list"}, t.tags()...), "-json="+fields, "./...")...).Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w", err)
+	}
+	for in := json.NewDecoder(bytes.NewReader(out)); ; {
+		p := new(goPackage)
+		if err := in.Decode(p); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("output of go list: %w", err)
+		}
+		p.tests = slices.Concat(p.TestGoFiles, p.XTestGoFiles)
+		t.packages[p.ImportPath] = p
+	}
+}
+
+func (t *tester) tags() []string {
+	if t.more {
+		return []string{"-tags=more"}
+	}
+	return nil
+}
+
+// command returns a go command that runs in a process group of its own.
+func (t *tester) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = t.root, t.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Minute
+	return cmd
+}
+
+// plant lets go commands build with a mistake, and compiles its package.
+func (t *tester) plant(ctx context.Context, m mistake) error {
+	original := filepath.Join(t.root, m.file)
+	src, err := os.ReadFile(original)
+	if err != nil {
+		return err
+	}
+	changed := filepath.Join(t.dir, path.Base(m.file))
+	if err := os.WriteFile(changed, m.apply(src), 0o600); err != nil {
+		return err
+	}
+	if err := t.write(t.overlay(), map[string]string{original: changed}); err != nil {
+		return err
+	}
+	err = t.command(ctx, append(append([]string{"build"}, t.tags()...), "./"+path.Dir(m.file))...).Run()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return errNotCompiled
+	}
+	return err
+}
+
+// find returns the test that finds the planted mistake, or "".
+func (t *tester) find(ctx context.Context, m mistake) (foundBy string, err error) {
+	for _, name := range t.order(t.module + "/" + path.Dir(m.file)) {
+		if foundBy, err = t.test(ctx, name); foundBy != "" || err != nil {
+			return foundBy, err
+		}
+	}
+	return "", nil
+}
+
+// order returns the packages to test: the changed one, those that depend on it, then e2e/proxy, then
+// other packages of e2e.
+func (t *tester) order(changed string) (all []string) {
+	rank := func(p *goPackage) int {
+		switch dir := strings.TrimPrefix(p.ImportPath, t.module+"/"); {
+		case p.ImportPath == changed:
+			return 0
+		case dir == "e2e/proxy":
+			return 2
+		case dir == "e2e" || strings.HasPrefix(dir, "e2e/"):
+			return 3
+		}
+		return 1
+	}
+	for name, p := range t.packages {
+		if len(p.tests) == 0 || rank(p) == 3 && !t.more {
+			continue
+		}
+		if rank(p)%2 == 0 || t.dependsOn(p, changed) || rank(p) == 3 && t.dependsOn(p, t.module+"/e2e/sluice") {
+			all = append(all, name)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { // those with few dependencies are built fast
+		p, q := t.packages[a], t.packages[b]
+		return cmp.Or(rank(p)-rank(q), len(p.Deps)-len(q.Deps), strings.Compare(a, b))
+	})
+	return all
+}
+
+// dependsOn reports whether the tests of a package link another one.
+func (t *tester) dependsOn(p *goPackage, other string) bool {
+	for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+		if q := t.packages[imported]; imported == other || q != nil && slices.Contains(q.Deps, other) {
+			return true
+		}
+	}
+	return false
+}
+
+// test runs the tests of a package, and returns the one that fails, or "".
+func (t *tester) test(ctx context.Context, name string) (foundBy string, err error) {
+	limited, cancel := context.WithTimeout(ctx, 3*t.timeout) // the time to build is not part of -timeout
+	defer cancel()
+	args := append([]string{"test", "-vet=off", "-failfast", "-count=1", fmt.Sprint("-timeout=", t.timeout)}, t.tags()...)
+	cmd := t.command(limited, append(args, name)...)
+	out, err := cmd.CombinedOutput()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the tests have left
+	short := strings.TrimPrefix(name, t.module+"/")
+	exit := new(exec.ExitError)
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err == nil:
+		return "", nil
+	case limited.Err() != nil:
+		return short + " (hangs)", nil
+	case !errors.As(err, &exit):
+		return "", fmt.Errorf("test %s: %w", name, err)
+	}
+	return short + failure(string(out)), notTested(name, string(out))
+}
+
+var (
+	failed  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	running = regexp.MustCompile(`(?m)^\s*running tests:\n\s*(\S+)`)
+)
+
+// failure returns what failed according to the output of `go test`.
+func failure(out string) string {
+	hangs := strings.Contains(out, "panic: test timed out after")
+	if m := failed.FindStringSubmatch(out); m != nil && !hangs {
+		return "." + m[1]
+	}
+	if m := running.FindStringSubmatch(out); m != nil && hangs {
+		return "." + m[1] + " (hangs)"
+	}
+	if hangs {
+		return " (hangs)"
+	}
+	return " (ends early)"
+}
+
+// notTested returns an error if a failure is not one of tests.
+func notTested(name, out string) error {
+	if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
+		return fmt.Errorf("%s is not tested:\n%s", name, out)
+	}
+	return nil
+}
+
+// reportNotRun prints what tests needed and did not have.
+func (t *tester) reportNotRun() error {
+	text, err := os.ReadFile(t.notRun())
+	if err != nil {
+		return err
+	}
+	why := strings.Split(strings.TrimSpace(string(text)), "\n")
+	slices.Sort(why)
+	for _, line := range slices.Compact(why) {
+		if line != "" {
+			fmt.Println("tested WITHOUT", line)
+		}
+	}
+	return nil
+}
