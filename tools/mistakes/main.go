@@ -62,7 +62,8 @@ func run(ctx context.Context) error {
 	n := flag.Int("n", 10, "number of mistakes")
 	list := flag.String("only", "", "plant only the mistakes with these numbers, separated by commas")
 	more := flag.Bool("more", false, "run the tests of make test-more")
-	timeout := flag.Duration("timeout", 10*time.Minute, "time for the tests of a package; a mistake that exceeds it is found")
+	timeout := flag.Duration("timeout", 10*time.Minute,
+		"time for the tests of a package; a mistake that takes longer is found")
 	flag.Parse()
 	root, err := filepath.Abs(cmp.Or(flag.Arg(0), "."))
 	if err != nil {

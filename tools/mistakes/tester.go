@@ -144,17 +144,20 @@ func (t *tester) plant(ctx context.Context, m mistake) error {
 
 // find returns the test that finds the planted mistake, or "".
 func (t *tester) find(ctx context.Context, m mistake) (foundBy string, err error) {
-	for _, name := range t.order(t.module + "/" + path.Dir(m.file)) {
-		if foundBy, err = t.test(ctx, name); foundBy != "" || err != nil {
+	for _, names := range t.order(t.module + "/" + path.Dir(m.file)) {
+		if len(names) == 0 {
+			continue
+		}
+		if foundBy, err = t.test(ctx, names); foundBy != "" || err != nil {
 			return foundBy, err
 		}
 	}
 	return "", nil
 }
 
-// order returns the packages to test: the changed one, those that depend on it, then e2e/proxy, then
-// other packages of e2e.
-func (t *tester) order(changed string) (all []string) {
+// order returns the packages to test one after another: the changed one, those that depend on it,
+// e2e/proxy, other packages of e2e.
+func (t *tester) order(changed string) (all [4][]string) {
 	rank := func(p *goPackage) int {
 		switch dir := strings.TrimPrefix(p.ImportPath, t.module+"/"); {
 		case p.ImportPath == changed:
@@ -171,13 +174,14 @@ func (t *tester) order(changed string) (all []string) {
 			continue
 		}
 		if rank(p)%2 == 0 || t.dependsOn(p, changed) || rank(p) == 3 && t.dependsOn(p, t.module+"/e2e/sluice") {
-			all = append(all, name)
+			all[rank(p)] = append(all[rank(p)], name)
 		}
 	}
-	slices.SortFunc(all, func(a, b string) int { // those with few dependencies are built fast
-		p, q := t.packages[a], t.packages[b]
-		return cmp.Or(rank(p)-rank(q), len(p.Deps)-len(q.Deps), strings.Compare(a, b))
-	})
+	for _, names := range all {
+		slices.SortFunc(names, func(a, b string) int { // those with few dependencies are built fast
+			return cmp.Or(len(t.packages[a].Deps)-len(t.packages[b].Deps), strings.Compare(a, b))
+		})
+	}
 	return all
 }
 
@@ -191,55 +195,68 @@ func (t *tester) dependsOn(p *goPackage, other string) bool {
 	return false
 }
 
-// test runs the tests of a package, and returns the one that fails, or "".
-func (t *tester) test(ctx context.Context, name string) (foundBy string, err error) {
-	limited, cancel := context.WithTimeout(ctx, 3*t.timeout) // the time to build is not part of -timeout
+// test runs the tests of packages until those of one fail, and returns the test, or "".
+func (t *tester) test(ctx context.Context, names []string) (foundBy string, err error) {
+	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	args := append([]string{"test", "-vet=off", "-failfast", "-count=1", fmt.Sprint("-timeout=", t.timeout)}, t.tags()...)
-	cmd := t.command(limited, append(args, name)...)
-	out, err := cmd.CombinedOutput()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the tests have left
-	short := strings.TrimPrefix(name, t.module+"/")
-	exit := new(exec.ExitError)
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err == nil:
-		return "", nil
-	case limited.Err() != nil:
-		return short + " (hangs)", nil
-	case !errors.As(err, &exit):
-		return "", fmt.Errorf("test %s: %w", name, err)
+	cmd := t.command(running, append(args, names...)...)
+	out := &output{failed: cancel}
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the tests have left
 	}
-	return short + failure(string(out)), notTested(name, string(out))
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if foundBy = failure(out.String()); foundBy != "" {
+		return strings.TrimPrefix(foundBy, t.module+"/"), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("test %v: %w\n%s", names, err, out)
+	}
+	return "", nil
+}
+
+// output is what `go test` prints. It calls failed when the tests of a package have failed.
+type output struct {
+	bytes.Buffer
+	failed func()
+}
+
+func (o *output) Write(p []byte) (n int, err error) {
+	n, err = o.Buffer.Write(p)
+	if failedPackage.Match(o.Bytes()) {
+		o.failed()
+	}
+	return n, err
 }
 
 var (
-	failed  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-	running = regexp.MustCompile(`(?m)^\s*running tests:\n\s*(\S+)`)
+	failedPackage = regexp.MustCompile(`(?m)^FAIL\t(\S+)\s+[\d.]+s$`) // or [build failed]
+	failedTest    = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	runningTest   = regexp.MustCompile(`(?m)^\s*running tests:\n\s*(\S+)`)
 )
 
-// failure returns what failed according to the output of `go test`.
+// failure returns the test that failed first according to the output of `go test`, or "".
 func failure(out string) string {
-	hangs := strings.Contains(out, "panic: test timed out after")
-	if m := failed.FindStringSubmatch(out); m != nil && !hangs {
-		return "." + m[1]
+	at := failedPackage.FindStringSubmatchIndex(out)
+	if at == nil {
+		return ""
 	}
-	if m := running.FindStringSubmatch(out); m != nil && hangs {
-		return "." + m[1] + " (hangs)"
+	name, out := out[at[2]:at[3]], out[:at[0]]
+	hangs := strings.Contains(out, "panic: test timed out after")
+	if m := failedTest.FindStringSubmatch(out); m != nil && !hangs {
+		return name + "." + m[1]
+	}
+	if m := runningTest.FindStringSubmatch(out); m != nil && hangs {
+		return name + "." + m[1] + " (hangs)"
 	}
 	if hangs {
-		return " (hangs)"
+		return name + " (hangs)"
 	}
-	return " (ends early)"
-}
-
-// notTested returns an error if a failure is not one of tests.
-func notTested(name, out string) error {
-	if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
-		return fmt.Errorf("%s is not tested:\n%s", name, out)
-	}
-	return nil
+	return name + " (ends early)"
 }
 
 // reportNotRun prints what tests needed and did not have.
