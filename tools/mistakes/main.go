@@ -50,10 +50,11 @@ var requestPath = []struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
+	err := run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mistakes:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1)
 	}
 }
 
@@ -77,7 +78,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(t.dir)
+	defer func() { _ = os.RemoveAll(t.dir) }()
 	all, err := t.places()
 	if err != nil {
 		return err
@@ -94,9 +95,17 @@ func run(ctx context.Context) error {
 	} else {
 		*n = len(only)
 	}
+	if err := t.plantAll(ctx, all, only, *n); err != nil {
+		return err
+	}
+	return t.reportNotRun()
+}
+
+// plantAll plants the first n mistakes that compile of those with the given numbers.
+func (t *tester) plantAll(ctx context.Context, all []mistake, chosen []int, n int) error {
 	planted, missed := 0, 0
-	for _, i := range only {
-		if planted == *n {
+	for _, i := range chosen {
+		if planted == n {
 			break
 		}
 		if i < 1 || i > len(all) {
@@ -125,7 +134,7 @@ func run(ctx context.Context) error {
 		fmt.Printf("\t%s (%v)\n", verdict, time.Since(began).Round(time.Second))
 	}
 	fmt.Printf("%d mistakes, %d missed\n", planted, missed)
-	return t.reportNotRun()
+	return nil
 }
 
 func numbers(list string) (all []int, err error) {
