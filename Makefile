@@ -217,10 +217,10 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all t
 	$(MAKE) test-cpus
 	$(MAKE) test-fips
 	$(MAKE) test-race
-	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
+	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -tags more -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./rlqs/division
-	SLUICE_EFFORT=100 go test -count=1 -timeout 25m ./e2e/leases
-	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
+	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 25m ./e2e/leases
+	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver
@@ -240,7 +240,7 @@ test-stores: $(ENVOY) | need-go ## test the shared store with Redis 6.2, 7 and 8
 .PHONY: test-fips
 test-fips: $(ENVOY) $(VALKEY) | need-go ## test TLS and the version with Go's FIPS 140-3 module (2 minutes)
 	@$(AS_BUILT); export GOFIPS140=certified; \
-	go test -count=1 -run 'TLS|Certificate|Allow|Version' -skip '//with_TLS_1.1$$' \
+	go test -tags more -count=1 -run 'TLS|Certificate|Allow|Version' -skip '//with_TLS_1.1$$' \
 		./server ./server/access ./store ./cmd/sluice ./e2e/proxy ./e2e/xds
 
 .PHONY: test-cpus
@@ -287,18 +287,18 @@ bench: $(ENVOY) $(VALKEY) | need-go ## compare with other services and libraries
 .PHONY: soak
 soak: | need-go ## attack the bounds of the limiters for SOAKTIME (3m)
 	@SLUICE_EFFORT=100 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
-	@go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
+	@SLUICE_EFFORT=100 go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
 
 .PHONY: simulation simulation-lower simulation-upper
 simulation: | need-go ## run whole sluices in simulated time: SEEDS (20000) seeds, and planted defects that must be found (hours)
 	@$(MAKE) --no-print-directory -j2 simulation-lower simulation-upper
-	@SLUICE_EFFORT=100 go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestDefectsAreFound$$'
+	@SLUICE_EFFORT=100 go test -tags more -count=1 -v -timeout 0 ./e2e/simulation -run '^TestDefectsAreFound$$'
 simulation-lower: FIRST = 1
 simulation-lower: LAST = $(shell expr $(SEEDS) / 2)
 simulation-upper: FIRST = $(shell expr $(SEEDS) / 2 + 1)
 simulation-upper: LAST = $(SEEDS)
 simulation-lower simulation-upper:
-	@SLUICE_FIRST=$(FIRST) SLUICE_SEEDS=$(LAST) go test -count=1 -v -timeout 0 ./e2e/simulation -run '^TestSimulation$$'
+	@go test -tags more -count=1 -v -timeout 0 ./e2e/simulation -run '^TestSimulation$$' -args -first $(FIRST) -last $(LAST)
 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)
@@ -306,7 +306,7 @@ torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under lo
 
 .PHONY: concurrency
 concurrency: $(ENVOY) | need-go ## run 64 clients with 16 permits behind a real Envoy, some disconnecting (3 minutes)
-	@SLUICE_EFFORT=100 go test -count=1 -v -timeout 15m ./e2e/concurrency
+	@SLUICE_EFFORT=100 go test -tags more -count=1 -v -timeout 15m ./e2e/concurrency
 
 .PHONY: valkey
 valkey: $(VALKEY) ## install Valkey into .build/ (done by test)
@@ -344,7 +344,7 @@ $(BUILD)/clients/%:
 .PHONY: test-clients
 test-clients: | need-go clients ## test with gRPC clients of all languages, up to 10,000 concurrent calls (10 minutes)
 	@notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; export SLUICE_NOT_RUN="$$notrun"; \
-	SLUICE_EFFORT=100 go test -count=1 -timeout 60m ./e2e/clients || exit 1; \
+	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 60m ./e2e/clients || exit 1; \
 	while read -r why; do echo "make test-clients: passed WITHOUT $$why"; done <"$$notrun"
 
 # A separate module, so that lint and test do not build Kubernetes.

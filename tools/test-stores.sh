@@ -25,7 +25,7 @@ for server in "${servers[@]}"; do
 	version=$("$server" --version)
 	echo "test-stores: $version"
 	tested+="$version "
-	VALKEY_BIN=$server go test -count=1 -timeout 15m ./store/... || exit 1
+	VALKEY_BIN=$server go test -tags more -count=1 -timeout 15m ./store/... || exit 1
 	VALKEY_BIN=$server go test -count=1 -timeout 15m ./e2e/proxy -run TestReplicasShareAStore || exit 1
 done
 for major in 6 7 8; do

@@ -265,7 +265,6 @@ func answer(r *bufio.Reader) (string, error) {
 	return text, nil
 }
 
-
 // Must is [Server.Command] for commands that must not fail.
 func (s *Server) Must(args ...string) string {
 	s.tb.Helper()

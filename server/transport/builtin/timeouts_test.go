@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -275,6 +276,7 @@ type timedClient struct {
 
 func newTimedClient(t *testing.T, limits transport.Limits, creds credentials.TransportCredentials) *timedClient {
 	t.Helper()
+	limits.ConnectionTimeout = cmp.Or(limits.ConnectionTimeout, 5*time.Second)
 	return &timedClient{script: newScript(t), player: newPlayer(t, limits, creds)}
 }
 

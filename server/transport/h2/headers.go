@@ -39,9 +39,8 @@ func (h *requestHeaders) reset(trailers bool) {
 
 func (h *requestHeaders) has(name headerName) bool { return h.seen>>name&1 == 1 }
 
-// maxKeptText limits a path or encoding that is kept for an error message. One byte can refer to a
-// field of 4 KiB in the header table, so a longer message would cost more than its call.
-const maxKeptText = 128
+// maxKeptText limits a path or encoding that is kept for an error message.
+const maxKeptText = 1 << 10
 
 // add adds a field.
 func (h *requestHeaders) add(f *field) {
