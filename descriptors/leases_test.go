@@ -154,10 +154,16 @@ func TestReservedAmounts(t *testing.T) {
 }
 
 // TestEstimateFollowsCosts settles requests at 100 hits each after a first estimate of 400, and
-// reloads the rules.
+// reloads the rules. Failed requests, which cost nothing, change no estimate.
 func TestEstimateFollowsCosts(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
 	d := newTestService(t, text)
+	fail := func() {
+		for range 100 {
+			d.decide(hitsOf(d.lease(), false), hitsOf(0, false))
+		}
+	}
+	fail()
 	for n := range 64 {
 		p := d.decide(startCall())
 		if want := uint64(400); n < 57 && p.Batch.Decisions[0].Charged != want {
@@ -165,6 +171,7 @@ func TestEstimateFollowsCosts(t *testing.T) {
 		}
 		d.decide(hitsOf(p.Batch.Lease(0), false), hitsOf(100, false))
 	}
+	fail()
 	d.reload(text)
 	p := d.decide(startCall())
 	if got := p.Batch.Decisions[0].Charged; got != 100 {

@@ -76,10 +76,11 @@ func (v *Reservation) Samples() (recorded, needed int) {
 // RecordCost records the cost of a request, for callers that settle without a [Plan].
 func (v *Reservation) RecordCost(cost uint64) { v.recordCost(cost) }
 
-// recordCost adds a cost to the estimate, if there is one. It takes about a microsecond.
+// recordCost adds a cost to the estimate, if there is one. A cost of 0 is that of a failed request,
+// which predicts nothing about successful ones. It takes about a microsecond.
 func (v *Reservation) recordCost(cost uint64) {
 	e := v.estimate
-	if e == nil {
+	if e == nil || cost == 0 {
 		return
 	}
 	e.mu.Lock()
