@@ -111,24 +111,32 @@ func (p *Plan) RecordCosts() {
 	}
 }
 
-// LeaseCost returns the cost that is settled together with the lease that charge at returns:
-// another charge on the same counter has it. The nth live lease on a counter has the nth cost.
-// known is false if there are fewer costs.
+// LeaseCost returns the cost that is settled together with the lease that charge at returns: the
+// sum of other charges on the same counter. If the request returns several leases of a counter, each
+// has one cost, and the last one the rest. known is false if there are fewer costs.
 func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
-	lease, earlier := &p.Batch.Charges[at], 0
+	charges, lease := p.Batch.Charges, &p.Batch.Charges[at]
+	earlier, isLast := 0, true
 	isSame := func(c *limiter.Charge) bool { return c.ID == lease.ID && c.Policy.Algorithm == lease.Policy.Algorithm }
-	for i := range at {
-		if c := &p.Batch.Charges[i]; c.Refund && isSame(c) && p.Batch.Decisions[i].Charged > 0 {
-			earlier++
-		}
-	}
-	for i := range p.Batch.Charges {
-		if c := &p.Batch.Charges[i]; !c.Refund && !c.Reserve && isSame(c) {
-			if earlier == 0 {
-				return c.Hits, true
+	for i := range charges {
+		if c := &charges[i]; i != at && c.Refund && isSame(c) {
+			isLast = isLast && i < at
+			if i < at && p.Batch.Decisions[i].Charged > 0 {
+				earlier++
 			}
-			earlier--
 		}
 	}
-	return 0, false
+	for i := range charges {
+		c := &charges[i]
+		switch {
+		case c.Refund, c.Reserve, !isSame(c):
+		case earlier > 0:
+			earlier--
+		default:
+			if hits, known = limiter.SaturatingAdd(hits, c.Hits), true; !isLast {
+				return hits, known
+			}
+		}
+	}
+	return hits, known
 }

@@ -199,6 +199,11 @@ func (b *Batch) settleLeases(at Time) {
 	}
 }
 
+// sharesCounter reports whether c and o are charges on the same counter.
+func (c *Charge) sharesCounter(o *Charge) bool {
+	return c.ID == o.ID && c.Policy.Algorithm == o.Policy.Algorithm
+}
+
 // isSettled reports whether settleLeases has decided charge i.
 func (b *Batch) isSettled(i int) bool {
 	return b.special && b.usesLeases && i < len(b.settled) && b.settled[i]
@@ -206,8 +211,11 @@ func (b *Batch) isSettled(i int) bool {
 
 // settleLease claims the lease, then charges the cost and then releases the hold; see reserveHits.
 // If several requests return the same lease, only one of them claims it and charges a cost for it.
+// If the batch returns several leases of a counter, each settles one cost, and the last one the
+// rest.
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
+	isLast := !slices.ContainsFunc(b.Charges[i+1:], func(o Charge) bool { return o.Refund && o.sharesCounter(c) })
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
 	var hits uint64
 	if b.table == nil {
@@ -220,18 +228,17 @@ func (b *Batch) settleLease(at Time, i int) {
 	if mirrors := b.table != nil && b.table.mirror && c.Hits >= FirstLease; hits == 0 && !mirrors {
 		return
 	}
-	cost := -1
+	costs := 0
+	pause(betweenCharges)
 	for j := range b.Charges {
-		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.ID == c.ID && o.Policy.Algorithm == c.Policy.Algorithm && !b.settled[j] {
-			cost, b.settled[j] = j, true
-			break
+		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.sharesCounter(c) && !b.settled[j] {
+			costs, b.settled[j] = costs+1, true
+			if b.Decisions[j], b.marks[j] = b.forceCharge(at, i, o.Hits); !isLast {
+				break
+			}
 		}
 	}
-	pause(betweenCharges)
-	switch {
-	case cost >= 0:
-		b.Decisions[cost], b.marks[cost] = b.forceCharge(at, i, b.Charges[cost].Hits)
-	case !c.Policy.Reserve.release:
+	if costs == 0 && !c.Policy.Reserve.release {
 		b.forceCharge(at, i, hits)
 	}
 	pause(betweenCharges)

@@ -45,12 +45,14 @@ func (g *budget) reserve(now Time, hits uint64) uint64 {
 	return b.Lease(0)
 }
 
-// settleLease returns a lease, with the given cost unless that is negative. Its result is the
-// number of hits that the lease held.
-func (g *budget) settleLease(now Time, lease uint64, cost int64) uint64 {
+// settleLease returns a lease, with the given costs except negative ones. Its result is the number
+// of hits that the lease held.
+func (g *budget) settleLease(now Time, lease uint64, costs ...int64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: lease, Refund: true}}}
-	if cost >= 0 {
-		b.Charges = append(b.Charges, Charge{ID: g.id, Policy: g.p, Hits: uint64(cost), Group: 1})
+	for i, cost := range costs {
+		if cost >= 0 {
+			b.Charges = append(b.Charges, Charge{ID: g.id, Policy: g.p, Hits: uint64(cost), Group: int32(i + 1)})
+		}
 	}
 	g.table.Decide(now, b)
 	return b.Decisions[0].Charged
@@ -95,12 +97,13 @@ func TestReservationsAreSettled(t *testing.T) {
 	}
 }
 
-// TestCostsBeyondReservations settles reservations with costs that exceed their hits.
+// TestCostsBeyondReservations settles reservations with costs that exceed their hits. A cost may
+// consist of several charges.
 func TestCostsBeyondReservations(t *testing.T) {
 	for name, p := range reserving(100, 10, false) {
 		t.Run(name, func(t *testing.T) {
 			g := newBudget(t, p)
-			if g.settleLease(benchNow, g.reserve(benchNow, 60), 130) != 60 {
+			if g.settleLease(benchNow, g.reserve(benchNow, 60), 90, 0, 40) != 60 {
 				t.Error("a cost beyond the limit does not settle the lease")
 			}
 			if used := g.used(benchNow); used != 130 {

@@ -209,16 +209,16 @@ func (c *caller) reserveHits(tb testing.TB, s *Store, p *limiter.Policy, hits ui
 	return c.acquirePermit(tb, s, charge)
 }
 
-// settleLease returns a lease, and charges the cost of the request unless it is negative. It
-// returns the hits that were held.
+// settleLease returns a lease, and charges the cost of the request, in two charges, unless it is
+// negative. It returns the hits that were held.
 func (c *caller) settleLease(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
 	tb.Helper()
-	returned, costs := oneHit(1, p), oneHit(1, p)
-	returned.Hits, returned.Refund = lease, true
-	charges := []limiter.Charge{returned}
-	if costs.Group = 1; cost >= 0 {
-		costs.Hits = uint64(cost)
-		charges = append(charges, costs)
+	charges := []limiter.Charge{oneHit(1, p), oneHit(1, p), oneHit(1, p)}
+	charges[0].Hits, charges[0].Refund = lease, true
+	if charges[1].Group, charges[2].Group = 1, 2; cost < 0 {
+		charges = charges[:1]
+	} else {
+		charges[1].Hits, charges[2].Hits = uint64(cost-cost/2), uint64(cost/2)
 	}
 	must.OK(tb, c.decide(s, charges...))
 	return c.b.Decisions[0].Charged

@@ -27,7 +27,10 @@ func TestCostsOfSeveralLeases(t *testing.T) {
 		{"79ll", 16, "7 true 9 true "},
 		{"7l9l", 16, "7 true 9 true "},
 		{"sl7", 7, "7 true "},
-		{"s7l9", 7, "7 true "},
+		{"s7l9", 16, "16 true "},
+		{"7l98", 24, "24 true "},
+		{"ll789", 24, "7 true 17 true "},
+		{"l07", 7, "7 true "},
 		{"l7s", 7, "7 true "},
 		{"ll7", 7 + 60, "7 true 0 false "},
 	} {

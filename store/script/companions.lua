@@ -104,7 +104,8 @@ local function decide_reservation(x)
   return room
 end
 
--- settle charges the cost of a request whose lease is returned, and releases the reservation.
+-- settle charges the cost of a request whose lease is returned, and releases the reservation. If the
+-- request returns several leases of a counter, each settles one cost, and the last one the rest.
 local function settle(x, xs)
   x.room, x.done = true, true
   if x.returned == '0' then return end
@@ -115,15 +116,18 @@ local function settle(x, xs)
   if hits == 0 then return end
   x.settled, x.lease = hits, tonumber(x.returned)
   h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true
+  local last, passed, costs = true, false, 0
+  for _, y in ipairs(xs) do
+    last = last and not (passed and y.act == 's' and y.c == x.c)
+    passed = passed or y == x
+  end
   for _, cost in ipairs(xs) do
-    if cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
-      cost.room, cost.done = true, true
-      local y = setmetatable({act = 'c', cs = x.cs, cn = x.cn, ms = x.ms, mn = x.mn}, {__index = cost})
-      x.op.decide(x.c, y)
-      return
+    if (last or costs == 0) and cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
+      cost.room, cost.done, costs = true, true, costs + 1
+      x.op.decide(x.c, setmetatable({act = 'c', cs = x.cs, cn = x.cn, ms = x.ms, mn = x.mn}, {__index = cost}))
     end
   end
-  if x.keep then x.op.decide(x.c, with(x, 'c', hits)) end
+  if costs == 0 and x.keep then x.op.decide(x.c, with(x, 'c', hits)) end
 end
 
 -- reserve writes a reservation of an admitted request.
