@@ -49,7 +49,7 @@ func (p *Policy) UsesLeases() bool { return p.Algorithm == Concurrency || p.Rese
 
 // acquiresLease reports whether c, if admitted, holds hits under a lease.
 func (c *Charge) acquiresLease() bool {
-	return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency)
+	return c.Hits > 0 && !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency)
 }
 
 // Lease returns the lease under which the decided charge i of b holds its hits; 0 if it holds none.

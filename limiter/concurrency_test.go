@@ -169,6 +169,10 @@ func TestALaterGroupDeniesPermits(t *testing.T) {
 			t.Errorf("%s: the permit is still held", name)
 		}
 	}
+	peek := &Batch{Charges: []Charge{{ID: counterID(1), Policy: atOnce(1)}, {ID: counterID(2), Policy: perMinute(9), Hits: 3}, {ID: counterID(3), Policy: atOnce(0), Hits: 1, Group: 1}}}
+	if newTable(t, 1<<20).Decide(benchNow, peek); !peek.Denied || peek.Decisions[1].Charged != 3 {
+		t.Errorf("hits next to a peek at permits: %+v, want them charged although another group is denied", peek.Decisions[1])
+	}
 	for mode, admits := range map[Mode]bool{Shadow: true, Watch: true, Enforce: false} {
 		tab := newTable(t, 1<<20)
 		b := &Batch{Charges: []Charge{oneHit(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: mode}}}

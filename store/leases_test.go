@@ -96,6 +96,12 @@ func TestPermitsAreShared(t *testing.T) {
 	if c.releasePermit(t, replicas[1], permitCharge(1, n), other) || !c.releasePermit(t, replicas[1], permitCharge(2, n), other) || c.releasePermit(t, replicas[0], permitCharge(2, n), other) {
 		t.Error("a lease did not release exactly one permit of its own counter")
 	}
+	peek, hit, full := permitCharge(1, n), oneHit(3, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 9, Window: time.Hour, Burst: 9}), permitCharge(4, 0)
+	peek.Hits, full.Group = 0, 1
+	must.OK(t, c.decide(replicas[0], peek, hit, full))
+	if hit.Hits = 0; c.decide(replicas[1], hit) != nil || c.b.Decisions[0].Before != 1 {
+		t.Errorf("%d hits count next to a peek at permits, want 1 although another group is denied", c.b.Decisions[0].Before)
+	}
 }
 
 // During an outage held permits stay held. Each replica starts from the number in the store's last

@@ -162,7 +162,7 @@ local function split(xs)
     while g.hi < #xs and xs[g.hi + 1].group == xs[lo].group do g.hi = g.hi + 1 end
     for i = lo, g.hi do
       g.quota = g.quota or xs[i].mode == 'q'
-      g.last = g.last or xs[i].op.leases and xs[i].act ~= 'u' or xs[i].act == 'h'
+      g.last = g.last or xs[i].adds_hits and (xs[i].op.leases or xs[i].act == 'h')
     end
     groups[#groups + 1] = g
     lo = g.hi + 1
