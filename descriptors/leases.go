@@ -15,10 +15,16 @@ import (
 // is_negative_hits.
 const FirstLease = limiter.FirstLease
 
-// classifyLeaseCharges marks the charges of lease-granting rules as acquisition, release or
-// settlement. A descriptor that returns a lease releases it, and other descriptors of the request
-// on the same rule settle the cost. All others acquire. With readOnly, charges change nothing.
-func (p *Plan) classifyLeaseCharges(readOnly bool) {
+// classifyLeaseCharges marks the charges of lease-granting rules as acquisition, release or cost. A
+// descriptor that returns a lease releases it, and other descriptors of the request on the same
+// rule settle its cost.
+//
+// Without a lease, the hits that a descriptor itself contains are a cost, too: in Envoy's
+// configuration only elements for the end of a request have any. The request was denied, or started
+// while the service was unavailable. A cost reserves nothing, and acquires no permit of a list that
+// has other limits. 0 hits only read. With starts, each descriptor starts a request whose cost its
+// hits are.
+func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 	returned := false // whether the request returns a lease
 	for i := range p.Matches {
 		m := &p.Matches[i]
@@ -32,6 +38,7 @@ func (p *Plan) classifyLeaseCharges(readOnly bool) {
 			continue
 		}
 		ends := returned && (m.Lease > 0 || p.returnsLeaseFor(m))
+		own := req.Descriptors[i].HasHits && !starts
 		for at := range p.ChargesOf(i) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
@@ -39,22 +46,29 @@ func (p *Plan) classifyLeaseCharges(readOnly bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already holds a permit
+			case c.Policy.Algorithm == limiter.Concurrency && (ends || own && m.limitedBy().chargesCosts()):
 				c.Hits = 0
 			case reserves && c.Refund: // only the return of a lease refunds a reservation
 				c.Hits = 0
-			case reserves && !ends && c.Hits <= maxStartHits:
-				if c.Reserve, c.Hits = true, 0; !readOnly {
-					c.Hits = p.Limits[at].Reservation.Hits(c.Policy)
-				}
+			case !reserves || ends:
+			case own:
+				c.Reserve = c.Hits == 0 // a read includes reserved hits
+			case c.Hits <= maxStartHits || starts:
+				c.Reserve, c.Hits = true, p.Limits[at].Reservation.Hits(c.Policy)
 			}
 		}
 	}
 }
 
-// maxStartHits is the largest number of hits with which a request reserves. More hits are the cost
-// of a request that ends without a lease, because the service did not answer when it began.
+// maxStartHits is the largest number of hits of a request, without hits of its descriptors, with
+// which it reserves. More hits are a cost.
 const maxStartHits = 1
+
+// chargesCosts reports whether a limit or candidate of the rule counts hits other than those in
+// progress, so that the hits of a request may be its cost.
+func (r *Rule) chargesCosts() bool {
+	return slices.ContainsFunc(r.Limits, (*Limit).HasWindow) || slices.ContainsFunc(r.Candidates(), (*Limit).HasWindow)
+}
 
 // ChargesOf yields the charges of match i, including those of candidates.
 func (p *Plan) ChargesOf(i int) iter.Seq[int] {

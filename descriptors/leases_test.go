@@ -138,18 +138,67 @@ func TestLeaseReturnedAfterReload(t *testing.T) {
 	}
 }
 
+// TestReservedAmounts settles a cost, and charges costs without a lease: their request was denied,
+// or started while the service was unavailable.
 func TestReservedAmounts(t *testing.T) {
 	d := newTestService(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
-	lease := d.lease()
-	if p := d.decide(hitsOf(0, false)); p.Batch.Denied || p.Batch.Decisions[0].Charged != 400 {
-		t.Error("a request of 0 hits does not reserve 400")
-	}
-	if !d.decide(startCall()).Batch.Denied {
+	first, second := d.lease(), d.lease()
+	if p := d.decide(startCall()); !p.Batch.Denied || p.Batch.HasLease() {
 		t.Error("400 of 1000 hits can be reserved three times")
 	}
-	d.decide(hitsOf(70, false), hitsOf(lease, false))
-	if p := d.decide(hitsOf(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
-		t.Errorf("a cost without a lease is charged as %d hits, after %d hits", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
+	d.decide(hitsOf(70, false), hitsOf(first, false))
+	d.decide(hitsOf(second, false), hitsOf(0, false))
+	want := uint64(70)
+	for _, cost := range []uint64{0, 1, 2, 500} {
+		if p := d.decide(hitsOf(cost, false)); p.Batch.Decisions[0].Before != want || p.Batch.Decisions[0].Charged != cost || p.Batch.HasLease() {
+			t.Errorf("a cost of %d without a lease is charged as %d hits after %d hits, want %d", cost, p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before, want)
+		}
+		want += cost
+	}
+	d.decide(hitsOf(1, true))
+	d.decide(hitsOf(FirstLease, false))
+	d.decide(hitsOf(1<<64-1, false))
+	if used := d.used(); used != want {
+		t.Errorf("after unknown leases and negative costs, %d hits are used, want %d", used, want)
+	}
+	d.lease()
+	if p := d.decide(hitsOf(0, false)); p.Batch.Decisions[0].Before != want+400 || p.Batch.Decisions[0].Remaining != 1000-want-400 {
+		t.Errorf("0 hits read %+v, want %d used and reserved hits", p.Batch.Decisions[0], want+400)
+	}
+}
+
+// TestCostsWithoutLeasesHoldNothing sends the cost of a request that has no lease, on lists of
+// limits.
+func TestCostsWithoutLeasesHoldNothing(t *testing.T) {
+	const (
+		permit  = "{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}"
+		tokens  = "{name: t, unit: hour, requests_per_unit: 100, count_refused: true}"
+		reserve = "{name: r, unit: day, requests_per_unit: 100, reserve: {amount: 60}}"
+	)
+	for _, limits := range []string{
+		permit + "," + tokens, tokens + "," + permit, reserve, permit + "," + reserve, tokens + "," + reserve + "," + permit,
+		tokens + ", {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency, shadow: true}",
+		tokens + ", {name: r, unit: day, requests_per_unit: 100, shadow: true, reserve: {amount: 60}}",
+	} {
+		for _, shadow := range []string{"false", "true"} {
+			for _, cost := range []uint64{0, 1, 2, 30} {
+				d := newTestService(t, "{domain: d, descriptors: [{key: user, shadow_mode: "+shadow+", rate_limits: ["+limits+"]}]}")
+				other := hitsOf(cost, false)
+				other.Entries = []Entry{{[]byte("user"), []byte("bo")}}
+				if p := d.decide(hitsOf(cost, false), other, hitsOf(0, false)); p.Batch.HasLease() {
+					t.Errorf("%s: a cost of %d gets a lease", limits, cost)
+				}
+				for _, entries := range []Descriptor{startCall(), other} {
+					entries.HasHits, entries.Hits = true, 0
+					p := d.decide(entries)
+					for i, l := range p.Limits {
+						if got, want := p.Batch.Decisions[i].Before, cost; got != want && l.HasWindow() || got != 0 && !l.HasWindow() {
+							t.Errorf("%s: after a cost of %d, %d of %s are used", limits, cost, got, l.Name)
+						}
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -220,9 +269,7 @@ func TestUnsettledReservations(t *testing.T) {
 				algorithm+", reserve: {amount: 400, ttl: 60s, unsettled: "+unsettled+"}}}]}")
 			d.lease()
 			for _, after := range slices.Sorted(maps.Keys(want)) {
-				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{startCall()}}, Global{ReadOnly: true})
-				d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
-				if got := d.plan.Batch.Decisions[0].Before; got != want[after] {
+				if got := d.heldOf(startCall(), after); got != want[after] {
 					t.Errorf("%s, %s: %d hits are reserved after %v, want %d", algorithm, unsettled, got, after, want[after])
 				}
 			}

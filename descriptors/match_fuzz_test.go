@@ -380,8 +380,9 @@ func overriddenLimit(c rules.Config, d Descriptor) *rules.Limit {
 	return &hit.RateLimits[0]
 }
 
-// ending states whether a descriptor returns a lease, and whether any descriptor does for its rule.
-type ending struct{ returns, rule bool }
+// ending states whether a descriptor returns a lease, whether any descriptor does for its rule, and
+// whether the rule has a limit that may be charged the cost of a request.
+type ending struct{ returns, rule, costs bool }
 
 // endings returns the ending of each descriptor.
 func endings(c rules.Config, req *Request) []ending {
@@ -395,6 +396,7 @@ func endings(c rules.Config, req *Request) []ending {
 		hit := plainWalk(c.Descriptors, d.Entries)
 		if hit != nil && slices.ContainsFunc(hit.RateLimits, func(l rules.Limit) bool { return l.Algorithm == limiter.Concurrency || l.Reserve != nil }) {
 			of[i] = hit
+			all[i].costs = slices.ContainsFunc(hit.RateLimits, func(l rules.Limit) bool { return l.Algorithm != limiter.Concurrency })
 			all[i].returns = hits(req, d) >= limiter.FirstLease
 		}
 	}
@@ -529,8 +531,10 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 				charged, refund = 0, true
 			case ends[i].returns:
 				refund = true
-			case ends[i].rule && ch.Policy.Algorithm == limiter.Concurrency, reserves && d.Refund:
+			case ch.Policy.Algorithm == limiter.Concurrency && (ends[i].rule || d.HasHits && ends[i].costs), reserves && d.Refund:
 				charged = 0
+			case reserves && !ends[i].rule && d.HasHits:
+				reserve = m.Hits == 0
 			case reserves && !ends[i].rule && m.Hits <= 1:
 				charged, reserve = p.Limits[at].Reservation.Hits(ch.Policy), true
 			}

@@ -67,7 +67,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.chargeCandidates(req, global.Rows, group+1, replacing)
 	}
 	if p.Leases {
-		p.classifyLeaseCharges(global.ReadOnly)
+		p.classifyLeaseCharges(req, global.Starts)
 	}
 }
 

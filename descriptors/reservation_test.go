@@ -24,7 +24,8 @@ func newTestServiceWithRows(t *testing.T, rows, text string) *testService {
 // start.
 func (d *testService) heldOf(of Descriptor, after time.Duration) uint64 {
 	d.t.Helper()
-	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{ReadOnly: true})
+	of.HasHits = true
+	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{})
 	d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
 	return d.plan.Batch.Decisions[0].Before
 }

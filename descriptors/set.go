@@ -358,9 +358,11 @@ type Plan struct {
 type Global struct {
 	// Quota puts every descriptor into quota mode (QUOTA_MODE).
 	Quota bool
-	// ReadOnly makes charges that would reserve hits reserve none and ignores exemptions, for
-	// callers that only read counters.
+	// ReadOnly ignores exemptions, for callers that only read counters.
 	ReadOnly bool
+	// Starts makes each descriptor start a request, whose cost its hits are, for callers that settle
+	// leases themselves.
+	Starts bool
 	// Rows are the table rows to use, from [Set.Snapshot]. Tables without rows in it use their
 	// current rows, as all tables do if it is nil.
 	Rows *Snapshot

@@ -51,16 +51,6 @@ func (s *variant) endRequests(now limiter.Time) {
 	}
 }
 
-// reserve turns charges of limits with reservations into reservations. Their hits in the log are
-// the final cost.
-func (s *variant) reserve() {
-	for i := range s.plan.Batch.Charges {
-		if c := &s.plan.Batch.Charges[i]; c.Policy.Reserve != nil && !c.Refund && !c.Reserve {
-			c.Reserve, c.Hits = true, s.plan.Limits[i].Reservation.Hits(c.Policy)
-		}
-	}
-}
-
 // addLeases keeps the leases of a decided request until it ends.
 func (s *variant) addLeases(ends limiter.Time, replica int) {
 	for i, at := range s.plan.AllLeases() {

@@ -76,7 +76,7 @@ func newTables(o *Options, shares int) (all []*limiter.Table, err error) {
 // decide decides a call and reports whether it is denied.
 func (s *variant) decide(at limiter.Time, duration time.Duration, req *descriptors.Request, replica int) bool {
 	s.endRequests(at)
-	s.set.Plan(&s.plan, req, descriptors.Global{})
+	s.set.Plan(&s.plan, req, descriptors.Global{Starts: true}) // the logged hits are the final cost
 	if !s.plan.KnownDomain {
 		s.unknownDomain++
 	}
@@ -85,9 +85,6 @@ func (s *variant) decide(at limiter.Time, duration time.Duration, req *descripto
 	}
 	b := &s.plan.Batch
 	b.Budget = s.maxWait
-	if s.plan.Leases {
-		s.reserve()
-	}
 	if s.store != nil {
 		s.store.decide(at, &s.plan)
 	} else {

@@ -66,7 +66,7 @@ func (c *counter) advance(l *limit, n number, received time.Time) {
 // charge adds used hits. A bucket's debt is limited to one window.
 func (c *counter) charge(l *limit, n number, hits int) {
 	c.low, c.top = c.low+float64(hits), c.top+float64(hits)
-	if l.algorithm == bucket {
+	if l.algorithm == bucket && hits > 0 {
 		most := float64(n.burst + n.n)
 		c.low, c.top = math.Min(c.low, most), math.Min(c.top, most)
 	}

@@ -87,15 +87,13 @@ func (w *world) releaseElsewhere(ctx context.Context, g grantedLease) error {
 
 // makeCost turns a descriptor into a cost without its lease, which counts as ordinary hits. It does
 // so only for counters without leases: it is not documented whether such hits must leave space for
-// held ones, or occupy a slot.
+// held ones.
 func (w *world) makeCost(a *descriptor) bool {
 	l := a.reserve()
-	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool {
-		return l.algorithm == concurrency || len(w.counter(*a, l).held) > 0
-	}) {
+	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool { return len(w.counter(*a, l).held) > 0 }) {
 		return false
 	}
-	a.hits, a.lease = 2+w.IntN(l.amount), false
+	a.hits, a.lease = pick(w.Rand, 0, 2+w.IntN(l.amount)), false
 	return true
 }
 

@@ -164,12 +164,14 @@ func (w *world) call(ctx context.Context, descs []descriptor) (*rls.RateLimitRes
 }
 
 // amount returns the hits that a descriptor charges to a limit, and whether it gets a lease for
-// them.
+// them. Hits of its own, other than 1, may be a cost, which holds nothing.
 func (a descriptor) amount(l *limit) (hits int, held bool) {
 	switch {
+	case l.algorithm == concurrency && a.hits != 1 && slices.ContainsFunc(a.limits, func(l *limit) bool { return l.algorithm != concurrency }):
+		return 0, false
 	case l.algorithm == concurrency:
 		return min(a.hits, 1), a.hits > 0
-	case l.amount > 0 && a.hits <= 1:
+	case l.amount > 0 && a.hits == 1:
 		return min(l.amount, a.number(l).burst), true
 	}
 	return a.hits, false
@@ -225,7 +227,7 @@ func (w *world) decide(a descriptor, charged map[*counter]int, received time.Tim
 		case hits > 0:
 			want = max(want, c.admits(l, n, charged[c], hits))
 			charged[c] += hits
-		case len(c.held) >= n.n: // a peek at a full counter
+		case len(c.held) >= n.n, c.top > float64(n.burst): // a peek at a full counter
 			want = max(want, unknown)
 		}
 	}

@@ -162,7 +162,7 @@ func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request 
 	}
 	q.lasts = time.Duration(random.ExpFloat64() * l.lasts * float64(time.Second))
 	if l.reserve > 0 {
-		q.cost = 2 + random.Uint64N(2*l.reserve)
+		q.cost = random.Uint64N(2 * l.reserve)
 	}
 	return q
 }

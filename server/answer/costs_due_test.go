@@ -15,7 +15,10 @@ import (
 // TestCostsDue counts the requests whose cost follows at the end of their streams, the costs, and
 // the leases that were returned.
 func TestCostsDue(t *testing.T) {
-	const lease = -1 // the lease of the first call
+	const (
+		lease = -1     // the lease of the first call
+		start = 1 << 8 // no hits
+	)
 	for name, tt := range map[string]struct {
 		limit string
 		calls [][]int64 // hits of the descriptors of each call; negative hits are a refund
@@ -28,12 +31,13 @@ func TestCostsDue(t *testing.T) {
 		"checks of permits":                   {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{0}}, telemetry.StreamEnds{}},
 		"a returned permit":                   {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{1}, {lease}}, telemetry.StreamEnds{Returned: 1}},
 		"a permit that is returned twice":     {"{unit: hour, requests_per_unit: 10, algorithm: concurrency, name: n}", [][]int64{{1}, {lease}, {lease}}, telemetry.StreamEnds{Returned: 1}},
-		"a reservation without its cost":      {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
-		"a reservation that has not ended":    {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}}, telemetry.StreamEnds{}},
-		"a reservation with its cost":         {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease, 3}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1, CostsReceived: 1}},
+		"a reservation without its cost":      {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{start}, {lease}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
+		"a reservation that has not ended":    {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{start}}, telemetry.StreamEnds{}},
+		"a reservation with its cost":         {"{unit: hour, requests_per_unit: 10, name: n, reserve: {amount: 2}}", [][]int64{{start}, {lease, 3}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1, CostsReceived: 1}},
 		"denied costs":                        {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {11}}, telemetry.StreamEnds{CostsDue: 1, CostsReceived: 1}},
 		"costs beyond a limit in shadow mode": {"{unit: hour, requests_per_unit: 1, count_refused: false}, shadow_mode: true", [][]int64{{0}, {1}, {0}, {5}}, telemetry.StreamEnds{CostsDue: 2, CostsReceived: 2}},
-		"a denied reservation":                {"{unit: hour, requests_per_unit: 3, name: n, reserve: {amount: 2}}", [][]int64{{1}, {lease}, {1}, {1}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
+		"a denied reservation":                {"{unit: hour, requests_per_unit: 3, name: n, reserve: {amount: 2}}", [][]int64{{start}, {lease}, {start}, {start}}, telemetry.StreamEnds{Returned: 1, CostsDue: 1}},
+		"costs without a lease":               {"{unit: hour, requests_per_unit: 9, name: n, reserve: {amount: 2}}", [][]int64{{0}, {1}, {2}}, telemetry.StreamEnds{}},
 		"a refund":                            {"{unit: hour, requests_per_unit: 10}", [][]int64{{0}, {-2}}, telemetry.StreamEnds{CostsDue: 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -42,11 +46,14 @@ func TestCostsDue(t *testing.T) {
 			for _, call := range tt.calls {
 				request := &rls.RateLimitRequest{Domain: "d"}
 				for _, hits := range call {
-					d := &rlcommon.RateLimitDescriptor{Entries: simpleRequest().GetDescriptors()[0].GetEntries(), HitsAddend: wrapperspb.UInt64(uint64(max(hits, -hits)))}
-					if hits == lease {
+					d := &rlcommon.RateLimitDescriptor{Entries: simpleRequest().GetDescriptors()[0].GetEntries(), IsNegativeHits: hits < 0}
+					switch hits {
+					case start:
+					case lease:
 						d.HitsAddend = wrapperspb.UInt64(held)
+					default:
+						d.HitsAddend = wrapperspb.UInt64(uint64(max(hits, -hits)))
 					}
-					d.IsNegativeHits = hits < 0
 					request.Descriptors = append(request.Descriptors, d)
 				}
 				x := &Exchange{}

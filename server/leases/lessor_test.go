@@ -95,11 +95,11 @@ func (c *clients) serve(rules string) {
 	c.rules.Store(set)
 }
 
-// decide decides a request with the given hits.
+// decide decides a request with the given hits. With 1, it is a start.
 func (c *clients) decide(hits uint64, refund bool) *descriptors.Plan {
 	p := new(descriptors.Plan)
 	r := request()
-	r.Descriptors[0].Hits, r.Descriptors[0].HasHits, r.Descriptors[0].Refund = hits, true, refund
+	r.Descriptors[0].Hits, r.Descriptors[0].HasHits, r.Descriptors[0].Refund = hits, hits != 1, refund
 	c.rules.Load().Plan(p, r, descriptors.Global{})
 	c.table.Decide(c.options.Now(), &p.Batch)
 	return p
