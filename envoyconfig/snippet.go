@@ -96,7 +96,8 @@ func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 type snippetList struct {
 	actions          string
 	comments, leases []string // leases are the names of those that the rules grant
-	settles, plain   bool     // whether a rule reserves hits, and whether a rule grants no leases
+	reservations     []string // those of leases that are reservations
+	plain            bool     // whether a rule grants no leases
 	unreserved       bool     // whether a limit grants no leases
 }
 
@@ -131,6 +132,9 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) (text string
 	return b.String() + divided.String(), values
 }
 
+// settles reports whether a rule reserves hits.
+func (s *snippetList) settles() bool { return len(s.reservations) > 0 }
+
 // add adds a rule that needs the list.
 func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
 	s.comments = append(s.comments, fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
@@ -138,12 +142,17 @@ func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
 	has := func(is func(l *descriptors.Limit) bool) bool {
 		return !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), is)
 	}
-	settles := has(func(l *descriptors.Limit) bool { return l.Policy.Reserve != nil })
+	var reservations []string
+	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
+		if l.Policy.Reserve != nil && !r.Unlimited {
+			reservations = append(reservations, l.Name)
+		}
+	}
 	s.unreserved = s.unreserved || has(func(l *descriptors.Limit) bool { return !l.Policy.UsesLeases() })
-	if llm != nil && len(names) > 0 && !settles && hasSettlement(r) {
+	if llm != nil && len(names) > 0 && len(reservations) == 0 && hasSettlement(r) {
 		s.comments = append(s.comments, "# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
 	}
-	s.leases, s.plain, s.settles = append(s.leases, names...), s.plain || len(names) == 0, s.settles || settles
+	s.leases, s.reservations, s.plain = append(s.leases, names...), append(s.reservations, reservations...), s.plain || len(names) == 0
 }
 
 // write writes the policies of the list: one for the start of a request, and those at the end of a stream, which
@@ -157,17 +166,18 @@ func (s *snippetList) write(b *strings.Builder, llm *llmAPI, values []llmValue) 
 			b.WriteString("  hits_addend: { number: 0 } # only checks the limit\n")
 		}
 	}
-	atEnd := func(comment, key, more string) {
-		fmt.Fprintf(b, "%s- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, s.actions, "%DYNAMIC_METADATA("+key+")%", more)
+	atEnd := func(comment, hits string) {
+		fmt.Fprintf(b, "%s- actions:\n%s  hits_addend:%s\n  apply_on_stream_done: true\n", comment, s.actions, hits)
 	}
 	for _, name := range s.leases {
-		atEnd("# Releases the lease at the end of the stream:\n", filterNamespace+":"+name, ", is_negative_hits: true")
+		atEnd("# Releases the lease at the end of the stream:\n", fmt.Sprintf(` { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }`, filterNamespace, name))
 	}
-	if !s.settles && (llm == nil || !s.plain) {
+	if !s.settles() && (llm == nil || !s.plain) {
 		return
 	}
-	for _, cost := range costs {
-		atEnd(comment, namespace+":"+cost, "")
+	for i, cost := range costs {
+		estimated := slices.ContainsFunc(values, func(v llmValue) bool { return v.Key == cost && v.OrEstimate })
+		atEnd(comment, costFormat(namespace, cost, s.reservations, i == 0, estimated))
 		comment = ""
 	}
 }

@@ -1,6 +1,11 @@
 package envoyconfig
 
-import "slices"
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // orEstimate is the suffix of a key whose value is an estimate for streams without usage.
 const orEstimate = "_or_estimate"
@@ -40,11 +45,11 @@ func (a *llmAPI) values(lists []*snippetList) (values []llmValue) {
 	if a == nil {
 		return nil
 	}
-	settles := slices.ContainsFunc(lists, func(l *snippetList) bool { return l.settles })
+	settles := slices.ContainsFunc(lists, func(l *snippetList) bool { return l.settles() })
 	for i, cost := range a.Costs {
 		values = append(values, llmValue{Field: cost, Key: cost, OrZero: settles && i == 0, OrEstimate: a.Estimate > 0 && !settles && i == 0})
 	}
-	if a.Estimate > 0 && settles && slices.ContainsFunc(lists, func(l *snippetList) bool { return l.unreserved && (l.settles || l.plain) }) {
+	if a.Estimate > 0 && settles && slices.ContainsFunc(lists, func(l *snippetList) bool { return l.unreserved && (l.settles() || l.plain) }) {
 		values = append(values, llmValue{Field: a.Costs[0], Key: a.Costs[0] + orEstimate, OrEstimate: true})
 	}
 	return values
@@ -56,4 +61,51 @@ func (a *llmAPI) keys(values []llmValue, l *snippetList) []string {
 		return []string{last.Key}
 	}
 	return a.Costs
+}
+
+// celName matches a name that CEL accepts after a dot.
+var celName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// celMetadata returns the CEL expression for a value of the dynamic metadata.
+func celMetadata(namespace, key string) string {
+	if celName.MatchString(key) {
+		return fmt.Sprintf("metadata.filter_metadata['%s'].%s", namespace, key)
+	}
+	return fmt.Sprintf("metadata.filter_metadata['%s']['%s']", namespace, strings.NewReplacer(`\`, `\\\\`, `'`, `\\'`).Replace(key))
+}
+
+// costFormat returns the hits_addend of an element that charges the cost with the given key, in place
+// of one of the reservations, if any.
+//
+// A denied request must cost nothing, whatever its body. It has no lease, and reading one fails, so
+// that Envoy drops the element. A cost above 1 is charged without a lease, too: the request started
+// while the service was unavailable. If the first cost is unknown, a request costs nothing if its
+// response shows that the backend did nothing for it, and else the reservation.
+func costFormat(namespace, key string, reservations []string, first, estimated bool) string {
+	cost, comparisons := celMetadata(namespace, key), make([]string, len(reservations))
+	for i, name := range reservations {
+		comparisons[i] = celMetadata(filterNamespace, name) + " > 0.0"
+	}
+	lease := strings.Join(comparisons, " || ")
+	const notDenied = "response.code_details != 'request_rate_limited'"
+	charge := fmt.Sprintf("%[1]s > 1.0\n      && %[2]s\n      || %[3]s\n      ? %[1]s : 0.0", cost, notDenied, lease)
+	switch {
+	case len(reservations) == 0 && estimated:
+		return fmt.Sprintf(" { format: \"%%CEL(%s ? %s : 'denied')%%\" }", notDenied, cost)
+	case len(reservations) == 0:
+		return fmt.Sprintf(` { format: "%%DYNAMIC_METADATA(%s:%s)%%" }`, namespace, key)
+	case !first:
+		return fmt.Sprintf("\n    format: \"%%CEL(%s)%%\"", charge)
+	}
+	if len(reservations) > 1 {
+		lease = "(" + lease + ")"
+	}
+	return fmt.Sprintf(`
+    format: "%%CEL('%[1]s' in metadata.filter_metadata && '%[2]s' in metadata.filter_metadata['%[1]s']
+      ? (%[3]s)
+      : (%[4]s
+      && response.code >= 204 && response.code != 504
+      && response.code_details != 'response_payload_too_large'
+      && !response.code_details.startsWith('upstream_reset_after')
+      ? 0.0 : 'unsettled'))%%"`, namespace, key, charge, lease)
 }

@@ -109,7 +109,7 @@ func TestSnippetOfLeases(t *testing.T) {
 			"# Envoy does not send hits_addend from other places",
 			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`,
 			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:fewer)%", is_negative_hits: true }`,
-			`hits_addend: { format: "%DYNAMIC_METADATA(CHANGE-ME:CHANGE-ME)%" }`,
+			`'CHANGE-ME' in metadata.filter_metadata['CHANGE-ME']`, `|| metadata.filter_metadata['envoy.filters.http.ratelimit'].tokens > 0.0`,
 		} {
 			if !strings.Contains(strings.Replace(snippet, "list. Envoy does", "list. # Envoy does", 1), want) {
 				t.Errorf("the snippet lacks %s:\n%s", want, snippet)
@@ -151,7 +151,7 @@ descriptors:
       # Charges the tokens of the response:
       - actions:
           - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" }
-        hits_addend: { format: "%DYNAMIC_METADATA(llm:total_tokens_or_estimate)%" }
+        hits_addend: { format: "%CEL(response.code_details != 'request_rate_limited' ? metadata.filter_metadata['llm'].total_tokens_or_estimate : 'denied')%" }
         apply_on_stream_done: true
       # model=small at rules.yaml:5:5
       - actions:
@@ -178,11 +178,14 @@ descriptors:
 			t.Errorf("the snippet lacks %s:\n%s", want, got)
 		}
 	}
-	if n := strings.Count(got, "(llm:total_tokens)"); n != 1 {
-		t.Errorf("%d elements charge only the tokens that responses report, want that of held:\n%s", n, got)
-	}
-	if n := strings.Count(got, "(llm:total_tokens_or_estimate)"); n != 3 {
-		t.Errorf("%d elements charge streams without usage, want those of user, model and mixed:\n%s", n, got)
+	for want, times := range map[string]int{
+		"metadata.filter_metadata['llm'].total_tokens > 1.0":                  1, // held
+		"metadata.filter_metadata['llm'].total_tokens_or_estimate > 1.0":      1, // mixed
+		"metadata.filter_metadata['llm'].total_tokens_or_estimate : 'denied'": 2, // user and model
+	} {
+		if n := strings.Count(got, want); n != times {
+			t.Errorf("%d elements contain %s, want %d:\n%s", n, want, times, got)
+		}
 	}
 	if strings.Count(got, "value: 1000") != 1 || !strings.Contains(got, "key: total_tokens_or_estimate, value: 1000") {
 		t.Errorf("a stream without usage costs the wrong limits 1000:\n%s", got)
@@ -194,6 +197,20 @@ descriptors:
 	plain := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")
 	if got := Snippet(plain, "llm", "openai", false); strings.Contains(got, "request_rules") || strings.Contains(got, "such as an error") || !strings.Contains(got, "value: 1000, preserve_existing") {
 		t.Errorf("the snippet reads requests or errors without need, or does not charge streams without usage:\n%s", got)
+	}
+	two := ruleSet(t, `domain: llm
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 10, name: all, reserve: { amount: 1 } } }
+  - { key: user, value: vip, rate_limit: { unit: hour, requests_per_unit: 10, name: "v-i'p", reserve: { amount: 1 } } }
+`)
+	const (
+		lease = `metadata.filter_metadata['envoy.filters.http.ratelimit'].all > 0.0 || metadata.filter_metadata['envoy.filters.http.ratelimit']['v-i\\'p'] > 0.0`
+		cost  = `metadata.filter_metadata['llm'].output_tokens`
+	)
+	for _, want := range []string{": ((" + lease + ")\n", `"%CEL(` + cost + " > 1.0\n            && response.code_details != 'request_rate_limited'\n            || " + lease + "\n            ? " + cost + ` : 0.0)%"`} {
+		if got := Snippet(two, "llm", "anthropic", false); strings.Count(got, want) != 1 {
+			t.Errorf("the snippet lacks %s:\n%s", want, got)
+		}
 	}
 	if got := Snippet(plain, "llm", "anthropic", false); strings.Contains(got, "on_missing") || strings.Count(got, "# Charges") != 1 || strings.Count(got, "(llm:") != 3 {
 		t.Errorf("the snippet does not charge three numbers under one comment:\n%s", got)

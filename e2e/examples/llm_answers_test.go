@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 // answer is a response of an LLM's API. A streamed one consists of the data of its events.
 type answer struct {
 	name        string
+	status      int // 0 for 200; -1 if the backend resets the request, to which Envoy responds with 503
 	contentType string
 	events      []string
 	body        string
@@ -23,6 +25,14 @@ type answer struct {
 	// disconnect is true if the client disconnects when it has received the events; the stream does
 	// not end.
 	disconnect bool
+}
+
+// wantStatus returns the status that the client receives.
+func (a *answer) wantStatus() int {
+	if a.status < 0 {
+		return http.StatusServiceUnavailable
+	}
+	return cmp.Or(a.status, http.StatusOK)
 }
 
 // openAI are responses as OpenAI and compatible servers send them.
@@ -70,10 +80,31 @@ var anthropic = []answer{
 	}, tokens: 71},
 }
 
+// failures are endings without a cost.
+var failures = []answer{
+	{name: "a rejected request", status: 429, contentType: "application/json", body: `{"error":{"message":"too fast"}}`},
+	{name: "an HTML error", status: 502, contentType: "text/html", body: `<html>`},
+	{name: "an empty error", status: 500, contentType: "text/plain"},
+	{name: "no content", status: 204, contentType: "text/plain"},
+	{name: "a reset", status: -1},
+}
+
+// unclear are endings without a cost of requests that the backend may have worked on.
+var unclear = []answer{
+	{name: "text", contentType: "text/plain", body: "hello", unreported: true},
+	{name: "cut JSON", contentType: "application/json", body: `{"choices":[`, unreported: true},
+}
+
 // write sends the answer, compressed if the client accepts that. Events are divided among several
 // writes.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", a.contentType)
+	switch {
+	case a.status < 0:
+		panic(http.ErrAbortHandler)
+	case a.status > 0:
+		w.WriteHeader(a.status)
+	}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
 		compressed := gzip.NewWriter(w)

@@ -129,8 +129,8 @@ func awaitCharge(t *testing.T, name string, want int, charged func(t *testing.T)
 func (l *llm) test(t *testing.T, answers []answer, unreported int, charged ...func(t *testing.T) int) (want int) {
 	t.Helper()
 	for n, a := range answers {
-		if status := l.ask(t, n, 0, a); status != http.StatusOK {
-			t.Errorf("%s: status %d", a.name, status)
+		if status := l.ask(t, n, 0, a); status != a.wantStatus() {
+			t.Errorf("%s: status %d, want %d", a.name, status, a.wantStatus())
 		}
 		if want += a.tokens; a.unreported {
 			want += unreported
@@ -155,12 +155,13 @@ func TestLLMTokensAreCharged(t *testing.T) {
 }
 
 // TestLLMReservationsAreSettled does the same with reservations. A stream without usage is charged
-// its reservation.
+// its reservation, as is any response that the backend may have worked on. Other failures are free.
 func TestLLMReservationsAreSettled(t *testing.T) {
 	t.Parallel()
 	window.AwaitHour(t)
-	l := startLLM(t, "examples/llm-reservation/rules.yaml", example(t, "llm-reservation", "envoy.yaml"), openAI)
-	l.test(t, openAI, 5000, l.settled("llm-reservation", "user=alice"))
+	answers := slices.Concat(openAI, failures, unclear)
+	l := startLLM(t, "examples/llm-reservation/rules.yaml", example(t, "llm-reservation", "envoy.yaml"), answers)
+	l.test(t, answers, 5000, l.settled("llm-reservation", "user=alice"))
 }
 
 // TestLLMSnippets does the same with the configuration that `sluice envoy snippet` prints, for its
@@ -191,9 +192,10 @@ func TestLLMSnippets(t *testing.T) {
 	}
 }
 
-// pageRules returns the path of the rules of docs/llm.md, and their configuration of Envoy. The
-// bucket of 20000 tokens an hour would drain during a test, so it has a year instead.
-func pageRules(t *testing.T) (path string, config object) {
+// pageRules returns the path of the rules of docs/llm.md, with the given response to denials, and
+// their configuration of Envoy. The bucket of 20000 tokens an hour would drain during a test, so it
+// has a year instead.
+func pageRules(t *testing.T, denial string) (path string, config object) {
 	t.Helper()
 	suite.Envoy(t, root)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "llm.md"))
@@ -204,16 +206,25 @@ func pageRules(t *testing.T) (path string, config object) {
 		t.Fatal("docs/llm.md does not contain llm.yaml with one limit per hour")
 	}
 	rules = strings.Replace(rules, "unit: hour", "unit: year", 1)
-	path = suite.WriteRules(t, rules)
+	path = suite.WriteRules(t, rules+"denied_response: "+denial+"\n")
 	_, config = snippet(t, "--llm", "openai", "-c", path)
 	return path, config
 }
 
 // TestLLMPageRules runs the rules of docs/llm.md: tokens are reserved and charged, and a user has
-// at most three responses at the same time.
+// at most three responses at the same time. A denial costs nothing, whatever its body.
 func TestLLMPageRules(t *testing.T) {
+	for name, denial := range map[string]string{
+		"JSON": "openai", "streamed": `{ content_type: text/event-stream, body: "data: {}\n\n" }`,
+	} {
+		t.Run(name, func(t *testing.T) { testPageRules(t, denial) })
+	}
+}
+
+func testPageRules(t *testing.T, denial string) {
+	t.Helper()
 	t.Parallel()
-	path, config := pageRules(t)
+	path, config := pageRules(t, denial)
 	window.AwaitHour(t)
 	endless := answer{contentType: "text/event-stream", events: []string{`{}`}, disconnect: true}
 	l := startLLM(t, path, config, []answer{openAI[0], endless})
@@ -241,14 +252,16 @@ func TestLLMPageRules(t *testing.T) {
 	}
 	cancel()
 	suite.Eventually(t, "the streams have ended", func() bool { return l.ask(t, 0, 0, openAI[0]) == http.StatusOK })
+	awaitCharge(t, "the user's responses", 3*4000+3*openAI[0].tokens, l.settled("llm", "user=alice"))
+	awaitCharge(t, "the model's responses", 2*openAI[0].tokens, l.settled("llm", "model=small"))
 }
 
 // TestLLMPageCharges sends each kind of response with the rules of docs/llm.md. A stream without usage
 // costs the user its reservation, and the model, which has none, 1000 tokens.
 func TestLLMPageCharges(t *testing.T) {
 	t.Parallel()
-	path, config := pageRules(t)
-	answers := slices.Concat(openAI, responses)
+	path, config := pageRules(t, "openai")
+	answers := slices.Concat(openAI, responses, failures)
 	window.AwaitHour(t)
 	l := startLLM(t, path, config, answers)
 	sum := l.test(t, answers, 1000, l.charged("model"))

@@ -56,8 +56,8 @@ func (w *world) checkCounterAtRest(l *limit, tenant string, left uint64) {
 	case !l.grantsLeases():
 		held = 0
 	}
-	if l.reserve > 0 { // the look-up has reserved hits, too
-		whole, held = whole-l.reserve, held*l.reserve
+	if l.reserve > 0 {
+		held *= l.reserve
 	} else if l.algorithm != "concurrency" {
 		if held = 0; l.maxWait > w.callTimeout-4*maxLatency {
 			held = l.waiting // the call may have no time to wait
