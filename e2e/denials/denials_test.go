@@ -179,7 +179,10 @@ func ask(t *testing.T, service *answer.Service, now int64, c *call) *rls.RateLim
 func request(c *call) *rls.RateLimitRequest {
 	req := &rls.RateLimitRequest{Domain: c.doc.Domain}
 	for _, i := range c.items {
-		d := &rlcommon.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(uint64(i.hits))}
+		d := &rlcommon.RateLimitDescriptor{}
+		if i.hits != 1 {
+			d.HitsAddend = wrapperspb.UInt64(uint64(i.hits))
+		}
 		if i.returns != 0 {
 			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(uint64(i.returns)), true
 		}
@@ -198,7 +201,7 @@ func request(c *call) *rls.RateLimitRequest {
 
 // compare returns the differences between a reply and its prediction.
 func compare(c *call, want *prediction, reply *rls.RateLimitResponse) string {
-	got := &prediction{over: reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, headers: map[string]string{}, json: want.json, wait: want.wait}
+	got := &prediction{over: reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, headers: map[string]string{}, json: want.json, wait: want.wait, never: want.never}
 	details := ""
 	for _, h := range reply.GetResponseHeadersToAdd() {
 		name := strings.ToLower(h.GetKey())

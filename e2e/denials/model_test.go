@@ -47,6 +47,7 @@ type prediction struct {
 	deniedBy string
 	grpc     bool // unless the message is too long, there is a header grpc-status-details-bin
 	wait     time.Duration
+	never    bool     // the request has more hits than its limits ever admit
 	leases   []string // names of granted leases
 }
 
@@ -56,8 +57,10 @@ type decision struct {
 	rule   *rule
 	name   string
 	doc    *document
+	hits   int64
 	denied bool
 	wait   time.Duration
+	never  bool // the limit never admits the hits
 	// remaining and reset are those of the header RateLimit.
 	remaining int64
 	reset     time.Duration
@@ -66,7 +69,6 @@ type decision struct {
 // group is the decisions of limits that are charged together.
 type group struct {
 	rule   *rule
-	hits   int64
 	limits []*decision
 	denied bool
 }
@@ -85,7 +87,7 @@ func (m *model) answer(now int64, c *call) *prediction {
 			groups = append(groups, &group{})
 			continue
 		}
-		g := &group{rule: i.rule, hits: i.hits}
+		g := &group{rule: i.rule}
 		for n, l := range i.rule.all() {
 			if l.Unlimited || l.Candidate {
 				continue
@@ -94,8 +96,11 @@ func (m *model) answer(now int64, c *call) *prediction {
 			if m.counters[key] == nil {
 				m.counters[key] = &counter{limit: l}
 			}
-			d := &decision{counter: m.counters[key], rule: i.rule, name: i.rule.name(l), doc: c.doc}
-			d.denied = !d.admits(now, i.hits)
+			d := &decision{counter: m.counters[key], rule: i.rule, name: i.rule.name(l), doc: c.doc, hits: i.hits}
+			if l.Algorithm == "concurrency" && i.hits != 1 && slices.ContainsFunc(i.rule.all(), func(l *limit) bool { return l.Algorithm != "concurrency" }) {
+				d.hits = 0 // hits of the descriptor may be a cost, which acquires no permit
+			}
+			d.denied = !d.admits(now, d.hits)
 			g.denied = g.denied || d.denied
 			g.limits = append(g.limits, d)
 		}
@@ -108,17 +113,18 @@ func (m *model) answer(now int64, c *call) *prediction {
 		for _, d := range g.limits {
 			switch {
 			case !g.denied && (!p.over || !c.doc.AllOrNothing && !g.acquires()):
-				d.charge(now, g.hits)
-				if d.limit.Algorithm == "concurrency" && g.hits > 0 {
+				d.charge(now, d.hits)
+				if d.limit.Algorithm == "concurrency" && d.hits > 0 {
 					p.leases = append(p.leases, d.limit.Name)
 				}
 			case d.limit.countsRefused(g.rule, c.doc):
-				d.chargeDenied(now, g.hits)
+				d.chargeDenied(now, d.hits)
 			}
 			d.remaining, d.reset = d.counter.remaining(now), d.counter.reset(now)
 			if d.denied {
-				d.wait = d.counter.wait(now, g.hits)
+				d.wait = d.counter.wait(now, d.hits)
 				d.remaining, d.reset = 0, d.wait
+				d.never = d.limit.Algorithm != "concurrency" && d.limit.N > 0 && d.hits > d.limit.capacity()
 			}
 		}
 	}
@@ -161,7 +167,7 @@ func (m *model) denying(groups []*group) (all []*group) {
 
 // acquires reports whether the group acquires a permit, which a denied request does not hold.
 func (g *group) acquires() bool {
-	return g.hits > 0 && slices.ContainsFunc(g.limits, func(d *decision) bool { return d.limit.Algorithm == "concurrency" })
+	return slices.ContainsFunc(g.limits, func(d *decision) bool { return d.hits > 0 && d.limit.Algorithm == "concurrency" })
 }
 
 // unlimited reports whether the rule has no limit; then it is not a quota, not even one that passes.
@@ -217,13 +223,23 @@ func (m *model) deny(p *prediction, groups, denying []*group, returns bool) {
 		p.deniedBy = ascii(d.name)
 	}
 	var violated []string
+	var quota *decision // the first quota to admit the request
 	for _, g := range denying {
-		p.wait = max(p.wait, g.longest().wait)
 		for _, d := range g.limits {
+			switch isQuota := m.settings.QuotaMode || g.rule.Quota; {
+			case !d.denied:
+			case !isQuota:
+				p.wait, p.never = max(p.wait, d.wait), p.never || d.never
+			case quota == nil || quota.never && !d.never || quota.never == d.never && d.wait < quota.wait:
+				quota = d
+			}
 			if name := clean(d.name); d.denied && !d.limit.Hidden && !slices.Contains(violated, name) {
 				violated = append(violated, name)
 			}
 		}
+	}
+	if quota != nil {
+		p.wait, p.never = max(p.wait, quota.wait), p.never || quota.never
 	}
 	seconds := strconv.FormatInt(ceil(p.wait, time.Second), 10)
 	if m.settings.RetryAfterHeader {
@@ -269,7 +285,7 @@ func (m *model) deny(p *prediction, groups, denying []*group, returns bool) {
 	if grpc {
 		p.headers["grpc-status"] = "8"
 		p.headers["grpc-retry-pushback-ms"] = strconv.FormatInt(ceil(p.wait, time.Millisecond), 10)
-		if p.wait > time.Minute {
+		if p.never || p.wait > time.Minute {
 			p.headers["grpc-retry-pushback-ms"] = "-1"
 		}
 		p.grpc = true
@@ -294,7 +310,7 @@ func (p *prediction) preset(name, seconds string, violated []string) (r response
 			"detail":"The limit {name} is exceeded. Try again in {retry_after} seconds.","violated-policies":` + text + `}`}
 	}
 	p.headers["retry-after-ms"] = strconv.FormatInt(ceil(p.wait, time.Millisecond), 10)
-	if p.wait > 120*time.Second {
+	if p.never || p.wait > 120*time.Second {
 		p.headers["x-should-retry"] = "false"
 	}
 	if name == "openai" {

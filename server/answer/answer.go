@@ -152,19 +152,12 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 
 // describedMatch returns the index of the match that the headers describe: the last one that is over
 // its limit and not a quota. If there is none, it is the first one with the fewest remaining hits, or
-// -1 if none has a limit that is not hidden. retry is the longest time until the reset of those that
-// deny the request, hidden or not, in seconds.
-func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
+// -1 if none has a limit that is not hidden.
+func (s *Service) describedMatch(x *Exchange) (described int) {
 	described, fewest := -1, uint32(math.MaxUint32)
 	for i := range x.statuses {
 		st := &x.statuses[i]
-		if st.limit == nil {
-			continue
-		}
-		if x.denies(i) {
-			retry = max(retry, st.resetSeconds)
-		}
-		if st.hidden() {
+		if st.limit == nil || st.hidden() {
 			continue
 		}
 		if st.remaining < fewest {
@@ -176,7 +169,7 @@ func (s *Service) describedMatch(x *Exchange) (described int, retry uint64) {
 			}
 		}
 	}
-	return described, retry
+	return described
 }
 
 // deniedMatch returns the index of the match that denied_by and the response to a denial describe,
@@ -215,7 +208,7 @@ func (s *Service) isQuota(x *Exchange, i int) bool {
 // appendHeaders appends the response headers and those of the forwarded request, and the body of a
 // denial. soft is the result of [Exchange.softLimit].
 func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft *descriptors.Limit) []byte {
-	described, retry := s.describedMatch(x)
+	described := s.describedMatch(x)
 	var visible *descriptorStatus
 	if described >= 0 {
 		visible = &x.statuses[described]
@@ -228,11 +221,14 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft 
 	}
 	denying := s.deniedMatch(x)
 	denied := s.deniedResponse(x, rules, denying)
-	if x.overLimit && retry > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
-		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
-	}
-	if denied != nil {
-		b = s.appendDenied(b, x, denied, denying)
+	if x.overLimit {
+		wait, never := x.retryAfter()
+		if wait > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
+			b = appendHeader(b, fieldResponseHeaders, "Retry-After", ceilSeconds(wait))
+		}
+		if denied != nil {
+			b = s.appendDenied(b, x, denied, denying, wait, never)
+		}
 	}
 	if visible != nil && s.settings.RequestHeaders {
 		names := Headers(s.settings.RequestNames)

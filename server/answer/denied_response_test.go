@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,80 @@ descriptors:
 		if body := string(reply.GetRawBody()); body != "quota 0" || by != "quota" {
 			t.Errorf("%s and quota: body %q, denied_by %q; want the quota", other, body, by)
 		}
+	}
+}
+
+// TestRetryAfter checks that clients retry when the request would pass: when all limits admit it, and
+// one of the quotas. With more hits than a limit has they do not retry.
+func TestRetryAfter(t *testing.T) {
+	const rules = `
+domain: d
+denied_response: { body: "{retry_after}" }
+descriptors:
+  - { key: short, quota_mode: true, rate_limit: &short { unit: second, unit_multiplier: 4, requests_per_unit: 1, algorithm: token_bucket } }
+  - { key: long, quota_mode: true, rate_limit: &long { unit: minute, requests_per_unit: 1, algorithm: token_bucket } }
+  - { key: list, quota_mode: true, rate_limits: [*long, *short] }
+  - { key: passes, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }
+  - { key: user, rate_limit: { unit: second, unit_multiplier: 30, requests_per_unit: 1, algorithm: token_bucket } }
+  - { key: users, rate_limits: [*long, *short] }
+---
+domain: all
+all_or_nothing: true
+denied_response: { body: "{retry_after}" }
+descriptors:
+  - { key: long, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1, algorithm: token_bucket } }
+  - { key: passes, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }
+  - { key: user, rate_limit: { unit: second, unit_multiplier: 4, requests_per_unit: 1, algorithm: token_bucket } }
+`
+	for _, tt := range []struct {
+		domain, keys, hits string
+		quotaMode          bool
+		seconds            int
+		never              bool
+	}{
+		{"d", "short", "1", false, 4, false},
+		{"d", "long short", "1 1", false, 4, false},
+		{"d", "short long", "1 1", false, 4, false},
+		{"d", "list", "1", false, 4, false},
+		{"d", "long list", "1 1", false, 4, false},
+		{"d", "short user", "1 1", false, 30, false},
+		{"d", "long user", "1 1", false, 60, false},
+		{"d", "long passes user", "1 1 1", false, 30, false},
+		{"all", "long passes user", "1 1 1", false, 4, false},
+		{"d", "users", "1", false, 60, false},
+		{"d", "users", "1", true, 4, false},
+		{"d", "user short long", "1 1 1", true, 4, false},
+		{"d", "user", "2", false, 30, true},
+		{"d", "user short", "1 2", false, 30, true},
+		{"d", "users", "2", false, 60, true},
+		{"d", "short long", "2 1", false, 60, false},
+		{"d", "long short", "1 2", false, 60, false},
+		{"d", "long short", "2 2", false, 4, true},
+	} {
+		s := service(t, Settings{GRPCDenials: true, RetryAfterHeader: true, QuotaMode: tt.quotaMode}, rules)
+		request := &rls.RateLimitRequest{Domain: tt.domain}
+		hits := strings.Fields(tt.hits)
+		for i, key := range strings.Fields(tt.keys) {
+			d := keyed(key)
+			askAt(t, s, noon, &rls.RateLimitRequest{Domain: tt.domain, Descriptors: []*rlcommon.RateLimitDescriptor{d}})
+			n, err := strconv.ParseUint(hits[i], 10, 64)
+			must.OK(t, err)
+			d.HitsAddend = wrapperspb.UInt64(n)
+			request.Descriptors = append(request.Descriptors, d)
+		}
+		pushback := fmt.Sprint(tt.seconds * 1000)
+		if tt.never {
+			pushback = "-1"
+		}
+		got := askAt(t, s, noon, request)
+		if want := fmt.Sprint(tt.seconds); got.body != want || !slices.Contains(got.headers, "Retry-After: "+want) || !slices.Contains(got.headers, "grpc-retry-pushback-ms: "+pushback) {
+			t.Errorf("%+v: the body is %s, and the headers are %q", tt, got.body, got.headers)
+		}
+	}
+	s := service(t, Settings{DeniedResponse: "openai"}, "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: minute, requests_per_unit: 3 } }]")
+	four := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{keyed("k")}, HitsAddend: 4}
+	if got := askAt(t, s, noon, four); !slices.Contains(got.headers, "x-should-retry: false") {
+		t.Errorf("the headers %q make clients of OpenAI retry 4 hits on a limit of 3", got.headers)
 	}
 }
 
