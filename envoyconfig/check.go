@@ -156,7 +156,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 			k.countDomain(own, r, len(sent) > 0, notCalled)
 		}
 		if k.hasLeases {
-			k.checkSharedLeases(f, k.checkLeases(f, domain, sent), leases)
+			k.checkSharedLeases(f, k.checkLeases(m, f, domain, sent), leases)
 		}
 	}
 	for _, o := range results {

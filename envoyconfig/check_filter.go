@@ -47,6 +47,11 @@ func (k *checker) checkService(f *filter) {
 	if at := f.config.Field("timeout"); at.Exists() && f.timeout() > 0 && f.timeout() < leastTimeout {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.describeFailure())
 	}
+	for n := range service.Field("initial_metadata").Elements() {
+		if at := n.Field("value"); strings.Contains(at.Text, "CEL(") {
+			k.report(Leases, rules.Error, at.Pos(), "Envoy aborts at a request, since it has no CEL in initial_metadata: remove it")
+		}
+	}
 	if len(k.config.clusters) == 0 {
 		return // the configuration is incomplete
 	}

@@ -66,7 +66,7 @@ var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUE
 
 // checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
 // returns the policies for rules with leases.
-func (k *checker) checkLeases(f *filter, domain string, policies []filterPolicy) []leasePolicy {
+func (k *checker) checkLeases(m *manager, f *filter, domain string, policies []filterPolicy) []leasePolicy {
 	var all []leasePolicy
 	for _, p := range policies {
 		reach := k.reachOf[sentPolicy{domain, p.node}]
@@ -95,6 +95,7 @@ func (k *checker) checkLeases(f *filter, domain string, policies []filterPolicy)
 			k.checkLeaseStart(f, e, all)
 		}
 	}
+	k.checkCosts(m, f, all)
 	return all
 }
 
@@ -168,9 +169,7 @@ func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) 
 	for _, r := range e.rules {
 		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 			switch {
-			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a peek acquires no permit
-			case n > 1 && l.HasWindow():
-				k.report(Leases, rules.Error, hits.Pos(), "%d hits are read as a cost by %s at %v, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start", n, r.Path(), l.Pos)
+			case !l.Policy.UsesLeases(), k.checkStartHits(hits, r, l), n == 0 && !l.HasWindow(): // a peek acquires no permit
 			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && sameActions(o.policy, e.policy) }):
 				k.reportUnreleased(f, e, l, all)
 			case l.HasWindow() && !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.streamDone && o.releases == "" && sameActions(o.policy, e.policy) }):

@@ -2,7 +2,6 @@ package envoyconfig
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -13,19 +12,22 @@ const sseToMetadata = filterTypes + "sse_to_metadata.v3.SseToMetadata"
 // checkStreamedCost checks that a cost sent at the end of a stream is read from both kinds of responses: streams of
 // events and complete ones. Clients of an LLM usually choose the kind.
 func (k *checker) checkStreamedCost(m *manager, h *virtualHost, r *route, p filterPolicy) {
-	command, argument := commandOf(p.policy)
-	if !p.streamDone || !p.own || command != "DYNAMIC_METADATA" || r.node.At("match", "grpc").Exists() || m.hasUpstreamFilters && k.config.allClusters {
+	if !p.streamDone || !p.own || r.node.At("match", "grpc").Exists() || m.hasUpstreamFilters && k.config.allClusters {
 		return
 	}
-	path := strings.Split(argument+":", ":")
-	namespace, key := path[0], path[1]
+	for _, v := range metadataValues(p.policy) {
+		k.checkStreamedValue(m, h, r, p, v)
+	}
+}
+
+func (k *checker) checkStreamedValue(m *manager, h *virtualHost, r *route, p filterPolicy, v metadataValue) {
 	readers := map[string]*filter{}
 	for _, f := range m.filters {
 		isReader := f.typeName == jsonToMetadata || f.typeName == sseToMetadata
-		sets, setsDefault := f.setsFromResponse(namespace, key)
+		sets, setsDefault := f.setsFromResponse(v)
 		switch _, disabled := f.perRoute(m.table, h, r); {
 		case disabled:
-		case setsDefault, isReader && f.perRouteStrings[namespace], !isReader && f.writesTo(namespace) != neverWrites:
+		case setsDefault, isReader && f.perRouteStrings[v.namespace], !isReader && f.writesTo(v.namespace) != neverWrites:
 			return // its configuration for the route, or another filter, may set the cost
 		case sets:
 			readers[f.typeName] = f
@@ -35,21 +37,27 @@ func (k *checker) checkStreamedCost(m *manager, h *virtualHost, r *route, p filt
 	at := p.node.At("hits_addend", "format").Pos()
 	switch json, sse := readers[jsonToMetadata], readers[sseToMetadata]; {
 	case json != nil && sse == nil:
-		k.report(StreamedCost, rules.Warning, at, text, json.node.Pos(), "complete", "streamed", "a filter sse_to_metadata", argument)
+		k.report(StreamedCost, rules.Warning, at, text, json.node.Pos(), "complete", "streamed", "a filter sse_to_metadata", v.namespace+":"+v.key)
 	case sse != nil && json == nil:
-		k.report(StreamedCost, rules.Warning, at, text, sse.node.Pos(), "streamed", "complete", "a filter json_to_metadata", argument)
+		k.report(StreamedCost, rules.Warning, at, text, sse.node.Pos(), "streamed", "complete", "a filter json_to_metadata", v.namespace+":"+v.key)
 	}
 }
 
 // setsFromResponse reports whether json_to_metadata or sse_to_metadata sets a value that it reads from responses, and
 // whether it sets another value for responses that it cannot read.
-func (f *filter) setsFromResponse(namespace, key string) (sets, setsDefault bool) {
-	byDefault := map[string]string{jsonToMetadata: namespaces[jsonToMetadata], sseToMetadata: "envoy.content_parsers.json"}[f.typeName]
+func (f *filter) setsFromResponse(v metadataValue) (sets, setsDefault bool) {
+	byDefault := responseNamespace(f)
 	f.config.Field("response_rules").Walk(func(n *tree.Node) {
-		if byDefault != "" && n.Field("key").Text == key && cmp.Or(n.Field("metadata_namespace").Text, byDefault) == namespace {
+		if byDefault != "" && n.Field("key").Text == v.key && cmp.Or(n.Field("metadata_namespace").Text, byDefault) == v.namespace {
 			sets = sets || n.HasName("on_present")
 			setsDefault = setsDefault || n.HasName("on_error") && n.Field("value").Uint(0) > 0
 		}
 	})
 	return sets, setsDefault
+}
+
+// responseNamespace returns the namespace to which json_to_metadata or sse_to_metadata writes by
+// default, "" for other filters.
+func responseNamespace(f *filter) string {
+	return map[string]string{jsonToMetadata: namespaces[jsonToMetadata], sseToMetadata: "envoy.content_parsers.json"}[f.typeName]
 }

@@ -1,0 +1,159 @@
+package envoyconfig
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// snippetAdvice names the expression that handles every ending of a request.
+const snippetAdvice = "use the expression that sluice envoy snippet prints"
+
+// celValue matches a value of the dynamic metadata in a CEL expression.
+var celValue = regexp.MustCompile(`filter_metadata\[['"]([^'"]+)['"]\](?:\.([A-Za-z_][A-Za-z0-9_]*)|\[['"]([^'"]+)['"]\])`)
+
+// metadataValue is a value of the dynamic metadata.
+type metadataValue struct{ namespace, key string }
+
+// metadataValues returns the values that hits_addend.format reads.
+func metadataValues(p *policy) (all []metadataValue) {
+	switch name, argument := commandOf(p); name {
+	case "DYNAMIC_METADATA":
+		path := strings.Split(argument+":", ":")
+		all = append(all, metadataValue{path[0], path[1]})
+	case "CEL", "TYPED_CEL":
+		for _, found := range celValue.FindAllStringSubmatch(argument, -1) {
+			if v := (metadataValue{found[1], cmp.Or(found[2], found[3])}); !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+// responseCommand matches the format commands that are no cost.
+var responseCommand = regexp.MustCompile(`%RESPONSE_(CODE|CODE_DETAILS|FLAGS|FLAGS_LONG)%`)
+
+// reserves returns the names of the limits of e that reserve hits, and whether one of them charges a
+// reservation whose cost is unknown.
+func (e *leasePolicy) reserves() (names []string, keeps bool) {
+	for _, r := range e.rules {
+		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
+			if l.Policy.Reserve != nil && !r.Unlimited {
+				names, keeps = append(names, l.Name), keeps || !l.Policy.Reserve.ReleasesWithoutCost()
+			}
+		}
+	}
+	return names, keeps
+}
+
+// checkCosts checks the elements that report the costs of reservations at the end of a stream.
+func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
+	for i := range all {
+		e := &all[i]
+		names, keeps := e.reserves()
+		if !e.streamDone || !e.own || len(names) == 0 {
+			continue
+		}
+		k.checkEndEntries(m, f, e)
+		if e.releases != "" {
+			continue
+		}
+		format := e.node.At("hits_addend", "format")
+		name, _ := commandOf(e.policy)
+		if found := responseCommand.FindString(format.Text); found != "" {
+			why := "is text, so Envoy does not send this element"
+			if found == "%RESPONSE_CODE%" {
+				why = "would be charged as the cost"
+			}
+			k.report(Leases, rules.Error, format.Pos(), "%s %s: %s, which reads response.code", found, why, snippetAdvice)
+		}
+		for _, v := range metadataValues(e.policy) {
+			switch isLease := slices.Contains(names, leaseLimit(v.key, names)); {
+			case name == "DYNAMIC_METADATA": // see checkReleasedLease
+			case v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease), v.namespace == f.namespace() && !isLease:
+				k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
+					rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())
+			}
+			if at := m.defaultCost(v); name == "DYNAMIC_METADATA" && at.Exists() {
+				k.report(Leases, rules.Warning, format.Pos(), "a denied request gets this cost by %s at %v, too, so that Envoy makes a second call for it: %s", at.Name, at.Pos(), snippetAdvice)
+			}
+		}
+		mayBeMissing := slices.Contains([]string{"DYNAMIC_METADATA", "CEL", "TYPED_CEL", "RESP", "RESPONSE_HEADER"}, name)
+		readsResponse := func(o leasePolicy) bool {
+			return strings.Contains(o.node.At("hits_addend", "format").Text, "response.code") && sameActions(o.policy, e.policy)
+		}
+		if keeps && mayBeMissing && !slices.ContainsFunc(all, readsResponse) {
+			k.report(Leases, rules.Warning, e.node.Pos(), "no cost of %s reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: %s", e.rules[0].Path(), snippetAdvice)
+		}
+	}
+}
+
+// defaultCost returns the field on_missing or on_error that sets a value of 0 or 1.
+func (m *manager) defaultCost(v metadataValue) *tree.Node {
+	found := &tree.Missing
+	m.walkSetters(v, func(n *tree.Node) {
+		if (n.HasName("on_missing") || n.HasName("on_error")) && n.Field("value").Uint(2) < 2 {
+			found = n
+		}
+	})
+	return found
+}
+
+// walkSetters calls do for the fields of json_to_metadata and sse_to_metadata that set a value of the
+// dynamic metadata.
+func (m *manager) walkSetters(v metadataValue, do func(*tree.Node)) {
+	for _, f := range m.filters {
+		if byDefault := responseNamespace(f); byDefault != "" {
+			f.config.Walk(func(n *tree.Node) {
+				if n.Field("key").Text == v.key && cmp.Or(n.Field("metadata_namespace").Text, byDefault) == v.namespace {
+					do(n)
+				}
+			})
+		}
+	}
+}
+
+// checkEndEntries checks that the entries of an element for the end of a stream have the values that
+// they seem to have.
+func (k *checker) checkEndEntries(m *manager, f *filter, e *leasePolicy) {
+	for _, a := range e.actions {
+		switch a.kind {
+		case "generic_key":
+			if at := a.node.Field("descriptor_value"); strings.Contains(at.Text, "%") {
+				k.report(Leases, rules.Warning, at.Pos(), "Envoy sends %s as it is, since generic_key has no formats", rules.Shorten(at.Text))
+			}
+		case "metadata", "dynamic_metadata":
+			v := metadataValue{namespace: a.node.At("metadata_key", "key").Text}
+			for n := range a.node.At("metadata_key", "path").Elements() {
+				v.key = n.Field("key").Text
+			}
+			isNumber := v.namespace == f.namespace() && slices.Contains(e.names, leaseLimit(v.key, e.names))
+			m.walkSetters(v, func(n *tree.Node) { isNumber = isNumber || n.Field("type").Text == "NUMBER" })
+			if isNumber {
+				k.report(Leases, rules.Warning, a.node.Pos(), "%s of %s is a number, but the action metadata reads only text, so the entry is missing", rules.Shorten(v.key), rules.Shorten(v.namespace))
+			}
+		}
+	}
+}
+
+// checkStartHits checks the hits of an element for the start of a request, which acquires no lease of
+// l if it has any. It reports whether there is a finding.
+func (k *checker) checkStartHits(hits *tree.Node, r *descriptors.Rule, l *descriptors.Limit) bool {
+	switch {
+	case !hits.Exists():
+		return false
+	case l.Policy.Reserve != nil:
+		k.report(Leases, rules.Error, hits.Pos(), "with hits_addend, %s at %v takes this element for the cost of a request and reserves nothing: remove hits_addend at the start", r.Path(), l.Pos)
+	case hits.Field("number").Uint(1) > 0 && hasSettlement(r):
+		k.report(Leases, rules.Error, hits.Pos(), "with hits_addend, %s takes this element for the cost of a request, which acquires no permit of the limit at %v: remove hits_addend at the start", r.Path(), l.Pos)
+	default:
+		return false
+	}
+	return true
+}
