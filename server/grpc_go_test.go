@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -48,7 +47,6 @@ func TestGRPCGoRepliesAreEqual(t *testing.T) {
 		options    []grpc.CallOption
 	}{
 		{"admitted", limitPath, simple, nil},
-		{"compressed", limitPath, simple, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
 		{"denied", limitPath, request(func(r *rls.RateLimitRequest) { r.HitsAddend = 1 << 30 }), nil},
 		{"no domain", limitPath, nil, nil},
 		{"no descriptors", limitPath, request(func(r *rls.RateLimitRequest) { r.Descriptors = nil }), nil},

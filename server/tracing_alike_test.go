@@ -13,9 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
@@ -74,7 +72,7 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestTransportsReportSameEvents makes the same calls over both transports: admitted, compressed,
+// TestTransportsReportSameEvents makes the same calls over both transports: admitted,
 // rejected, too large, delayed, and cancelled while delayed. Tracing gets the same events, except
 // that the built-in transport does not read a request that is too large.
 func TestTransportsReportSameEvents(t *testing.T) {
@@ -93,10 +91,6 @@ func TestTransportsReportSameEvents(t *testing.T) {
 		conn := (&running{addr: map[string]string{"grpc": r.grpcConn.Addr().String()}}).dial(t)
 		client := rls.NewRateLimitServiceClient(conn)
 		checkOK(t, conn)
-		<-rec.ended
-		if _, err := client.ShouldRateLimit(t.Context(), simpleRequest(), grpc.UseCompressor(gzip.Name)); err != nil {
-			t.Error(err)
-		}
 		<-rec.ended
 		if _, err := client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{}); status.Code(err) != codes.Unknown {
 			t.Error(err)

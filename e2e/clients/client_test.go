@@ -27,13 +27,13 @@ import (
 // program are the server's address and, for TLS, the file of the authority. It reads steps from
 // standard input, one per line:
 //
-//	CALLS TIMEOUT METADATA ENCODING CANCEL FIRST REQUEST
+//	CALLS TIMEOUT METADATA CANCEL FIRST REQUEST
 //
 // It makes one call with the message FIRST, unless that is "-", and concurrently CALLS calls with
 // the message REQUEST. Messages are in hexadecimal, TIMEOUT is in milliseconds, METADATA is the
-// size of a header in bytes, and ENCODING is identity or gzip. If CANCEL is 1, the program prints
-// "begun", waits for a line, and cancels all calls. When the calls have ended, it prints the number
-// of each answer, such as "3 OK" or "1 UNKNOWN: text", and an empty line.
+// size of a header in bytes. If CANCEL is 1, the program prints "begun", waits for a line, and
+// cancels all calls. When the calls have ended, it prints the number of each answer, such as
+// "3 OK" or "1 UNKNOWN: text", and an empty line.
 type client struct {
 	name string
 	// folder is the program's directory in .build/clients, created by `make clients`.
@@ -93,24 +93,20 @@ type step struct {
 	calls       int
 	timeout     time.Duration // mostTime, if it is not given
 	metadata    int
-	gzip        bool
 	want        map[string]int // number of each answer
 }
 
 func (s *step) line(t *testing.T, cancel int) string {
 	t.Helper()
-	first, encoding := "-", "identity"
+	first := "-"
 	if s.first != nil {
 		first = message(t, s.first)
-	}
-	if s.gzip {
-		encoding = "gzip"
 	}
 	timeout := s.timeout
 	if timeout == 0 {
 		timeout = maxDuration
 	}
-	return fmt.Sprintln(s.calls, timeout.Milliseconds(), s.metadata, encoding, cancel, first, message(t, s.each))
+	return fmt.Sprintln(s.calls, timeout.Milliseconds(), s.metadata, cancel, first, message(t, s.each))
 }
 
 func message(t *testing.T, m *rls.RateLimitRequest) string {

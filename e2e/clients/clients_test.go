@@ -136,10 +136,8 @@ func burstSteps(t *testing.T) []step {
 
 // ordinarySteps returns other kinds of calls that end with an answer.
 func ordinarySteps() []step {
-	long := strings.Repeat("long", 5000)
 	return []step{
 		{name: "one", calls: 1, each: request("user", "one", 1), want: map[string]int{"OK": 1}},
-		{name: "compressed", calls: 10, each: request("user", long, 1), gzip: true, want: map[string]int{"OK": 10}},
 		{name: "50 KiB of metadata", calls: 10, each: request("user", "metadata", 1), metadata: 50 << 10, want: map[string]int{"OK": 10}},
 		{name: "error", calls: 10, each: &rls.RateLimitRequest{HitsAddend: 1}, want: map[string]int{"UNKNOWN: rate limit domain must not be empty": 10}},
 		// The deadline precedes the delayed reply.

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -51,18 +50,14 @@ func callsByGRPCGo(args []string) error {
 		}
 		var (
 			n, milliseconds, header, cancels int
-			encoding, first, request         string
+			first, request                   string
 		)
-		if _, err := fmt.Sscan(line, &n, &milliseconds, &header, &encoding, &cancels, &first, &request); err != nil {
+		if _, err := fmt.Sscan(line, &n, &milliseconds, &header, &cancels, &first, &request); err != nil {
 			return fmt.Errorf("%q: %w", line, err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(milliseconds)*time.Millisecond)
 		if header > 0 {
 			ctx = metadata.AppendToOutgoingContext(ctx, "x-large", strings.Repeat("m", header))
-		}
-		var options []grpc.CallOption
-		if encoding == gzip.Name {
-			options = append(options, grpc.UseCompressor(gzip.Name))
 		}
 		answers := make(chan string, n+1)
 		var wg sync.WaitGroup
@@ -76,7 +71,7 @@ func callsByGRPCGo(args []string) error {
 				return err
 			}
 			wg.Go(func() {
-				reply, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, m, options...)
+				reply, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, m)
 				answers <- answer(reply, err)
 			})
 			return nil

@@ -73,16 +73,13 @@ func (w *world) moreRules() string {
 	return rules
 }
 
-// attackNames are the names of all attacks. There are no compressed ones, because a connection sleeps
-// with its mutex locked while it decompresses: see [unboundedInFlight].
+// attackNames are the names of all attacks.
 var attackNames = func() (names []string) {
 	for range 2 { // more often, since package hostile has more
 		names = append(names, sortedKeys(ownAttacks)...)
 	}
 	for _, a := range hostile.Attacks(hostile.Target{}) {
-		if !strings.HasPrefix(a.Name, "gzip") {
-			names = append(names, a.Name)
-		}
+		names = append(names, a.Name)
 	}
 	return names
 }()

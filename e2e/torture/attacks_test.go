@@ -59,8 +59,6 @@ var expectations = map[string]expectation{
 	"HPACK bomb that stalls":        {ends: true, reset: "REFUSED_STREAM"},
 	"MadeYouReset by a window":      {ends: true, reset: "FLOW_CONTROL_ERROR"},
 	"flood of acknowledgements":     {ends: true},
-	"gzip bomb":                     {answer: "0"},
-	"gzip bomb to health":           {answer: "8"},
 	"requests that are not gRPC":    {},
 }
 

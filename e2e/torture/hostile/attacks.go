@@ -51,7 +51,9 @@ func Attacks(t Target) []Attack {
 		}},
 		repeated("replies never read", ConnOptions{NeverRead: true}, 2, called),
 		repeated("windows of zero", zeroWindow, 2, called),
-	}, append(windowAttacks(headers, request), bombs(t)...)...)
+	}, append(windowAttacks(headers, request),
+		Attack{Name: "requests that are not gRPC", options: zeroWindow, begin: otherContentType},
+	)...)
 }
 
 // repeated returns an attack that makes calls continuously. add appends the frames of a call.

@@ -56,7 +56,7 @@ func (amplifier) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return ampli
 func (amplifier) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
 func (amplifier) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
 func (amplifier) Reset(uint32)                                    {}
-func (amplifier) Receive(message []byte, compressed bool)         {}
+func (amplifier) Receive([]byte)                                  {}
 func (amplifier) RequestEnded(h2.Status)                          {}
 func (amplifier) Sent(int)                                        {}
 func (amplifier) Cancel()                                         {}

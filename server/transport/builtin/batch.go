@@ -45,9 +45,7 @@ func (c *connection) lockWithToken() {
 	for {
 		c.tokens <- struct{}{}
 		if c.mu.TryLock() {
-			if c.hasToken.Swap(true) { // a flusher has not released its token yet
-				<-c.tokens
-			}
+			c.hasToken.Store(true)
 			return
 		}
 		<-c.tokens
@@ -56,6 +54,11 @@ func (c *connection) lockWithToken() {
 		c.mu.Unlock() //nolint:staticcheck // waits for the other batch
 	}
 }
+
+// yield lets other goroutines run, including those that wait for the network. It has to sleep for
+// that: after runtime.Gosched, the goroutine would run again before the scheduler polls the
+// network, and a client that floods its connection would delay all others by 10 ms.
+func yield() { time.Sleep(time.Microsecond) }
 
 func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 	if c.ending || c.closed.Load() {
@@ -132,7 +135,7 @@ func (c *connection) finishBatchLocked(now time.Duration, err error) {
 	c.activity.noteHeaderBlock(c.h2.IncompleteHeaderBlock())
 	c.publishStoreBytesLocked()
 	if !c.readerDone {
-		c.updateBufferedLocked(0)
+		c.updateBufferedLocked()
 	}
 	if e, ok := errors.AsType[*h2.ConnError](err); ok {
 		c.out.bytes = c.h2.GoAway(c.out.bytes, e)

@@ -47,7 +47,7 @@ type bridgedMethod struct {
 	// [h2.Method].
 	keepHeader   func(name []byte, size int) bool
 	maxKeptBytes int
-	// maxMessageBytes limits messages, before and after decompression; 0 is the limit of requests.
+	// maxMessageBytes limits messages; 0 is the limit of requests.
 	maxMessageBytes int
 }
 

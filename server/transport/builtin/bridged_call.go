@@ -2,7 +2,6 @@ package builtin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"io"
 	"sync"
@@ -65,11 +64,7 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete boo
 		return nil, err
 	}
 	if complete {
-		if b.message, err = b.decompress(call.Message, call.Encoding != ""); err != nil {
-			return nil, err
-		}
-		call.DecompressedBytes = uint32(len(b.message)) //nolint:gosec // a message is smaller
-		b.hasMessage, b.endErr = true, io.EOF
+		b.message, b.hasMessage, b.endErr = bytes.Clone(call.Message), true, io.EOF
 	}
 	ctx := peer.NewContext(context.Background(), c.peer())
 	ctx = metadata.NewIncomingContext(ctx, incoming)
@@ -100,30 +95,11 @@ func (b *bridgedCall) runHandler() (err error) {
 	return b.SendMsg(reply)
 }
 
-func (b *bridgedCall) Receive(message []byte, compressed bool) {
-	plain, err := b.decompress(message, compressed)
+func (b *bridgedCall) Receive(message []byte) {
 	b.mu.Lock()
-	if err == nil {
-		b.message, b.hasMessage = plain, true
-	} else {
-		b.endErr = err
-	}
+	b.message, b.hasMessage = bytes.Clone(message), true
 	b.mu.Unlock()
 	wake(b.messageReady)
-}
-
-// decompress returns a copy of a message, decompressed. It is called in batches, not by the calls'
-// goroutines, because a thousand of these could decompress at once; see inflate.go.
-func (b *bridgedCall) decompress(message []byte, compressed bool) ([]byte, error) {
-	if !compressed {
-		return bytes.Clone(message), nil
-	}
-	z, err := b.conn.decompressLocked(message, cmp.Or(b.method.maxMessageBytes, b.conn.Limits.MaxMessageBytes))
-	if err != nil {
-		return nil, err
-	}
-	defer z.release()
-	return bytes.Clone(z.out), nil
 }
 
 func (b *bridgedCall) RequestEnded(s h2.Status) {
@@ -132,9 +108,7 @@ func (b *bridgedCall) RequestEnded(s h2.Status) {
 		end = status.Error(code, s.Message)
 	}
 	b.mu.Lock()
-	if b.endErr == nil { // otherwise a previous message could not be decompressed
-		b.endErr = end
-	}
+	b.endErr = end
 	b.mu.Unlock()
 	wake(b.messageReady)
 }

@@ -67,7 +67,7 @@ func (x *rateLimitCall) release() {
 }
 
 // shouldRateLimit answers a rate-limit request, or returns a call that is answered later.
-func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.PendingCall) {
+func (c *connection) shouldRateLimit(call *h2.Call, trace *callTrace) ([]byte, h2.Status, h2.PendingCall) {
 	h := c.Handler
 	x, ok := c.spare.(*rateLimitCall)
 	if !ok {
@@ -80,7 +80,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 	if call.HasTimeout {
 		deadline = c.batchStart + call.Timeout
 	}
-	later := h.Service.DecidesAsync()
+	message, later := call.Message, h.Service.DecidesAsync()
 	if later {
 		// The store may use the call after this batch, and may decide it before Begin returns.
 		x.Request = append(x.Request[:0], message...)

@@ -22,18 +22,9 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 		}
 		return nil, s, b
 	}
-	trace, message := c.startTrace(call), call.Message
-	if call.Encoding != "" {
-		z, err := c.decompress(call, c.Limits.MaxMessageBytes)
-		if err != nil {
-			trace.answered(nil, err)
-			return nil, statusOf(err), nil
-		}
-		defer z.release()
-		message = z.out
-	}
-	trace.received(message)
-	return (*connection)(c).shouldRateLimit(call, message, trace)
+	trace := c.startTrace(call)
+	trace.received(call.Message)
+	return (*connection)(c).shouldRateLimit(call, trace)
 }
 
 func (c *calls) Open(call *h2.Call) (h2.StreamingCall, h2.Status) {
@@ -75,16 +66,6 @@ func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 }
 
 func (c *calls) Reset(stream uint32) { c.leaseConn.ResetCall(stream) }
-
-// decompress decompresses a call's message to at most limit bytes. The caller must release the
-// inflater.
-func (c *calls) decompress(call *h2.Call, limit int) (*inflater, error) {
-	z, err := (*connection)(c).decompressLocked(call.Message, limit)
-	if err == nil {
-		call.DecompressedBytes = uint32(len(z.out)) //nolint:gosec // a message is smaller
-	}
-	return z, err
-}
 
 // maxServerStreams limits, per connection and method, the streams on which only the server sends.
 // Each has a goroutine, and stays open as long as the client likes.

@@ -7,10 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/leases"
@@ -86,14 +84,6 @@ func (c *connection) isEnding() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ending
-}
-
-// acquireTokenLocked acquires a token during a batch, unless the connection has one.
-func (c *connection) acquireTokenLocked() {
-	if !c.hasToken.Load() {
-		c.tokens <- struct{}{}
-		c.hasToken.Store(true)
-	}
 }
 
 // releaseToken releases the connection's token, if it has one. It may be called concurrently.
@@ -197,27 +187,9 @@ func (c *connection) peer() *peer.Peer {
 	return &peer.Peer{Addr: c.raw.RemoteAddr(), LocalAddr: c.raw.LocalAddr(), AuthInfo: c.info}
 }
 
-// decompressLocked decompresses a message during a batch. A large message needs a token.
-func (c *connection) decompressLocked(message []byte, limit int) (*inflater, error) {
-	z, err := inflateSmall(message, limit)
-	if errors.Is(err, errNeedsToken) {
-		c.acquireTokenLocked()
-		z, err = inflateLarge(message, limit, func(allocated int) {
-			c.updateBufferedLocked(allocated)
-			yield()
-		})
-	}
-	if err != nil {
-		return nil, decompressError(err, limit)
-	}
-	return z, nil
-}
-
-// updateBufferedLocked updates the bytes that the connection buffers, including those of a message
-// that is being decompressed. It is called at the end of each batch, and between the chunks of a
-// message.
-func (c *connection) updateBufferedLocked(inflating int) {
-	c.shared.buffered.set(&c.buffered, int64(c.h2.Buffered()+c.unfed+c.delayedBytes+c.storeBytes+inflating))
+// updateBufferedLocked updates the bytes that the connection buffers, at the end of each batch.
+func (c *connection) updateBufferedLocked() {
+	c.shared.buffered.set(&c.buffered, int64(c.h2.Buffered()+c.unfed+c.delayedBytes+c.storeBytes))
 }
 
 // checkActivity closes a connection whose client took too long, and queues commands that are due.
@@ -234,12 +206,3 @@ func (c *connection) checkActivity(now time.Duration) {
 
 // releasable is memory that returns to a pool.
 type releasable interface{ release() }
-
-// decompressError returns the status of a message that could not be decompressed, with grpc-go's
-// text.
-func decompressError(err error, limit int) error {
-	if errors.Is(err, errInflatedTooLarge) {
-		return status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", limit)
-	}
-	return status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
-}

@@ -273,7 +273,7 @@ func TestEndedCallIsReleasedOnce(t *testing.T) {
 		c.leaseConn, c.out = s.Connect("client"), getOutput()
 		c.mailbox.flushing = true // so that no flusher starts
 		pend := func() *rateLimitCall {
-			_, _, pending := c.shouldRateLimit(&h2.Call{Stream: 1}, requestOf(t, key), nil)
+			_, _, pending := c.shouldRateLimit(&h2.Call{Stream: 1, Message: requestOf(t, key)}, nil)
 			(<-g.waiting)()
 			x, _ := pending.(*rateLimitCall)
 			return x

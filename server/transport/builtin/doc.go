@@ -18,12 +18,10 @@
 //
 // # Fairness
 //
-// A batch has at most 256 frames, 16 KiB of output, 8 KiB of header blocks, or 32 KiB of
-// decompressed messages. A connection with unprocessed input yields by sleeping for a microsecond,
+// A batch has at most 256 frames, 16 KiB of output or 8 KiB of header blocks. A connection with unprocessed input yields by sleeping for a microsecond,
 // because Go's scheduler polls the network only when no goroutine is runnable, or every 10 ms. Its
 // next batch needs a token, of which there is one per CPU: without tokens, fifty hostile
-// connections delayed most calls of other clients. Decompressing a large message needs a token,
-// too. A write that has to wait releases the token (socket.go); batches wait for nothing else.
+// connections delayed most calls of other clients. A write that has to wait releases the token (socket.go); batches wait for nothing else.
 //
 // # Limits
 //

@@ -82,7 +82,7 @@ func (q *quotaStream) ReceiveChunk(p []byte, remaining int) {
 }
 
 // Receive implements [h2.StreamingCall]. It is never called.
-func (q *quotaStream) Receive([]byte, bool) {}
+func (q *quotaStream) Receive([]byte) {}
 
 func (q *quotaStream) RequestEnded(s h2.Status) { q.endWith(s) }
 

@@ -67,17 +67,6 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 	return stream
 }
 
-// callCompressed sends a call with a compressed message.
-func (c *rawClient) callCompressed(message []byte) {
-	c.t.Helper()
-	stream := c.next
-	c.next += 2
-	c.block(0)
-	c.must(c.enc.WriteField(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
-	c.startCall(stream, c.text.Bytes())
-	c.must(c.fr.WriteData(stream, true, prefixed(1, gzipped(message))))
-}
-
 // startCall sends the headers of a call.
 func (c *rawClient) startCall(stream uint32, block []byte) {
 	c.t.Helper()

@@ -156,11 +156,9 @@ var callScripts = []struct {
 	{"compressed", func(s *script) {
 		id := uint32(1)
 		message := marshal(s.tb, simpleRequest())
-		for _, encoding := range []string{left, "", "identity", "gzip", "GZIP", "deflate", "br", "gzip,identity", "x\xff", "100%"} {
+		for _, encoding := range []string{left, "", "identity", "gzip", "IDENTITY", "gzip,identity", "x\xff", "100%"} {
 			for _, body := range [][]byte{
-				prefixed(0, message), prefixed(1, message), prefixed(1, gzipped(message)), prefixed(1, gzipped(nil)), prefixed(1, nil), prefixed(2, message),
-				prefixed(0x81, message), prefixed(1, gzipped(message)[:20]), prefixed(1, append(gzipped(message), 'x')),
-				prefixed(1, gzipped(make([]byte, 20<<10))),
+				prefixed(0, message), prefixed(1, message), prefixed(1, nil), prefixed(2, message), prefixed(0x81, message),
 			} {
 				s.addHeaders(id, false, requestFields("grpc-encoding", encoding)...)
 				s.addData(id, true, body)
@@ -217,10 +215,6 @@ var callScripts = []struct {
 			s.addData(id, true, binary.BigEndian.AppendUint32([]byte{0}, size))
 			id += 2
 		}
-		s.addHeaders(id, false, requestFields("grpc-encoding", "gzip")...)
-		s.addData(id, true, prefixed(1, gzipped(make([]byte, 10_001))))
-		s.addHeaders(id+2, false, requestFields("grpc-encoding", "gzip")...)
-		s.addData(id+2, true, prefixed(1, gzipped(make([]byte, 1<<20))))
 	}},
 	{"binary metadata", func(s *script) {
 		id := uint32(1)
@@ -280,25 +274,9 @@ var callScripts = []struct {
 				if n < len(body) {
 					s.addData(id, true, body[n:])
 				}
-				s.addHeaders(id+2, false, requestFields(":path", path, "grpc-encoding", "gzip")...)
-				s.addData(id+2, true, prefixed(1, gzipped(message)))
 				s.addFrame(s.write.WriteRSTStream(id, http2.ErrCodeCancel))
-				s.addFrame(s.write.WriteRSTStream(id+2, http2.ErrCodeCancel))
-				id += 4
+				id += 2
 			}
-		}
-	}},
-	{"large requests that are compressed", func(s *script) {
-		id := uint32(1)
-		for _, size := range []int{0, 100, 8 << 10, 32 << 10, 1 << 20, 3 << 20} {
-			request := simpleRequest()
-			request.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("x", size)
-			small := prefixed(1, gzipped(marshal(s.tb, request)))
-			s.addHeaders(id, false, requestFields("grpc-encoding", "gzip")...)
-			s.addData(id, true, small)
-			s.addHeaders(id+2, false, requestFields("grpc-encoding", "gzip")...)
-			s.addData(id+2, true, prefixed(1, small[5:len(small)-3]))
-			id += 4
 		}
 	}},
 	{"headers too large", func(s *script) {

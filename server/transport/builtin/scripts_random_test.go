@@ -164,7 +164,7 @@ func (g *generator) randomMessage(stream uint32) []byte {
 	case 2:
 		return append(one, one[:1+g.pick(len(one))]...)
 	case 3:
-		return prefixed(1, gzipped(one[5:]))
+		return prefixed(1, one[5:])
 	case 4:
 		return prefixed(byte(g.pick(3)), nil)
 	case 5:

@@ -103,28 +103,6 @@ func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	}
 }
 
-// TestTokenIsReleasedOnce has a reader acquire a token after a flusher has finished its batch, and
-// before it has released its token.
-func TestTokenIsReleasedOnce(t *testing.T) {
-	s := service(t, answer.Settings{}, oneRule)
-	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
-	w.tokens = make(chan struct{}, 2)
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	defer ours.Close()
-	c := newConnection(w, ours)
-	c.mu.Lock()
-	c.acquireTokenLocked()
-	c.mu.Unlock()
-	c.lockWithToken()
-	c.releaseToken() // by the flusher
-	c.mu.Unlock()
-	c.releaseToken()
-	if len(w.tokens) != 0 {
-		t.Errorf("%d tokens were not released", len(w.tokens))
-	}
-}
-
 // TestSocketReportsStalls writes more than a socket buffers. Everything arrives.
 func TestSocketReportsStalls(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -26,7 +26,7 @@ func newCallTrace(to stats.Handler, path string, from *peer.Peer, call *h2.Call)
 	ctx := metadata.NewIncomingContext(peer.NewContext(context.Background(), from), md)
 	t := &callTrace{handler: to, startedAt: time.Now()} //nolint:forbidigo // a span has times of the wall clock
 	t.context = to.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: path})
-	t.report(&stats.InHeader{FullMethod: path, RemoteAddr: from.Addr, LocalAddr: from.LocalAddr, Compression: call.Encoding, Header: md})
+	t.report(&stats.InHeader{FullMethod: path, RemoteAddr: from.Addr, LocalAddr: from.LocalAddr, Header: md})
 	t.report(&stats.Begin{BeginTime: t.startedAt})
 	t.in = stats.InPayload{CompressedLength: len(call.Message), WireLength: messagePrefix + len(call.Message)}
 	return t

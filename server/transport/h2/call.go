@@ -38,16 +38,10 @@ type Call struct {
 	Method int
 	// Message is the request, without its prefix of five bytes. It is valid until Call returns.
 	Message []byte
-	// Encoding is the compression of Message, one of [Options].Encodings, or "". For a
-	// [StreamingCall] it is the compression of those messages that are compressed.
-	Encoding string
 	// Timeout is the time until the deadline, if HasTimeout is set. It is positive unless
 	// [Method].AllowExpired is set.
 	Timeout    time.Duration
 	HasTimeout bool
-	// DecompressedBytes is set by [Handler].Call: the size of the decompressed Message. It counts
-	// against the limits of one call of Feed.
-	DecompressedBytes uint32
 	// Fields are the headers for which [Method].KeepHeader returned true, in their order.
 	Fields []Field
 }
@@ -91,7 +85,7 @@ type StreamingCall interface {
 	// Receive receives the next message, which is valid until Receive returns. The first message
 	// needs no request; the others were requested with [Conn.RequestMessage]. It is not called for
 	// calls that were started with [Handler].Call.
-	Receive(message []byte, compressed bool)
+	Receive(message []byte)
 	// RequestEnded is called when no message follows: with OK if the client has ended its request,
 	// otherwise with the reason why it cannot be received. It does not end the call.
 	RequestEnded(s Status)

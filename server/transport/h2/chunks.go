@@ -30,10 +30,6 @@ type chunks struct {
 	remaining  uint32 // bytes of the message
 }
 
-// Compressed messages are rejected, because decompressing chunks needs a window of 32 KiB per
-// stream.
-var errCompressedChunks = Status{statusUnimplemented, "the messages of this method must not be compressed"}
-
 // receiveChunks passes on data of a ChunkedCall.
 func (c *Conn) receiveChunks(s *stream, p []byte) {
 	t := &s.streaming.chunks
@@ -45,7 +41,7 @@ func (c *Conn) receiveChunks(s *stream, p []byte) {
 				break
 			}
 			if t.prefix[0] != 0 {
-				c.endMessages(s, errCompressedChunks)
+				c.endMessages(s, flagFault(t.prefix[0]))
 				return
 			}
 			c.glitches.add(glitchesPerCall) // a message earns as much as a call

@@ -25,7 +25,7 @@ type chunkedCall struct {
 func (p *chunkedCall) ReceiveChunk(piece []byte, remaining int) {
 	p.message, p.most = append(p.message, piece...), max(p.most, len(piece))
 	if p.begun = remaining > 0; !p.begun {
-		p.Receive(p.message, false)
+		p.Receive(p.message)
 		p.message = nil
 	}
 }
@@ -118,7 +118,7 @@ func TestChunkedCallEnds(t *testing.T) {
 		{"", true, []string{"end 0"}},
 		{"\x00\x00\x00", true, []string{"end 13 " + errTruncated.Message}},
 		{"\x00\x00\x00\x00\x05hell", true, []string{"end 13 " + errTruncated.Message}},
-		{"\x01\x00\x00\x00\x01x", false, []string{"end 12 " + errCompressedChunks.Message}},
+		{"\x01\x00\x00\x00\x01x", false, []string{"end 13 " + errNoEncoding.Message}},
 	} {
 		c := newReadyClient(t)
 		c.openChunked(1)

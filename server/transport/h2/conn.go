@@ -6,11 +6,10 @@ import (
 
 // Server creates connections. Its methods may be called concurrently.
 type Server struct {
-	options        Options
-	known          *knownHeaders
-	settings       []byte   // the first bytes of a connection
-	maxMessage     [256]int // size of the largest message, by path number
-	acceptEncoding string   // grpc-accept-encoding
+	options    Options
+	known      *knownHeaders
+	settings   []byte   // the first bytes of a connection
+	maxMessage [256]int // size of the largest message, by path number
 }
 
 // Conn is the server side of a connection.
@@ -19,8 +18,8 @@ type Conn struct {
 	handler Handler
 	out     []byte        // output of the current method call
 	now     time.Duration // time of the current method call
-	// outputLimit is the length of out at which the current Feed returns. Decompressed messages
-	// lower it.
+	// outputLimit is the length of out at which the current Feed returns. Chunks of messages lower
+	// it.
 	outputLimit int
 
 	stage     stage
@@ -72,7 +71,6 @@ type stream struct {
 	requestStart     time.Duration // for the timeout of incomplete requests
 	deadline         time.Duration // if timed
 	timed            bool
-	encoding         string
 	kept             *kept
 
 	// body is the data of a request that consists of several frames.

@@ -78,7 +78,7 @@ type client struct {
 
 func newClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
-	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepX}}, Encodings: []string{"gzip"}}
+	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepX}}}
 	for _, change := range options {
 		change(&o)
 	}
@@ -245,7 +245,7 @@ func TestCall(t *testing.T) {
 		c.call(uint32(id), "hello")
 		c.want(answer(id, "hello")...)
 	}
-	if got := c.handler.calls[2]; got.Method != 1 || got.Stream != 5 || got.HasTimeout || got.Encoding != "" {
+	if got := c.handler.calls[2]; got.Method != 1 || got.Stream != 5 || got.HasTimeout {
 		t.Errorf("the handler gets %+v", got)
 	}
 	if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {

@@ -133,36 +133,6 @@ func TestTrailersAfterEnd(t *testing.T) {
 	}
 }
 
-// decompressingHandler reports all messages as decompressed to the same size.
-type decompressingHandler struct {
-	*echo
-	to int
-}
-
-func (i decompressingHandler) Call(c *Call) ([]byte, Status, PendingCall) {
-	c.DecompressedBytes = uint32(i.to)
-	return i.echo.Call(c)
-}
-
-// TestDecompressedBytesLimitFeed verifies that decompressed bytes count like input.
-func TestDecompressedBytesLimitFeed(t *testing.T) {
-	for to, want := range map[int]int{0: 100, (2*maxBatchOutput)/10 + 1: 10, (2 * maxBatchOutput): 1, 4 << 20: 1} {
-		c := newReadyClient(t)
-		c.conn.handler = decompressingHandler{c.handler, to}
-		for id := range uint32(100) {
-			c.call(2*id+1, "x")
-		}
-		in := c.in.Bytes()
-		for answered := 0; answered < 100; answered += want {
-			_, used, more, err := c.conn.Feed(nil, in, c.now)
-			if got := len(c.handler.messages); got != answered+want || err != nil || more != (got < 100) {
-				t.Fatalf("%d bytes a message: %d are answered, want %d; more %v, %v", to, got, answered+want, more, err)
-			}
-			in = in[used:]
-		}
-	}
-}
-
 // TestMethodLimits sends a message of the maximum size of its method, and the beginning of a larger
 // one.
 func TestMethodLimits(t *testing.T) {

@@ -154,8 +154,7 @@ func (c *Conn) GotSettings() bool { return c.stage == awaitsFrames }
 
 // Feed returns after maxBatchFrames frames, after maxBatchBlockBytes bytes of header blocks, each
 // byte of which may be a field, or when it has appended maxBatchOutput bytes: other connections
-// need CPU time, and the output should be sent. Two bytes of decompressed messages count as one
-// byte of output.
+// need CPU time, and the output should be sent.
 const (
 	maxBatchFrames     = 256
 	maxBatchBlockBytes = 8 << 10

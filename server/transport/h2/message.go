@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// identityEncoding is the only grpc-encoding that is accepted: messages must not be compressed.
 const identityEncoding = "identity"
 
 // prefixBytes is the size of a message's prefix: a flag and a length of four bytes.
@@ -42,16 +43,22 @@ func (c *Conn) messageFault(s *stream, body []byte) (fault Status, faulty bool) 
 		return c.limitExceeded(s, LimitMessageBytes, size), true
 	case len(body) < prefixBytes+size, body[0] == 0:
 		return Status{}, false
-	case body[0] != 1:
-		return Status{statusInternal, "grpc: received unexpected payload format " + strconv.Itoa(int(body[0]))}, true
 	default:
-		return errNoEncoding, s.encoding == "" || s.encoding == identityEncoding
+		return flagFault(body[0]), true
 	}
+}
+
+// flagFault returns the error of a message whose flag is not 0.
+func flagFault(flag byte) Status {
+	if flag == 1 {
+		return errNoEncoding
+	}
+	return Status{statusInternal, "grpc: received unexpected payload format " + strconv.Itoa(int(flag))}
 }
 
 // fillCall sets all fields of call but the message, for the time now.
 func (s *stream) fillCall(call *Call, now time.Duration) {
-	*call = Call{Stream: s.id, Method: int(s.path) - 1, Encoding: s.encoding}
+	*call = Call{Stream: s.id, Method: int(s.path) - 1}
 	if s.kept != nil {
 		call.Fields = s.kept.fields
 	}

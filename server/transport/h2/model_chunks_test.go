@@ -19,7 +19,7 @@ type modelChunkedCall struct {
 }
 
 // Receive is never called.
-func (p *modelChunkedCall) Receive(message []byte, _ bool) {
+func (p *modelChunkedCall) Receive(message []byte) {
 	p.m.t.Fatalf("stream %d: a complete message of %d bytes", p.id, len(message))
 }
 

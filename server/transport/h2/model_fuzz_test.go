@@ -124,7 +124,7 @@ type modelStreamingCall struct {
 	pieces         *modelChunkedCall // itself, if it is a ChunkedCall
 }
 
-func (k *modelStreamingCall) Receive(message []byte, _ bool) {
+func (k *modelStreamingCall) Receive(message []byte) {
 	if !k.wants || k.ended || k.finished {
 		k.m.t.Fatalf("stream %d: a message that was not requested: %+v", k.id, k)
 	}

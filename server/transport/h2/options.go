@@ -22,8 +22,6 @@ type Options struct {
 	Limits Limits
 	// Methods are the methods that the [Handler] implements, at most 250.
 	Methods []Method
-	// Encodings are the supported compressions, except identity.
-	Encodings []string
 }
 
 // Method describes a method of a [Handler].

@@ -1,9 +1,6 @@
 package h2
 
-import (
-	"slices"
-	"strconv"
-)
+import "strconv"
 
 // Invalid authorities: see gRPC proposal A41.
 var (
@@ -52,12 +49,10 @@ func (c *Conn) startRequest(id uint32) {
 	case s.path == 0:
 		c.sendError(s, c.handler.UnknownMethod(string(h.path)))
 		return
-	case h.has(nameEncoding) && !c.server.supportsEncoding(h.encoding):
-		c.sendErrorWith(s, Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}, status200, c.server.acceptEncoding)
+	case h.has(nameEncoding) && len(h.encoding) > 0 && string(h.encoding) != identityEncoding:
+		fault := Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}
+		c.sendErrorWith(s, fault, status200, identityEncoding)
 		return
-	}
-	if h.has(nameEncoding) {
-		s.encoding = string(h.encoding)
 	}
 	if h.has(nameTimeout) {
 		s.timed, s.deadline = true, c.now+h.timeout
@@ -69,11 +64,6 @@ func (c *Conn) startRequest(id uint32) {
 	if c.block.end {
 		c.finishRequest(s, nil)
 	}
-}
-
-// supportsEncoding reports whether the server supports a grpc-encoding.
-func (s *Server) supportsEncoding(encoding []byte) bool {
-	return len(encoding) == 0 || string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
 }
 
 // receiveData handles DATA (6.1).
@@ -234,9 +224,7 @@ func (c *Conn) finishRequest(s *stream, p []byte) {
 		c.sendError(s, errDeadlineExceeded)
 		return
 	}
-	if call.Message = p[prefixBytes:]; p[0] == 0 {
-		call.Encoding = ""
-	}
+	call.Message = p[prefixBytes:]
 	c.callHandler(s)
 }
 
@@ -244,9 +232,6 @@ func (c *Conn) finishRequest(s *stream, p []byte) {
 func (c *Conn) callHandler(s *stream) {
 	call := &c.call
 	reply, status, later := c.handler.Call(call)
-	if call.DecompressedBytes > 0 {
-		c.outputLimit -= int(call.DecompressedBytes / 2)
-	}
 	switch {
 	case later != nil:
 		s = c.storeStream(s)

@@ -312,8 +312,14 @@ func TestErrors(t *testing.T) {
 			c.must(c.WriteData(1, true, []byte{2, 0, 0, 0, 1, 'x'}))
 		}, []string{"HEADERS 1 grpc-status=13 grpc-message=grpc: received unexpected payload format 2 END"}},
 		{
-			"an unknown encoding", func(c *client) { c.headers(1, true, request(echoPath, "grpc-encoding", "br")...) },
-			[]string{"HEADERS 1 grpc-status=12 grpc-message=grpc: Decompressor is not installed for grpc-encoding \"br\" grpc-accept-encoding=gzip END"},
+			"a compressed message", func(c *client) {
+				c.headers(1, false, request(echoPath, "grpc-encoding", "gzip")...)
+				c.must(c.WriteData(1, true, []byte{1, 0, 0, 0, 1, 'x'}))
+			},
+			[]string{
+				"HEADERS 1 grpc-status=12 grpc-message=grpc: Decompressor is not installed for grpc-encoding \"gzip\" grpc-accept-encoding=identity END",
+				"RST_STREAM 1 NO_ERROR",
+			},
 		},
 		{"another codec", func(c *client) {
 			c.headers(1, true, ":method", "POST", ":scheme", "http", ":path", echoPath, ":authority", "test", "content-type", "application/grpc+json")

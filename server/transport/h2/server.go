@@ -3,13 +3,12 @@ package h2
 import (
 	"cmp"
 	"math"
-	"strings"
 	"time"
 )
 
 // NewServer returns a server with the given options.
 func NewServer(o Options) *Server {
-	s := &Server{options: o, known: newKnownHeaders(o.Methods), acceptEncoding: strings.Join(o.Encodings, ","), settings: appendOurSettings(nil, &o.Limits)}
+	s := &Server{options: o, known: newKnownHeaders(o.Methods), settings: appendOurSettings(nil, &o.Limits)}
 	for i := range o.Methods {
 		s.maxMessage[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
 	}

@@ -42,7 +42,7 @@ func (c *Conn) deliver(s *stream) {
 	size := s.messageBytes()
 	t.wantsMessage = false
 	c.glitches.add(glitchesPerCall) // a message earns as much as a call
-	t.Receive(s.body[prefixBytes:prefixBytes+size], s.body[0] == 1)
+	t.Receive(s.body[prefixBytes : prefixBytes+size])
 	rest := s.body[prefixBytes+size:]
 	c.dropBody(s) // so that small messages do not keep the buffer of a large one
 	c.appendBody(s, rest)

@@ -62,13 +62,13 @@ final class Calls {
       String[] step = line.split(" ");
       var begun = new ArrayList<ClientCall<byte[], byte[]>>();
       List<CompletableFuture<String>> answers = new ArrayList<>();
-      if (!step[5].equals("-")) {
-        answers.add(begin(channel, step, step[5], begun));
+      if (!step[4].equals("-")) {
+        answers.add(begin(channel, step, step[4], begun));
       }
       for (int i = Integer.parseInt(step[0]); i > 0; i--) {
-        answers.add(begin(channel, step, step[6], begun));
+        answers.add(begin(channel, step, step[5], begun));
       }
-      if (step[4].equals("1")) {
+      if (step[3].equals("1")) {
         System.out.println("begun");
         lines.readLine();
         for (var call : begun) {
@@ -88,9 +88,6 @@ final class Calls {
   private static CompletableFuture<String> begin(
       ManagedChannel channel, String[] step, String message, List<ClientCall<byte[], byte[]>> begun) {
     var options = CallOptions.DEFAULT.withDeadlineAfter(Long.parseLong(step[1]), TimeUnit.MILLISECONDS);
-    if (step[3].equals("gzip")) {
-      options = options.withCompression("gzip");
-    }
     var headers = new Metadata();
     int large = Integer.parseInt(step[2]);
     if (large > 0) {
@@ -116,7 +113,6 @@ final class Calls {
         },
         headers);
     call.request(2);
-    call.setMessageCompression(true);
     call.sendMessage(HexFormat.of().parseHex(message));
     call.halfClose();
     return answer;

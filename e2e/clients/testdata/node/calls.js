@@ -12,15 +12,7 @@ const [address, authority] = process.argv.slice(2);
 const credentials = authority
   ? grpc.credentials.createSsl(fs.readFileSync(authority))
   : grpc.credentials.createInsecure();
-const clients = new Map(); // by encoding, which is a channel's; they share a connection
-
-function client(encoding) {
-  if (!clients.has(encoding)) {
-    const algorithm = encoding === 'gzip' ? grpc.compressionAlgorithms.gzip : grpc.compressionAlgorithms.identity;
-    clients.set(encoding, new grpc.Client(address, credentials, { 'grpc.default_compression_algorithm': algorithm }));
-  }
-  return clients.get(encoding);
-}
+const client = new grpc.Client(address, credentials);
 
 function answer(err, reply) {
   if (err) return `${grpc.status[err.code]}: ${err.details}`;
@@ -33,12 +25,12 @@ async function main() {
   for (;;) {
     const { value, done } = await lines.next();
     if (done) break;
-    const [calls, timeout, header, encoding, cancel, first, request] = value.split(' ');
+    const [calls, timeout, header, cancel, first, request] = value.split(' ');
     const metadata = new grpc.Metadata();
     if (Number(header)) metadata.set('x-large', 'm'.repeat(Number(header)));
     const begun = [];
     const begin = (message) => new Promise((resolve) => {
-      begun.push(client(encoding).makeUnaryRequest(
+      begun.push(client.makeUnaryRequest(
         path, (m) => m, (m) => m, Buffer.from(message, 'hex'), metadata,
         { deadline: Date.now() + Number(timeout) }, (err, reply) => resolve(answer(err, reply))));
     });
@@ -56,7 +48,7 @@ async function main() {
     for (const [text, n] of counts) out += `${n} ${text}\n`;
     process.stdout.write(out + '\n');
   }
-  for (const c of clients.values()) c.close();
+  client.close();
 }
 
 main();

@@ -25,14 +25,11 @@ def answer(call):
 def main(channel):
     method = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
     for line in sys.stdin:
-        calls, timeout, header, encoding, cancel, first, request = line.split()
+        calls, timeout, header, cancel, first, request = line.split()
         metadata = [("x-large", "m" * int(header))] if int(header) else []
-        compression = grpc.Compression.Gzip if encoding == "gzip" else None
 
         def begin(message):
-            return method.future(
-                bytes.fromhex(message), timeout=int(timeout) / 1000, metadata=metadata, compression=compression
-            )
+            return method.future(bytes.fromhex(message), timeout=int(timeout) / 1000, metadata=metadata)
 
         begun = [begin(first)] if first != "-" else []
         begun += [begin(request) for _ in range(int(calls))]

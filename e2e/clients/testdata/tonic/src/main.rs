@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
-use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
 
@@ -32,16 +32,15 @@ async fn main() -> Result<(), Error> {
         let step = Step {
             timeout: Duration::from_millis(words[1].parse()?),
             header: "m".repeat(words[2].parse()?),
-            gzip: words[3] == "gzip",
         };
         let mut begun = Vec::new();
-        if words[5] != "-" {
-            begun.push(step.begin(&channel, words[5])?);
+        if words[4] != "-" {
+            begun.push(step.begin(&channel, words[4])?);
         }
         for _ in 0..words[0].parse()? {
-            begun.push(step.begin(&channel, words[6])?);
+            begun.push(step.begin(&channel, words[5])?);
         }
-        if words[4] == "1" {
+        if words[3] == "1" {
             println!("begun");
             lines.next_line().await?;
             begun.iter().for_each(JoinHandle::abort);
@@ -69,7 +68,6 @@ async fn main() -> Result<(), Error> {
 struct Step {
     timeout: Duration,
     header: String,
-    gzip: bool,
 }
 
 impl Step {
@@ -80,9 +78,6 @@ impl Step {
             request.metadata_mut().insert("x-large", self.header.parse()?);
         }
         let mut client = tonic::client::Grpc::new(channel.clone());
-        if self.gzip {
-            client = client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip);
-        }
         Ok(tokio::spawn(async move {
             client.ready().await.map_err(|e| Status::unknown(e.to_string()))?;
             Ok(client.unary(request, PATH.parse().expect("a path"), Raw).await?.into_inner())
