@@ -40,33 +40,12 @@ func TestFormats(t *testing.T) {
 		{"requests", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"time":%q,"status":%d,"domain":"shop","descriptors":[{"entries":[["user","al"]],"hits":1}]}`+"\n", stamp(i), status)
 		}), "requests", ""},
-		{"csv", "start_time,response_code,who\r\n" + lines(func(i, status int) string {
-			return fmt.Sprintf("%s,%d,\"a\"\"l\"\r\n", stamp(i), status)
-		}), "auto", "user={who}"},
-		{"csv with names", "when,code,who\n" + lines(func(i, status int) string {
-			return fmt.Sprintf("%s,%d,al\n", stamp(i), status)
-		}), "csv time=when status=code", "user={who}"},
 		{"json with other metadata", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"who":"al"}`+"\n", stamp(i), status)
 		}), "auto", "user={who}"},
 		{"json with descriptors and other metadata", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, call)
 		}), "auto", ""},
-		{"csv with other metadata", "start_time,response_code,metadata,who\n" + lines(func(i, status int) string {
-			return fmt.Sprintf("%s,%d,web-0,al\n", stamp(i), status)
-		}), "auto", "user={who}"},
-		{"otlp with other metadata", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":"web-0"}},{"key":"who","value":{"stringValue":"al"}}]}]}]}]}`+"\n", nanos(i), status)
-		}), "auto", "user={who}"},
-		{"otlp with attributes", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"resourceLogs":[{"resource":{"attributes":[]},"scopeLogs":[{"scope":{},"logRecords":[{"timeUnixNano":"%d","body":{},"attributes":[{"key":"response_code","value":{"stringValue":"%d"}},{"key":"who","value":{"stringValue":"al"}}]}]}]}]}`+"\n", nanos(i), status)
-		}), "auto", "user={who}"},
-		{"otlp with several records and text", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.TrimSuffix(lines(func(i, status int) string {
-			return fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":%q}},`, nanos(i), fmt.Sprintf(`[%s] "GET / HTTP/1.1" %d - 0 1 1 - "-" "al" "-" "-" "-"`, stamp(i), status))
-		}), ",") + "]}]}]}\n", "auto", "user={user-agent}"},
-		{"otlp with descriptors", lines(func(i, status int) string {
-			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, call)
-		}), "otlp", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := Options{Logs: []accesslog.Log{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
@@ -89,8 +68,6 @@ func TestFieldByEitherName(t *testing.T) {
 	at := noon.Format(time.RFC3339)
 	for format, log := range map[string]string{
 		"json": fmt.Sprintf(`{"ts":%q,"code":"429"}`, at),
-		"csv":  "ts,code\n" + at + ",429",
-		"otlp": fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"attributes":[{"key":"ts","value":{"stringValue":%q}},{"key":"code","value":{"intValue":"429"}}]}]}]}]}`, at),
 	} {
 		found := simulateUsers(t, func(o *Options) {
 			o.Format, o.ShowValues = format+" time=ts status=code", true
@@ -113,8 +90,6 @@ func TestInsufficientLogs(t *testing.T) {
 		{"a misspelt field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `the log has time, request, request.client_ip; did you mean "request.client_ip"?`},
 		{"no descriptors", `{"time":1}` + "\n", "auto", "", "the log has no descriptors"},
 		{"no JSON", "x\n", "json", "user={x}", "no line is a JSON object"},
-		{"no CSV", "x\n", "csv", "user={x}", "not a CSV header"},
-		{"no OTLP", "{}\n", "otlp", "user={x}", "no line has log records"},
 		{"no line", `{"time":"x"}` + "\n", "auto", "user={time}", "no line can be read"},
 		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line results in a descriptor"},
 	} {
@@ -171,11 +146,7 @@ func TestTemplates(t *testing.T) {
 // error names both.
 func TestSeveralLogs(t *testing.T) {
 	text := strings.Repeat(`[2026-11-21T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1" "al" "id" "a.example" "10.0.0.1:80"`+"\n", 2)
-	const (
-		json = `{"start_time":"2026-11-21T09:00:00Z","user-agent":"al"}` + "\n"
-		csv  = "time,user-agent\n2026-11-21T09:00:00Z,al\n"
-		otlp = `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"1763715600000000000","attributes":[{"key":"user-agent","value":{"stringValue":"al"}}]}]}]}]}` + "\n"
-	)
+	const json = `{"start_time":"2026-11-21T09:00:00Z","user-agent":"al"}` + "\n"
 	for _, tt := range []struct {
 		name   string
 		logs   []string
@@ -184,17 +155,11 @@ func TestSeveralLogs(t *testing.T) {
 	}{
 		{"alike", []string{"", text, "\n", text}, "auto", ""},
 		{"JSON", []string{json, json}, "auto", ""},
-		{"CSV", []string{csv, csv}, "auto", ""},
-		{"CSV, cut", []string{csv, "2026-11-21T09:00:01Z,al\n"}, "auto", ""},
-		{"marked", []string{"\ufeff" + csv, "\ufeff" + csv}, "auto", ""},
-		{"OTLP", []string{otlp, otlp}, "auto", ""},
+		{"marked", []string{"\ufeff" + json, "\ufeff" + json}, "auto", ""},
 		{"prose in the first log", []string{"\nonce upon a time\n", text}, "auto", "log0:2: unknown log format; give the format string of Envoy or nginx with --format, such as '%START_TIME% %REQ(:PATH)%' or '$time_local $request_uri': \"once upon a time\""},
 		{"prose in the second log", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: the format differs from that of log0:1 (Envoy's format); simulate logs of different formats separately: "once upon a time"`},
 		{"JSON after text", []string{text, json}, "auto", `log1:1: the format differs from that of log0:1 (Envoy's format); `},
 		{"text after JSON", []string{json, text}, "auto", `log1:1: the format differs from that of log0:1 (JSON); `},
-		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: the format differs from that of log1:1 (OpenTelemetry's JSON); `},
-		{"text after CSV", []string{csv, text}, "auto", `log1:1: the CSV header differs from that of log0:1; simulate these logs separately: "[2026`},
-		{"other columns", []string{csv, "user-agent,time\nal,2026-11-21T09:00:00Z\n"}, "csv", `log1:1: the CSV header differs from that of log0:1; `},
 		{"no time", []string{"", `{"a":"b"}` + "\n"}, "auto", "log1:1: no known time field; "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -140,8 +140,6 @@ func TestDurationUnits(t *testing.T) {
 	for name, line := range map[string]string{
 		"Envoy's":                         `{"start_time":"TIME","duration":1500,"status":200,"user":"al"}`,
 		"nginx's":                         `{"time_iso8601":"TIME","request_time":"1.500","status":200,"user":"al"}`,
-		"Traefik's":                       `{"StartUTC":"TIME","Duration":1500000000,"DownstreamStatus":200,"user":"al"}`,
-		"Caddy's":                         `{"ts":"TIME","duration":1.5,"request":{"uri":"/"},"status":200,"user":"al"}`,
 		"another field named by --format": `{"time":"TIME","elapsed":1500,"request_time":"9","user":"al"}`,
 	} {
 		for after, denied := range map[time.Duration]uint64{1400 * time.Millisecond: 1, 1600 * time.Millisecond: 0} {

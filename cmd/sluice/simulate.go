@@ -21,7 +21,7 @@ type simulateCmd struct {
 	Logs          []string      `arg:"" name:"log" help:"Access logs, plain or gzipped. Several are merged by time. - is standard input."`
 	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
 	Domain        string        `short:"d" placeholder:"DOMAIN" help:"Domain to simulate. Default: all domains in the log or of the Envoy configuration, or the only domain of the rules."`
-	Format        string        `default:"auto" placeholder:"FORMAT" help:"Log format: auto, json, otlp, csv, ltsv, w3c, requests, or an Envoy format string such as '%START_TIME% %REQ(:PATH)%'. json, otlp, csv, ltsv and w3c accept the names of fields: 'json time=ts status=code'."`
+	Format        string        `default:"auto" placeholder:"FORMAT" help:"Log format: auto, json, requests, a format string of Envoy such as '%START_TIME% %REQ(:PATH)%', or one of nginx such as '$time_local $request_uri'. json accepts the names of fields: 'json time=ts status=code'."`
 	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Envoy configuration that generates the descriptors, as for envoy check. May be repeated."`
 	Listener      string        `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
 	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Descriptor to make from fields of the log, such as 'user={x-user},path={:path|path}'. Filters: path, lower, ip, prefix:24:64, xff:1. May be repeated."`

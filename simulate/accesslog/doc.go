@@ -1,4 +1,4 @@
-// Package accesslog reads requests from access logs of text, JSON, CSV and other formats. A request
+// Package accesslog reads requests from access logs of text and JSON. A request
 // has a time and named field values.
 //
 // [Recognise] detects the [Format] of logs. The caller selects the fields that it needs

@@ -22,10 +22,8 @@ type lineParser interface {
 	fields() []string
 	// bind sets the slots of the selected fields.
 	bind(l *layout) error
-	// read parses a line and calls request for each of its requests, after filling in the values or
-	// with the reason why this request cannot be read. It returns the error of request, an error of
-	// the line, or errHeader for a line that has no requests by design, such as a header.
-	read(line []byte, l *Line, request func(error) error) error
+	// read sets the values of a line.
+	read(line []byte, l *Line) error
 }
 
 // formatInfo describes a kind of log.
@@ -33,20 +31,9 @@ type formatInfo struct {
 	// name is the format's name in messages. The hints explain how to specify the fields of the
 	// time and the status.
 	name, timeHint, statusHint string
-	// maxLine is the maximum length of a line in bytes.
-	maxLine int
 }
 
-// fieldFormatInfo returns the info of a format with named fields. format is its name in --format.
-func fieldFormatInfo(format, name string, maxLine int) formatInfo {
-	hint := func(field string) string { return fmt.Sprintf("--format '%s %s=FIELD'", format, field) }
-	return formatInfo{name, hint(fieldTime), hint(fieldStatus), maxLine}
-}
-
-var (
-	errHeader    = errors.New("is the header") // of a concatenated log
-	errNoRequest = errors.New("has no request")
-)
+var errNoRequest = errors.New("has no request")
 
 func newFormat(lines lineParser) *Format {
 	return &Format{parser: lines, layout: newLayout()}
@@ -67,14 +54,9 @@ func (f *Format) StatusHint() string {
 // Fields returns the known fields of lines.
 func (f *Format) Fields() []string { return f.parser.fields() }
 
-// DurationUnit returns the unit of [FieldDuration]: milliseconds, unless the log's server is known
-// to use another.
+// DurationUnit returns the unit of [FieldDuration]: milliseconds, or seconds in logs of nginx.
 func (f *Format) DurationUnit() time.Duration {
-	logName := f.parser.logName(FieldDuration)
-	if logName == FieldDuration && f.parser.logName(":path") == caddyPath {
-		return time.Second
-	}
-	return cmp.Or(durationUnits[logName], time.Millisecond)
+	return cmp.Or(durationUnits[f.parser.logName(FieldDuration)], time.Millisecond)
 }
 
 // FieldList formats the first fields of lines for messages.
@@ -127,15 +109,9 @@ func countMatching(f lineParser, sample [][]byte) int {
 	}
 	v := newLine(l)
 	n := 0
-	timed := func(err error) error {
-		if err == nil {
-			err = v.readTime(l.timeFormat)
-		}
-		return err
-	}
 	for _, line := range sample {
 		v.clear()
-		if f.read(line, v, timed) == nil {
+		if f.read(line, v) == nil && v.readTime(l.timeFormat) == nil {
 			n++
 		}
 	}

@@ -38,7 +38,7 @@ func (o *keyCache) readKey(s *jsonview.Scanner, parent *node) (*node, error) {
 		return nil, err
 	}
 	child := parent.children[string(key)]
-	if child != nil && child.slot < 0 && !child.wantedBelow && !child.embedded {
+	if child != nil && child.slot < 0 && !child.wantedBelow {
 		child = nil
 	}
 	if i < maxCachedKeys {

@@ -58,15 +58,8 @@ type Line struct {
 	expanded []byte
 	filtered [2][]byte
 	keys     keyCache
-	// embedded is the line in a field of a JSON line, and embeddedAt its column.
-	embedded   []byte
-	embeddedAt int
-	// baseColumn is the column of an embedded line in the outer one.
+	// baseColumn is the column of the line after a prefix.
 	baseColumn int
-	// w3c are the columns of the last #Fields: line.
-	w3c *w3cColumns
-	// w3cDate is the date of the last #Date: line, or nil.
-	w3cDate    *w3cDay
 	lastSecond parsedSecond
 	// starts and ends are the positions of values in text formats.
 	starts, ends []int

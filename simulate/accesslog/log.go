@@ -24,8 +24,6 @@ const (
 	chunkBytes = 256 << 10
 	// maxLineBytes is the maximum length of a line. Envoy accepts 60 KiB of headers.
 	maxLineBytes = 1 << 20
-	// maxOTLPLineBytes is the maximum for a line of a collector, which contains many requests.
-	maxOTLPLineBytes = 64 << 20
 )
 
 const byteOrderMark = "\ufeff"
@@ -36,9 +34,7 @@ type Chunk struct {
 	// tooLong marks a chunk that stands for the start of a line above the maximum length. The line
 	// is counted as unreadable.
 	tooLong bool
-	// comments are the last #Fields: and #Date: lines above the chunk in W3C logs, or nil.
-	comments [][]byte
-	memory   *[chunkBytes]byte
+	memory  *[chunkBytes]byte
 }
 
 // chunkPool recycles the memory of chunks, which need not be zeroed.
@@ -67,7 +63,7 @@ func (c *Chunk) Free() {
 
 // readChunks reads a log, which may be gzipped, and yields chunks that own their memory. It returns
 // the read error or that of yield.
-func readChunks(in io.Reader, maxLine int, yield func(Chunk) error) error {
+func readChunks(in io.Reader, yield func(Chunk) error) error {
 	// Reads are longer than this buffer, so they bypass it.
 	buffered := bufio.NewReader(in)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -102,7 +98,7 @@ func readChunks(in io.Reader, maxLine int, yield func(Chunk) error) error {
 			last := bytes.LastIndexByte(c.Bytes, '\n')
 			c.Bytes, carry = c.Bytes[:last+1], c.Bytes[last+1:]
 		}
-		tooLong := len(carry) > maxLine
+		tooLong := len(carry) > maxLineBytes
 		if tooLong {
 			carry, skipping = nil, true
 		}

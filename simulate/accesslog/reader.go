@@ -25,8 +25,7 @@ func (b BadLine) String() string {
 
 // Counts counts lines.
 type Counts struct {
-	// Rows counts all lines, and Read the nonempty ones. A line with several requests counts in
-	// Read once for each.
+	// Rows counts all lines, and Read the nonempty ones.
 	Rows, Read int
 	// NoRequest counts the lines that are not about a request.
 	NoRequest int
@@ -54,11 +53,7 @@ func (c *Counts) Add(of *Counts, log string, row int) {
 type Reader struct {
 	format *Format
 	now    int64
-	// maxLine is the maximum length of a line in bytes.
-	maxLine int
-	handle  func(*Line) error
-	// onRequest is countRequest, stored to avoid an allocation per line.
-	onRequest func(error) error
+	handle func(*Line) error
 
 	line    *Line
 	current []byte
@@ -69,41 +64,27 @@ type Reader struct {
 // readable time that is not after now, in nanoseconds since 1970. If handle returns an error, the
 // line counts as bad.
 func (f *Format) NewReader(now int64, handle func(*Line) error) *Reader {
-	r := &Reader{format: f, now: now, maxLine: f.parser.info().maxLine, handle: handle, line: newLine(f.layout)}
-	r.onRequest = r.countRequest
-	return r
+	return &Reader{format: f, now: now, handle: handle, line: newLine(f.layout)}
 }
 
 var (
 	newline, carriageReturn = []byte("\n"), []byte("\r")
 
-	errFuture = errors.New("is in the future")
+	errFuture  = errors.New("is in the future")
+	errTooLong = fmt.Errorf("line is longer than %d MiB", maxLineBytes>>20)
 )
-
-func errTooLong(maxLine int) error { return fmt.Errorf("line is longer than %d MiB", maxLine>>20) }
 
 // ReadChunks splits a log into chunks that own their memory and calls yield with each. It returns
 // the read error or that of yield.
-func (f *Format) ReadChunks(in io.Reader, yield func(Chunk) error) error {
-	if _, ok := f.parser.(*w3cFormat); ok {
-		yield = trackComments(yield)
-	}
-	return readChunks(in, f.parser.info().maxLine, yield)
-}
+func (*Format) ReadChunks(in io.Reader, yield func(Chunk) error) error { return readChunks(in, yield) }
 
 // Read parses a chunk and returns its counts.
 func (r *Reader) Read(c Chunk) Counts {
 	r.counts = Counts{}
 	if c.tooLong {
 		r.counts.Rows, r.counts.Read, r.current = 1, 1, nil
-		r.countBad(&LineError{0, errTooLong(r.maxLine)})
+		r.countBad(&LineError{0, errTooLong})
 		return r.counts
-	}
-	r.line.w3c, r.line.w3cDate = nil, nil
-	if f, ok := r.format.parser.(*w3cFormat); ok {
-		for _, line := range c.comments {
-			f.applyComment(r.line, line)
-		}
 	}
 	for rest := c.Bytes; len(rest) > 0; {
 		var line []byte
@@ -118,36 +99,25 @@ func (r *Reader) Read(c Chunk) Counts {
 
 func (r *Reader) readLine(line []byte) {
 	r.current = line
-	if len(line) > r.maxLine {
-		r.counts.Read++
-		r.countBad(&LineError{0, errTooLong(r.maxLine)})
+	r.counts.Read++
+	if len(line) > maxLineBytes {
+		r.countBad(&LineError{0, errTooLong})
 		return
 	}
-	r.line.clear()
-	if err := r.format.parser.read(line, r.line, r.onRequest); err != nil && !errors.Is(err, errHeader) {
-		r.counts.Read++
-		r.countBad(err)
-	}
-}
-
-// countRequest counts one request of a line. Its values are in r.line, unless err explains why it
-// cannot be read. It returns nil so that the parser continues with the line's other requests.
-func (r *Reader) countRequest(err error) error {
-	r.counts.Read++
-	if err == nil {
-		err = r.handleRequest()
-	}
-	switch {
+	switch err := r.handleLine(line); {
 	case errors.Is(err, errNoRequest):
 		r.counts.NoRequest++
 	case err != nil:
 		r.countBad(err)
 	}
-	return nil
 }
 
-// handleRequest passes the request in r.line to the handler.
-func (r *Reader) handleRequest() error {
+// handleLine parses a line and passes its request to the handler.
+func (r *Reader) handleLine(line []byte) error {
+	r.line.clear()
+	if err := r.format.parser.read(line, r.line); err != nil {
+		return err
+	}
 	if !r.line.hasRequest(r.format.layout.requestSlots) {
 		return errNoRequest
 	}

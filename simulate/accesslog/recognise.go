@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Recognise detects the format of logs, which all have the same. format is auto, json, otlp, csv,
-// ltsv, w3c, requests, or a format string of Envoy or nginx. NAME=FIELD after a format with named
-// fields names the log's field. With auto, the first nonempty log determines the format.
+// Recognise detects the format of logs, which all have the same. format is auto, json, requests, or
+// a format string of Envoy or nginx. NAME=FIELD after json names the log's field. With auto, the
+// first nonempty log determines the format.
 func Recognise(logs []Log, format string) (*Format, error) {
 	if len(logs) == 0 {
 		return nil, errors.New("no logs; name a file, or - for standard input")
@@ -47,17 +47,6 @@ func Recognise(logs []Log, format string) (*Format, error) {
 // checkFormat returns an error if the log does not have the format of the first one. If --format is
 // explicit, other lines are counted as bad instead.
 func (s *sample) checkFormat(f lineParser, first *sample, name string) error {
-	if csv, ok := f.(*csvFormat); ok {
-		// A later part of a split log has no header.
-		if !bytes.Equal(s.lines[0], csv.header) && countMatching(f, s.lines[:1]) == 0 {
-			return fmt.Errorf("%v: the CSV header differs from that of %v; simulate these logs separately: %q",
-				s, first, truncate(s.lines[0]))
-		}
-		return nil
-	}
-	if _, ok := f.(*w3cFormat); ok && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
-		return nil // a period without requests
-	}
 	if name != "auto" || countMatching(f, s.lines) > 0 {
 		return nil
 	}
@@ -69,11 +58,11 @@ func (s *sample) checkFormat(f lineParser, first *sample, name string) error {
 var formatsByName = map[string]func(fields map[string]string, sample [][]byte) (lineParser, error){
 	"auto": func(fields map[string]string, sample [][]byte) (lineParser, error) {
 		if len(fields) > 0 {
-			return nil, errors.New("--format auto accepts no fields; write json or csv before them")
+			return nil, errors.New("--format auto accepts no fields; write json before them")
 		}
 		return recognise(sample)
 	},
-	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat, "ltsv": newLTSVFormat, "w3c": newW3CFormat,
+	"json": newJSONFormat, "requests": newJSONFormat,
 }
 
 // newLineParser returns the parser for --format.
@@ -102,23 +91,11 @@ func newLineParser(format string, s *sample) (lineParser, error) {
 const sampleDivisor = 10
 
 func recognise(sample [][]byte) (lineParser, error) {
-	if slices.ContainsFunc(sample, func(line []byte) bool { _, ok := cutFieldsComment(line); return ok }) {
-		return newW3CFormat(nil, sample)
-	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
 		return f, err
 	}
 	if f, err := recognisePrefixed(sample); f != nil || err != nil {
 		return f, err
-	}
-	if f, err := newLTSVFormat(nil, sample); err == nil && countMatching(f, sample)*sampleDivisor >= len(sample) {
-		return f, nil
-	}
-	if f, err := newCSVFormat(nil, sample); err == nil && f.logName(fieldTime) != "" {
-		return f, nil
-	}
-	if !slices.ContainsFunc(sample, func(line []byte) bool { return line[0] != '#' }) {
-		return nil, fmt.Errorf("the first lines are comments without #Fields:, which names the columns; give a log with requests: %q", truncate(sample[0]))
 	}
 	return nil, errUnrecognised(sample[0])
 }
@@ -135,22 +112,15 @@ func recogniseLine(sample [][]byte) (lineParser, error) {
 		}
 	}
 	if objects*2 > len(sample) {
-		return newObjectFormat(sample)
+		return newJSONFormat(nil, sample)
 	}
 	if f, err := recogniseText(sample); f != nil || err != nil {
 		return f, err
 	}
 	if complete*sampleDivisor >= len(sample) {
-		return newObjectFormat(sample)
+		return newJSONFormat(nil, sample)
 	}
 	return nil, nil
-}
-
-func newObjectFormat(sample [][]byte) (lineParser, error) {
-	if bytes.Contains(sample[0], []byte(`"resourceLogs"`)) {
-		return newOTLPFormat(nil, sample)
-	}
-	return newJSONFormat(nil, sample)
 }
 
 // recogniseText returns the text format that matches most of the first lines, or nil. A later row
@@ -163,8 +133,7 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.server, f.noRequest = t.server, t.noRequest
-		f.requestIndex = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
+		f.server = t.server
 		if n := countMatching(f, sample); n > matched+len(sample)/20 {
 			best, matched = f, n
 		}

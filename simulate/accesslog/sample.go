@@ -22,8 +22,8 @@ const (
 
 func (s *sample) String() string { return fmt.Sprintf("%s:%d", s.log, s.row) }
 
-// read reads the sample of a log. It stops at a line longer than the maximum of any format, which
-// might not fit into memory.
+// read reads the sample of a log. It stops at a line longer than the maximum, which might not fit
+// into memory.
 func (s *sample) read(in Log) error {
 	f, err := in.Open()
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *sample) read(in Log) error {
 	defer f.Close()
 	enough := errors.New("enough")
 	read, empty, tooLong := 0, 0, false
-	err = readChunks(f, maxOTLPLineBytes, func(c Chunk) error {
+	err = readChunks(f, func(c Chunk) error {
 		if c.tooLong {
 			tooLong = true
 			return enough
@@ -54,7 +54,7 @@ func (s *sample) read(in Log) error {
 	}
 	s.log, s.row, s.lines = in.Name, empty+1, s.lines[:min(len(s.lines), sampleLines)]
 	if tooLong && len(s.lines) == 0 {
-		return fmt.Errorf("%v: %w", s, errTooLong(maxOTLPLineBytes))
+		return fmt.Errorf("%v: %w", s, errTooLong)
 	}
 	return nil
 }

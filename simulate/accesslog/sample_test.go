@@ -14,16 +14,15 @@ func (e *endless) Read(p []byte) (int, error) {
 		p[i] = 'a'
 	}
 	e.read += len(p)
-	if e.read > 8*maxOTLPLineBytes {
+	if e.read > 8*maxLineBytes {
 		return 0, io.ErrClosedPipe
 	}
 	return len(p), nil
 }
 
-// TestSampleStopsAtTooLongLine checks that recognition does not read a line longer than the maximum
-// of any format.
+// TestSampleStopsAtTooLongLine checks that recognition does not read a line longer than the maximum.
 func TestSampleStopsAtTooLongLine(t *testing.T) {
-	for begin, want := range map[string]string{"": "log:1: line is longer than 64 MiB", serverLogs[0].log: ""} {
+	for begin, want := range map[string]string{"": "log:1: line is longer than 1 MiB", serverLogs[0].log: ""} {
 		line := &endless{}
 		in := Log{Name: "log", Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(begin), line)), nil
@@ -32,7 +31,7 @@ func TestSampleStopsAtTooLongLine(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("after %q: %v, want %q", begin, err, want)
 		}
-		if line.read > 3*maxOTLPLineBytes {
+		if line.read > 3*maxLineBytes {
 			t.Errorf("after %q: %d bytes were read", begin, line.read)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -77,21 +78,63 @@ func TestRecogniseServerLogs(t *testing.T) {
 	}
 }
 
-// TestTextFormatsAreDelimited checks that the table's formats are unambiguous, except for Envoy's
-// and Zoraxy's, which escape nothing.
+// TestTextFormatsAreDelimited checks that the table's formats are unambiguous, except for Envoy's,
+// which escapes nothing.
 func TestTextFormatsAreDelimited(t *testing.T) {
 	for _, test := range textFormats {
 		f, err := newTextFormat(test.format)
 		if err != nil {
 			t.Fatalf("%s: %v", test.format, err)
 		}
-		if f.hasVariables && !f.delimited && !strings.Contains(test.format, "[useragent: $http_user_agent]") {
+		if f.hasVariables && !f.delimited {
 			t.Errorf("%s: a line is ambiguous", test.format)
 		}
 	}
 	for _, prefix := range prefixes {
 		if f, err := newTextFormat(prefix); err != nil || !f.delimited {
 			t.Errorf("%s: a line is ambiguous, or %v", prefix, err)
+		}
+	}
+}
+
+// TestFormatsInDocumentation reads lines of HAProxy and of AWS's application load balancers by the
+// format strings in docs/simulate.md.
+func TestFormatsInDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../docs/simulate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ format, log, want string }{
+		{
+			`$remote_addr [$time_local] $frontend $server $timers $status $bytes $cookie $set_cookie $termination $connections $queues "$request"`,
+			`192.0.2.7:33317 [21/Nov/2026:09:00:00.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /a?b HTTP/1.1"
+192.0.2.7:33318 [21/Nov/2026:09:00:01.000] http-in http-in/<NOSRV> -1/-1/-1/-1/5 -1 0 - - CR-- 1/1/0/0/0 0/0 "<BADREQ>"
+192.0.2.7:33319 [21/Nov/2026:09:00:02.000] http-in static/srv1 10/0/30/69/+109 200 +2750 - - ---- 1/1/1/1/0 0/0 "GET http://shop.example/a HTTP/1.1"
+`,
+			`
+09:00:00.655 | 192.0.2.7:33317 | GET | /a?b | - | - | 200
+09:00:01 | 192.0.2.7:33318 | - | - | - | - | -1
+09:00:02 | 192.0.2.7:33319 | GET | /a | shop.example | - | 200`,
+		},
+		{
+			`$type $end_time $elb $remote_addr $target $t1 $t2 $t3 $status $target_status $received $sent "$request" "$http_user_agent" ` +
+				`$cipher $protocol $group "$trace" "$domain" "$cert" $priority $start_time $rest`,
+			`https 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://shop.example:443/a?b HTTP/1.1" "curl/8" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/shop/73e2d6bc24d8a067 "Root=1-58337281-1d84f3d73c47ec4e58577259" "shop.example" "arn:aws:acm:eu-west-1:123456789012:certificate/1" 1 2026-11-21T09:00:00.364000Z "forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_1
+h2 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.8:2817 - -1 -1 -1 429 - 0 57 "GET https://shop.example:443/?x HTTP/2.0" "-" - - - "Root=1-5" "-" "-" 1 2026-11-21T09:00:01.000000Z "waf" "-" "-" "-" "-" "-" "-"
+http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -1 -1 400 - 0 57 "- http://shop.example:80- " "-" - - - "-" "-" "-" - 2026-11-21T09:00:02.000000Z "-" "-" "-" "-" "-" "-" "-" TID_2
+`,
+			`
+09:00:00.364 | 192.0.2.7:2817 | GET | /a?b | shop.example:443 | curl/8 | 200
+09:00:01 | 192.0.2.8:2817 | GET | /?x | shop.example:443 | - | 429
+09:00:02 | 192.0.2.9:2817 | - | - | - | - | 400`,
+		},
+	} {
+		got, counts := valuesOf(t, test.log, test.format, FieldRemote, ":method", ":path", ":authority", "user-agent", "status")
+		if diff := cmp.Diff(strings.Split(strings.TrimPrefix(test.want, "\n"), "\n"), got); diff != "" || counts.Bad > 0 {
+			t.Errorf("%s: %+v; -want +got:\n%s", test.format, counts, diff)
+		}
+		if !strings.Contains(string(page), "--format '"+test.format+"'") {
+			t.Errorf("docs/simulate.md lacks %s", test.format)
 		}
 	}
 }
@@ -125,18 +168,18 @@ func TestNginxVariables(t *testing.T) {
 // fields, do not prevent recognition.
 func TestRecogniseMinority(t *testing.T) {
 	started := strings.Repeat("starting\n", 40)
-	const line = `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8" "192.0.2.9"`
+	const line = `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "192.0.2.9"`
 	for name, log := range map[string]string{
 		"text": started + strings.Repeat(line+"\n", 5),
-		"JSON": started + strings.Repeat(`{"time":"2026-11-21T09:00:00Z","x_forwarded_for":"192.0.2.9"}`+"\n", 5),
+		"JSON": started + strings.Repeat(`{"time":"2026-11-21T09:00:00Z","user_agent":"192.0.2.9"}`+"\n", 5),
 	} {
-		got, counts := valuesOf(t, log, "auto", FieldXFF)
+		got, counts := valuesOf(t, log, "auto", "user-agent")
 		if len(got) < 5 || got[0] != "09:00:00 | 192.0.2.9" || counts.Bad != counts.Read-len(got) {
 			t.Errorf("%s: %d lines, the first is %q, %d bad lines", name, len(got), got[:min(1, len(got))], counts.Bad)
 		}
 	}
-	timed := strings.Repeat(line+" 0.1\n", 400) + strings.Repeat(line+" 0.1 more\n", 5)
-	if f, err := Recognise([]Log{logOf(timed)}, "auto"); err != nil || !f.Has("request_time") {
+	short := strings.TrimSuffix(line, ` "-" "192.0.2.9"`)
+	if f, err := Recognise([]Log{logOf(strings.Repeat(line+"\n", 400) + strings.Repeat(short+"\n", 5))}, "auto"); err != nil || !f.Has("http_user_agent") {
 		t.Errorf("the format of 400 of 405 lines is not recognised: %v", err)
 	}
 	if _, err := Recognise([]Log{logOf(strings.Repeat(started, 2) + line + "\n")}, "auto"); err == nil {
@@ -156,51 +199,12 @@ func TestColumnsOfEmbeddedLines(t *testing.T) {
 			`[pod/web/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5`,
 			`[pod/web/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" many 5`, "many",
 		},
-		{`web | {"time":"2026-11-21T09:00:00Z"}`, `web | {"time":"2026-11-21T09:00:00Z",}`, "}"},
-		{`{"log":"{\"time\":1}"}`, `{"log":"x"}`, `"x"`},
+		{`[pod/web] {"time":"2026-11-21T09:00:00Z"}`, `[pod/web] {"time":"2026-11-21T09:00:00Z",}`, "}"},
 	} {
 		_, counts := valuesOf(t, test.good+"\n"+test.good+"\n"+test.bad+"\n", "auto")
 		want := strings.LastIndex(test.bad, test.at) + 1
 		if counts.Bad != 1 || counts.FirstBad[0].Column != want || counts.FirstBad[0].Line != 3 {
 			t.Errorf("%s: %+v, want column %d", test.bad, counts, want)
-		}
-	}
-}
-
-// TestBadRecordsOfOneLine has unreadable records of an OpenTelemetry line between readable ones.
-func TestBadRecordsOfOneLine(t *testing.T) {
-	attributes := func(at, path string) string {
-		return `{"timeUnixNano":"` + at + `","attributes":[{"key":"path","value":{"stringValue":"` + path + `"}}]}`
-	}
-	body := func(text string) string { return `{"body":{"stringValue":"` + text + `"}}` }
-	line := func(second string) string {
-		return `192.0.2.7 - - [21/Nov/2026:09:00:0` + second + ` +0000] \"GET /` + second + ` HTTP/1.1\" 200 5`
-	}
-	for name, test := range map[string]struct {
-		records []string
-		want    []string
-		columns []string // the text at the reported columns
-	}{
-		"attributes": {
-			[]string{attributes("1795251600000000000", "/1"), attributes("soon", "/2"), attributes("0", "/3"), attributes("1795251603000000000", "/4")},
-			[]string{"09:00:00 | /1", "09:00:03 | /4"},
-			[]string{`"soon"`, `{"resourceLogs"`},
-		},
-		"text": {
-			[]string{body(line("1")), body("starting"), body(line("3"))},
-			[]string{"09:00:01 | /1", "09:00:03 | /3"},
-			[]string{`{"stringValue":"starting"`},
-		},
-	} {
-		log := `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Join(test.records, ",") + "]}]}]}\n"
-		got, counts := valuesOf(t, log, "auto", ":path")
-		if diff := cmp.Diff(test.want, got); diff != "" || counts.Read != len(test.records) || counts.Bad != len(test.records)-len(test.want) {
-			t.Errorf("%s: %+v; -want +got:\n%s", name, counts, diff)
-		}
-		for i, bad := range counts.FirstBad {
-			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
-				t.Errorf("%s: %+v is at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
-			}
 		}
 	}
 }
@@ -219,38 +223,17 @@ func TestSelectDerivedFieldTwice(t *testing.T) {
 // TestNearestFormat checks the hint for lines of unknown formats.
 func TestNearestFormat(t *testing.T) {
 	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `(most similar: the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent; differs at column 65)`,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "(most similar: Envoy's format, [%START_TIME%]",
-		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "(most similar: APISIX's format, ",
-		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "(most similar: Squid's format, ",
-		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "(most similar: HAProxy's format, ",
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                                                                                       "differs at column 60)",
-		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`:                                                                      "(most similar: the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent; differs at column 32)",
-		"once upon a time":    "unknown log format; give",
-		"#Software: IIS 10.0": "the first lines are comments without #Fields:",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:    `(most similar: the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent; differs at column 65)`,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                   "(most similar: Envoy's format, [%START_TIME%]",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                  "differs at column 60)",
+		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`: "(most similar: the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent; differs at column 32)",
+		"once upon a time": "unknown log format; give",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
-}
-
-// TestW3CHeaderIsNotBad checks that CloudFront's header is not a bad line, although its lines are
-// recognised without it.
-func TestW3CHeaderIsNotBad(t *testing.T) {
-	for _, test := range serverLogs {
-		if test.name != "CloudFront without its header" {
-			continue
-		}
-		header := "#Version: 1.0\n#Fields: date time a b c-ip" + strings.Repeat(" x", strings.Count(test.log, "\t")-4) + "\n"
-		got, counts := valuesOf(t, header+test.log, "auto", FieldRemote)
-		if len(got) != 1 || got[0] != "09:00:00 | 192.0.2.7" || counts.Bad != 0 {
-			t.Errorf("%q, %+v", got, counts)
-		}
-		return
-	}
-	t.Error("serverLogs has no CloudFront log without its header")
 }
 
 // TestNestedFields reads fields of nested objects in any order.
@@ -262,7 +245,7 @@ func TestNestedFields(t *testing.T) {
 `
 	got, counts := valuesOf(t, log, "auto", "a.b.c", "a.d", "a.e.f", "g.h", "d", "a.b")
 	want := []string{
-		`09:00:00 | 1 | x | 2 | 3 | 4 | {"c":"1"}`,
+		`09:00:00 | 1 | ["x"] | 2 | 3 | 4 | {"c":"1"}`,
 		`09:00:00 | - | ["x","y"] | - | - | 5 | {"c":null}`,
 		`09:00:00 | - | - | - | - | {} | -`,
 		`09:00:00 | 7 | - | - | - | - | 8`,
@@ -295,7 +278,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 		lines := bytes.Split([]byte(strings.TrimSpace(test.log)), []byte("\n"))
 		line := lines[0]
 		for _, l := range lines { // the first request, not a comment or another message
-			if r.line.clear(); f.parser.read(l, r.line, r.onRequest) == nil {
+			if r.line.clear(); f.parser.read(l, r.line) == nil {
 				line = l
 			}
 		}

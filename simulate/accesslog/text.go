@@ -26,10 +26,6 @@ type textFormat struct {
 	// several readings.
 	namedFields
 	hasVariables, delimited bool
-	// noRequest is the request line that the server writes when there was no request, such as for
-	// connections, or "". requestIndex is the operator of the request line.
-	noRequest    string
-	requestIndex int
 	// inner parses the value of the last variable, which is a line of another format, or nil.
 	inner lineParser
 	// literals has one more element than ops, which they surround.
@@ -56,9 +52,9 @@ type repetition struct {
 
 func (f *textFormat) info() formatInfo {
 	if f.hasVariables {
-		return formatInfo{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format", maxLineBytes}
+		return formatInfo{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format"}
 	}
-	return formatInfo{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format", maxLineBytes}
+	return formatInfo{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format"}
 }
 
 // newTextFormat parses a format string of Envoy, or one with variables like nginx's.
@@ -133,7 +129,7 @@ func (f *textFormat) findRepetitions() {
 }
 
 func errUnknownFormat(format string) error {
-	return fmt.Errorf("unknown --format %q; want auto, json, otlp, csv, ltsv, w3c, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
+	return fmt.Errorf("unknown --format %q; want auto, json, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
 }
 
 // operatorEnd returns the index of the % that ends an operator, ignoring those in parentheses, or
@@ -208,25 +204,13 @@ func (f *textFormat) bind(l *layout) error {
 
 var errFormatMismatch = errors.New("line does not match the format")
 
-func (f *textFormat) read(line []byte, l *Line, request func(error) error) error {
-	if err := f.parse(line, l); err != nil {
-		if isComment(line) {
-			return errHeader
-		}
+func (f *textFormat) read(line []byte, l *Line) error {
+	if err := f.parse(line, l); err != nil || f.inner == nil {
 		return err
-	}
-	if f.noRequest != "" {
-		starts, ends := l.bounds(len(f.ops))
-		if string(line[starts[f.requestIndex]:ends[f.requestIndex]]) == f.noRequest {
-			return request(errNoRequest)
-		}
-	}
-	if f.inner == nil {
-		return request(nil)
 	}
 	at := l.starts[len(f.ops)-1]
 	l.baseColumn = at
-	return f.inner.read(line[at:], l, request)
+	return f.inner.read(line[at:], l)
 }
 
 // parse sets the values of a line.

@@ -24,15 +24,13 @@ type timeFormat struct {
 	err                        error
 }
 
-// anyTimeFormat reads the usual formats of logs: RFC 3339 with any fraction, those of Apache,
-// HAProxy and the W3C, and numbers since 1970 in seconds, milliseconds, microseconds or
+// anyTimeFormat reads the usual formats of logs: RFC 3339 with any fraction, those of Apache and
+// HAProxy, and numbers since 1970 in seconds, milliseconds, microseconds or
 // nanoseconds, depending on their size. Times without a zone are in UTC.
 var anyTimeFormat = &timeFormat{
 	layouts: []string{
-		time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00",
-		"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05", "2006-01-02\t15:04:05", "2006-01-02 15:04:05", "2006/01/02 15:04:05",
-		"2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST", // Ruby, BigQuery
-		"1/2/06, 15:04:05", "1/2/2006, 15:04:05",
+		time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
+		"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05",
 	},
 	numeric:        true,
 	fractionDigits: -1,

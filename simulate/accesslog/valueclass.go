@@ -23,24 +23,12 @@ const (
 	untilLiteral
 	// addressList is words separated by a comma and a space.
 	addressList
-	// host has neither spaces nor slashes.
-	host
-	// cell has no tab.
-	cell
-	// paddedWord is a word after leading spaces, which are not part of it.
-	paddedWord
-	// quoted is an escaped value in quotes, or a dash.
-	quoted
 )
 
 func (op *operator) fits(value []byte) bool {
 	switch op.class {
-	case word, paddedWord:
+	case word:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '"') < 0
-	case cell:
-		return bytes.IndexByte(value, '\t') < 0
-	case host:
-		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '/') < 0
 	case addressList:
 		for {
 			i := bytes.IndexByte(value, ' ')

@@ -16,21 +16,15 @@ func (f *textFormat) parseVariables(format string) {
 	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {
 		from, to := max(m[2], m[4]), max(m[3], m[5])
 		f.literals = append(f.literals, []byte(format[at:m[0]]))
-		name, inQuotes := strings.CutPrefix(format[from:to], "quoted_")
-		f.ops = append(f.ops, operator{name: name})
-		if inQuotes {
-			f.ops[len(f.ops)-1].class = quoted
-		}
-		f.observeName(name)
+		f.ops = append(f.ops, operator{name: format[from:to]})
+		f.observeName(format[from:to])
 		at = m[1]
 	}
 	f.literals = append(f.literals, []byte(format[at:]))
 	f.delimited = true
 	for i := range f.ops {
 		op, next := &f.ops[i], f.literals[i+1]
-		if op.class != quoted {
-			op.class = variableClass(op.name, f.literals[i], next)
-		}
+		op.class = variableClass(op.name, f.literals[i], next)
 		if op.class == anyText && i < len(f.ops)-1 {
 			f.delimited = false
 		}
@@ -39,9 +33,9 @@ func (f *textFormat) parseVariables(format string) {
 
 // Variables whose values are more restricted than free text, or less than one word.
 var (
-	numberVariables       = strings.Fields("body_bytes_sent bytes_sent request_length request_count")
+	numberVariables       = strings.Fields("body_bytes_sent bytes_sent request_length")
 	addressVariables      = strings.Fields("remote_addr http_x_forwarded_for")
-	untilLiteralVariables = strings.Fields("remote_user time_local generation_time captured container pod syslog")
+	untilLiteralVariables = strings.Fields("remote_user time_local pod")
 	anyTextVariables      = strings.Fields("rest request request_uri uri document_uri args query_string line")
 	anyTextPrefixes       = strings.Fields("http_ arg_ cookie_ sent_http_ upstream_http_")
 )
@@ -53,12 +47,6 @@ func variableClass(name string, before, after []byte) valueClass {
 		return escaped
 	case slices.Contains(numberVariables, name), slices.Contains(fieldAliases[fieldStatus], name):
 		return integer
-	case string(after) == "\t", string(before) == "\t" && name != "rest":
-		return cell
-	case name == "elapsed":
-		return paddedWord
-	case name == "server_name":
-		return host
 	case slices.Contains(addressVariables, name):
 		return addressList
 	case slices.Contains(untilLiteralVariables, name):
@@ -87,13 +75,6 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 			end = len(line) - len(next) - at
 		case op.class == escaped:
 			end = quoteEnd(line[at:])
-		case op.class == quoted && bytes.HasPrefix(line[at:], []byte{'"'}):
-			if end = quoteEnd(line[at+1:]); end >= 0 {
-				end += 2
-			}
-		case op.class == paddedWord:
-			at += len(line[at:]) - len(bytes.TrimLeft(line[at:], " "))
-			end = bytes.Index(line[at:], next)
 		default:
 			end = bytes.Index(line[at:], next)
 		}
@@ -107,12 +88,6 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 			return i, at
 		}
 		starts[i], ends[i] = at, at+end
-		if op.class == quoted && end > 1 {
-			starts[i], ends[i] = at+1, at+end-1
-		}
-		if i > 0 && op.name == fieldTime && f.ops[i-1].name == "date" {
-			starts[i] = starts[i-1] // date and time are one value, as in W3C logs
-		}
 		at += end + len(next)
 	}
 	return len(f.ops), -1
