@@ -38,7 +38,12 @@ func (s *Set) Changes(before *Set) Changes {
 			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(old.root.limits(), "limit"))
 		default:
 			if a, b := old.fields(), now.fields(); a != b {
-				c.add(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
+				effect := ""
+				if (old.maxCounters > 0) != (now.maxCounters > 0) {
+					effect = "; its counters in memory start again"
+				}
+				a, b = cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults")
+				c.add(&c.Changed, "%s: %s -> %s%s", name, a, b, effect)
 			} else if old.exemptDigest != now.exemptDigest {
 				c.add(&c.Changed, "%s: exempt has other values or ranges", name)
 			}

@@ -22,7 +22,7 @@ func TestChanges(t *testing.T) {
 			[]string{"{domain: shop, descriptors: [{key: user, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}]}"},
 			[]string{"{domain: shop, all_or_nothing: true, max_counters: 7, descriptors: [{key: user, rate_limit: {algorithm: token_bucket, burst: 7, name: n, unit: hour, requests_per_unit: 5}}]}"},
 			Changes{Changed: 2, First: []string{
-				"shop: defaults -> all_or_nothing: true, max_counters: 7",
+				"shop: defaults -> all_or_nothing: true, max_counters: 7; its counters in memory start again",
 				`shop: user 5/hour, shadow_mode: true -> 5/hour, algorithm: token_bucket, burst: 7, name: "n"`,
 			}},
 		},

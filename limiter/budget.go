@@ -89,13 +89,13 @@ func (t *Table) takeMemory(n int64) bool {
 	}
 }
 
-// squeezeLocked takes the memory of a block for s from other size classes. It returns false if they
-// have none to give. The caller holds s.resizeMu.
+// squeezeLocked takes the memory of a block for s from size classes of the common partition. It
+// returns false if they have none to give. The caller holds s.resizeMu.
 func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool {
 	t.squeezeMu.Lock()
 	defer t.squeezeMu.Unlock()
-	need, donors := s.blockSize(), *t.donors.Load()
-	for _, donor := range donors {
+	need := s.blockSize()
+	for donor := range t.common.sizeClasses() {
 		for donor != s && t.shrink(at, donor, false) {
 			if t.takeMemory(need) {
 				return true
@@ -105,7 +105,7 @@ func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool 
 	for {
 		var largest *sizeClass
 		all := int64(0)
-		for _, donor := range donors {
+		for donor := range t.common.sizeClasses() {
 			all += donor.bytes()
 			if donor != s && donor.inUse() > donor.minBlocks && (largest == nil || donor.bytes() > largest.bytes()) {
 				largest = donor

@@ -71,8 +71,8 @@
 // is used up, a class takes memory from other classes (budget.go). A [Partition] has
 // size classes of its own, which counters outside of it cannot displace.
 //
-// A counter changes its size class only if its partition changes, or if the limit of
-// a log or a concurrency counter needs another size. A permit keeps its cell number,
+// A counter changes its size class only if the limit of a log or a concurrency
+// counter needs another size, and never its partition. A permit keeps its cell number,
 // which is part of the lease; a counter therefore stays in its class while a permit
 // beyond the new size is held.
 //

@@ -24,17 +24,16 @@ import (
 // cannot be charged until it is in its new slot. A charge that succeeds just before its counter is
 // evicted is lost with it.
 //
-// A resizing counter that v found in another size class moves to its own, and a counter found in
-// another partition moves to that of b.
+// A resizing counter that v found in another size class moves to its own.
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
-	if partition.mayBeElsewhere(a) {
+	if a.resizes() {
 		m := &t.moving[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
 		if v.slot == nil {
-			if v.findElsewhere(partition, p, tag, id); v.slot != nil {
+			if v.findElsewhere(partition, tag, id); v.slot != nil {
 				return false
 			}
 		}
@@ -89,7 +88,7 @@ func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after s
 func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
 	id, tag := c.ID, c.tag()
 	lower, upper := v.class, sc
-	if lower.size > upper.size || lower.size == upper.size && lower.order > upper.order {
+	if lower.size > upper.size {
 		lower, upper = upper, lower
 	}
 	_, _, heldLower := lower.lockPair(id)

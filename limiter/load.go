@@ -20,7 +20,7 @@ import (
 // Leases of the snapshot are valid if [Options.RestoreLeases] is set; all others are stale.
 //
 // Counters that expired since the snapshot are absent. If the partitions were reserved under other
-// rules, [Table.Partitions] adjusts them as after any change of rules.
+// rules, [Table.Partitions] changes them as after any change of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 	l := &loader{source: source{r: r}, leases: opt.RestoreLeases}
 	if err := l.readHeader(&opt); err != nil {
@@ -114,9 +114,6 @@ func (l *loader) readTrailer() error {
 		return fmt.Errorf("%w: trailing data", ErrDamaged)
 	}
 	l.table.raiseHorizon(horizon, horizon)
-	l.table.growthMu.Lock()
-	defer l.table.growthMu.Unlock()
-	l.table.retireLocked(l.info.At)
 	return nil
 }
 
@@ -169,9 +166,11 @@ func (l *loader) readPartition() (*Partition, error) {
 		name, length = append(name, b...), length-uint64(len(b))
 	}
 	bound, err1 := l.readUvarint(1<<63 - 1)
-	others, err2 := l.readUvarint(1)
-	if err := cmp.Or(err, err1, err2); err != nil {
+	if err := cmp.Or(err, err1); err != nil {
 		return nil, err
+	}
+	if (bound > 0) != (len(name) > 0) {
+		return nil, fmt.Errorf("%w: partition %q with a bound of %d", ErrDamaged, name, bound)
 	}
 	t := l.table
 	if len(name) == 0 {
@@ -183,9 +182,6 @@ func (l *loader) readPartition() (*Partition, error) {
 		t.partitions[p.name] = p
 	}
 	p.slots.Store(int64(bound)) //nolint:gosec // within the range
-	if others > 0 {
-		p.others.Store(&[]*Partition{&t.common})
-	}
 	return p, nil
 }
 

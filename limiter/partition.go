@@ -11,26 +11,28 @@ import (
 )
 
 // A Partition is memory of a [Table] that is reserved for some counters: other counters cannot
-// evict them, and they cannot evict others. It has a size class for each counter size.
+// evict them, and they cannot evict others. It has a size class for each counter size. No counter
+// moves to another partition.
 type Partition struct {
 	table *Table
 	name  string
-	// slots is the maximum number of counters of each size; 0 in the common partition.
+	// slots is the maximum number of counters of each size, 0 in the common partition, or retired.
 	slots   atomic.Int64
 	classes [len(sizes)]atomic.Pointer[sizeClass]
-	// others are the partitions that may still contain counters of this one, or nil. Such a counter
-	// moves when it is charged.
-	others atomic.Pointer[[]*Partition]
 }
+
+// retired is the bound of a partition that its table has removed. Requests that began before can
+// still charge its counters, but it takes no memory from the table, and no snapshot contains it.
+const retired = -1
 
 // Partitions reserves memory for the counters of each name in bounds: up to the given number of
 // counters of each size, rounded up to a multiple of eight and at least 16. Memory is taken as it
 // is used, if necessary from the common partition, which keeps at least a quarter of the table. A
 // bound below 1 and a name without a bound mean the common partition.
 //
-// Counters are kept when a bound changes, except those for which a lower bound has no room. They
-// are also kept when a name gets its first bound or loses it, and move when they are charged. A
-// request that still uses a partition without a bound is decided there.
+// Counters are kept when a bound changes, except those for which a lower bound has no room. When a
+// name gets its first bound, its partition is empty. When it loses its bound, its partition and the
+// counters in it are removed.
 //
 // Partitions returns the partition of each name, nil for the common one. It returns an error and
 // changes nothing if the bounds need more than half of the table for one-word counters.
@@ -46,7 +48,8 @@ func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Parti
 	}
 	for name, old := range t.partitions {
 		if bounds[name] < 1 {
-			old.slots.Store(0)
+			delete(t.partitions, name)
+			old.retireLocked()
 		}
 	}
 	partitions := map[string]*Partition{}
@@ -60,53 +63,25 @@ func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Parti
 			p = &Partition{table: t, name: name}
 			t.partitions[name] = p
 		}
-		if p.slots.Load() == 0 && t.common.hasClasses() {
-			p.others.Store(&[]*Partition{&t.common})
-		}
 		p.slots.Store(n)
 		p.shrinkToBound(now)
 		partitions[name] = p
 	}
-	t.retireLocked(now)
 	return partitions, nil
 }
 
-// retireLocked removes the partitions without a bound that have no live counter, and lets the
-// common partition search the others without a bound. The caller holds growthMu.
-func (t *Table) retireLocked(now Time) {
-	var retired []*Partition
-	for name, p := range t.partitions {
-		switch {
-		case p.slots.Load() > 0:
-		case p.live(now) == 0:
-			delete(t.partitions, name)
-			for s := range p.sizeClasses() {
-				t.freeBytes.Add(s.bytes())
-				t.reclaimed.Add(s.reclaimed.Load())
-				t.evicted.Add(s.evicted.Load())
-			}
-		default:
-			retired = append(retired, p)
-		}
+// retireLocked returns p's memory to the budget of the table. The memory itself is freed when no
+// request uses it any more. The caller holds growthMu.
+func (p *Partition) retireLocked() {
+	p.slots.Store(retired) // from now on, no size class of p grows
+	t := p.table
+	for s := range p.sizeClasses() {
+		s.resizeMu.Lock()
+		t.freeBytes.Add(s.bytes())
+		s.resizeMu.Unlock()
+		t.reclaimed.Add(s.reclaimed.Load())
+		t.evicted.Add(s.evicted.Load())
 	}
-	if len(retired) > 0 {
-		t.common.others.Store(&retired)
-	} else {
-		t.common.others.Store(nil)
-	}
-	t.listDonorsLocked()
-}
-
-// listDonorsLocked updates the list of size classes that others may take memory from. The caller
-// holds growthMu.
-func (t *Table) listDonorsLocked() {
-	donors := slices.Collect(t.common.sizeClasses())
-	for _, p := range t.partitions {
-		if p.slots.Load() == 0 {
-			donors = slices.AppendSeq(donors, p.sizeClasses())
-		}
-	}
-	t.donors.Store(&donors)
 }
 
 // partition returns the partition of b's counters.
@@ -143,11 +118,11 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 func (p *Partition) newClassLocked(c int, start uint64) *sizeClass {
 	t, each := p.table, int64(slotBytes(sizes[c]))*ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
-	t.classes++
-	s.order, s.nonces = t.classes, &t.nonces
-	t.freeBytes.Add(-s.bytes())
+	s.nonces = &t.nonces
+	if p.slots.Load() != retired {
+		t.freeBytes.Add(-s.bytes())
+	}
 	p.classes[c].Store(s)
-	t.listDonorsLocked()
 	return s
 }
 
@@ -161,10 +136,14 @@ const (
 
 // maxBlocks returns the maximum number of blocks of a size class of p.
 func (p *Partition) maxBlocks() uint64 {
-	if n := p.slots.Load(); n > 0 {
+	switch n := p.slots.Load(); {
+	case n > 0:
 		return max(2, (uint64(n)+ways-1)/ways)
+	case n == retired:
+		return 0
+	default:
+		return layoutCount
 	}
-	return layoutCount
 }
 
 // shrinkToBound removes the blocks beyond p's bound.
@@ -180,17 +159,6 @@ func (p *Partition) shrinkToBound(now Time) {
 		}
 		s.resizeMu.Unlock()
 	}
-}
-
-// mayBeElsewhere reports whether a counter of p may be outside of its size class.
-func (p *Partition) mayBeElsewhere(a algorithm) bool { return a.resizes() || p.others.Load() != nil }
-
-// hasClasses reports whether p has a size class.
-func (p *Partition) hasClasses() bool {
-	for range p.sizeClasses() {
-		return true
-	}
-	return false
 }
 
 // sizeClasses returns p's size classes.

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,40 +169,62 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestCountersStayWhenABoundChanges checks that counters are kept when the bound of a name is
-// added, changed and removed.
-func TestCountersStayWhenABoundChanges(t *testing.T) {
-	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50)} {
+// TestCountersDoNotChangePartition adds, changes and removes the bound of a name. A new partition is
+// empty, and keeps its counters while its bound changes. Requests in flight during a change, which
+// use the partition of the rules before, are decided there and affect no other counter.
+func TestCountersDoNotChangePartition(t *testing.T) {
+	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50), {Algorithm: TokenBucket, Limit: 1, Window: time.Minute, Burst: 50}} {
 		tab := newTable(t, 1<<20)
-		hits := 0
+		partitions := []*Partition{nil} // nil is the common partition
+		used := map[*Partition]uint64{}
 		for _, bound := range []int64{0, 100, 1000, 40, 0, 0, 60, 0, 200} {
 			partition := reserve(t, tab, "d", bound)
-			for n := range 20 {
-				if got := inPartition(tab, partition, n, p, 1).Before; got != uint64(hits) {
-					t.Fatalf("algorithm %d, bound %d: counter %d has used %d, want %d", p.Algorithm, bound, n, got, hits)
+			if !slices.Contains(partitions, partition) {
+				partitions = append(partitions, partition)
+			}
+			for range 2 {
+				for _, in := range partitions {
+					if got := inPartition(tab, in, 1, p, 1).Before; got != used[in] {
+						t.Fatalf("algorithm %d, bound %d: %d used, want %d", p.Algorithm, bound, got, used[in])
+					}
+					used[in]++
 				}
 			}
-			hits++
+			loaded := load(t, snapshot(t, tab, min1), 1<<20)
+			if got := inPartition(loaded, reserve(t, loaded, "d", bound), 1, p, 0).Before; got != used[partition] {
+				t.Errorf("algorithm %d, bound %d: a loaded table has used %d, want %d", p.Algorithm, bound, got, used[partition])
+			}
 		}
-		if s := tab.Stats(); s.Evicted > 0 {
-			t.Errorf("algorithm %d: %+v, want none evicted", p.Algorithm, s)
+		if len(partitions) != 4 {
+			t.Errorf("algorithm %d: %d partitions, want the common one and three new ones", p.Algorithm, len(partitions))
+		}
+		if s := tab.Stats(); s.Evicted > 0 || s.Used+tab.freeBytes.Load() != s.Bytes {
+			t.Errorf("algorithm %d: %+v and %d spare, want none evicted", p.Algorithm, s, tab.freeBytes.Load())
 		}
 	}
 }
 
-// TestCountersMoveWithAllTheirHits checks the same while time passes, and with a bound that was set
-// before the first counter.
-func TestCountersMoveWithAllTheirHits(t *testing.T) {
-	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50), {Algorithm: TokenBucket, Limit: 1, Window: time.Minute, Burst: 50}} {
-		tab, alone := newTable(t, 1<<20), newTable(t, 1<<20)
-		for i, bound := range []int64{100, 0, 100, 0, 0, 100, 100, 0, 0, 0, 0, 0} {
-			now := min1 + Time(i)*8*sec
-			want := decide(alone, now, oneHit(counterID(1), p)).Decisions[0]
-			b := &Batch{Charges: []Charge{oneHit(counterID(1), p)}, Partition: reserve(t, tab, "d", bound)}
-			if tab.Decide(now, b); b.Decisions[0] != want {
-				t.Errorf("algorithm %d, bound %d: %+v, want %+v", p.Algorithm, bound, b.Decisions[0], want)
-			}
-		}
+// TestRemovedPartitionTakesNoMemory floods a partition that was removed: the budget of the table
+// does not change.
+func TestRemovedPartitionTakesNoMemory(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	partition := reserve(t, tab, "d", 4000)
+	for n := range 4000 {
+		inPartition(tab, partition, n, ringOfTen(5), 1)
+	}
+	reserve(t, tab, "d", 0)
+	if used := tab.Stats().Used; used != 0 {
+		t.Errorf("%d bytes are used after the removal", used)
+	}
+	for n := range 20_000 {
+		inPartition(tab, partition, n, ringOfTen(5), 1)
+		inPartition(tab, partition, n, perMinute(5), 1)
+	}
+	if used := tab.Stats().Used; used != 0 {
+		t.Errorf("%d bytes are used by a removed partition", used)
+	}
+	if saved := load(t, snapshot(t, tab, min1), 1<<20).Live(min1); saved != 0 {
+		t.Errorf("a snapshot has %d counters of a removed partition", saved)
 	}
 }
 
@@ -263,7 +286,7 @@ func TestALowerBoundWaitsForWriters(t *testing.T) {
 }
 
 // TestReservedMemory checks that reserved memory is available when all memory is in use, and that a
-// partition without a bound returns its memory when its counters have expired.
+// partition without a bound returns its memory.
 func TestReservedMemory(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	for n := range 100_000 {
@@ -283,11 +306,8 @@ func TestReservedMemory(t *testing.T) {
 		t.Errorf("%d of 3600 counters with reserved memory were lost", lost)
 	}
 	reserve(t, tab, "d", 0)
-	if len(tab.partitions) != 1 || len(*tab.donors.Load()) != 2 {
-		t.Errorf("%d partitions, %d donors, want the partition without a bound to be kept as a donor", len(tab.partitions), len(*tab.donors.Load()))
-	}
-	if _, err := tab.Partitions(3*min1, nil); err != nil || len(tab.partitions) != 0 || tab.common.others.Load() != nil {
-		t.Errorf("error %v, %d partitions, want the empty partition removed", err, len(tab.partitions))
+	if len(tab.partitions) != 0 {
+		t.Errorf("%d partitions, want none", len(tab.partitions))
 	}
 	if s := tab.Stats(); s.Used+tab.freeBytes.Load() != s.Bytes {
 		t.Errorf("%+v and %d spare", s, tab.freeBytes.Load())

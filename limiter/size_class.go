@@ -71,8 +71,6 @@ type sizeClass struct {
 	memory []byte
 	// nonces belongs to the table.
 	nonces *nonceKey
-	// order is the sequence number of the class in its table, for lock ordering.
-	order uint64
 	// skipSearches is how many counters without a free slot skip the search for room, because a
 	// recent search failed.
 	skipSearches atomic.Int64

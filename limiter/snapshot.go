@@ -20,8 +20,7 @@ import (
 //
 //	magic, format 4, saved at 8, key 16, bytes of the table 8, CRC-32C of these 4
 //	for each size class in use:
-//	    uvarint 1, partition: uvarint length and name, uvarint bound, uvarint 1 if its
-//	    counters may be in the common partition, else 0
+//	    uvarint 1, partition: uvarint length and name, uvarint bound
 //	    uvarints: cells per counter, minimum blocks, blocks in use
 //	    for each block with live counters:
 //	        uvarint block number + 1, 1 byte with a bit for each slot that follows
@@ -36,7 +35,7 @@ import (
 // If a counter occurs twice in a size class, the last occurrence is valid; see saver.
 const (
 	snapshotMagic  = "\x89SLUICE\n"
-	snapshotFormat = 1
+	snapshotFormat = 2
 	headerBytes    = len(snapshotMagic) + 4 + 8 + identity.KeyBytes + 8 + crcBytes
 	crcBytes       = 4
 )
@@ -96,9 +95,13 @@ func (t *Table) beginSave() (classes []savedClass) {
 		defer t.moving[i].Unlock()
 	}
 	for p := range t.allPartitions() {
+		bound := p.slots.Load()
+		if bound == retired {
+			continue
+		}
 		for c := range p.sizeClasses() {
 			c.cursor.Store(&snapshotCursor{})
-			classes = append(classes, savedClass{p, c})
+			classes = append(classes, savedClass{p.name, uint64(bound), c}) //nolint:gosec // not negative
 		}
 	}
 	// A settlement charges a counter first and then releases the hold, which usually has more
@@ -110,7 +113,8 @@ func (t *Table) beginSave() (classes []savedClass) {
 }
 
 type savedClass struct {
-	partition *Partition
+	partition string
+	bound     uint64
 	class     *sizeClass
 }
 
@@ -143,15 +147,11 @@ func (s *saver) writeHeader(t *Table) {
 
 // writeClass writes a size class.
 func (s *saver) writeClass(c savedClass) {
-	p, sc := c.partition, c.class
-	others := uint64(0)
-	if p.others.Load() != nil && p != &p.table.common {
-		others = 1
-	}
+	sc := c.class
 	s.buf = binary.AppendUvarint(s.buf, 1)
-	s.buf = binary.AppendUvarint(s.buf, uint64(len(p.name)))
-	s.buf = append(s.buf, p.name...)
-	for _, n := range []uint64{uint64(p.slots.Load()), others, sc.stride(), sc.minBlocks, sc.inUse()} { //nolint:gosec // not negative
+	s.buf = binary.AppendUvarint(s.buf, uint64(len(c.partition)))
+	s.buf = append(s.buf, c.partition...)
+	for _, n := range []uint64{c.bound, sc.stride(), sc.minBlocks, sc.inUse()} {
 		s.buf = binary.AppendUvarint(s.buf, n)
 	}
 	ps := sc.cursor.Load()

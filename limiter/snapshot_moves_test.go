@@ -23,17 +23,14 @@ func (w duringSave) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// A movingTable is a table with counters of all sizes, in the common partition and in one that is
-// added and removed, and the number of their hits.
+// A movingTable is a table with counters of all sizes, in the common partition and in one whose
+// bound changes, and the number of their hits.
 type movingTable struct {
 	tab      *Table
 	counters int
 	policies [][]*Policy  // for each kind of counter, the variants of its policy
 	variant  atomic.Int64 // current variant of all policies, modulo their number of variants
 	own      atomic.Pointer[Partition]
-	// rules is write-locked while the partition is added or removed, because a request with the
-	// earlier rules counts separately.
-	rules sync.RWMutex
 	// requested and admitted count the hits of each counter, before and after they are charged.
 	requested, admitted []atomic.Int64
 	// leases contains pairs of a granted lease and the index of its counter.
@@ -97,19 +94,15 @@ func (b *movingTable) returnFirst(t *testing.T, tab *Table, own *Partition, leas
 }
 
 // disturb makes one random change: it charges or moves a counter, grows or shrinks a size class, or
-// changes the partition or the policies.
+// changes the bound or the policies.
 func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch k := r.IntN(100); {
 	case k == 0:
 		b.variant.Add(1)
 	case k == 1:
-		b.rules.Lock()
-		defer b.rules.Unlock()
-		b.setPartition(t, b.tab, r.Int64N(2)*4000)
+		b.setPartition(t, b.tab, 4000*(1+r.Int64N(2)))
 	case k < 40:
-		b.rules.RLock()
-		defer b.rules.RUnlock()
 		b.hit(b.tab, b.own.Load(), r.IntN(len(b.requested)), 1)
 	default:
 		var classes []*sizeClass
@@ -135,7 +128,7 @@ func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// setPartition gives the partition the given number of bytes, or removes it if bound is 0.
+// setPartition sets the bound of the partition.
 func (b *movingTable) setPartition(t *testing.T, tab *Table, bound int64) *Partition {
 	t.Helper()
 	own, err := tab.Partitions(min1, map[string]int64{"own": bound})

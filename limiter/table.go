@@ -50,19 +50,16 @@ type Table struct {
 	// bytes is the memory limit, and freeBytes the part that no size class uses.
 	bytes     int64
 	freeBytes atomic.Int64
-	// squeezeMu is held while a size class takes memory from the donors.
+	// squeezeMu is held while a size class takes memory from others.
 	squeezeMu sync.Mutex
-	donors    atomic.Pointer[[]*sizeClass]
-	// reclaimed and evicted are the totals of removed size classes.
+	// reclaimed and evicted are the totals of removed partitions.
 	reclaimed, evicted atomic.Uint64
 	// growthMu guards the creation of size classes and partitions.
 	growthMu   sync.Mutex
-	classes    uint64 // number of size classes created
 	partitions map[string]*Partition
 }
 
-// A moveLock is held while a counter is inserted that may be in another size class of the same or
-// another partition.
+// A moveLock is held while a counter is inserted that may be in another size class.
 type moveLock struct {
 	sync.Mutex
 	// moves counts the counters that moved to another size class. It is incremented after a counter
@@ -87,7 +84,6 @@ func New(opt Options) (*Table, error) {
 	t.common.table = t
 	t.horizon.Store(math.MinInt64)
 	t.freeBytes.Store(size)
-	t.donors.Store(&[]*sizeClass{})
 	return t, nil
 }
 

@@ -1,10 +1,6 @@
 package limiter
 
-import (
-	"slices"
-
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
-)
+import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
 // read loads the counter of charge i at the time at into v. A window that has passed reads as a new
 // one. A window in the future is kept: the clock was set back or the caller is late.
@@ -23,7 +19,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		// decision.
 		v.head, v.newer, v.reported, v.at, v.salt, v.mirror = 0, 0, nil, at, 0, t.mirror
 		s, moves := partition.class(p), uint64(0)
-		strays := partition.mayBeElsewhere(a)
+		strays := a.resizes()
 		if strays {
 			moves = t.moving[id.Lo%stripes].moves.Load()
 		}
@@ -37,7 +33,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 			}
 			if strays {
 				pause(beforeElsewhere)
-				v.findElsewhere(partition, p, tag, id)
+				v.findElsewhere(partition, tag, id)
 				if v.slot == nil && moves != t.moving[id.Lo%stripes].moves.Load() {
 					continue // it may have moved to a class that was searched before
 				}
@@ -80,37 +76,18 @@ func (s *sizeClass) isStable(word uint64, id identity.ID) bool {
 	}
 }
 
-// findElsewhere searches for a counter outside the size class where it belongs: in the other size
-// classes if the algorithm resizes, and in other partitions that may have it.
-func (v *view) findElsewhere(partition *Partition, p *Policy, tag uint64, id identity.ID) {
+// findElsewhere searches for a resizing counter in the other size classes of its partition.
+func (v *view) findElsewhere(partition *Partition, tag uint64, id identity.ID) {
 	home := v.class
-	try := func(in *Partition, c int) bool {
-		s := in.classes[c].Load()
-		if s == nil || s == home {
-			return false
+	for c := range partition.classes {
+		s := partition.classes[c].Load()
+		if sizes[c] == 0 || s == nil || s == home {
+			continue
 		}
-		slot, index := s.find(tag, id)
-		if slot != nil {
+		if slot, index := s.find(tag, id); slot != nil {
 			v.class, v.slot, v.index, v.misplaced = s, slot, index, true
+			return
 		}
-		return slot != nil
-	}
-	search := func(in *Partition) bool {
-		if !p.algorithm().resizes() {
-			return try(in, p.class())
-		}
-		for c := range in.classes {
-			if sizes[c] > 0 && try(in, c) {
-				return true
-			}
-		}
-		return false
-	}
-	if search(partition) {
-		return
-	}
-	if others := partition.others.Load(); others != nil {
-		_ = slices.ContainsFunc(*others, search)
 	}
 }
 

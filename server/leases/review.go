@@ -123,10 +123,13 @@ func (r *review) checkLocked(l *lease) {
 		return
 	}
 	limit := readOrigin(l.origin, &r.request)
-	l.Partition = r.lessor.options.Plan(&r.plan, &r.request)
+	partition := r.lessor.options.Plan(&r.plan, &r.request)
+	moved := partition != l.Partition && !r.lessor.options.Shared // then the limit has another counter
 	for at := range r.plan.ChargesOf(0) {
-		if c := &r.plan.Batch.Charges[at]; c.ID == l.ID && c.Policy.UsesLeases() && r.plan.LeaseLimit(0, at) == string(limit) {
+		c := &r.plan.Batch.Charges[at]
+		if !moved && c.ID == l.ID && c.Policy.UsesLeases() && r.plan.LeaseLimit(0, at) == string(limit) {
 			l.policy, l.Table = c.Policy.Clone(l.policy.Reserve), r.plan.Limits[at].Table != nil
+			l.Partition = partition
 			return
 		}
 	}

@@ -28,7 +28,7 @@ func TestReviews(t *testing.T) {
 			"call": func(c *clients) { c.ReviewCall(func(yield func(Key) bool) { yield(c.last) }) },
 		} {
 			t.Run(name+" "+method, func(t *testing.T) {
-				c := newClients(t, tenPermits, nil)
+				c := newClients(t, tenPermits, func(o *Options) { o.Shared = true })
 				reserved, err := c.table.Partitions(1, map[string]int64{"d": 100})
 				if err != nil {
 					t.Fatal(err)
@@ -58,6 +58,28 @@ func TestReviews(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAnotherPartitionEndsLeases reviews a lease whose domain has got another partition. In memory,
+// the lease is released where its counter is.
+func TestAnotherPartitionEndsLeases(t *testing.T) {
+	c := newClients(t, tenPermits, nil)
+	reserved, err := c.table.Partitions(1, map[string]int64{"d": 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := c.options.Plan
+	c.options.Plan = func(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
+		plan(p, r)
+		return reserved["d"]
+	}
+	c.call(nil, 0)
+	live := c.table.Live(c.options.Now())
+	c.Review(true)
+	left := c.table.Live(c.options.Now())
+	if c.leases[c.last] != nil || live != 1 || left != 0 {
+		t.Errorf("lease %+v; %d counters were live, and %d are", c.leases[c.last], live, left)
 	}
 }
 
