@@ -42,9 +42,6 @@ func (s *variant) endRequests(now limiter.Time) {
 		if b.Charges = append(b.Charges, h.release); h.reservation != nil {
 			b.Charges = append(b.Charges, limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
 		}
-		if s.store != nil {
-			s.store.ids.replace(b)
-		}
 		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
 			h.reservation.RecordCost(h.cost)
 		}

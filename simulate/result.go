@@ -47,9 +47,6 @@ func newReport(r *run, rd *readPlan) *report.Report {
 	for _, a := range r.alternatives {
 		out.Against = append(out.Against, r.newComparison(a))
 	}
-	if r.blocks != nil {
-		out.Store = r.newStoreReport()
-	}
 	return out
 }
 

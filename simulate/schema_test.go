@@ -59,7 +59,6 @@ func TestReportSchema(t *testing.T) {
 		"all": func(o *Options) {
 			o.Recommend, o.Replicas, o.Against = 60, 2, []Alternative{{"less.yaml", o.Rules}, {"more.yaml", o.Rules}}
 		},
-		"store":    func(o *Options) { o.Replicas, o.StoreBlocks = 2, true },
 		"no limit": func(o *Options) { o.Templates = []*Template{newTemplate(t, "name={x-user}")} },
 	} {
 		if err := schema.Validate(asJSON(t, simulateUsers(t, change, logOf("log", log.String()+"nonsense\n")))); err != nil {

@@ -54,10 +54,6 @@ type Options struct {
 	Replicas int
 	// Shard determines the replica of a request. Default round-robin.
 	Shard *accesslog.Expression
-	// StoreBlocks makes the replicas share the counters of a store, and compares its use with and
-	// without blocks. RoundTrip is that to the store.
-	StoreBlocks bool
-	RoundTrip   time.Duration
 	// ShowValues shows the values of keys, which may be personal data.
 	ShowValues bool
 	// Memory bounds, in bytes each, the counters of all rules, the statistics of their keys, and
@@ -117,18 +113,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		}
 		run.alternatives = append(run.alternatives, s)
 	}
-	if o.StoreBlocks {
-		if run.blocks, err = newBlocksVariant(&o); err != nil {
-			return nil, err
-		}
-		if run.rules.store, err = newStoreModel(run.rules, &o, false); err != nil {
-			return nil, err
-		}
-	}
 	run.variants = append([]*variant{run.rules}, run.alternatives...)
-	if run.blocks != nil {
-		run.variants = append(run.variants, run.blocks)
-	}
 	if err := run.readLogs(ctx, r, run.countBatch, run.decideRequest); err != nil {
 		return nil, err
 	}
@@ -178,9 +163,7 @@ type run struct {
 	options      *Options
 	rules        *variant
 	alternatives []*variant
-	// blocks is nil unless replicas share a store.
-	blocks *variant
-	// variants are rules, alternatives and blocks.
+	// variants are rules and alternatives.
 	variants   []*variant
 	record     record
 	req        descriptors.Request
@@ -233,9 +216,6 @@ func (r *run) checkMemory() error {
 			return err
 		}
 		kept += s.tally.memoryBytes() + int64(len(s.leases))*leaseBytes
-		if s.store != nil {
-			kept += s.store.memory()
-		}
 	}
 	if kept > r.options.Memory {
 		return fmt.Errorf("the statistics of %d keys do not fit into memory (%d requests have not ended); raise --counter-memory, or shorten the time range with --from and --to",
@@ -251,9 +231,6 @@ func (r *run) decideRequest(w queuedRequest) {
 	at := limiter.Time(w.at)
 	r.multiCall = r.multiCall || r.record.calls > 1
 	replica := r.options.replica(&r.record, &r.roundRobin)
-	if r.blocks != nil { // the replicas share counters
-		replica, r.rules.store.replica, r.blocks.store.replica = 0, replica, replica
-	}
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
 	if r.record.recorded != accesslog.NotRecorded {
@@ -272,9 +249,6 @@ func (r *run) decideRequest(w queuedRequest) {
 		case deniedByOther && !denied:
 			other.onlyDenied++
 			other.tally.countDenial(&other.plan, replica)
-			if other.store != nil {
-				other.store.countMore(&other.plan)
-			}
 		case denied && !deniedByOther:
 			other.onlyAdmitted++
 		}
@@ -309,10 +283,6 @@ func (o *Options) replica(r *record, turn *int) int {
 func (r *run) finish() error {
 	for _, s := range r.variants {
 		s.tally.finish()
-	}
-	if r.blocks != nil {
-		r.rules.store.finish()
-		r.blocks.store.finish()
 	}
 	if err := r.checkMemory(); err != nil {
 		return err

@@ -29,8 +29,6 @@ type variant struct {
 	// onlyAdmitted the opposite.
 	onlyDenied, onlyAdmitted uint64
 
-	// store is nil unless replicas share a store.
-	store *storeModel
 }
 
 // defaultMemory is the default bound of all counters, allocated on demand.
@@ -41,15 +39,8 @@ func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error)
 	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{}}, err
 }
 
-// memoryShares returns the number of equal shares of the counters' memory: one for each variant, and
-// one for all mirrors.
-func (o *Options) memoryShares() int {
-	n := 1 + len(o.Against)
-	if o.StoreBlocks {
-		n += 2 // the variant with blocks, and the mirrors
-	}
-	return n
-}
+// memoryShares returns the number of equal shares of the counters' memory: one for each variant.
+func (o *Options) memoryShares() int { return 1 + len(o.Against) }
 
 // tableBytes returns the bound of one of n equal tables of all counters.
 func (o *Options) tableBytes(n int) int64 {
@@ -59,12 +50,8 @@ func (o *Options) tableBytes(n int) int64 {
 // newTables returns the counter tables of all replicas, which have one of several shares of the
 // memory.
 func newTables(o *Options, shares int) (all []*limiter.Table, err error) {
-	replicas := o.Replicas
-	if o.StoreBlocks {
-		replicas = 1 // they share the counters of a store
-	}
-	for range replicas {
-		table, err := limiter.New(limiter.Options{Bytes: o.tableBytes(shares * replicas)})
+	for range o.Replicas {
+		table, err := limiter.New(limiter.Options{Bytes: o.tableBytes(shares * o.Replicas)})
 		if err != nil {
 			return nil, err
 		}
@@ -85,11 +72,7 @@ func (s *variant) decide(at limiter.Time, duration time.Duration, req *descripto
 	}
 	b := &s.plan.Batch
 	b.Budget = s.maxWait
-	if s.store != nil {
-		s.store.decide(at, &s.plan)
-	} else {
-		s.tables[replica].Decide(at, b)
-	}
+	s.tables[replica].Decide(at, b)
 	if s.plan.Leases {
 		s.addLeases(at+limiter.Time(duration), replica)
 	}

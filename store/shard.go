@@ -137,10 +137,10 @@ func (sh *shard) roomLocked() (pause time.Duration, room bool) {
 	return max(0, tripPart-clock().Sub(sh.lastBatch)), sh.inFlight < sh.mostInFlight()
 }
 
-func (sh *shard) mostInFlight() int { return MostInFlight(time.Duration(sh.shortestTrip.Load())) }
+func (sh *shard) mostInFlight() int { return mostInFlight(time.Duration(sh.shortestTrip.Load())) }
 
-// MostInFlight returns the bound of the number of batches in flight, by the shortest round trip.
-func MostInFlight(trip time.Duration) int {
+// mostInFlight returns the bound of the number of batches in flight, by the shortest round trip.
+func mostInFlight(trip time.Duration) int {
 	return int(min(maxInFlight, max(minInFlight, trip/tripPart)))
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
-	"github.com/sluice-ratelimit/sluice/store"
 )
 
 type simulateCmd struct {
@@ -30,9 +28,7 @@ type simulateCmd struct {
 	To            string        `placeholder:"TIME" help:"End time. Requests at this time and later are ignored."`
 	Recommend     *float64      `placeholder:"PERCENT" help:"For each limit, find the smallest number that allows this percentage of its hits, such as 99.9. Reads the logs several times."`
 	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"Maximum delay of a line that is out of order."`
-	Replicas      int           `type:"count" range:"1..1000" placeholder:"N" help:"Number of replicas that share the requests, each with its own counters, or with --store-blocks those of a store. Default: 1."`
-	StoreBlocks   string        `enum:"off,auto" default:"off" placeholder:"off|auto" help:"With auto, the replicas share the counters of a store. Also report how many commands it gets and how many requests wait for it, with --store-blocks off and auto of serve, and which requests are denied because of unused hits."`
-	StoreTrip     time.Duration `range:"10us..1s" placeholder:"DURATION" help:"With --store-blocks: round trip to the store. Default: 1ms."`
+	Replicas      int           `type:"count" range:"1..1000" placeholder:"N" help:"Number of replicas that share the requests, each with its own counters. Default: 1."`
 	Shard         string        `placeholder:"TEMPLATE" help:"Template that selects the replica of a request, such as '{x-user}'. Default: round-robin."`
 	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"Timeout of Envoy for calls to the rate limit service. It bounds how long a leaky bucket delays a response."`
 	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"Maximum memory for counters, and the same again for keys and for lines waiting to be reordered. Exceeding it is an error."`
@@ -79,12 +75,6 @@ func (k *simulateCmd) Validate() (err error) {
 	}
 	if k.Listener != "" && len(k.Envoy) == 0 {
 		return errors.New("--listener requires --envoy")
-	}
-	if o.StoreBlocks = k.StoreBlocks == store.BlocksAuto; o.StoreBlocks && k.Replicas == 0 {
-		return errors.New("--store-blocks auto requires --replicas, the number of replicas that share the store")
-	}
-	if k.StoreTrip != 0 && !o.StoreBlocks {
-		return errors.New("--store-trip requires --store-blocks auto")
 	}
 	if k.Shard != "" {
 		if k.Replicas < 2 {
@@ -209,7 +199,7 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 	}
 	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
 	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
-	o.Memory, o.RoundTrip = k.CounterMemory, cmp.Or(k.StoreTrip, time.Millisecond)
+	o.Memory = k.CounterMemory
 	o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil)
 	return o, err
 }

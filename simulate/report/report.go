@@ -52,8 +52,6 @@ type Report struct {
 	Rules      Outcome `json:"rules"`
 	// Against are the outcomes of the other rules.
 	Against []Comparison `json:"against,omitempty"`
-	// Store is the use of a store that the replicas share, or nil.
-	Store *Store `json:"store,omitempty"`
 }
 
 // SetZone sets the time zone in which the text and the page show times.

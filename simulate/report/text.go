@@ -27,7 +27,6 @@ func (r *Report) WriteText(w io.Writer) error {
 	for i := range r.Against {
 		r.writeAgainst(&b, &r.Against[i])
 	}
-	r.writeStore(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -63,10 +62,7 @@ func (r *Report) notes() []string {
 		all = append(all, fmt.Sprintf("exempt: %s by %s", counted(e.Calls, "call"), e.Item))
 	}
 	all = append(all, r.recordedText())
-	switch {
-	case r.Store != nil:
-		all = append(all, counted(toUint(r.Replicas), "replica")+" with the counters of a store")
-	case r.Replicas > 1:
+	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
 	for _, note := range []struct {
