@@ -113,8 +113,6 @@ type blockServer interface {
 	// returnHits returns hits to the period that ends at end. state is that of their balance. It
 	// reports false if they are lost.
 	returnHits(h *hotCounter, hits uint64, at, end limiter.Time, state *blockState) bool
-	// readEnded looks up the window that has ended at end, and calls c.read.
-	readEnded(c *deniedCheck, now, end limiter.Time)
 	// countBlockHits counts hits for metrics.
 	countBlockHits(event string, hits uint64)
 }
@@ -132,7 +130,6 @@ type hotCounter struct {
 	balances  [2]balance     // of the current window and of the next; of a bucket or a log, of the last two blocks
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
-	deniedIn  [2]deniedHits
 	touched   atomic.Bool  // used since the last sweep
 	edited    atomic.Bool  // its rule has changed
 	retryAt   atomic.Int64 // monotonic time before which no block is requested
@@ -286,7 +283,6 @@ func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, 
 		case x.w == nil:
 			if ok {
 				b.Decisions[i].Charged = 0
-				x.hot.countDenied(x.end, b.Charges[i].Hits)
 			}
 		case x.word > 0 && (!ok || b.Decisions[i].Charged == 0):
 			x.w.giveBack(x.word, b.Charges[i].Hits)

@@ -61,24 +61,3 @@ func TestResetKeepsTheNextWindow(t *testing.T) {
 		}
 	})
 }
-
-// Requests for more hits than there are, at the only replica, are not denied because another replica
-// had unused hits.
-func TestDeniedCountsNoHitsThatNeverFit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorld(t, 1, time.Millisecond)
-		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second}
-		r := w.replicas[0]
-		for n := range 5000 {
-			time.Sleep(2 * time.Millisecond) // half of the limit
-			r.request(p, 1)
-			if n%100 == 99 {
-				r.request(p, 5000)
-			}
-		}
-		time.Sleep(2 * time.Second)
-		if n := w.hitsOf(blockDenied); n > 0 {
-			t.Errorf("%d hits were denied while other replicas had unused hits, but there is one replica", n)
-		}
-	})
-}

@@ -55,9 +55,6 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 		denied = d.Over && d.RetryAfter != limiter.Never
 		left.Stamp = at + limiter.Time(d.RetryAfter-h.policy.Window)
 	}
-	if d.Over && !c.Refund && c.Policy != &h.policy { // not a block
-		h.countDenied(end, c.Hits)
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := 0

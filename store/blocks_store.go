@@ -83,26 +83,6 @@ func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, stat
 	return req
 }
 
-// readEnded implements [blockServer].
-func (s *Store) readEnded(c *deniedCheck, now, end limiter.Time) {
-	req := newRequest()
-	req.call.Encode(end-1, &c.batch, [][]byte{c.hot.name}, s.options.Jitter)
-	req.now, req.batch, req.waiter, req.noFallback = now, &c.batch, c, true
-	req.send(s.main.shardOf(0), s.options.Timeout)
-}
-
-// keepRequest implements [requestOwner].
-func (c *deniedCheck) keepRequest(req *request, _ limiter.Time) {
-	c.read()
-	req.release()
-}
-
-// Decided implements [limiter.Waiter].
-func (*deniedCheck) Decided(error) {}
-
-// Exceeded implements [limiter.Waiter].
-func (*deniedCheck) Exceeded(int) func(hits uint64) { return nil }
-
 // countBlockHits implements [blockServer].
 func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().Blocks(event, hits) }
 

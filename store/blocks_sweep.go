@@ -23,7 +23,6 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], demand, hold, at, elapsed, lead)
 		}
-		h.checkDenied(now, at)
 		end := periodEnd(&h.policy, at)
 		switch {
 		case cold && (unused > 0 || h.isRemembered(elapsed)):

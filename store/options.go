@@ -128,12 +128,11 @@ const (
 const (
 	blockAcquired = "acquired"
 	blockReturned = "returned"
-	blockLost     = "lost"   // unused when the block ended or the connection failed
-	blockDenied   = "denied" // denied while other replicas had unused hits, which they returned later
+	blockLost     = "lost" // unused when the block ended or the connection failed
 )
 
 // BlockEvents are the labels of all events of blocks.
-var BlockEvents = []string{blockAcquired, blockReturned, blockLost, blockDenied}
+var BlockEvents = []string{blockAcquired, blockReturned, blockLost}
 
 type noObserver struct{}
 

@@ -25,7 +25,7 @@ func (m *Metrics) Store(deciders, events, kinds []string, reached func() bool, s
 		"Charges, by where they were decided: store, also for look-ups; memory, for a denial that the store would repeat; block, from hits that were charged in advance, or a denial of the last 50 ms; fallback, while the store was unavailable; too_large, in memory because the request would occupy the store for too long.", "by")
 	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by kind of error.", "kind")
 	blocks := m.counters("sluice_store_block_hits_total",
-		"Hits of blocks, which --store-blocks charges to the store in advance: acquired; returned to the store unused; lost, because the block ended, the connection failed or the counter was reset. And denied: hits of fixed windows that were denied although others were returned later in the window; not known if denied hits count, or if the counter was no longer hot when the window ended.", "result")
+		"Hits of blocks, which --store-blocks charges to the store in advance: acquired; returned to the store unused; lost, because the block ended, the connection failed or the counter was reset.", "result")
 	s := &Store{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_store_batch_duration_seconds", Help: "Time until the store answered a batch, including the network.",
