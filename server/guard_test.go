@@ -147,7 +147,6 @@ func TestRights(t *testing.T) {
 			{"GET", admin.StatePath},
 			{"GET", "/counters?domain=d&descriptor=user=al"},
 			{"GET", "/rlconfig"},
-			{"GET", "/stats"},
 			{"GET", "/debug/pprof/"},
 			{"GET", "/debug/pprof/cmdline"},
 			{"GET", "/debug/pprof/symbol"},
@@ -187,7 +186,7 @@ func TestRights(t *testing.T) {
 		"unknown_token":  testutil.ToFloat64(g.service.Metrics().DebugDenied.UnknownToken),
 		"not_granted":    testutil.ToFloat64(g.service.Metrics().DebugDenied.NotGranted),
 	} {
-		want := map[string]float64{"no_credentials": 3*11 + 1, "unknown_token": 4 * 11, "not_granted": 11 + 3*4}[reason]
+		want := map[string]float64{"no_credentials": 3*10 + 1, "unknown_token": 4 * 10, "not_granted": 10 + 3*4}[reason]
 		if c != want {
 			t.Errorf("%v requests with the reason %s were denied, want %v", c, reason, want)
 		}

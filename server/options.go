@@ -25,7 +25,7 @@ type Options struct {
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"Listen address of /healthcheck and /json."`
 	// JSON must be disabled if clients of /json must be authenticated.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Serve /json on --http-addr, without authentication. Default: true."`
-	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Listen address of the debug listener: the state for sluice top, /rlconfig, /stats and profiles. Without authentication unless --debug-token-file or --debug-client-ca is set."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Listen address of the debug listener: the state for sluice top, /rlconfig and profiles. Without authentication unless --debug-token-file or --debug-client-ca is set."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"Listen address of the Prometheus metrics."`
 	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Path of the Prometheus metrics."`
 	// ReusePort also lets another sluice listen on the same port by mistake, without an error.

@@ -16,8 +16,8 @@ import (
 // cannot read the debug listener through an operator's browser.
 func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
-	h := serve(t, s, Options{}).admin.Handler(debugPages(s.Metrics()))
-	for _, path := range []string{"/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
+	h := serve(t, s, Options{}).admin.Handler(profiles)
+	for _, path := range []string{"/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 		for _, tt := range []struct {
 			host   string
 			header []string

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"maps"
 	"net/http"
 	"net/http/pprof"
 	"os"
@@ -9,20 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/sluice-ratelimit/sluice/server/web"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 const profilesPath = "/debug/pprof/"
-
-// debugPages returns the pages of the debug listener about the process, by path.
-func debugPages(m *telemetry.Metrics) map[string]http.Handler {
-	pages := map[string]http.Handler{"/stats": newScrapeHandler(m, promhttp.HandlerOpts{})}
-	maps.Copy(pages, profiles)
-	return pages
-}
 
 // profiles contains the pages of package pprof, by path.
 var profiles = map[string]http.Handler{

@@ -68,7 +68,7 @@ func TestSlowScrapesDoNotExcludeOthers(t *testing.T) {
 func TestResponsesHaveADeadline(t *testing.T) {
 	h := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), maxHTTPHead, zap.NewNop()).Handler
 	for target, want := range map[string]time.Duration{
-		"/metrics": 10 * time.Second, "/stats?seconds=50": 10 * time.Second, "/debug/pprof/trace?seconds=1.5": 11500 * time.Millisecond,
+		"/metrics": 10 * time.Second, "/metrics?seconds=50": 10 * time.Second, "/debug/pprof/trace?seconds=1.5": 11500 * time.Millisecond,
 		"/debug/pprof/profile": 40 * time.Second, "/debug/pprof/profile?seconds=1e300": time.Hour + 10*time.Second, "/debug/pprof/profile?seconds=x": 40 * time.Second,
 	} {
 		w := &servertest.DeadlineRecorder{ResponseRecorder: httptest.NewRecorder()}

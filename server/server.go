@@ -118,7 +118,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}{
 		{"http", s.options.HTTPAddr, publicHandler(s.health.isHealthy, plainJSON)},
 		{"json", s.options.JSONAddr, servePath("/json", json)},
-		{"debug", s.options.DebugAddr, s.admin.Handler(debugPages(s.metrics))},
+		{"debug", s.options.DebugAddr, s.admin.Handler(profiles)},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
 		if l.addr == "" {
