@@ -28,7 +28,6 @@ type variant struct {
 	// onlyDenied counts the requests that this variant denies and the first rules admit, and
 	// onlyAdmitted the opposite.
 	onlyDenied, onlyAdmitted uint64
-
 }
 
 // defaultMemory is the default bound of all counters, allocated on demand.
