@@ -20,7 +20,7 @@ descriptors:
 `
 
 // TestFilterModel applies the same actions and requests to a real Envoy and to the model of its
-// bucket, on which simulations and sluice simulate --rlqs are based. Both admit the same number of
+// bucket, on which simulations are based. Both admit the same number of
 // requests.
 func TestFilterModel(t *testing.T) {
 	t.Parallel()

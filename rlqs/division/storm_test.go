@@ -34,7 +34,10 @@ func randomStorm(seed uint64) storm {
 	}
 	r := rand.New(rand.NewPCG(seed, 4))
 	s := storm{
-		gap: time.Duration(1+r.IntN(4)) * time.Millisecond, late: []int{0, 1, 50}[r.IntN(3)], confirms: r.IntN(2) == 0, peer: r.IntN(2) == 0,
+		gap:      time.Duration(1+r.IntN(4)) * time.Millisecond,
+		late:     []int{0, 1, 50}[r.IntN(3)],
+		confirms: r.IntN(2) == 0,
+		peer:     r.IntN(2) == 0,
 		report: []division.Report{
 			{Allowed: 100, Denied: 100, Elapsed: time.Second},
 			{Allowed: 100, Denied: 100},
@@ -81,18 +84,19 @@ type stormWorld struct {
 	*division.Divider
 	storm
 
-	random       *rand.Rand
-	now, due     time.Duration
-	envoys       []*stormyEnvoy
-	later        [2][]func() // by the number of steps after which they are called, minus 1
-	newest       division.StreamID
-	open         int      // streams opened by the storm
-	divisions    []uint64 // at the steps of the last second
-	mostDivision uint64   // in a second
+	random        *rand.Rand
+	now, due      time.Duration
+	envoys        []*stormyEnvoy
+	later         [2][]func() // by the number of steps after which they are called, minus 1
+	newest        division.StreamID
+	opened        int      // streams opened by the storm
+	divisions     []uint64 // at the steps of the last second
+	mostDivisions uint64   // in a second
 }
 
 func (w *stormWorld) send(id division.StreamID, r division.Report) {
-	r.Bucket, r.ID, r.Limit = bucketOf(0), []byte("x"), &division.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond}
+	r.Bucket, r.ID = bucketOf(0), []byte("x")
+	r.Limit = &division.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond}
 	w.Report(w.now, id, r)
 	w.due = w.now
 }
@@ -125,11 +129,11 @@ func (w *stormWorld) request(i int) {
 
 // replaceStream replaces the stream of the storm.
 func (w *stormWorld) replaceStream() {
-	old, peer, isLate := w.newest, uint64(0), w.late > 0 && w.open%w.late == 0
-	if w.open == 0 {
+	old, peer, isLate := w.newest, uint64(0), w.late > 0 && w.opened%w.late == 0
+	if w.opened == 0 {
 		old = 0
 	}
-	w.open++
+	w.opened++
 	if w.peer {
 		peer = 9
 	}
@@ -194,7 +198,7 @@ func (w *stormWorld) step() {
 	w.deliver()
 	w.divisions = append(w.divisions, w.Counts().Divisions)
 	if n := len(w.divisions) - 1; n == int(time.Second/stormStep) {
-		w.mostDivision = max(w.mostDivision, w.divisions[n]-w.divisions[0])
+		w.mostDivisions = max(w.mostDivisions, w.divisions[n]-w.divisions[0])
 		w.divisions = w.divisions[1:]
 	}
 }
@@ -218,7 +222,9 @@ func (w *stormWorld) check(t *testing.T, after time.Duration) {
 func TestStorms(t *testing.T) {
 	for seed := range uint64(effort.Times(t, 6)) {
 		s := randomStorm(seed)
-		w := &stormWorld{Divider: division.New(0, division.Options{Fresh: true}), storm: s, random: rand.New(rand.NewPCG(seed, 5))}
+		w := &stormWorld{
+			Divider: division.New(0, division.Options{Fresh: true}), storm: s, random: rand.New(rand.NewPCG(seed, 5)),
+		}
 		for i := range s.demands {
 			w.newest++
 			w.envoys = append(w.envoys, &stormyEnvoy{next: time.Duration(i) * time.Second})
@@ -239,8 +245,8 @@ func TestStorms(t *testing.T) {
 			}
 		}
 		w.check(t, stormEnd-stormRisen)
-		if w.mostDivision > 10 {
-			t.Errorf("%+v: %d divisions in a second", s, w.mostDivision)
+		if w.mostDivisions > 10 {
+			t.Errorf("%+v: %d divisions in a second", s, w.mostDivisions)
 		}
 	}
 }
