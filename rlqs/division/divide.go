@@ -151,7 +151,7 @@ func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starv
 		return false
 	case s.has(assigned):
 		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(current)
-		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate-current >= current/10
+		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate > current && rate-current >= current/10
 	case !s.has(unassigned) && b.isLearning():
 		return rate > 0
 	case b.mayActOnLost(s):

@@ -287,3 +287,25 @@ func TestSmallRaises(t *testing.T) {
 		t.Errorf("after a large change the rate is %d, want at least a tenth more than %d", rate[1], before)
 	}
 }
+
+// TestDeniedEnvoyIsNotRepeated has an Envoy without a share, because another one does not confirm a
+// lower rate, and streams that come and go. It gets DENY_ALL once.
+func TestDeniedEnvoyIsNotRepeated(t *testing.T) {
+	r := newRig(division.Options{Fresh: true})
+	r.reportFirst(1, 0, hundred)
+	r.takeAndConfirm(1)
+	r.reportFirst(2, 0, hundred)
+	r.advance(2 * time.Second)
+	r.report(2, 0, hundred, 0, 500, 2*time.Second)
+	if a := r.takeAndConfirm(2); len(a) != 1 || a[0].Kind != division.AssignDenyAll {
+		t.Fatalf("the Envoy without a share gets %+v, want DENY_ALL", a)
+	}
+	for stream := division.StreamID(3); stream < 9; stream++ {
+		r.reportFirst(stream, 0, hundred)
+		r.CloseStream(r.now, stream)
+		r.advance(300 * time.Millisecond)
+		if a := r.takeAndConfirm(2); len(a) > 0 {
+			t.Errorf("when stream %d has closed, the Envoy gets %+v again", stream, a)
+		}
+	}
+}
