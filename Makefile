@@ -260,8 +260,9 @@ reproducible: | need-go ## build a release in two directories and compare the by
 	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint
-lint: $(BUILD)/golangci-lint | need-go ## run linters, go vet, formatting, tidiness, commit subjects and govulncheck
+lint: $(BUILD)/golangci-lint | need-go ## run linters, go vet, formatting, tidiness, commit subjects, budgets and govulncheck
 	@tools/subjects.sh
+	@$(AS_BUILT); go -C tools run -buildvcs=false ./firsttier '$(CURDIR)' && tools/budget.sh
 	@$(AS_BUILT); \
 	for module in $(MODULES); do \
 		echo "lint: $$module"; \

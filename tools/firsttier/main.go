@@ -51,6 +51,7 @@ var allowed = map[string]string{
 	"rlqs.TestResignDuringRenewal time.Sleep":                 bubble,
 	"server.TestBridgedCallsAreCancelled context.WithTimeout": "a deadline that must pass; it doubles until the call has begun",
 	"server/leases.TestEventsEndLeases time.Sleep":            bubble,
+	"store.TestBlocksOfALogAreReturned time.Sleep":            bubble,
 	"store.request time.Since":                                bubble,
 	"store.send time.Sleep":                                   bubble,
 	"xds.TestChangesArePaced time.Sleep":                      bubble,

@@ -98,9 +98,9 @@ func TestFirstTier(t *testing.T) {
 		{"store", "a.go", false},
 		{"store/storetest", "a.go", true},
 		{"e2e", "a_test.go", false},
-		{"e2e/proxy", "a_test.go", false},
-		{behaviours, "a_test.go", true},
-		{behaviours, "a.go", true},
+		{"e2e/quota", "a_test.go", false},
+		{proxy, "a_test.go", true},
+		{proxy, "a.go", true},
 		{"store/storetest", "a.lua", false},
 	} {
 		if got := inFirstTier(tt.dir, tt.name); got != tt.want {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -103,9 +104,10 @@ func TestEndReasons(t *testing.T) {
 			t.Helper()
 			w, conn := r.onlyConnection(t)
 			begun(t, conn)
-			now := w.Handler.Clock.Elapsed() + time.Minute
+			limits := servertest.Limits(transport.Limits{})
+			now := w.Handler.Clock.Elapsed() + limits.KeepaliveTime
 			conn.checkActivity(now)
-			conn.checkActivity(now + 10*time.Second)
+			conn.checkActivity(now + limits.KeepaliveTimeout)
 		}},
 		{"panic", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
