@@ -100,7 +100,7 @@ func TestPreCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(installed) == 0 {
-		suite.Skip(t, "pre-commit is not installed; `make test` prints the reason")
+		suite.Skip(t, "pre-commit is not installed; `make test-more` prints the reason")
 	}
 	python, err := filepath.Abs(installed[0])
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// NoteSkipped adds a line to the report at the end of `make test`, which lists the omitted tests
+// NoteSkipped adds a line to the report at the end of `make test-more`, which lists the omitted tests
 // and why. Outside of make it does nothing.
 func NoteSkipped(what string) error {
 	path := os.Getenv("SLUICE_NOT_RUN")

@@ -24,7 +24,7 @@
 // memory, files and goroutines are checked. A test fails if its load was too small to be
 // significant.
 //
-// The short tier is part of `make test`, the long tier is `make torture`; [Long] returns the tier.
+// The short tier is part of `make test-more`, the long tier is `make torture`; [Long] returns the tier.
 // The short tier waits for enough answers, so that a busy machine makes it slow but does not fail
 // it. The long tier also checks the rate and needs the machine for itself. To run one test with the
 // seed of an earlier run:

@@ -25,7 +25,7 @@ const version = "9.1.2.post2"
 
 // Binaries returns the servers to test with: VALKEY_BIN, which must exist if set, or the server
 // that `make valkey` installed; and those of STORE_BINS, separated by colons. Without any the test
-// is skipped, and make test reports that.
+// is skipped, and make test-more reports that.
 func Binaries(tb testing.TB) []string {
 	tb.Helper()
 	path := os.Getenv("VALKEY_BIN")
@@ -65,7 +65,7 @@ func Before7(tb testing.TB, lacks string) {
 	}
 }
 
-// NotRun skips the test. make test reports that at its end.
+// NotRun skips the test. make test-more reports that at its end.
 func NotRun(tb testing.TB, why string) {
 	tb.Helper()
 	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
