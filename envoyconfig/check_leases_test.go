@@ -56,27 +56,27 @@ func TestCheckLeases(t *testing.T) {
 	const expression = "%CEL(metadata.filter_metadata['envoy.filters.http.ratelimit'].tokens > 0.0 && response.code == 500 ? 0.0 : metadata.filter_metadata['llm'].total)%"
 	cost := costOf(expression)
 	const (
-		isCost   = `error: leases: with hits_addend, tenant at rules.yaml:6:17 takes this element for the cost of a request and reserves nothing: remove hits_addend at the start`
-		outage   = `warning: leases: no cost of tenant reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: use the expression that sluice envoy snippet prints`
-		another  = `but the lease of tenant is tokens of envoy.filters.http.ratelimit: without it, the cost of a request is not sent`
+		isCost  = `error: leases: with hits_addend, tenant at rules.yaml:6:17 takes this element for the cost of a request and reserves nothing: remove hits_addend at the start`
+		outage  = `warning: leases: no cost of tenant reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: use the expression that sluice envoy snippet prints`
+		another = `but the lease of tenant is tokens of envoy.filters.http.ratelimit: without it, the cost of a request is not sent`
 	)
 	for name, tt := range map[string]struct {
 		elements []string
 		filter   string
 		want     []string // each after the index of its element
 	}{
-		"both":                        {elements: []string{user, withEnd(user, lease("streams"))}},
-		"the end first":               {elements: []string{withEnd(user, lease("streams")), user}},
-		"positive":                    {elements: []string{user, strings.Replace(withEnd(user, lease("streams")), ", is_negative_hits: true", "", 1)}},
-		"camelCase and another order": {elements: []string{user, strings.NewReplacer("request_headers", "requestHeaders", "header_name: x-user, descriptor_key: user", "descriptorKey: user, headerName: x-user").Replace(withEnd(user, lease("streams")))}},
-		"a peek":                      {elements: []string{withFields(user, "hits_addend: { number: 0 }")}},
-		"a reservation":               {elements: []string{tenant, withEnd(tenant, lease("tokens")), cost}},
-		"a reservation of 0 hits":     {elements: []string{withFields(tenant, "hits_addend: { number: 0 }"), withEnd(tenant, lease("tokens")), cost}, want: []string{"0: " + isCost}},
-		"a cost in bytes":             {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DURATION%")}},
-		"a plain cost":                {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DYNAMIC_METADATA(llm:total)%")}, want: []string{"2: " + outage}},
-		"a cost and a further one":    {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DYNAMIC_METADATA(llm:more)%"), cost}},
-		"a status":                    {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%RESPONSE_CODE%"), cost}, want: []string{"2: error: leases: %RESPONSE_CODE% would be charged as the cost: use the expression that sluice envoy snippet prints, which reads response.code"}},
-		"flags":                       {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%RESPONSE_FLAGS%"), cost}, want: []string{"2: error: leases: %RESPONSE_FLAGS% is text, so Envoy does not send this element: use the expression that sluice envoy snippet prints, which reads response.code"}},
+		"both":                          {elements: []string{user, withEnd(user, lease("streams"))}},
+		"the end first":                 {elements: []string{withEnd(user, lease("streams")), user}},
+		"positive":                      {elements: []string{user, strings.Replace(withEnd(user, lease("streams")), ", is_negative_hits: true", "", 1)}},
+		"camelCase and another order":   {elements: []string{user, strings.NewReplacer("request_headers", "requestHeaders", "header_name: x-user, descriptor_key: user", "descriptorKey: user, headerName: x-user").Replace(withEnd(user, lease("streams")))}},
+		"a peek":                        {elements: []string{withFields(user, "hits_addend: { number: 0 }")}},
+		"a reservation":                 {elements: []string{tenant, withEnd(tenant, lease("tokens")), cost}},
+		"a reservation of 0 hits":       {elements: []string{withFields(tenant, "hits_addend: { number: 0 }"), withEnd(tenant, lease("tokens")), cost}, want: []string{"0: " + isCost}},
+		"a cost in bytes":               {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DURATION%")}},
+		"a plain cost":                  {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DYNAMIC_METADATA(llm:total)%")}, want: []string{"2: " + outage}},
+		"a cost and a further one":      {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DYNAMIC_METADATA(llm:more)%"), cost}},
+		"a status":                      {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%RESPONSE_CODE%"), cost}, want: []string{"2: error: leases: %RESPONSE_CODE% would be charged as the cost: use the expression that sluice envoy snippet prints, which reads response.code"}},
+		"flags":                         {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%RESPONSE_FLAGS%"), cost}, want: []string{"2: error: leases: %RESPONSE_FLAGS% is text, so Envoy does not send this element: use the expression that sluice envoy snippet prints, which reads response.code"}},
 		"a cost of another lease":       {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf(strings.Replace(expression, "tokens", "streams", 1))}, want: []string{"2: error: leases: the expression reads streams of envoy.filters.http.ratelimit, " + another}},
 		"a cost of a lease elsewhere":   {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf(strings.Replace(expression, "'envoy.filters.http.ratelimit'].tokens", "'mine']['tokens']", 1))}, want: []string{"2: error: leases: the expression reads tokens of mine, " + another}},
 		"a cost of the usual namespace": {elements: []string{tenant, withEnd(tenant, "%DYNAMIC_METADATA(mine:tokens)%"), cost}, filter: "metadata_namespace: mine", want: []string{"2: error: leases: the expression reads tokens of envoy.filters.http.ratelimit, " + strings.Replace(another, "of envoy.filters.http.ratelimit", "of mine", 1)}},

@@ -180,9 +180,9 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 		{"log, overloaded", []*limiter.Policy{log(4000, 10*time.Second)}, 3, 0.9, 0.4},
 		{"several", []*limiter.Policy{bucket(1000, 1000, time.Second), sliding(20_000, 10, 10*time.Second), {Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute}}, 0.9, 0.999, 0.3},
 	} {
-		seconds := time.Duration(25)
+		took := 25 * time.Second
 		if tt.demand > 10 { // most requests of all
-			seconds = time.Duration(min(effort.Times(t, 10), 25))
+			took = time.Duration(min(effort.Times(t, 10), 25)) * time.Second
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 				}
 				rate := tt.demand * float64(tt.policies[0].Limit) / tt.policies[0].Window.Seconds()
 				commands, n := w.commands.Load(), 0
-				for start := time.Now(); time.Since(start) < seconds*time.Second; n++ {
+				for start := time.Now(); time.Since(start) < took; n++ {
 					time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / rate))
 					w.replicas[rng.IntN(3)].requestAll(l, charges...)
 				}

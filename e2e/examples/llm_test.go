@@ -214,16 +214,19 @@ func pageRules(t *testing.T, denial string) (path string, config object) {
 // TestLLMPageRules runs the rules of docs/llm.md: tokens are reserved and charged, and a user has
 // at most three responses at the same time. A denial costs nothing, whatever its body.
 func TestLLMPageRules(t *testing.T) {
+	t.Parallel()
 	for name, denial := range map[string]string{
 		"JSON": "openai", "streamed": `{ content_type: text/event-stream, body: "data: {}\n\n" }`,
 	} {
-		t.Run(name, func(t *testing.T) { testPageRules(t, denial) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testPageRules(t, denial)
+		})
 	}
 }
 
 func testPageRules(t *testing.T, denial string) {
 	t.Helper()
-	t.Parallel()
 	path, config := pageRules(t, denial)
 	window.AwaitHour(t)
 	endless := answer{contentType: "text/event-stream", events: []string{`{}`}, disconnect: true}

@@ -66,13 +66,13 @@ typed_extension_protocol_options:
 
 // bootstrap returns an Envoy configuration as JSON with the given listeners and the clusters sluice
 // and backend. clusterFields (YAML) are added to the cluster sluice.
-func bootstrap(t testing.TB, listeners []listener, clusterFields string) []byte {
-	t.Helper()
-	cluster := fields(t, sluiceCluster)
-	maps.Copy(cluster, fields(t, clusterFields))
+func bootstrap(tb testing.TB, listeners []listener, clusterFields string) []byte {
+	tb.Helper()
+	cluster := fields(tb, sluiceCluster)
+	maps.Copy(cluster, fields(tb, clusterFields))
 	rendered := make(list, len(listeners))
 	for i, l := range listeners {
-		rendered[i] = l.render(t)
+		rendered[i] = l.render(tb)
 	}
 	text, err := json.Marshal(object{
 		"node": object{"id": "test", "cluster": "test"}, // required for secrets
@@ -81,30 +81,30 @@ func bootstrap(t testing.TB, listeners []listener, clusterFields string) []byte 
 			"clusters":  list{cluster, object{"name": "backend"}},
 		},
 	})
-	must.OK(t, err)
+	must.OK(tb, err)
 	return text
 }
 
-func (l listener) render(t testing.TB) object {
-	t.Helper()
-	filters := elements(t, l.before)
+func (l listener) render(tb testing.TB) object {
+	tb.Helper()
+	filters := elements(tb, l.before)
 	if l.rateLimit == nil {
 		l.rateLimit = []string{""}
 	}
 	for _, differences := range l.rateLimit {
-		config := fields(t, rateLimitFilter)
-		maps.Copy(config, fields(t, differences))
+		config := fields(tb, rateLimitFilter)
+		maps.Copy(config, fields(tb, differences))
 		filters = append(filters, filter("envoy.filters.http.ratelimit", config))
 	}
-	filters = append(filters, elements(t, l.after)...)
+	filters = append(filters, elements(tb, l.after)...)
 	filters = append(filters, filter("envoy.filters.http.router", object{
 		"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
 	}))
-	routes := elements(t, l.routes)
+	routes := elements(tb, l.routes)
 	for _, r := range routes {
 		route, ok := r.(object)
 		if !ok {
-			t.Fatalf("route is %v, want an object", r)
+			tb.Fatalf("route is %v, want an object", r)
 		}
 		action := object{"cluster": "backend", "timeout": "0s"}
 		more, _ := route["route"].(object)
@@ -128,9 +128,9 @@ func (l listener) render(t testing.TB) object {
 		})}
 	}
 	if l.tracing != "" {
-		manager["tracing"] = fields(t, l.tracing)
+		manager["tracing"] = fields(tb, l.tracing)
 	}
-	maps.Copy(manager, fields(t, l.manager))
+	maps.Copy(manager, fields(tb, l.manager))
 	return object{
 		"name": l.nameOrDefault(),
 		"filter_chains": list{object{"filters": list{
@@ -155,24 +155,24 @@ func filter(name string, config object) object {
 	return object{"name": name, "typed_config": config}
 }
 
-func fields(t testing.TB, text string) (m object) {
-	t.Helper()
-	decode(t, text, &m)
+func fields(tb testing.TB, text string) (m object) {
+	tb.Helper()
+	decode(tb, text, &m)
 	return m
 }
 
-func elements(t testing.TB, text string) (l list) {
-	t.Helper()
-	decode(t, text, &l)
+func elements(tb testing.TB, text string) (l list) {
+	tb.Helper()
+	decode(tb, text, &l)
 	return l
 }
 
-func decode(t testing.TB, text string, into any) {
-	t.Helper()
+func decode(tb testing.TB, text string, into any) {
+	tb.Helper()
 	if text == "" {
 		return // the decoder rejects an empty document
 	}
 	if err := yaml.Unmarshal([]byte(text), into); err != nil {
-		t.Fatalf("%v in:\n%s", err, text)
+		tb.Fatalf("%v in:\n%s", err, text)
 	}
 }

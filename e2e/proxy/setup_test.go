@@ -44,8 +44,8 @@ func startSetup(t *testing.T, s setup) (*proxy, *sluice.Sluice) {
 }
 
 // startSluice starts the binary of the options, by default that of TestMain.
-func startSluice(t testing.TB, o sluice.Options) *sluice.Sluice {
-	t.Helper()
+func startSluice(tb testing.TB, o sluice.Options) *sluice.Sluice {
+	tb.Helper()
 	if o.Binary == "" {
 		o.Binary = sluiceBinary
 	}
@@ -53,39 +53,39 @@ func startSluice(t testing.TB, o sluice.Options) *sluice.Sluice {
 	o.Args = append([]string{"--counter-memory", "4MiB", "--drain-timeout", "1h"}, o.Args...)
 	// By default the race detector sleeps for a second at exit.
 	o.Env = append(o.Env, "GORACE=atexit_sleep_ms=10")
-	return suite.StartSluice(t, o)
+	return suite.StartSluice(tb, o)
 }
 
 // startProxy starts a backend and an Envoy that calls the given replicas in round-robin order.
 // clusterFields (YAML) are added to their cluster.
-func startProxy(t testing.TB, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
-	t.Helper()
+func startProxy(tb testing.TB, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
+	tb.Helper()
 	var addrs []string
 	for _, s := range limits {
 		addrs = append(addrs, s.Addr("grpc"))
 	}
-	return startProxyTo(t, listeners, clusterFields, addrs)
+	return startProxyTo(tb, listeners, clusterFields, addrs)
 }
 
 // startProxyTo is startProxy with the addresses of rate limit services.
-func startProxyTo(t testing.TB, listeners []listener, clusterFields string, addrs []string) *proxy {
-	t.Helper()
-	return startProxyWith(t, envoy.Options{}, listeners, clusterFields, addrs)
+func startProxyTo(tb testing.TB, listeners []listener, clusterFields string, addrs []string) *proxy {
+	tb.Helper()
+	return startProxyWith(tb, envoy.Options{}, listeners, clusterFields, addrs)
 }
 
 // startProxyWith is startProxyTo with options of Envoy.
-func startProxyWith(t testing.TB, o envoy.Options, listeners []listener, clusterFields string, addrs []string) *proxy {
-	t.Helper()
-	upstream := suite.StartBackend(t)
-	o.Bootstrap = bootstrap(t, listeners, clusterFields)
+func startProxyWith(tb testing.TB, o envoy.Options, listeners []listener, clusterFields string, addrs []string) *proxy {
+	tb.Helper()
+	upstream := suite.StartBackend(tb)
+	o.Bootstrap = bootstrap(tb, listeners, clusterFields)
 	o.Clusters = map[string][]string{"sluice": addrs, "backend": {upstream.Addr}}
-	e := suite.StartEnvoy(t, root, o)
+	e := suite.StartEnvoy(tb, root, o)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
-	t.Cleanup(client.CloseIdleConnections)
+	tb.Cleanup(client.CloseIdleConnections)
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	http2 := &http.Client{Transport: &http.Transport{Protocols: protocols}}
-	t.Cleanup(http2.CloseIdleConnections)
+	tb.Cleanup(http2.CloseIdleConnections)
 	return &proxy{Envoy: e, backend: upstream, ingress: "ingress", client: client, http2: http2}
 }
 

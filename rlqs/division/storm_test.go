@@ -242,6 +242,7 @@ func TestStorms(t *testing.T) {
 				}
 			case stormRise:
 				w.check(t, stormRise-stormStart)
+			default:
 			}
 		}
 		w.check(t, stormEnd-stormRisen)

@@ -227,12 +227,12 @@ descriptors:
 			d.HitsAddend = wrapperspb.UInt64(n)
 			request.Descriptors = append(request.Descriptors, d)
 		}
-		pushback := fmt.Sprint(tt.seconds * 1000)
+		pushback := strconv.Itoa(tt.seconds * 1000)
 		if tt.never {
 			pushback = "-1"
 		}
 		got := askAt(t, s, noon, request)
-		if want := fmt.Sprint(tt.seconds); got.body != want || !slices.Contains(got.headers, "Retry-After: "+want) || !slices.Contains(got.headers, "grpc-retry-pushback-ms: "+pushback) {
+		if want := strconv.Itoa(tt.seconds); got.body != want || !slices.Contains(got.headers, "Retry-After: "+want) || !slices.Contains(got.headers, "grpc-retry-pushback-ms: "+pushback) {
 			t.Errorf("%+v: the body is %s, and the headers are %q", tt, got.body, got.headers)
 		}
 	}
