@@ -46,7 +46,7 @@ func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case c.Policy.Algorithm == limiter.Concurrency && (ends || own && m.limitedBy().chargesCosts()):
+			case c.Policy.Algorithm == limiter.Concurrency && (ends || own && m.limitedBy().chargesCosts(p.Limits[at].Candidate)):
 				c.Hits = 0
 			case reserves && c.Refund: // only the return of a lease refunds a reservation
 				c.Hits = 0
@@ -64,10 +64,11 @@ func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 // which it reserves. More hits are a cost.
 const maxStartHits = 1
 
-// chargesCosts reports whether a limit or candidate of the rule counts hits other than those in
-// progress, so that the hits of a request may be its cost.
-func (r *Rule) chargesCosts() bool {
-	return slices.ContainsFunc(r.Limits, (*Limit).HasWindow) || slices.ContainsFunc(r.Candidates(), (*Limit).HasWindow)
+// chargesCosts reports whether a limit of the rule counts hits other than those in progress, so that
+// the hits of a request may be its cost. Candidates do not matter to other limits than candidates.
+func (r *Rule) chargesCosts(candidate bool) bool {
+	return slices.ContainsFunc(r.Limits, (*Limit).HasWindow) ||
+		candidate && slices.ContainsFunc(r.Candidates(), (*Limit).HasWindow)
 }
 
 // ChargesOf yields the charges of match i, including those of candidates.

@@ -276,3 +276,16 @@ func TestUnsettledReservations(t *testing.T) {
 		}
 	}
 }
+
+// TestCandidateLeavesPermits adds a candidate that counts costs to a list that grants permits: the
+// active limit still denies.
+func TestCandidateLeavesPermits(t *testing.T) {
+	const permit = "{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}"
+	for _, limits := range []string{permit, permit + ", {unit: minute, requests_per_unit: 100, shadow: true}"} {
+		d := newTestService(t, "{domain: d, descriptors: [{key: user, rate_limits: ["+limits+"]}]}")
+		d.decide(hitsOf(1, false))
+		if !d.decide(hitsOf(1, false)).Batch.Denied {
+			t.Errorf("%s: a second request is admitted", limits)
+		}
+	}
+}

@@ -73,10 +73,14 @@ func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
 			}
 			k.report(Leases, rules.Error, format.Pos(), "%s %s: %s, which reads response.code", found, why, snippetAdvice)
 		}
-		for _, v := range metadataValues(e.policy) {
+		values := metadataValues(e.policy)
+		readsLease := slices.ContainsFunc(values, func(v metadataValue) bool {
+			return v.namespace == f.namespace() && slices.Contains(names, leaseLimit(v.key, names))
+		})
+		for _, v := range values {
 			switch isLease := slices.Contains(names, leaseLimit(v.key, names)); {
 			case name == "DYNAMIC_METADATA": // see checkReleasedLease
-			case v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease), v.namespace == f.namespace() && !isLease:
+			case v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease && !readsLease), v.namespace == f.namespace() && !isLease:
 				k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
 					rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestCheckCosts changes the configuration that the snippet prints for a reservation.
@@ -72,5 +74,21 @@ func TestCheckCosts(t *testing.T) {
 				t.Errorf("further findings: %q", got)
 			}
 		})
+	}
+}
+
+// TestLimitNamedAfterItsCost checks the printed snippet of a limit that has the name of the cost's
+// field.
+func TestLimitNamedAfterItsCost(t *testing.T) {
+	set := ruleSet(t, `domain: llm
+descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10000, name: total_tokens, reserve: { amount: 100 } } }]
+`)
+	snippet := strings.ReplaceAll(Snippet(set, "llm", "openai", false), placeholder, "x-user")
+	c, err := Read([]File{{"snippet.yaml", []byte(snippet)}})
+	must.OK(t, err)
+	for _, f := range c.Check(set) {
+		if f.Code == Leases {
+			t.Errorf("the printed snippet: %s", f.Message)
+		}
 	}
 }

@@ -215,7 +215,6 @@ func (b *Batch) isSettled(i int) bool {
 // rest.
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	isLast := !slices.ContainsFunc(b.Charges[i+1:], func(o Charge) bool { return o.Refund && o.sharesCounter(c) })
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
 	var hits uint64
 	if b.table == nil {
@@ -227,6 +226,10 @@ func (b *Batch) settleLease(at Time, i int) {
 	// In a mirror only the store knows the hits of the lease, and releases them there.
 	if mirrors := b.table != nil && b.table.mirror && c.Hits >= FirstLease; hits == 0 && !mirrors {
 		return
+	}
+	isLast := true
+	for j := i + 1; j < len(b.Charges) && isLast; j++ {
+		isLast = !b.Charges[j].Refund || !b.Charges[j].sharesCounter(c)
 	}
 	costs := 0
 	pause(betweenCharges)

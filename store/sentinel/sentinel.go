@@ -12,7 +12,7 @@ import (
 
 // A Watch queries Sentinels for the primary. A Sentinel may lag behind, be cut off with an old
 // primary, or be malicious, so all are queried, and the answer of the majority counts. Without a
-// majority, an answer counts only if it is that of the last one.
+// majority, an answer counts only if it is that of the last one, or a promoted replica.
 //
 // Sentinels agree on a new primary more than a second after it has started to accept writes, and
 // hits that the old primary counts in that time are lost. So a replica that a single Sentinel names
@@ -108,10 +108,11 @@ func (s *Watch) Primary(ctx context.Context) (string, error) {
 	switch {
 	case votes > len(s.all)/2:
 		s.majority = address
-	case address != s.majority:
+	case address != s.majority && address != s.promoted:
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: only %d of %d Sentinels name %s; start the others", votes, len(s.all), address))
 	}
-	if s.promoted != "" && address == s.replaced {
+	agreed := votes > len(s.all)/2 // a minority may name the promoted replica before the others do
+	if s.promoted != "" && (address == s.replaced || address == s.promoted && !agreed) {
 		return s.promoted, nil
 	}
 	s.promoted = ""

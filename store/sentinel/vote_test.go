@@ -136,3 +136,19 @@ func TestPromotedReplicaFails(t *testing.T) {
 		expect("6 s after the failure", "primary:1")
 	})
 }
+
+// While Sentinels learn of a promotion one after another, the promoted replica stays the primary.
+func TestPromotedReplicaInATie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWatch(t)
+		w.Candidate, w.CandidateUntil = "replica:1", time.Now().Add(time.Minute)
+		w.Current(t.Context())
+		s.down["sentinel:0"], s.down["primary:1"] = true, true
+		s.named["sentinel:1"] = "replica:1"
+		for range 2 {
+			if address, err := w.Primary(t.Context()); err != nil || address != "replica:1" {
+				t.Errorf("the primary is %q, %v, want the promoted replica", address, err)
+			}
+		}
+	})
+}
