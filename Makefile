@@ -220,7 +220,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all t
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -tags more -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./rlqs/division
 	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 25m ./e2e/leases
-	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 25m -run 'TestFailovers' ./e2e/blocks
+	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 2h -p 1 ./e2e/blocks ./e2e/quota ./e2e/denials ./store
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver

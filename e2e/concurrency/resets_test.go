@@ -75,7 +75,7 @@ func (s *testbed) connections(t *testing.T) int {
 func TestAbandonedFirstCall(t *testing.T) {
 	t.Parallel()
 	s := startTestbed(t, releaseRules, nil)
-	s.envoy = s.startEnvoy(t, "timeout: 180s", "timeout: 0.05s")
+	s.envoy = s.startEnvoy(t, "domain: d\n                      timeout: 3600s", "domain: d\n                      timeout: 0.05s")
 	must.OK(t, s.sluice.Signal(syscall.SIGSTOP))
 	for range 4 {
 		if got, err := s.get(t.Context(), "al", "/"); got != http.StatusInternalServerError {

@@ -1,7 +1,6 @@
 package division
 
 import (
-	"math"
 	"time"
 )
 
@@ -29,7 +28,7 @@ func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 	}
 	b.shadowTokens = min(capacity, b.shadowTokens+perSecond*(d.now-b.shadowAt).Seconds())
 	b.shadowAt = d.now
-	excess := min(uint64(max(math.Ceil(float64(hits)-b.shadowTokens), 0)), hits)
-	b.shadowTokens -= float64(hits - excess) // hits that exceed the limit use no tokens
-	return excess
+	admitted := min(hits, uint64(b.shadowTokens)) // the others use no tokens
+	b.shadowTokens -= float64(admitted)
+	return hits - admitted
 }

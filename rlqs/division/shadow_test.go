@@ -1,6 +1,7 @@
 package division_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -44,6 +45,12 @@ func TestCountShadowHits(t *testing.T) {
 		t.Error("hits of an unknown bucket exceed a limit")
 	}
 	r.reportFirst(1, 5, &division.Limit{Strategy: division.AllowAll, Window: time.Second, MinTokens: 4})
+	r.reportFirst(1, 6, limit)
+	r.CountShadowHits(r.now, bucketOf(6), math.MaxUint64)
+	r.now += 5 * time.Second
+	if got := r.CountShadowHits(r.now, bucketOf(6), 10); got != 0 {
+		t.Errorf("after a huge report %d of 10 hits exceed the limit, want none", got)
+	}
 	if got := r.CountShadowHits(r.now, bucketOf(5), 7); got != 7 {
 		t.Errorf("%d of 7 hits exceed a limit of 0, want all", got)
 	}
