@@ -41,17 +41,8 @@ func TestStateShowsShares(t *testing.T) {
 		ratio := s.metric(t, "sluice_quota_assigned_ratio", `domain="d"`, `key1="user"`, `key2="api_all"`, `limit=""`, `rule="user.api_all"`)
 		return ratio > 0.5 && ratio <= 1
 	})
-	top := s.runCommand(t, "top", "--once", "--addr", s.sluice.Addr("debug"))
 	explain := s.runCommand(t, "explain", "--addr", s.sluice.Addr("debug"), "-d", "d", "--descriptor", "user=al,api=all")
-	if !strings.Contains(top, "#"+b.Hash+"  d: user > api=all 100/second") || strings.Contains(top, "user=al") {
-		t.Errorf("top shows\n%s", top)
-	}
-	for text, want := range map[string]string{top: "2 Envoys", explain: "divided: "} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%s", want, text)
-		}
-	}
-	if !strings.Contains(explain, "of 100, ") && !strings.Contains(explain, "of 100.0, ") || !strings.Contains(explain, "2 Envoys, stream ") {
+	if !strings.Contains(explain, "divided: ") || !strings.Contains(explain, "of 100, ") && !strings.Contains(explain, "of 100.0, ") || !strings.Contains(explain, "2 Envoys, stream ") {
 		t.Errorf("explain prints\n%s", explain)
 	}
 	cancel()
