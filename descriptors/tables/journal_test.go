@@ -362,6 +362,7 @@ func TestJournalRowsDamaged(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2, Name: "gold"}))
+	j.writers.Wait()
 	if err := j.rewrite(j.columns); err != nil {
 		t.Fatal(err)
 	}
@@ -468,6 +469,7 @@ func TestJournalErrorNamesFile(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	apply(t, j, put("x", "1", Row{}))
+	j.writers.Wait()
 	must.OK(t, os.Link(j.path, j.path+".tmp"))
 	readOnly, err := os.Open(j.path + ".tmp")
 	must.OK(t, err)
