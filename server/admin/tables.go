@@ -90,12 +90,8 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err == nil && name != "" && len(key) == 0 {
-		select {
-		case h.posting <- struct{}{}:
+		if err = h.awaitTurn(w, r); err == nil {
 			defer func() { <-h.posting }()
-			err = web.SetTimeouts(w) // the wait may have exceeded those of the request
-		case <-r.Context().Done():
-			err = r.Context().Err()
 		}
 	}
 	var report any
@@ -103,6 +99,26 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		report, err = h.answer(r, by, name, key)
 	}
 	writeJSON(w, r, report, err)
+}
+
+// awaitTurn waits until no other POST of rows is read. The caller must take an element from posting
+// unless there is an error.
+func (h *tablesHandler) awaitTurn(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case h.posting <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case h.posting <- struct{}{}:
+		if err := web.SetTimeouts(w); err != nil { // the wait may have exceeded those of the request
+			<-h.posting
+			return err
+		}
+		return nil
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
 }
 
 // tablePath parses the part of a path after [TablesPath].
