@@ -105,13 +105,13 @@ func (s *Watch) Primary(ctx context.Context) (string, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	agreed := votes > len(s.all)/2 // a minority may name the promoted replica before the others do
 	switch {
-	case votes > len(s.all)/2:
+	case agreed:
 		s.majority = address
 	case address != s.majority && address != s.promoted:
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: only %d of %d Sentinels name %s; start the others", votes, len(s.all), address))
 	}
-	agreed := votes > len(s.all)/2 // a minority may name the promoted replica before the others do
 	if s.promoted != "" && (address == s.replaced || address == s.promoted && !agreed) {
 		return s.promoted, nil
 	}
