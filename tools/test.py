@@ -4,6 +4,7 @@
 usage: tools/test.py [-- GO-TEST-ARGUMENTS]...
 
 Each -- begins the arguments of one go test; they run side by side. Their packages must be import paths.
+All packages are compiled first, because commands that run side by side compile what they share twice.
 """
 import collections
 import json
@@ -101,7 +102,12 @@ def name(package):
 
 def main():
     commands = split(sys.argv[1:])
-    run = Run(sum(argument.startswith(MODULE) for command in commands for argument in command))
+    packages = [argument for command in commands for argument in command if argument.startswith(MODULE)]
+    print(f"compiling {len(packages)} packages and what they import", flush=True)
+    # go test reports errors.
+    null = subprocess.DEVNULL
+    subprocess.run(["go", "list", "-e", "-export", "-test", "-deps", *packages], stdout=null, stderr=null)
+    run = Run(len(packages))
     events = queue.Queue()
     processes = []
     for command in commands:
