@@ -9,7 +9,6 @@ PRE_COMMIT_VERSION := 4.7.0
 FUZZTIME      ?= 10s
 # Flags of make bench; -h lists them.
 BENCHFLAGS    ?=
-SOAKTIME      ?= 3m
 SEEDS         ?= 20000
 # Flags of go test for make torture, such as -run, and of the tests, such as -soak.
 TORTUREFLAGS  ?=
@@ -219,13 +218,12 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all t
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -tags more -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./rlqs/division
-	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 25m ./e2e/leases
 	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 2h -p 1 ./e2e/blocks ./e2e/quota ./e2e/denials ./store
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver
 	$(MAKE) fuzz FUZZTIME=2m
-	$(MAKE) soak SOAKTIME=10m
+	$(MAKE) histories
 	$(MAKE) simulation
 	$(MAKE) torture
 	$(MAKE) concurrency
@@ -285,10 +283,9 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s); FUZZLEDGER=docs/fuzz
 bench: $(ENVOY) $(VALKEY) | need-go ## compare with other services and libraries, an hour (BENCHFLAGS='-rounds 1 -duration 1s' for a quick run)
 	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
 
-.PHONY: soak
-soak: | need-go ## attack the bounds of the limiters for SOAKTIME (3m)
+.PHONY: histories
+histories: | need-go ## check many more histories of concurrent calls of the limiters
 	@SLUICE_EFFORT=100 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
-	@SLUICE_EFFORT=100 go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
 
 .PHONY: simulation simulation-lower simulation-upper
 simulation: | need-go ## run whole sluices in simulated time: SEEDS (20000) seeds, and planted defects that must be found (hours)

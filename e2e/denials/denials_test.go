@@ -36,19 +36,10 @@ import (
 // and compares each reply with the model. SLUICE_SEED=n repeats the run of a seed.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	from, to := seeds(t, 10)
+	from, to := seeds(t)
 	seen := map[string]int{}
 	for seed := from; seed <= to && !t.Failed(); seed++ {
-		now := int64(servertest.Noon) + int64(seed%86_400_000)*int64(977*time.Millisecond)
-		runModel(t, seed, seen, world{
-			start: func(s answer.Settings, rules string) []*answer.Service {
-				return []*answer.Service{servertest.Service(t, s, rules)}
-			},
-			advance: func(d time.Duration) int64 {
-				now += int64(d)
-				return now
-			},
-		})
+		runModel(t, seed, seen)
 	}
 	for _, event := range []string{"denial", "body", "JSON", "hidden only", "quotas", "lease returned", "gRPC", "long message", "shadow", "passed"} {
 		if seen[event] == 0 && to-from > 90 { // fewer seeds lack some kinds
@@ -58,26 +49,21 @@ func TestModel(t *testing.T) {
 	t.Log(seen)
 }
 
-// seeds returns the first and the last seed of a test that has n with SLUICE_EFFORT=1.
-func seeds(t *testing.T, n int) (from, to uint64) {
+// seeds returns the first and the last seed.
+func seeds(t *testing.T) (from, to uint64) {
 	t.Helper()
 	text := os.Getenv("SLUICE_SEED")
 	if text == "" {
-		return 1, uint64(effort.Times(t, n))
+		return 1, uint64(effort.Times(t, 10))
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	must.OK(t, err)
 	return seed, seed
 }
 
-// world has the services to ask, in turn, and their clock.
-type world struct {
-	start   func(settings answer.Settings, rules string) []*answer.Service
-	advance func(d time.Duration) (now int64)
-}
-
-func runModel(t *testing.T, seed uint64, seen map[string]int, w world) {
+func runModel(t *testing.T, seed uint64, seen map[string]int) {
 	t.Helper()
+	now := int64(servertest.Noon) + int64(seed%86_400_000)*int64(977*time.Millisecond)
 	g := generator{rand.New(rand.NewPCG(seed, seed))}
 	quotas := g.chance(8)
 	docs := g.rules(quotas)
@@ -86,14 +72,14 @@ func runModel(t *testing.T, seed uint64, seen map[string]int, w world) {
 		RateLimitHeaders: pick(g, "none", "structured"), DeniedResponse: pick(g, append(presets, "")...),
 	}
 	text := ruleFile(t, docs)
-	services := w.start(settings, text)
+	service := servertest.Service(t, settings, text)
 	m := &model{settings: settings, counters: map[string]*counter{}}
 	held := map[item]string{} // leases that can be returned, and their domains
 	for n := range 60 {
-		now := w.advance(pick(g, 0, 0, time.Millisecond, 250*time.Millisecond, 999*time.Millisecond, 7*time.Second, 70*time.Second, 37*time.Minute, 5*time.Hour))
+		now += int64(pick(g, 0, 0, time.Millisecond, 250*time.Millisecond, 999*time.Millisecond, 7*time.Second, 70*time.Second, 37*time.Minute, 5*time.Hour))
 		c := g.call(docs, held)
 		want := m.answer(now, c)
-		reply := ask(t, services[n%len(services)], now, c)
+		reply := ask(t, service, now, c)
 		if diff := compare(c, want, reply); diff != "" {
 			var descriptors []string
 			for _, i := range c.items {

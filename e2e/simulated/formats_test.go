@@ -13,8 +13,6 @@ type logFormat struct {
 	json map[string]string
 	// format is simulate's --format, or empty.
 	format string
-	// exact is true if the log contains the descriptors.
-	exact bool
 }
 
 const metadataOperator = "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%"
@@ -48,19 +46,6 @@ var gatewayJSON = map[string]string{
 	"downstream_remote_address":         "%DOWNSTREAM_REMOTE_ADDRESS%",
 	"requested_server_name":             "%REQUESTED_SERVER_NAME%",
 	"route_name":                        "%ROUTE_NAME%",
-}
-
-var formats = []logFormat{
-	{name: "default"},
-	{name: "istio", text: istioText},
-	{name: "gateway", json: gatewayJSON},
-	{
-		name: "metadata-text", text: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + metadataOperator + ` "%REQ(USER-AGENT)%"` + "\n",
-		format: "%START_TIME(%s.%9f)% %RESPONSE_CODE% %RESPONSE_FLAGS% %DURATION% " + metadataOperator + ` "%REQ(USER-AGENT)%"`, exact: true,
-	},
-	{name: "metadata-json", json: map[string]string{
-		"ts": "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%", "code": "%RESPONSE_CODE%", "asked": metadataOperator, "agent": "%REQ(USER-AGENT)%", "duration": "%DURATION%",
-	}, format: "json time=ts status=code", exact: true},
 }
 
 // accessLog returns the configuration that writes the log to a file, to be inserted below the

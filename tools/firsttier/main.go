@@ -41,9 +41,6 @@ var allowed = map[string]string{
 	"cmd/sluice.waitForPage time.After":                       paces,
 	"envoyconfig.TestLargeDump time.Since":                    "for a log line",
 	"internal/must.Eventually time.NewTicker":                 paces,
-	"limiter/soak.TestSoak time.Since":                        attacks,
-	"limiter/soak.now time.Since":                             attacks,
-	"limiter/soak.realTime time.Since":                        attacks,
 	"rlqs.AcquireLeadership Before with time.Now()":           bubble,
 	"rlqs.TestAtMostOneLeader time.Sleep":                     bubble,
 	"rlqs.TestDomainRemovedAndRestored time.Sleep":            bubble,
@@ -60,7 +57,6 @@ var allowed = map[string]string{
 
 // Reasons.
 const (
-	attacks = "TestSoak needs a higher SLUICE_EFFORT"
 	bubble  = "the function is only called in a bubble"
 	limited = "waitLimit is 0 except in a test with the tag more"
 	paces   = "the pace of a wait without a bound"
