@@ -86,6 +86,7 @@ func TestRangesEqualNaiveModel(t *testing.T) {
 // TestRangesEqualPythonModel compares matching with testdata/ranges.py, which uses Python's
 // ipaddress.
 func TestRangesEqualPythonModel(t *testing.T) {
+	effort.Require(t, effort.More)
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		storetest.NotRun(t, t.Name()+": python3, which runs the model, is not installed")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -27,6 +28,7 @@ func TestLLMPage(t *testing.T) {
 // TestSimulatePage runs each command of docs/simulate.md on logs that are generated as the page
 // describes.
 func TestSimulatePage(t *testing.T) {
+	effort.Require(t, effort.More)
 	root, err := filepath.Abs("../..")
 	must.OK(t, err)
 	t.Chdir(t.TempDir())

@@ -30,7 +30,7 @@ import (
 // $store is the server's address and $socket its Unix socket. $second, $minute, $hour, $day, $week,
 // $month and $year are the starts of the current windows, in Unix seconds, when the script starts.
 func TestStoreScripts(t *testing.T) {
-	testscript.Run(t, storeScripts(startStore(t), ""))
+	testscript.Run(t, storeScripts(t, startStore(t), ""))
 }
 
 func startStore(tb testing.TB) *storetest.Server {
@@ -47,8 +47,9 @@ func startStore(tb testing.TB) *storetest.Server {
 
 // storeScripts returns the parameters of the scripts. If without is not "", the scripts do not set
 // this variable.
-func storeScripts(s *storetest.Server, without string) testscript.Params {
-	p := scripts(without)
+func storeScripts(tb testing.TB, s *storetest.Server, without string) testscript.Params {
+	tb.Helper()
+	p := scripts(tb, without)
 	p.Dir = "testdata/store"
 	p.Cmds["store"] = func(ts *testscript.TestScript, _ bool, args []string) {
 		reply, err := s.Command(args...)

@@ -23,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 )
@@ -121,16 +122,24 @@ func (l leakChecker) Run() int {
 //	statsdline REGEXP         wait for a StatsD line that matches
 //	collector                 listen for OTLP over HTTP; sets $collector to the URL
 //	spans REGEXP              wait for a message of spans whose bytes match
-func TestScripts(t *testing.T) { testscript.Run(t, scripts("")) }
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "")) }
 
 // scripts returns the parameters of the scripts. If without is not "", the scripts do not set this
-// variable.
-func scripts(without string) testscript.Params {
+// variable. The condition [more] is true with SLUICE_EFFORT=10 or more.
+func scripts(tb testing.TB, without string) testscript.Params {
+	tb.Helper()
+	level := effort.Level(tb)
 	return testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       *update,
+		Condition: func(condition string) (bool, error) {
+			if condition != "more" {
+				return false, fmt.Errorf("unknown condition %q", condition)
+			}
+			return level >= effort.More, nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":      expectExit,
 			"start":      start,

@@ -34,7 +34,7 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 		running.Go(func() error {
 			for _, name := range namesOf(v, set) {
 				for _, path := range set[name] {
-					if failsWithout(store, path, name) {
+					if failsWithout(t, store, path, name) {
 						return nil
 					}
 				}
@@ -49,10 +49,11 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 }
 
 // failsWithout reports whether a script fails without a variable.
-func failsWithout(store *storetest.Server, path, name string) bool {
-	p := scripts(name)
+func failsWithout(tb testing.TB, store *storetest.Server, path, name string) bool {
+	tb.Helper()
+	p := scripts(tb, name)
 	if filepath.Base(filepath.Dir(path)) == "store" {
-		p = storeScripts(store, name)
+		p = storeScripts(tb, store, name)
 	}
 	p.Dir, p.Files, p.UpdateScripts = "", []string{path}, false
 	p.Deadline = time.Now().Add(10 * waitLimit)

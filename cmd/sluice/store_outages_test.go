@@ -28,7 +28,7 @@ func TestStoreOutages(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			srv := storetest.Start(t)
-			p := scripts("")
+			p := scripts(t, "")
 			p.Dir, p.Files = "", []string{file}
 			p.Cmds["store"] = func(ts *testscript.TestScript, _ bool, args []string) {
 				switch args[0] {

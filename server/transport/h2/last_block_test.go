@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // TestLastBlock repeats blocks, with and without blocks in between that change the table. The
@@ -41,7 +43,7 @@ func TestLastBlock(t *testing.T) {
 		plain + "\x00\x01X\x01y", // malformed
 		"\xbe" + plain,
 	}
-	for seed := range uint64(200) {
+	for seed := range uint64(effort.Times(t, 20)) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		same, decodes := newReadyClient(t), newReadyClient(t)
 		recalled := 0

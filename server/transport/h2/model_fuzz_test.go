@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 )
 
 // FuzzModel has a valid client, some of whose frames are changed in transit, and a handler that
@@ -51,7 +53,7 @@ func FuzzModel(f *testing.F) {
 
 // TestModel runs FuzzModel's model with random numbers.
 func TestModel(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range uint64(effort.Times(t, 40)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			left := 600
