@@ -276,8 +276,8 @@ format: $(BUILD)/golangci-lint ## format every Go file
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml
 
 .PHONY: fuzz
-fuzz: | need-go ## run each fuzz target for FUZZTIME (10s); FUZZLEDGER=docs/fuzzing.md records cost and results
-	@tools/fuzz.sh $(FUZZTIME) $(FUZZLEDGER)
+fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
+	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
 bench: $(ENVOY) $(VALKEY) | need-go ## compare with other services and libraries, an hour (BENCHFLAGS='-rounds 1 -duration 1s' for a quick run)
