@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +20,31 @@ import (
 
 // servers are Sentinels and the servers that they name, by address.
 type servers struct {
-	down  map[string]bool
-	named map[string]string // the primary that a Sentinel names
+	mu    sync.Mutex        // queries go on after a vote has ended
+	down  map[string]bool   // guarded by mu
+	named map[string]string // guarded by mu; the primary that a Sentinel names
+}
+
+func (s *servers) set(address string, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down[address] = down
+}
+
+func (s *servers) name(sentinel, primary string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.named[sentinel] = primary
+}
+
+func (s *servers) get(address string) (down bool, primary string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down[address], s.named[address]
 }
 
 func (s *servers) dial(_ context.Context, _, address string) (net.Conn, error) {
-	if s.down[address] {
+	if down, _ := s.get(address); down {
 		return nil, errors.New("refused")
 	}
 	client, server := net.Pipe()
@@ -38,7 +58,8 @@ func (s *servers) serve(c net.Conn, address string) {
 	r := bufio.NewReader(c)
 	for {
 		command, err := readCommand(r)
-		if err != nil || s.down[address] {
+		down, primary := s.get(address)
+		if err != nil || down {
 			return
 		}
 		reply := "+OK\r\n"
@@ -48,7 +69,7 @@ func (s *servers) serve(c net.Conn, address string) {
 		case len(command) > 1 && command[1] == "REPLICAS":
 			reply = "*1\r\n*4\r\n$2\r\nip\r\n$7\r\nreplica\r\n$4\r\nport\r\n$1\r\n1\r\n"
 		case command[0] == "SENTINEL":
-			host, port, _ := net.SplitHostPort(s.named[address])
+			host, port, _ := net.SplitHostPort(primary)
 			reply = fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
 		}
 		if _, err := io.WriteString(c, reply); err != nil {
@@ -98,18 +119,19 @@ func newWatch(t *testing.T) (*sentinel.Watch, *servers) {
 func TestMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWatch(t)
-		s.down["sentinel:0"], s.down["sentinel:1"] = true, true
+		s.set("sentinel:0", true)
+		s.set("sentinel:1", true)
 		if address, err := w.Primary(t.Context()); err == nil {
 			t.Errorf("one of three Sentinels names %s", address)
 		}
-		s.down["sentinel:0"] = false
+		s.set("sentinel:0", false)
 		for _, down := range []bool{false, true} {
-			s.down["sentinel:0"] = down
+			s.set("sentinel:0", down)
 			if address, err := w.Primary(t.Context()); err != nil || address != "primary:1" {
 				t.Errorf("with one Sentinel down (both: %t): %q, %v", down, address, err)
 			}
 		}
-		s.named["sentinel:2"] = "foreign:1"
+		s.name("sentinel:2", "foreign:1")
 		if address, err := w.Primary(t.Context()); err == nil {
 			t.Errorf("one of three Sentinels moves the primary to %s", address)
 		}
@@ -128,7 +150,7 @@ func TestPromotedReplicaFails(t *testing.T) {
 			}
 		}
 		expect("after the promotion", "replica:1")
-		s.down["replica:1"] = true
+		s.set("replica:1", true)
 		time.Sleep(4 * time.Second)
 		expect("4 s after the failure", "replica:1")
 		time.Sleep(2 * time.Second)
@@ -143,8 +165,9 @@ func TestPromotedReplicaInATie(t *testing.T) {
 		w, s := newWatch(t)
 		w.Candidate, w.CandidateUntil = "replica:1", time.Now().Add(time.Minute)
 		w.Current(t.Context())
-		s.down["sentinel:0"], s.down["primary:1"] = true, true
-		s.named["sentinel:1"] = "replica:1"
+		s.set("sentinel:0", true)
+		s.set("primary:1", true)
+		s.name("sentinel:1", "replica:1")
 		for range 2 {
 			if address, err := w.Primary(t.Context()); err != nil || address != "replica:1" {
 				t.Errorf("the primary is %q, %v, want the promoted replica", address, err)
