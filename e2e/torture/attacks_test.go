@@ -63,7 +63,7 @@ var expectations = map[string]expectation{
 }
 
 // TestAttacks runs each attack while other clients call. A closed connection is opened again. The
-// long tier prints the table in docs/threats.md.
+// long tier prints a table of all attacks.
 func TestAttacks(t *testing.T) {
 	Parallel(t)
 	var table strings.Builder
@@ -108,7 +108,7 @@ func TestAttacks(t *testing.T) {
 		})
 	}
 	if Long() {
-		t.Logf("the table of docs/threats.md:\n%s", table.String())
+		t.Logf("attack, end, sluice and stock with 1 connection, sluice and stock with 50:\n%s", table.String())
 	}
 }
 
