@@ -182,11 +182,13 @@ func (g *Group) watchOptions() watchOptions {
 }
 
 // applyChanges applies the changed members once two snapshots, a settle time apart, agree on them:
-// all of them existed at one time between the snapshots. Members that keep changing delay the
-// others for maxUnstableRounds snapshots; an unfinished table that does not change delays them
-// until it is read.
+// all of them existed at one time between the snapshots. If some members keep changing, the others
+// are applied without them after they have stayed the same for maxUnstableRounds snapshots; two
+// snapshots are not enough then, since a snapshot may contain files from before and after an update
+// of a volume. An unfinished table that does not change delays the others until it is read.
 func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 	before, unsettled, waited := g.snapshot(), 0, stopwatch()
+	reference := before // the snapshot before the first unsettled one
 	for g.changed(&before).hasAny() {
 		if !w.waitQuiet(ctx, g.watchOptions().settle) {
 			return
@@ -194,16 +196,24 @@ func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
 		refresh()
 		now := g.snapshot()
 		settled, all := g.changed(&now).stable(&before, &now)
+		ready := settled
 		if !all {
+			ready = changes{}
 			unsettled++
 		}
-		if settled.hasAny() && (all || unsettled >= maxUnstableRounds) {
-			if tables, same := g.readTables(&now, settled); same {
-				_ = g.apply(&now, settled, tables, false) // OnLoad reports the error
+		if !all && unsettled >= maxUnstableRounds {
+			ready, _ = settled.stable(&reference, &now)
+			if !ready.hasAny() {
+				unsettled, reference = 0, now
+			}
+		}
+		if ready.hasAny() {
+			if tables, same := g.readTables(&now, ready); same {
+				_ = g.apply(&now, ready, tables, false) // OnLoad reports the error
 				if all {
 					return
 				}
-				unsettled = 0
+				unsettled, reference = 0, now
 			} else {
 				all = false
 			}

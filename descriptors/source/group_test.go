@@ -170,6 +170,26 @@ func TestChangingFilesDelayOthers(t *testing.T) {
 	}
 }
 
+// TestTornSnapshots observes a volume that keeps changing, each time between reading its rules and its
+// tables: two snapshots in a row always agree on some members and never on all of them.
+func TestTornSnapshots(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	must.OK(t, w.group.Load(t.Context()))
+	w.mount(volumeOf(2, 1, 1))
+	const rounds = 5 * maxUnstableRounds
+	for round := 0; round <= rounds; {
+		w.poll(func() {
+			if round++; round > rounds {
+				return
+			}
+			version := round/2 + 2
+			w.mount(volumeOf(version+round%2, version, version))
+			w.expect("while the volume changes", 1, 1, 1)
+		})
+	}
+	w.expect("at the end", rounds/2+2, rounds/2+2, rounds/2+2)
+}
+
 // TestGroupReportsChangedMembers changes members one by one.
 func TestGroupReportsChangedMembers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
