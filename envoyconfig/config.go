@@ -38,8 +38,6 @@ type Config struct {
 	listenerSource            *tree.Node
 	// allowances are the warnings acknowledged by comments.
 	allowances rules.Allowances
-	// hasDump is true if some file is a dump of a running Envoy.
-	hasDump bool
 	// release is the release of the Envoy that wrote a dump; 0 without a dump.
 	release api.Release
 	// placeholders are the positions of snippet placeholders that were not replaced.
@@ -52,8 +50,7 @@ type Config struct {
 	valuesAreFormats bool
 	// validator collects the errors for which Envoy would reject the configuration. It has none once Read has returned
 	// the Config.
-	validator        api.Validator
-	allowsDeprecated bool
+	validator api.Validator
 	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
 	SoftHeader string
 	// AddsLimitHeaders reports whether serve adds headers with limits. DeniedResponse is the value of serve

@@ -49,7 +49,6 @@ func (c *Config) readDump(n *tree.Node) (found bool) {
 // readDumpPart reads the resources of a part of a dump and reports whether there are any. Without a name, the fields
 // identify the part.
 func (c *Config) readDumpPart(part *tree.Node, name string) (found bool) {
-	c.hasDump = true
 	c.validator.Running = true
 	defer func() { c.validator.Running = false }()
 	for _, d := range dumpedResources {

@@ -101,23 +101,3 @@ func findingsOf(t *testing.T, c *Config) []string {
 	}
 	return got
 }
-
-// TestClusterPatches covers patches that add the service's cluster.
-func TestClusterPatches(t *testing.T) {
-	const endpoint = "http2_protocol_options: {}, load_assignment: { cluster_name: sluice, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: sluice.default, port_value: 8081 } } } }] }] }"
-	for fields, want := range map[string]bool{
-		"":                              true, // STATIC
-		"type: STRICT_DNS, ":            false,
-		"type: STATIC, ":                true,
-		"type: 0, ":                     true,
-		"cluster_type: { name: own }, ": false,
-		"type: LOGICAL_DNS, ":           false,
-		"type: ORIGINAL_DST, ":          false,
-	} {
-		text := strings.Replace(envoyFilters, "value: { name: other }", `value: { name: "outbound|8081||sluice", `+fields+endpoint+" }", 1)
-		_, err := Read([]File{{"i.yaml", []byte(text)}})
-		if got := err != nil && strings.Contains(err.Error(), "set type: STRICT_DNS"); got != want || !want && err != nil {
-			t.Errorf("%q: Read = %v, want an error about the host name: %t", fields, err, want)
-		}
-	}
-}

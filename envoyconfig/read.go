@@ -30,8 +30,7 @@ func Read(files []File) (*Config, error) {
 		}
 	}
 	c.sources = nil
-	c.validateRouteClusters()
-	c.validator.Finish(c.release, c.allowsDeprecated, len(c.clusters) > 0)
+	c.validator.Finish(c.release)
 	if len(c.validator.Errors) > 0 {
 		return nil, errors.Join(c.validator.Errors...)
 	}
@@ -51,9 +50,6 @@ func (c *Config) readFile(f File) error {
 		return withTemplateHint(f, err)
 	}
 	c.sources[f.Name] = f.Content
-	if err := checkRetired(roots); err != nil {
-		return err
-	}
 	found := false
 	for i := range roots {
 		c.findPlaceholders(&roots[i])

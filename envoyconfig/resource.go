@@ -1,8 +1,6 @@
 package envoyconfig
 
 import (
-	"strings"
-
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -135,12 +133,7 @@ func (c *Config) readProcess(n *tree.Node) {
 	for layer := range n.At("layered_runtime", "layers").Elements() {
 		c.runtime.addLayer(layer)
 	}
-	for key, value := range c.runtime {
-		switch {
-		case key == formatterFeature:
-			c.valuesAreFormats = value.Bool(false)
-		case strings.HasPrefix(key, "envoy.deprecated_features:") || key == "envoy.features.enable_all_deprecated_features":
-			c.allowsDeprecated = c.allowsDeprecated || value.Bool(false)
-		}
+	if value, ok := c.runtime[formatterFeature]; ok {
+		c.valuesAreFormats = value.Bool(false)
 	}
 }

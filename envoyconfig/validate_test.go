@@ -69,7 +69,7 @@ func TestEquivalentForms(t *testing.T) {
 	}
 }
 
-// TestFieldsThatEnvoyRejects covers fields that Envoy 1.40 does not have or rejects as deprecated.
+// TestFieldsThatEnvoyRejects covers fields that Envoy 1.40 does not have.
 func TestFieldsThatEnvoyRejects(t *testing.T) {
 	list := func(list string) string {
 		return strings.Replace(listenerText[1:], "{ request_headers: { header_name: x-user, descriptor_key: user } }", list, 1)
@@ -84,10 +84,8 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: remove it, or write the limit into the rules, which support it"},
 		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: remove it; did you mean "remote_address", `},
 		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy requires descriptor_key: add it"},
-		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
 		"of a later release":    {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
 		"not of this release":   {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("40")}, "f:18:52: Envoy 1.40 has no field newer here"},
-		"of a running Envoy":    {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}, dumpOf("40")}, ""},
 		"a boolean in YAML 1.1": {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: Off } }"))}}, "f:18:78: descriptor_value: found Off, want text: quote it; unquoted it is a boolean"},
 		"a quoted boolean":      {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: 'Off' } }"))}}, ""},
 		"not a boolean":         {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: oFF } }"))}}, ""},
@@ -103,13 +101,6 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}
 	if found := fmt.Sprint(findingsOf(t, c)); !strings.Contains(found, "f:18:52: note: unknown: Envoy 1.40 has no field newer here") || !strings.Contains(found, "unless Envoy 1.41 has it, which wrote the dump") {
 		t.Errorf("a field of a later one: found %s", found)
-	}
-	deprecated := list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }")
-	for key, allows := range map[string]bool{"envoy.deprecated_features:envoy.config.route.v3.RateLimit.Action.dynamic_metadata": true, "other": false} {
-		bootstrap := File{"b", []byte(`{"static_resources": {}, "layered_runtime": {"layers": [{"static_layer": {"` + key + `": true}}]}}`)}
-		if _, err := Read([]File{bootstrap, {"f", []byte(deprecated)}}); (err == nil) != allows {
-			t.Errorf("deprecated with a runtime of %s: %v", key, err)
-		}
 	}
 }
 

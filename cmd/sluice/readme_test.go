@@ -27,7 +27,7 @@ import (
 var rulesOn = map[string]int{"README.md": 2, "docs/rules.md": 14, "docs/defaults.md": 1}
 
 // otherPrograms matches lines with flags of other programs.
-var otherPrograms = regexp.MustCompile(`\b(?:kubectl|helm|sha256sum|openssl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test|envoy -c)\b`)
+var otherPrograms = regexp.MustCompile(`\b(?:kubectl|helm|sha256sum|openssl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test|envoy -c|envoy --mode)\b`)
 
 // TestPages verifies that the rules in all pages load, and that every flag in them exists.
 func TestPages(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// schema has a paragraph for each message and each enum of Envoy's API. The first line of a message has its name and
-// its required oneofs; that of an enum starts with "enum". Then there is a line for each field: its name, its type with
-// the prefix [] for a list or {} for a map, |oneof, "deprecated" if Envoy rejects it unless the runtime allows it, and
-// the rules of protoc-gen-validate as name=value. The name of a type in the same package starts with a dot. Each value
-// of an enum is followed by its number. Protobuf's well-known types have no package.
+// schema has a paragraph for each message on which limiting depends, and for each enum of their fields. The first line
+// of a message has its name and its required oneofs; that of an enum starts with "enum". Then there is a line for each
+// field: its name, its type with the prefix [] for a list or {} for a map, |oneof, and "required" if Envoy rejects a
+// message without the field. The name of a type in the same package starts with a dot. Each value of an enum is
+// followed by its number. Protobuf's well-known types have no package, and other messages are written as Struct.
 //
 //go:embed schema.txt
 var schema string
@@ -51,53 +51,28 @@ type field struct {
 	typeName      string
 	isList, isMap bool
 	oneof         string
-	deprecated    bool
 	// required is true if Envoy rejects a message without the field.
 	required bool
 	// values are the values of an enum.
 	values []enumValue
-	// itemRules apply to each value of a list or a map, and keyRules to the keys of a map.
-	rules, itemRules, keyRules []rule
 }
 
 // enumValue is a value of an enum.
-type enumValue struct {
-	name, number string
-	deprecated   bool
-}
+type enumValue struct{ name, number string }
 
-// messages caches the messages of the schema by name; nil for other names.
-var messages = cache[*message]{compute: func(name string) *message {
-	if actual, ok := patchMessages[name]; ok {
-		name = actual
-	}
-	if text, ok := paragraphs()[name]; ok && name != "" {
-		return parseMessage(text)
-	}
-	return nil
-}}
-
-// cache caches computed values. It is safe for concurrent use.
-type cache[T any] struct {
-	compute func(key string) T
-
-	mu  sync.Mutex
-	all map[string]T
-}
-
-func (c *cache[T]) get(key string) T {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	value, ok := c.all[key]
-	if !ok {
-		value = c.compute(key)
-		if c.all == nil {
-			c.all = map[string]T{}
+// messages are the messages of the schema by name.
+var messages = sync.OnceValue(func() map[string]*message {
+	all := map[string]*message{}
+	for name, text := range paragraphs() {
+		if !strings.HasPrefix(text, "enum ") {
+			all[name] = parseMessage(text)
 		}
-		c.all[key] = value
 	}
-	return value
-}
+	for patch, name := range patchMessages {
+		all[patch] = all[name]
+	}
+	return all
+})
 
 func parseMessage(text string) *message {
 	head, lines, _ := strings.Cut(text, "\n")
@@ -136,32 +111,13 @@ func parseField(line, pkg string) *field {
 		f.values = enumOf(f.typeName)
 	}
 	for _, word := range words[2:] {
-		name, value, isRule := strings.Cut(word, "=")
-		switch {
-		case !isRule && word == "deprecated":
-			f.deprecated = true
-		case !isRule:
-			f.oneof = strings.TrimPrefix(word, "|")
-		default:
-			if unquoted, err := strconv.Unquote(value); err == nil {
-				value = unquoted
-			}
-			f.addRule(name, value)
+		if oneof, ok := strings.CutPrefix(word, "|"); ok {
+			f.oneof = oneof
+		} else {
+			f.required = true
 		}
 	}
-	f.required = !f.allowsEmpty()
 	return f
-}
-
-// addRule adds a rule to the field, or to its items, values or keys.
-func (f *field) addRule(name, value string) {
-	for prefix, to := range map[string]*[]rule{"items.": &f.itemRules, "values.": &f.itemRules, "keys.": &f.keyRules} {
-		if child, ok := strings.CutPrefix(name, prefix); ok {
-			*to = append(*to, rule{child, value})
-			return
-		}
-	}
-	f.rules = append(f.rules, rule{name, value})
 }
 
 // enumOf returns the values of an enum.
@@ -169,7 +125,7 @@ func enumOf(name string) (values []enumValue) {
 	_, lines, _ := strings.Cut(paragraphs()[name], "\n")
 	for line := range strings.SplitSeq(lines, "\n") {
 		words := strings.Fields(line)
-		values = append(values, enumValue{words[0], words[1], len(words) > 2})
+		values = append(values, enumValue{words[0], words[1]})
 	}
 	return values
 }

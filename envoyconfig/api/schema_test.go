@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/envoyproxy/go-control-plane/envoy/annotations"
 	"github.com/envoyproxy/protoc-gen-validate/validate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -25,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	// Dependencies of Envoy's API that are not in sources.
 	_ "google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
+	_ "google.golang.org/protobuf/types/known/durationpb"
 	_ "google.golang.org/protobuf/types/known/emptypb"
 	_ "google.golang.org/protobuf/types/known/structpb"
 	_ "google.golang.org/protobuf/types/known/timestamppb"
@@ -33,6 +32,69 @@ import (
 )
 
 var update = flag.Bool("update", false, "write schema.txt")
+
+// kept are the messages on which limiting depends: those that select a request's route and call the service, and the
+// configuration of filters that write metadata and headers which descriptors read. A name that ends with a dot stands
+// for the message and all messages below it. Fields of other messages can be any object.
+const kept = `
+envoy.config.bootstrap.v3.Bootstrap. envoy.config.bootstrap.v3.LayeredRuntime envoy.config.bootstrap.v3.RuntimeLayer
+envoy.config.core.v3.Node envoy.config.core.v3.BuildVersion envoy.type.v3.SemanticVersion
+envoy.config.core.v3.TypedExtensionConfig envoy.config.core.v3.ExtensionConfigSource
+envoy.config.core.v3.CidrRange envoy.config.core.v3.HeaderValue envoy.config.core.v3.HeaderValueOption
+envoy.config.core.v3.RuntimeFractionalPercent envoy.type.v3.FractionalPercent envoy.type.v3.Int64Range
+envoy.type.matcher.v3.StringMatcher envoy.type.matcher.v3.RegexMatcher envoy.type.matcher.v3.AddressMatcher
+envoy.type.metadata.v3.MetadataKey. envoy.type.matcher.v3.MetadataMatcher. envoy.type.v3.RateLimitStrategy. envoy.type.v3.TokenBucket
+
+envoy.config.listener.v3.Listener envoy.config.listener.v3.FilterChain envoy.config.listener.v3.Filter
+envoy.config.listener.v3.ApiListener
+envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.UpgradeConfig
+envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.InternalAddressConfig
+envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter
+envoy.extensions.filters.network.http_connection_manager.v3.Rds
+envoy.extensions.filters.network.http_connection_manager.v3.LocalReplyConfig
+envoy.extensions.filters.network.http_connection_manager.v3.ResponseMapper
+
+envoy.config.core.v3.HttpProtocolOptions envoy.config.core.v3.Http1ProtocolOptions
+envoy.config.accesslog.v3.AccessLogFilter envoy.config.accesslog.v3.StatusCodeFilter
+envoy.config.accesslog.v3.ComparisonFilter envoy.config.core.v3.RuntimeUInt32
+envoy.extensions.filters.http.router.v3.Router
+
+envoy.config.route.v3.RouteConfiguration envoy.config.route.v3.VirtualHost envoy.config.route.v3.Route
+envoy.config.route.v3.RouteMatch envoy.config.route.v3.RouteAction envoy.config.route.v3.RouteAction.UpgradeConfig
+envoy.config.route.v3.HeaderMatcher envoy.config.route.v3.QueryParameterMatcher
+envoy.config.route.v3.WeightedCluster. envoy.config.route.v3.FilterConfig envoy.config.route.v3.RateLimit.
+
+envoy.config.cluster.v3.Cluster envoy.config.cluster.v3.CircuitBreakers. envoy.config.core.v3.HealthCheck
+envoy.config.endpoint.v3.ClusterLoadAssignment envoy.config.endpoint.v3.LocalityLbEndpoints
+envoy.extensions.upstreams.http.v3.HttpProtocolOptions.
+
+envoy.config.ratelimit.v3.RateLimitServiceConfig envoy.config.core.v3.GrpcService envoy.config.core.v3.GrpcService.EnvoyGrpc
+envoy.extensions.filters.http.ratelimit.v3.RateLimit envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+envoy.extensions.filters.network.ratelimit.v3.RateLimit envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.
+envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig
+envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride
+envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings.
+xds.type.matcher.v3.Matcher. xds.type.matcher.v3.StringMatcher xds.type.matcher.v3.RegexMatcher xds.core.v3.TypedExtensionConfig
+envoy.type.matcher.v3.HttpRequestHeaderMatchInput envoy.type.matcher.v3.HttpRequestQueryParamMatchInput
+
+envoy.extensions.filters.http.header_to_metadata.v3.Config. envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata.
+envoy.extensions.filters.http.sse_to_metadata.v3.SseToMetadata. envoy.extensions.filters.http.set_metadata.v3.Config
+envoy.extensions.filters.http.set_metadata.v3.Metadata envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
+envoy.extensions.filters.http.jwt_authn.v3.JwtProvider envoy.extensions.filters.http.lua.v3.Lua
+envoy.extensions.filters.http.header_mutation.v3.Mutations envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
+envoy.config.common.mutation_rules.v3.HeaderMutation.
+envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation
+envoy.extensions.filters.http.set_filter_state.v3.Config envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue
+envoy.extensions.filters.http.fault.v3.HTTPFault
+`
+
+// complete are name prefixes of messages whose required fields are checked. Excerpts contain these completely.
+var complete = []string{
+	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
+	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
+	"envoy.config.core.v3.GrpcService", "envoy.config.core.v3.RuntimeFractionalPercent", "xds.type.matcher.", httpFilter,
+}
 
 // sources are the modules with the generated code of Envoy's API and of its dependencies.
 var sources = []string{
@@ -146,25 +208,15 @@ func rawDescriptor(t *testing.T, path string) (raw []byte) {
 // writeSchema returns the text of schema.txt; see [schema].
 func writeSchema(t *testing.T, files *protoregistry.Files) string {
 	t.Helper()
-	w := &describer{texts: map[protoreflect.FullName]string{}}
-	files.RangeFiles(func(file protoreflect.FileDescriptor) bool {
-		name := string(file.Package())
-		of := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		version := name[strings.LastIndexByte(name, '.')+1:]
-		if !slices.ContainsFunc([]string{"envoy.config.", "envoy.extensions.", "envoy.type.", "envoy.watchdog.", "xds.type."}, of) || !strings.HasPrefix(version, "v3") && !strings.Contains(version, "alpha") {
-			return true
+	w := &describer{texts: map[protoreflect.FullName]string{}, kept: strings.Fields(kept)}
+	for _, name := range w.kept {
+		d, err := files.FindDescriptorByName(protoreflect.FullName(strings.TrimSuffix(name, ".")))
+		if err != nil {
+			t.Fatal(name, err)
 		}
-		for i := range file.Messages().Len() {
-			w.message(file.Messages().Get(i))
+		if m, ok := d.(protoreflect.MessageDescriptor); ok {
+			w.message(m)
 		}
-		return true
-	})
-	d, err := files.FindDescriptorByName("udpa.type.v1.TypedStruct")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, ok := d.(protoreflect.MessageDescriptor); ok {
-		w.message(m)
 	}
 	var text strings.Builder
 	text.WriteString("# Code generated by TestSchemaIsCurrent. DO NOT EDIT.\n")
@@ -182,18 +234,28 @@ func writeSchema(t *testing.T, files *protoregistry.Files) string {
 // describer collects the texts of messages and enums.
 type describer struct {
 	texts map[protoreflect.FullName]string
+	kept  []string
 }
 
-// message describes a message and all messages and enums that it uses.
+// keeps reports whether the schema contains a message.
+func (w *describer) keeps(name protoreflect.FullName) bool {
+	return slices.ContainsFunc(w.kept, func(kept string) bool {
+		below, ok := strings.CutSuffix(kept, ".")
+		return string(name) == below || ok && strings.HasPrefix(string(name), kept)
+	})
+}
+
+// message describes a message, and the kept messages and the enums that it uses.
 func (w *describer) message(d protoreflect.MessageDescriptor) {
-	if _, ok := w.texts[d.FullName()]; ok || d.IsMapEntry() || wellKnown(d) != "" {
+	if _, ok := w.texts[d.FullName()]; ok || d.IsMapEntry() || !w.keeps(d.FullName()) {
 		return
 	}
+	isComplete := slices.ContainsFunc(complete, func(prefix string) bool { return strings.HasPrefix(string(d.FullName()), prefix) })
 	w.texts[d.FullName()] = ""
 	var text strings.Builder
 	fmt.Fprintf(&text, "\n%s", d.FullName())
 	for i := range d.Oneofs().Len() {
-		if o := d.Oneofs().Get(i); isTrue(o, validate.E_Required) {
+		if o := d.Oneofs().Get(i); isComplete && isTrue(o, validate.E_Required) {
 			fmt.Fprintf(&text, " %s", o.Name())
 		}
 	}
@@ -204,11 +266,8 @@ func (w *describer) message(d protoreflect.MessageDescriptor) {
 		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
 			fmt.Fprintf(&text, " |%s", o.Name())
 		}
-		if isTrue(f, annotations.E_DisallowedByDefault) {
-			text.WriteString(" deprecated")
-		}
-		if rules, ok := proto.GetExtension(f.Options(), validate.E_Rules).(*validate.FieldRules); ok && rules != nil {
-			writeRules(&text, "", rules.ProtoReflect())
+		if rules, ok := proto.GetExtension(f.Options(), validate.E_Rules).(*validate.FieldRules); isComplete && ok && isRequired(rules) {
+			text.WriteString(" required")
 		}
 		text.WriteByte('\n')
 	}
@@ -248,6 +307,8 @@ func (w *describer) single(f protoreflect.FieldDescriptor) string {
 		return relative(f.Enum().FullName())
 	case f.Message() == nil:
 		return f.Kind().String()
+	case wellKnown(f.Message()) == "" && !w.keeps(f.Message().FullName()):
+		return "Struct"
 	case wellKnown(f.Message()) != "":
 		return wellKnown(f.Message())
 	default:
@@ -275,51 +336,14 @@ func (w *describer) enum(d protoreflect.EnumDescriptor) {
 	for i := range d.Values().Len() {
 		v := d.Values().Get(i)
 		fmt.Fprintf(&text, "%s %d", v.Name(), v.Number())
-		if isTrue(v, annotations.E_DisallowedByDefaultEnum) {
-			text.WriteString(" deprecated")
-		}
 		text.WriteByte('\n')
 	}
 	w.texts[d.FullName()] = text.String()
 }
 
-// writeRules writes the rules of protoc-gen-validate that are set: name=value, with a dot below items, keys and values.
-func writeRules(text *strings.Builder, prefix string, rules protoreflect.Message) {
-	fields := rules.Descriptor().Fields()
-	for i := range fields.Len() {
-		f := fields.Get(i)
-		if !rules.Has(f) || f.Name() == "required" && !rules.Get(f).Bool() {
-			continue
-		}
-		name := prefix + string(f.Name())
-		value := rules.Get(f)
-		switch {
-		case f.IsList():
-			for j := range value.List().Len() {
-				writeRule(text, name, f, value.List().Get(j))
-			}
-		case f.Message() == nil || f.Message().FullName() == "google.protobuf.Duration":
-			writeRule(text, name, f, value)
-		case rules.Descriptor().Name() == "FieldRules": // of one type
-			writeRules(text, prefix, value.Message())
-		default: // items, keys, values
-			writeRules(text, name+".", value.Message())
-		}
-	}
-}
-
-func writeRule(text *strings.Builder, name string, f protoreflect.FieldDescriptor, value protoreflect.Value) {
-	shown := value.String()
-	if f.Message() != nil {
-		d := durationpb.Duration{}
-		proto.Merge(&d, value.Message().Interface())
-		shown = strconv.FormatFloat(d.AsDuration().Seconds(), 'f', -1, 64) + "s"
-	}
-	if f.Kind() == protoreflect.EnumKind {
-		shown = string(f.Enum().Values().ByNumber(value.Enum()).Name())
-	}
-	if shown == "" || strings.ContainsAny(shown, " \"") || strings.Trim(strconv.Quote(shown), `"`) != shown {
-		shown = strings.ReplaceAll(strconv.Quote(shown), " ", `\x20`)
-	}
-	fmt.Fprintf(text, " %s=%s", name, shown)
+// isRequired reports whether the rules of protoc-gen-validate reject a message without the field.
+func isRequired(r *validate.FieldRules) bool {
+	text := r.GetString_()
+	return r.GetMessage().GetRequired() || r.GetAny().GetRequired() || r.GetDuration().GetRequired() ||
+		text.GetMinLen() > 0 || text.GetMinBytes() > 0 || r.GetBytes().GetMinLen() > 0 || r.GetRepeated().GetMinItems() > 0 || r.GetMap().GetMinPairs() > 0
 }

@@ -30,9 +30,8 @@ type Validator struct {
 	Running bool
 	// Strict is set for values parsed by istiod, which does not accept a single value in place of a list.
 	Strict bool
-	// unknown are fields that the newest release does not have, deprecated are fields that it rejects unless the
-	// runtime allows them, and missing are required fields of messages unrelated to rate limits.
-	unknown, deprecated, missing []*ValidationError
+	// unknown are fields that the newest release does not have.
+	unknown []*ValidationError
 	// partial is true while a partial message is validated.
 	partial bool
 }
@@ -49,25 +48,13 @@ func (val *Validator) ValidatePart(n *tree.Node, message string) {
 	val.partial = false
 }
 
-// Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the
-// dump; a deprecated field is an error unless a running Envoy wrote it or the runtime allows it. A field missing
-// outside of rate limits is an error only if complete is true, because excerpts leave such fields out.
-func (val *Validator) Finish(dump Release, allowsDeprecated, complete bool) {
-	if dump == 0 || dump == schemaRelease {
-		val.addErrors(val.unknown)
-	} else {
+// Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the dump.
+func (val *Validator) Finish(dump Release) {
+	if dump != 0 && dump != schemaRelease {
 		val.Unknown = append(val.Unknown, val.unknown...)
+		return
 	}
-	if dump == 0 && !allowsDeprecated {
-		val.addErrors(val.deprecated)
-	}
-	if complete {
-		val.addErrors(val.missing)
-	}
-}
-
-func (val *Validator) addErrors(errs []*ValidationError) {
-	for _, f := range errs {
+	for _, f := range val.unknown {
 		val.Errors = append(val.Errors, f)
 	}
 }
@@ -76,13 +63,6 @@ func (val *Validator) addErrors(errs []*ValidationError) {
 func (val *Validator) Reject(n *tree.Node, format string, args ...any) {
 	if !val.Running {
 		val.Errors = append(val.Errors, errorAt(n, format, args...))
-	}
-}
-
-// rejectIfComplete adds an error that counts only in a complete configuration.
-func (val *Validator) rejectIfComplete(n *tree.Node, format string, args ...any) {
-	if !val.Running {
-		val.missing = append(val.missing, errorAt(n, format, args...))
 	}
 }
 
@@ -108,7 +88,7 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 		val.reportWrongKind(n, label, "an object")
 		return
 	}
-	m := messages.get(name)
+	m := messages()[name]
 	if m == nil {
 		return
 	}
@@ -130,12 +110,11 @@ func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 	val.validateOneofs(n, m, set, label, hasUnknown)
 	for _, f := range m.fields {
 		if at := set[f]; f.required && isEmpty(at) && (at != nil || f.oneof == "") {
-			val.reportMissingField(n, m, f, label)
+			val.reportMissingField(n, f, label)
 		}
 	}
-	val.validatePerRoute(n)
-	if rule := semantics[m.name]; rule != nil && !val.Running {
-		rule(val, n)
+	if m.name == httpFilter {
+		val.validateHTTPFilter(n)
 	}
 }
 
@@ -158,51 +137,30 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 		}
 		var names []string
 		for _, f := range m.fields {
-			if f.oneof == oneof && !f.deprecated {
+			if f.oneof == oneof {
 				names = append(names, f.name)
 			}
 		}
 		if len(names) == 1 {
-			val.reportMissing(n, m, fmt.Sprintf("%sEnvoy requires %s: add it", label, names[0]))
+			val.Reject(n, "%sEnvoy requires %s: add it", label, names[0])
 			continue
 		}
-		val.reportMissing(n, m, fmt.Sprintf("%sEnvoy requires one of %s", label, strings.Join(names, ", ")))
+		val.Reject(n, "%sEnvoy requires one of %s", label, strings.Join(names, ", "))
 	}
 }
 
 // reportMissingField reports a required field that is missing or empty.
-func (val *Validator) reportMissingField(n *tree.Node, m *message, f *field, label string) {
-	if val.partial {
-		return
-	}
-	text := fmt.Sprintf("%sEnvoy requires %s: add it", label, f.name)
-	if f.name == "rate_limit_service" {
-		text += ", such as rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }"
-		if !val.Strict { // excerpts often leave it out, patches of Istio do not
-			m = messages.get(Bootstrap)
-		}
-	}
-	val.reportMissing(n, m, text)
-}
-
-// reportMissing reports something that a message requires.
-func (val *Validator) reportMissing(n *tree.Node, m *message, text string) {
+func (val *Validator) reportMissingField(n *tree.Node, f *field, label string) {
+	text := ""
 	switch {
-	case val.Running:
-	case slices.ContainsFunc(rateLimitMessages, func(prefix string) bool { return strings.HasPrefix(m.name, prefix) }):
-		val.Reject(n, "%s", text)
-	default:
-		val.missing = append(val.missing, &ValidationError{n.Pos(), text})
+	case val.partial:
+		return
+	case f.name == "rate_limit_service" && !val.Strict: // excerpts often leave it out, patches of Istio do not
+		return
+	case f.name == "rate_limit_service":
+		text = ", such as rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }"
 	}
-}
-
-// rateLimitMessages are the name prefixes of messages related to rate limits. Even excerpts of a configuration
-// contain these completely.
-var rateLimitMessages = []string{
-	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
-	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
-	"envoy.config.core.v3.GrpcService", "envoy.config.core.v3.RuntimeFractionalPercent", "envoy.config.core.v3.CidrRange", "xds.type.matcher.",
-	httpFilter, "envoy.config.core.v3.ExtensionConfigSource",
+	val.Reject(n, "%sEnvoy requires %s: add it%s", label, f.name, text)
 }
 
 // reportUnknownField reports a field that Envoy does not have.
@@ -240,13 +198,6 @@ var misplacedFields = map[string]string{
 // validateField validates the value of a field.
 func (val *Validator) validateField(n *tree.Node, f *field) {
 	label := n.Name + ": "
-	if f.deprecated {
-		instead := ""
-		if f.name == "dynamic_metadata" {
-			instead = ": write metadata"
-		}
-		val.deprecated = append(val.deprecated, errorAt(n, "Envoy %v rejects %s, which is deprecated%s", schemaRelease, n.Name, instead))
-	}
 	// Merging a part appends the elements of lists and replaces the values of maps, so these must be complete.
 	part := val.partial
 	val.partial = part && !f.isList && !f.isMap
@@ -259,16 +210,10 @@ func (val *Validator) validateField(n *tree.Node, f *field) {
 		val.reportWrongKind(n, label, "an object")
 	case f.isMap:
 		for child := range n.Fields() {
-			val.validateValue(child, f, f.itemRules, child.Name+": ")
-			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: child.Name}, f.keyRules); ok {
-				val.Reject(child, "%skey %q: want %s", label, rules.Shorten(child.Name), unmet.describe("text"))
-			}
+			val.validateValue(child, f, child.Name+": ")
 		}
-		val.validateRules(n, f, f.rules, label)
-	case isEmpty(n): // reported as a missing field
-		val.validateValue(n, f, nil, label)
 	default:
-		val.validateValue(n, f, f.rules, label)
+		val.validateValue(n, f, label)
 	}
 }
 
@@ -284,61 +229,21 @@ func (val *Validator) validateList(n *tree.Node, f *field, label string) {
 		n.Kind, n.Text, n.Nodes = tree.List, "", []tree.Node{one}
 	}
 	for i := range n.Nodes {
-		val.validateValue(&n.Nodes[i], f, f.itemRules, label)
-	}
-	if len(n.Nodes) > 0 {
-		val.validateRules(n, f, f.rules, label)
+		val.validateValue(&n.Nodes[i], f, label)
 	}
 }
 
 // validateValue validates one value of a field.
-func (val *Validator) validateValue(n *tree.Node, f *field, constraints []rule, label string) {
-	if n.Kind == tree.Null {
-		return
-	}
-	if !f.accepts(n) {
-		want := f.describe(constraints)
-		if f.typeName == "Duration" {
-			want = f.noun().singular
-		}
-		val.reportWrongKind(n, label, want)
-		return
-	}
-	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.matches(n) }) {
-		val.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().singular)
-	}
-	for _, v := range f.values {
-		if v.deprecated && v.matches(n) {
-			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated and rejected by Envoy %v: want %s", label, n.Describe(), schemaRelease, f.noun().singular))
-		}
-	}
+func (val *Validator) validateValue(n *tree.Node, f *field, label string) {
 	switch {
+	case n.Kind == tree.Null:
+	case !f.accepts(n):
+		val.reportWrongKind(n, label, f.noun().singular)
 	case f.typeName == "Any":
 		val.validateAny(n, label)
 	case f.isMessage():
 		val.validateMessage(n, f.typeName, label)
-	default:
-		val.validateRules(n, f, constraints, label)
 	}
-}
-
-// validateRules checks a value against the validation rules of its field.
-func (val *Validator) validateRules(n *tree.Node, f *field, constraints []rule, label string) {
-	unmet, ok := firstUnmet(n, constraints)
-	if !ok {
-		return
-	}
-	want := f.describe(constraints)
-	switch {
-	case slices.Contains([]string{"in", "lt", "lte", "gt", "gte"}, unmet.name):
-	case f.isList:
-		want = unmet.describe("a list")
-	case f.isMap:
-		want = unmet.describe("an object")
-	default:
-		want = unmet.describe(want)
-	}
-	val.Reject(n, "%sfound %s, want %s", label, n.Describe(), want)
 }
 
 // validateAny validates an object whose @type names its message.
@@ -350,27 +255,23 @@ func (val *Validator) validateAny(n *tree.Node, label string) {
 	}
 	if typeName == "" && len(n.Nodes) > 0 {
 		val.Reject(n, `%sEnvoy requires "@type", which names the message: add it`, label)
-	} else if at := n.Field("@type"); at.Exists() && strings.LastIndexByte(at.Text, '/') < 1 {
-		val.Reject(at, "@type: found %s, want type.googleapis.com/%s", at.Describe(), at.Text)
 	}
-	if messages.get(typeName) == nil {
+	if messages()[typeName] == nil {
 		val.reportUnknownType(n, typeName)
 		return
 	}
 	val.validateMessage(inner, typeName, label)
 }
 
-// reportUnknownType reports a message that is not in the schema although its package is. Messages of other packages
-// may be third-party.
+// limiters are the messages of filters that call the service, and of their configuration for routes.
+var limiters = []string{RateLimit, RateLimitPerRoute, NetworkRateLimit, RateLimitQuota, QuotaOverride}
+
+// reportUnknownType reports a message whose name seems to be a misspelt name of one of the limiters.
 func (val *Validator) reportUnknownType(n *tree.Node, typeName string) {
 	const misspelt = 3 // letters
-	if val.Running || !strings.HasPrefix(typeName, "envoy.") {
-		return
-	}
-	nearest, inPackage := "", false
+	nearest := ""
 	least := misspelt + 1
-	for _, name := range slices.Sorted(maps.Keys(paragraphs())) {
-		inPackage = inPackage || packageOf(name) == packageOf(typeName)
+	for _, name := range limiters {
 		if distance := rules.EditDistance(name, typeName); distance < least {
 			least, nearest = distance, name
 		}
@@ -378,10 +279,25 @@ func (val *Validator) reportUnknownType(n *tree.Node, typeName string) {
 	if strings.HasPrefix(typeName, httpFilters+"ratelimit.") || strings.HasPrefix(typeName, httpFilters+"rate_limit.") {
 		nearest = RateLimit
 	}
-	switch {
-	case nearest != "":
+	if nearest != "" && !val.Running {
 		val.unknown = append(val.unknown, errorAt(n.Field("@type"), "Envoy %v has no message %s, and rejects it: write type.googleapis.com/%s", schemaRelease, rules.Shorten(typeName), nearest))
-	case inPackage:
-		val.unknown = append(val.unknown, errorAt(n.Field("@type"), "Envoy %v has no message %s, and rejects it", schemaRelease, rules.Shorten(typeName)))
+	}
+}
+
+const httpFilters = "envoy.extensions.filters.http."
+
+// validateHTTPFilter rejects a rate limit filter without typed_config, or whose @type is not that of an HTTP filter.
+// Envoy ignores such a filter if it is_optional, but not if it is disabled.
+func (val *Validator) validateHTTPFilter(n *tree.Node) {
+	typed, name := n.Field("typed_config"), n.Field("name")
+	typeName, _ := typed.Typed()
+	isRateLimit := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, name.Text)
+	reported := typed.Exists() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
+	switch {
+	case n.Field("is_optional").Bool(false) || !isRateLimit && typeName != RateLimitPerRoute:
+	case typeName == "" && !val.partial && !reported && !n.Field("config_discovery").Exists():
+		val.Reject(n, `Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, RateLimit)
+	case typeName == RateLimitPerRoute || typeName == NetworkRateLimit:
+		val.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", typeName, RateLimit)
 	}
 }

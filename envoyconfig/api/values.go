@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,11 +43,9 @@ var kinds = map[string]kind{
 func (f *field) noun() noun {
 	if len(f.values) > 0 {
 		const most = 8
-		var names []string
-		for _, v := range f.values {
-			if !v.deprecated {
-				names = append(names, v.name)
-			}
+		names := make([]string, len(f.values))
+		for i, v := range f.values {
+			names[i] = v.name
 		}
 		if len(names) > most {
 			return noun{"a name, such as " + names[0], "names"}
@@ -166,7 +165,7 @@ func normalizeBoolean(n *tree.Node) bool {
 }
 
 // durationPattern matches a duration of protobuf's JSON. Envoy rejects negative durations.
-const durationPattern = `^[0-9]+(\.[0-9]{1,9})?s$`
+var durationPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]{1,9})?s$`)
 
 // normalizeDuration converts {seconds: 5, nanos: 250000000} to 5.25s.
 func normalizeDuration(n *tree.Node) bool {
@@ -188,7 +187,7 @@ func normalizeDuration(n *tree.Node) bool {
 		n.Kind, n.Text, n.Nodes = tree.Text, strconv.FormatFloat(parts[0]+parts[1]/1e9, 'f', -1, 64)+"s", nil
 	}
 	seconds, err := strconv.ParseFloat(strings.TrimSuffix(n.Text, "s"), 64)
-	return n.Kind == tree.Text && matchesPattern(n, durationPattern) && err == nil && seconds <= maxSeconds
+	return n.Kind == tree.Text && durationPattern.MatchString(n.Text) && err == nil && seconds <= maxSeconds
 }
 
 // maxSeconds is the longest duration of protobuf.
