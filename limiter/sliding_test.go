@@ -129,8 +129,8 @@ func TestSlidingWindow(t *testing.T) {
 
 const sec1 = time.Second
 
-// TestSlidingWindowExample checks the example of a sliding window in docs/algorithms.md: the hits in
-// each of the ten slots. At 5227, the hit at 4213 also counts.
+// TestSlidingWindowExample checks the hits in each of the ten slots of a window. At 5227, the hit at
+// 4213 also counts.
 func TestSlidingWindowExample(t *testing.T) {
 	p := Policy{Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10}
 	tab := newTable(t, MinBytes)

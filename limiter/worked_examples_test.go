@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Worked examples of docs/algorithms.md that are not part of other tests. Times are relative to a
-// full hour.
+// Worked examples that are not part of other tests. Times are relative to a full hour.
 const hour0 = 472_222 * 3600 * sec
 
 // decideOne decides one charge and returns the decision.
