@@ -110,6 +110,7 @@ type view struct {
 	word      uint64     // slot.word as loaded
 	head      int64      // sliding window: number of the sub-window that word counts
 	newer     uint64     // log: number of hits newer than those undone; concurrency: permits held
+	undone    int64      // sliding window: number of the sub-window whose hits are undone
 	misplaced bool       // the counter is not in the size class where it belongs
 	mirror    bool       // see Table.SetMirror
 	reported  *State     // counter as reported by a store; valid if class is &externalClass

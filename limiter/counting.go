@@ -12,8 +12,7 @@ func (counting) resizes() bool                                { return false }
 func (counting) hasWeight() bool                              { return true }
 func (counting) resetState(_ Time, _ *Policy, st state) state { return state{num: st.num} }
 
-// undo removes hits of the current window or sub-window. It does nothing if the charge was in
-// another one.
+// undo removes hits of the current window. It does nothing if the charge was in another one.
 func (counting) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
 	if v.num == mark {

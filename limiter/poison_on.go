@@ -33,7 +33,7 @@ var (
 // poison overwrites v. Its class is nil, so that a use of it panics.
 func (v *view) poison() {
 	*v = view{
-		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, misplaced: true, mirror: true,
+		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, undone: garbageInt, misplaced: true, mirror: true,
 		reported: &garbageReported, at: garbageInt, salt: garbage, state: garbageState,
 	}
 }

@@ -120,11 +120,24 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 		if st.past == 0 {
 			return
 		}
-		for x--; x > st.num-r.k && v.countOf(r.k, x) == 0; {
+		for x--; x > st.num-r.k && v.countIn(st, r.k, x) == 0; {
 			x--
 		}
 	}
 	d.Reset = time.Duration(max(1, r.subWindowEnd(x)-at.stamp()))
+}
+
+// undo removes hits of the sub-window mark. Cells of that sub-window change if a later one has begun.
+func (slidingWindow) undo(v *view, _, _ Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
+	if after = v.state; v.num == mark {
+		after.used -= min(after.used, d.Charged)
+		return after, false
+	}
+	if k := p.Ring().k; mark < v.num && mark >= v.num-k {
+		v.undone = mark
+		after.past -= min(after.past, d.Charged, v.countOf(k, mark))
+	}
+	return after, false
 }
 
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
@@ -148,9 +161,13 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 				s.cell(index, n).Store(v.class.cell(v.index, n).Load())
 			}
 		}
-		s.setRingCount(index, floorMod(v.head, r.k), v.word&payloadMask)
-		for x := v.head + 1; x < after.num; x++ {
-			s.setRingCount(index, floorMod(x, r.k), 0)
+		count := v.word & payloadMask
+		for x := v.head; x < after.num; x++ {
+			s.setRingCount(index, floorMod(x, r.k), count)
+			count = 0
+		}
+		if after.past < v.past {
+			s.setRingCount(index, floorMod(v.undone, r.k), v.countIn(after, r.k, v.undone))
 		}
 	}
 	note.past.Store(after.past)
@@ -259,6 +276,15 @@ func (v *view) countOf(k, x int64) uint64 {
 	default:
 		return v.class.ringCount(v.index, floorMod(x, k))
 	}
+}
+
+// countIn is countOf in the state st, which may lack hits that were undone.
+func (v *view) countIn(st state, k, x int64) uint64 {
+	n := v.countOf(k, x)
+	if st.past < v.past && x == v.undone {
+		n -= min(n, v.past-st.past)
+	}
+	return n
 }
 
 // ringCount returns a count of a ring.

@@ -209,6 +209,53 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// TestRollBackInALaterSubWindow checks that a charge of a sliding window is undone in its own
+// sub-window after others began later ones, and neither their hits nor hits that have expired.
+func TestRollBackInALaterSubWindow(t *testing.T) {
+	const sub = 100 * ms
+	p := &Policy{Algorithm: SlidingWindow, Limit: 1000, Window: time.Second, SubWindows: 10}
+	for _, s := range []struct {
+		others []Time // other requests, of 7 hits, after the first
+		hits   uint64
+		expiry Time   // when the last hits expire
+		used   uint64 // in sub-window 10
+	}{
+		{nil, 50, 11 * sub, 7},
+		{[]Time{sub}, 50, 12 * sub, 14},
+		{[]Time{sub}, 100, 12 * sub, 14},
+		{[]Time{0, sub, 3 * sub}, 1, 14 * sub, 28},
+		{[]Time{5*sub + 1}, 100, 16 * sub, 14},
+		{[]Time{0, 10 * sub}, 50, 21 * sub, 21},
+	} {
+		tab := newTable(t, 64<<10)
+		hit := func(at Time, hits uint64) *Batch {
+			return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: hits})
+		}
+		hit(0, 7)
+		b := hit(1, s.hits)
+		for _, at := range s.others {
+			hit(at, 7)
+		}
+		b.undoCharge(1, 0)
+		if d := b.Decisions[0]; d.Charged != 0 || d.Reset != time.Duration(s.expiry-1) {
+			t.Errorf("%+v: decision %+v, want no charge, and a reset after %v", s, d, time.Duration(s.expiry-1))
+		}
+		if got := hit(10*sub, 0).Decisions[0].Before; got != s.used {
+			t.Errorf("%+v: used %d, want %d", s, got, s.used)
+		}
+		if got := hit(11*sub, 0).Decisions[0].Before; len(s.others) > 0 && s.others[0] == 0 && got != s.used-14 {
+			t.Errorf("%+v: used %d after the first sub-window expired, want %d", s, got, s.used-14)
+		}
+	}
+	tab := newTable(t, 64<<10)
+	b := decide(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 50})
+	decide(tab, 11*sub, Charge{ID: counterID(1), Policy: p, Hits: 7})
+	b.undoCharge(0, 0)
+	if got := decide(tab, 11*sub, Charge{ID: counterID(1), Policy: p}).Decisions[0].Before; got != 7 {
+		t.Errorf("used %d after the undone sub-window expired, want 7", got)
+	}
+}
+
 // TestRollBackDrained checks that only hits of a bucket that have not drained are returned.
 func TestRollBackDrained(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 4}

@@ -17,7 +17,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		v.poison()
 		// v is reused, so each field is set below. A single assignment of all fields costs 2 % of a
 		// decision.
-		v.head, v.newer, v.reported, v.at, v.salt, v.mirror = 0, 0, nil, at, 0, t.mirror
+		v.head, v.newer, v.undone, v.reported, v.at, v.salt, v.mirror = 0, 0, 0, nil, at, 0, t.mirror
 		s, moves := partition.class(p), uint64(0)
 		strays := a.resizes()
 		if strays {
