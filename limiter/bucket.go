@@ -116,12 +116,12 @@ func (p *Policy) bucket() bucket {
 
 // debt returns by how much denied hits that count may exceed the level of a full bucket.
 func (k *bucket) debt(p *Policy) ticks {
-	return max(k.delay, k.unit.fromDuration(time.Duration(p.window())))
+	return k.unit.fromDuration(time.Duration(p.window()))
 }
 
 // highestLevel returns the highest level of a bucket that began an hour ahead; see begunAhead.
 func (k *bucket) highestLevel(p *Policy) ticks {
-	return k.full + k.debt(p) + k.unit.fromDuration(time.Duration(maxAheadNanos))
+	return k.full + max(k.delay, k.debt(p)) + k.unit.fromDuration(time.Duration(maxAheadNanos))
 }
 
 // delays reports whether hits may be delayed.
@@ -207,7 +207,7 @@ type Bucket struct {
 	Full uint64
 	// Delay is how far the level may exceed Full if hits are delayed.
 	Delay uint64
-	// Debt is how far denied hits that count may raise the level above Full.
+	// Debt is how far denied hits that count may raise the level above Full: one window.
 	Debt uint64
 	// MaxLevel is the highest level. A level that exceeds it by more than an hour means that the
 	// clock was set back.

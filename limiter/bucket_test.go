@@ -171,6 +171,18 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
+			name: "debt of a leaky bucket whose delays are longer than its window",
+			p: Policy{
+				Algorithm: LeakyBucket, Limit: 10, Window: time.Second, MaxWait: time.Minute, MaxWaiting: 600, CountRefused: true,
+			},
+			steps: []step{
+				{now: 0, hits: 100_000, charged: 11, over: true, reset: time.Second, retry: Never},
+				{now: 0, hits: 20, before: 11, charged: 20, wait: 3000 * msec, remaining: 570, reset: 3100 * msec},
+				{now: 0, hits: 600, before: 31, over: true, retry: 3000 * msec, reset: 3000 * msec},
+				{now: 3000 * ms, hits: 1, before: 1, charged: 1, wait: 100 * msec, remaining: 599, reset: 200 * msec},
+			},
+		},
+		{
 			name: "leaky bucket without delays",
 			p:    Policy{Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 1, MaxWaiting: 9},
 			steps: []step{

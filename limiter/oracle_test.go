@@ -270,12 +270,12 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 		held = least(hold, mul(n(int64(max(0, budget))), sixteen))
 	}
 	full := mul(n(size), interval)
-	debt := window
-	if hold.Cmp(debt) > 0 {
-		debt = hold
+	highest := add(full, window)
+	if hold.Cmp(window) > 0 {
+		highest = add(full, hold)
 	}
 	lag := n(0)
-	if within(add(full, debt)) {
+	if within(highest) {
 		lag = sub(o.tat, at)
 	}
 	before := lag
@@ -304,7 +304,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 	default:
 		d.Over, d.RetryAfter = true, Never
 		if p.CountRefused {
-			after := least(add(lag, need), add(full, debt))
+			after := least(add(lag, need), add(full, window))
 			if after.Cmp(lag) > 0 {
 				put(after)
 			}
@@ -353,7 +353,7 @@ var oraclePolicies = [][]Policy{
 	{{Algorithm: TokenBucket, Limit: math.MaxUint32, Window: time.Second, Burst: math.MaxUint32}},
 	{
 		{Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 10, MaxWait: 50 * time.Millisecond, MaxWaiting: 3},
-		{Algorithm: LeakyBucket, Limit: 30, Window: time.Second, MaxWait: time.Minute, MaxWaiting: 100},
+		{Algorithm: LeakyBucket, Limit: 30, Window: time.Second, MaxWait: time.Minute, MaxWaiting: 100, CountRefused: true},
 	},
 	{{Algorithm: LeakyBucket, Limit: 3, Window: MaxWindow, Slack: 2, MaxWait: time.Minute, MaxWaiting: 9, CountRefused: true}},
 	{

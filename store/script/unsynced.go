@@ -99,8 +99,8 @@ func (d *Unsynced) ExpiresAt() limiter.Time {
 		return end
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		k := p.Bucket()
-		full := amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine) // its highest level
-		return d.at + limiter.Time(full.seconds+1)*limiter.Time(time.Second)
+		highest := amountOf(k.MaxLevel, k.Fine)
+		return d.at + limiter.Time(highest.seconds+1)*limiter.Time(time.Second)
 	case limiter.Concurrency:
 		return d.lastLeaseExpiry()
 	case limiter.SlidingLog:
@@ -209,7 +209,7 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 		c.args = append(c.args, "b", "")
 		c.appendAmount(d.cost)
 		c.appendAmount(d.tat)
-		c.appendAmount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
+		c.appendAmount(amountOf(k.MaxLevel, k.Fine))
 		c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
 	case limiter.SlidingWindow:
 		at.ring = p.Ring()
