@@ -63,10 +63,10 @@ func (s *State) AdvanceTAT(t Time) {
 }
 
 // TakeOff takes hits off s, a counter of p that has been charged with them, as if they had not been.
-// It changes the elements of Counts. Permits do not change.
+// It changes the elements of Counts. A log or permits do not change.
 func (s *State) TakeOff(p *Policy, hits uint64) {
 	switch p.Algorithm {
-	case FixedWindow, SlidingLog:
+	case FixedWindow:
 		s.Hits -= min(s.Hits, hits)
 	case SlidingWindow:
 		if len(s.Counts) > 0 {
@@ -81,6 +81,6 @@ func (s *State) TakeOff(p *Policy, hits uint64) {
 		}
 		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
 		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
-	case Concurrency:
+	case SlidingLog, Concurrency:
 	}
 }

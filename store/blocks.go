@@ -27,15 +27,6 @@ import (
 //     until after a. So each hit in the interval advances a TAT of at least a by T. The last one
 //     leaves it at b + full at most. Unused hits are not returned: if a later block has advanced the
 //     TAT to its own end, the TAT does not include the hits of the first block any more.
-//   - Sliding log: hits that are charged at t are used before t + life. The store records them with
-//     the time t + life, or that of the newest hit if it is later. When it admits hits at t, it
-//     counts all hits whose time is after t - W. Proof that no interval (b - W, b] has more hits
-//     than the limit: no hit is recorded with a time before its use, so all have a time after b - W.
-//     The last one was charged at b at the latest, and the store counted all others then. To return
-//     unused hits, the store removes the same number of hits with their time. All used hits with that
-//     time remain, unless some were removed before: cutting a log to its limit removes the oldest
-//     hits. So hits are returned only if the log has an older one. A refund removes the newest hits.
-//     If these are unused hits of a block, they are then admitted beyond the limit.
 //
 // So no block, however it is lost, lets a limit be exceeded. Three rules bound the hits that a
 // replica has while another one denies:
@@ -57,9 +48,6 @@ const (
 	// lifeParts divides the time in which an empty bucket fills. Blocks of the bucket last at most one
 	// part.
 	lifeParts = 4
-	// logLifeParts divides the window of a log. Blocks of the log last at most one part: a hit counts
-	// for longer than the window, by the time from its use to the end of its block.
-	logLifeParts = 16
 	// minLife is the minimum time for which blocks can be used: shorter ones cost too much.
 	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
@@ -86,7 +74,7 @@ const (
 
 // blocks are the blocks of a store's hot counters.
 type blocks struct {
-	server   blockServer
+	store    *Store
 	memory   *memory                // of the replica; contains these blocks
 	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
@@ -102,23 +90,8 @@ type blocks struct {
 	all []*hotCounter
 }
 
-// A blockServer is the store that blocks are charged to: that of a [Store], or of a simulation.
-type blockServer interface {
-	// storeTime returns the store's time.
-	storeTime(now limiter.Time) limiter.Time
-	// chargeBlock sends the charge in h.batch, and reports false if it cannot. If the store decides the
-	// charge, h.charged is called with the time of the decision. After that, and also if the store does
-	// not decide, h.Decided is called.
-	chargeBlock(h *hotCounter, now, at limiter.Time) bool
-	// returnHits returns hits to the period that ends at end. state is that of their balance. It
-	// reports false if they are lost.
-	returnHits(h *hotCounter, hits uint64, at, end limiter.Time, state *blockState) bool
-	// countBlockHits counts hits for metrics.
-	countBlockHits(event string, hits uint64)
-}
-
-func newBlocks(server blockServer, m *memory, elapsed func() time.Duration) *blocks {
-	return &blocks{server: server, memory: m, elapsed: elapsed, wake: make(chan struct{}, 1)}
+func newBlocks(s *Store, elapsed func() time.Duration) *blocks {
+	return &blocks{store: s, memory: &s.memory, elapsed: elapsed, wake: make(chan struct{}, 1)}
 }
 
 // A hotCounter is a counter that may have blocks. Requests use the fields up to acquiring; only the
@@ -127,7 +100,7 @@ type hotCounter struct {
 	blocks    *blocks
 	charge    limiter.Charge // of one hit, with policy
 	policy    limiter.Policy // that of charges of blocks: they do not count if denied
-	balances  [2]balance     // of the current window and of the next; of a bucket or a log, of the last two blocks
+	balances  [2]balance     // of the current window and of the next; of a bucket, of the last two blocks
 	demand    atomic.Int64   // hits of all requests
 	denial    atomic.Pointer[denial]
 	touched   atomic.Bool  // used since the last sweep
@@ -144,9 +117,8 @@ type hotCounter struct {
 	conn  *redis.Conn // on which the charge of the block was sent, and when
 	sent  time.Duration
 	end   limiter.Time  // end of its period; see periodEnd
-	life  time.Duration // how long it lasts if it is of a bucket or a log
+	life  time.Duration // how long it lasts if it is of a bucket
 	left  limiter.State
-	stamp limiter.Time // time of its hits in the store if it is of a log
 
 	mu      sync.Mutex
 	known   [2]limiter.State // latest states in the store, of two fixed windows
@@ -182,7 +154,7 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 		return false, false
 	}
 	elapsed := bl.elapsed()
-	at, all, ready := bl.server.storeTime(now), own[:len(b.Charges)], true
+	at, all, ready := bl.store.storeTime(now), own[:len(b.Charges)], true
 	for i := range all {
 		c, h := &b.Charges[i], all[i].hot
 		all[i].end = periodEnd(c.Policy, at)

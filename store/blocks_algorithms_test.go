@@ -71,7 +71,6 @@ func (r *blockReplica) requestAll(l *blockLedger, charges ...limiter.Charge) {
 func room(p *limiter.Policy) func(at time.Time, hits int) bool {
 	counts := map[int64]int{}
 	var tat int64
-	var log []int64 // the times of the hits in the last window
 	return func(at time.Time, hits int) bool {
 		now := at.UnixNano()
 		switch p.Algorithm {
@@ -90,12 +89,6 @@ func room(p *limiter.Policy) func(at time.Time, hits int) bool {
 				return false
 			}
 			counts[x] += hits
-		case limiter.SlidingLog:
-			log = slices.DeleteFunc(log, func(t int64) bool { return t <= now-int64(p.Window) })
-			if len(log)+hits > int(p.Limit) {
-				return false
-			}
-			log = append(log, slices.Repeat([]int64{now}, hits)...)
 		default:
 			k := p.Bucket()
 			step, full := int64(k.Duration(k.Step)), int64(k.Duration(k.Full))
@@ -158,9 +151,6 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 	sliding := func(limit, parts uint32, window time.Duration) *limiter.Policy {
 		return &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, SubWindows: parts, Window: window}
 	}
-	log := func(limit uint32, window time.Duration) *limiter.Policy {
-		return &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: limit, Window: window}
-	}
 	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1000, Slack: 5000, Window: time.Second}
 	for _, tt := range []struct {
 		name     string
@@ -176,8 +166,6 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 		{"leaky bucket", []*limiter.Policy{leaky}, 2, 0.98, 0.4},
 		{"sliding window", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 0.8, 0.999, 0.1},
 		{"sliding window, overloaded", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 3, 0.98, 0.4},
-		{"log", []*limiter.Policy{log(4000, 10*time.Second)}, 0.8, 0.999, 0.1},
-		{"log, overloaded", []*limiter.Policy{log(4000, 10*time.Second)}, 3, 0.9, 0.4},
 		{"several", []*limiter.Policy{bucket(1000, 1000, time.Second), sliding(20_000, 10, 10*time.Second), {Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute}}, 0.9, 0.999, 0.3},
 	} {
 		took := 25 * time.Second
@@ -223,15 +211,13 @@ func TestBlocksOfAlgorithmsRandom(t *testing.T) {
 // randomPolicy returns a policy that uses blocks.
 func randomPolicy(rng *rand.Rand) *limiter.Policy {
 	p := &limiter.Policy{Limit: uint32(50 + rng.IntN(1500)), Window: time.Duration(1+rng.IntN(4)) * time.Second}
-	switch rng.IntN(5) {
+	switch rng.IntN(4) {
 	case 0:
 		p.Algorithm, p.CountRefused = limiter.FixedWindow, rng.IntN(2) == 0
 	case 1:
 		p.Algorithm, p.CountRefused = limiter.SlidingWindow, rng.IntN(2) == 0
 		p.SubWindows = uint32(1 + rng.IntN(int(p.Window/(2*minLife))))
 	case 2:
-		p.Algorithm, p.Window = limiter.SlidingLog, p.Window+3*time.Second
-	case 3:
 		p.Algorithm, p.Burst = limiter.TokenBucket, p.Limit+rng.Uint32N(p.Limit)
 	default:
 		p.Algorithm, p.Slack = limiter.LeakyBucket, p.Limit+rng.Uint32N(p.Limit)
@@ -390,7 +376,7 @@ func TestBlocksAreNotReturnedLate(t *testing.T) {
 			}
 			must.OK(t, c.decide(r.store, peek))
 			before := c.b.Decisions[0].Before
-			r.store.returnHits(h, hits/2, end, end, state)
+			r.store.returnHits(h, hits/2, end, state)
 			must.OK(t, c.decide(r.store, peek))
 			if back := before - c.b.Decisions[0].Before; late && back != 0 || !late && back != hits/2 {
 				t.Errorf("late %v: the store took %d of %d hits back", late, back, hits/2)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// A balance is the unused hits of a window or a sub-window, or of one block of a bucket or a log.
+// A balance is the unused hits of a window or a sub-window, or of one block of a bucket.
 type balance struct {
 	timed bool                       // it is of one block, without a period
 	word  atomic.Uint64              // number of changes of end, modulo 2^32, and unused hits in the low half
@@ -33,7 +33,7 @@ type balance struct {
 type blockState struct {
 	limiter.State
 
-	conn *redis.Conn // nil in a simulation
+	conn *redis.Conn
 }
 
 const (
@@ -171,7 +171,7 @@ func (h *hotCounter) add(hits uint64, at, end limiter.Time, until time.Duration)
 		left := w.clear() // of a window that is over, or a clock was set; or the block has not ended
 		w.granted = 0
 		h.mu.Unlock()
-		h.returnHits(w.state.Load(), left, at, limiter.Time(w.end.Load()), h.policy.Algorithm == limiter.SlidingLog)
+		h.blocks.count(blockLost, left)
 		w.end.Store(int64(end))
 		w.until.Store(int64(until))
 		lead := min(2*time.Duration(h.blocks.trip.Load()), time.Duration(end-at)/2)

@@ -22,7 +22,7 @@ func TestBlocksWhileTheStoresClockGoesBack(t *testing.T) {
 				w := newBlockWorldAt(t, 2, time.Duration(1+rng.IntN(10))*time.Millisecond, Deny, nil)
 				const window = 4 * time.Second
 				p := []*limiter.Policy{
-					{Algorithm: limiter.SlidingLog, Limit: 600, Window: window},
+					{Algorithm: limiter.FixedWindow, Limit: 600, Window: window},
 					{Algorithm: limiter.SlidingWindow, Limit: 600, Window: window, SubWindows: 10},
 					{Algorithm: limiter.TokenBucket, Limit: 600, Burst: 600, Window: window},
 				}[seed%3]

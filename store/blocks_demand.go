@@ -55,7 +55,7 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	h.policy.Prepare()
 	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}
 	for i := range h.balances {
-		h.balances[i].timed = !hasPeriods(&h.policy)
+		h.balances[i].timed = isBucket(&h.policy)
 	}
 	h.samples[0], h.sampled = demandSample{elapsed - demandPeriod, -int64(hits)}, 1 //nolint:gosec // 20 bits
 	if !bl.insert(h) {
@@ -86,7 +86,7 @@ func (h *hotCounter) demandLocked(elapsed time.Duration) (hits float64, hold tim
 	took := max(elapsed-oldest.at, demandPeriod/demandSamples)
 	hold = h.blocks.hold()
 	hits = float64(h.demand.Load()-oldest.hits) / float64(took) * float64(hold)
-	if hits < smallBlock && hasPeriods(&h.policy) {
+	if hits < smallBlock && !isBucket(&h.policy) {
 		return 2 * hits, 2 * hold
 	}
 	return hits, hold

@@ -11,7 +11,7 @@ import (
 )
 
 // With a store that is 80 ms away, few requests wait for it, because the next block is charged before
-// one of a bucket or a log ends, and hits of a sub-window that are still needed are not returned.
+// one of a bucket ends, and hits of a sub-window that are still needed are not returned.
 func TestBlocksOfDistantStore(t *testing.T) {
 	const trip = 80 * time.Millisecond
 	for _, tt := range []struct {
@@ -22,7 +22,6 @@ func TestBlocksOfDistantStore(t *testing.T) {
 	}{
 		{limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}, 0.8, 0.08, 0.99},
 		{limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1000, Slack: 1000, Window: time.Second}, 0.8, 0.08, 0.99},
-		{limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 4000, Window: 4 * time.Second}, 0.8, 0.03, 0.99},
 		{limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 4000, SubWindows: 10, Window: 4 * time.Second}, 0.8, 0.32, 0.99},
 		{limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 4000, SubWindows: 10, Window: 4 * time.Second}, 1.5, 0.38, 0.94},
 		{limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second}, 0.8, 0.03, 0.99},
@@ -53,12 +52,11 @@ func TestBlocksOfDistantStore(t *testing.T) {
 	}
 }
 
-// Buckets and logs have no blocks that would last less than two round trips: these would end before
+// Buckets have no blocks that would last less than two round trips: these would end before
 // most of their hits are used.
 func TestNoBlocksThatEndBeforeTheyArrive(t *testing.T) {
 	for _, p := range []*limiter.Policy{
 		{Algorithm: limiter.TokenBucket, Limit: 500, Burst: 500, Window: time.Second},
-		{Algorithm: limiter.SlidingLog, Limit: 2000, Window: 4 * time.Second},
 	} {
 		for trip, want := range map[time.Duration]bool{20 * time.Millisecond: true, 200 * time.Millisecond: false} {
 			synctest.Test(t, func(t *testing.T) {

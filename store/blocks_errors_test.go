@@ -40,7 +40,6 @@ func TestBlocksAfterErrors(t *testing.T) {
 			for _, p := range []*limiter.Policy{
 				{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow},
 				{Algorithm: limiter.SlidingWindow, Limit: 1 << 20, Window: time.Hour, SubWindows: 10},
-				{Algorithm: limiter.SlidingLog, Limit: 4096, Window: 4 * time.Second},
 				{Algorithm: limiter.TokenBucket, Limit: 1 << 20, Burst: 1 << 20, Window: 4 * time.Second},
 			} {
 				synctest.Test(t, func(t *testing.T) {

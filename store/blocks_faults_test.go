@@ -101,7 +101,7 @@ func TestBlocksOfARenamedCounter(t *testing.T) {
 
 // Counters that are no longer hot are removed. While one is hot, others do not take its place.
 func TestHotCountersEnd(t *testing.T) {
-	bl := newBlocks(newStore(t, Options{}), nil, nil)
+	bl := newBlocks(newStore(t, Options{}), nil)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}
 	promote := func(lo uint64) {

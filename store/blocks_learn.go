@@ -12,7 +12,6 @@ type denial struct {
 
 	end   limiter.Time // of its period; see periodEnd
 	until time.Duration
-	hits  uint64 // the denied hits of a log; they are admitted a window after Stamp
 }
 
 // isDenied reports whether the store has recently denied hits of the period that ends at end.
@@ -27,8 +26,7 @@ func (h *hotCounter) isDenied(end limiter.Time, elapsed time.Duration) bool {
 func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
 	d := h.denial.Load()
 	if d == nil || d.end != end ||
-		h.policy.Algorithm == limiter.SlidingLog && (d.hits != hits || d.Stamp+limiter.Time(h.policy.Window) <= at) ||
-		elapsed >= d.until && h.denial.CompareAndSwap(d, &denial{d.State, end, elapsed + denyFor, d.hits}) {
+		elapsed >= d.until && h.denial.CompareAndSwap(d, &denial{d.State, end, elapsed + denyFor}) {
 		return false
 	}
 	copyState(found, &d.State)
@@ -51,10 +49,6 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 		end = left.Time
 	}
 	denied := !c.Refund && d.Before+d.Charged >= h.policy.Capacity() || d.Over && !isBucket(&h.policy)
-	if h.policy.Algorithm == limiter.SlidingLog { // denials of other hits have another retry-after
-		denied = d.Over && d.RetryAfter != limiter.Never
-		left.Stamp = at + limiter.Time(d.RetryAfter-h.policy.Window)
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := 0
@@ -64,7 +58,7 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 	}
 	copyState(&h.known[i], left)
 	if denied {
-		d := &denial{end: end, until: elapsed + denyFor, hits: c.Hits}
+		d := &denial{end: end, until: elapsed + denyFor}
 		copyState(&d.State, left)
 		h.denial.Store(d)
 	} else if d := h.denial.Load(); d != nil && d.end == end {

@@ -137,10 +137,9 @@ func (r *blockReplica) mutable() *atomic.Bool {
 }
 
 // A block that ended before the outage was noticed, but was charged just before it began, counts.
-func TestUsedHitsOfALogIfTheTimeoutIsLong(t *testing.T) {
+func TestUsedHitsIfTheTimeoutIsLong(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, 3 * time.Second} {
 		for name, p := range map[string]*limiter.Policy{
-			"log":            {Algorithm: limiter.SlidingLog, Limit: 4000, Window: time.Hour},
 			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 4000, Window: 100 * time.Second, SubWindows: 100},
 		} {
 			t.Run(name+" "+timeout.String(), func(t *testing.T) {

@@ -37,7 +37,7 @@ func TestBlocksOfCountersWithTheSamePlaces(t *testing.T) {
 // Counters that become hot and cold concurrently have one place each, and are found until they are
 // cold.
 func TestHotCountersHaveOnePlace(t *testing.T) {
-	bl := newBlocks(newStore(t, Options{}), nil, nil)
+	bl := newBlocks(newStore(t, Options{}), nil)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
 	for round := range effort.Times(t, 300) {
 		var all sync.WaitGroup

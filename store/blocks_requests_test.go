@@ -77,7 +77,6 @@ func TestBlocksOfAllKindsAllocateNothing(t *testing.T) {
 	for name, policies := range map[string][]*limiter.Policy{
 		"ring":   {{Algorithm: limiter.SlidingWindow, Limit: 1 << 20, SubWindows: 10, Window: time.Hour}},
 		"bucket": {{Algorithm: limiter.TokenBucket, Limit: 1 << 20, Burst: 1 << 20, Window: time.Second}},
-		"log":    {{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Hour}},
 		"several": {
 			{Algorithm: limiter.SlidingWindow, Limit: 1 << 20, SubWindows: 10, Window: time.Hour},
 			{Algorithm: limiter.LeakyBucket, Limit: 1 << 20, Slack: 1 << 20, Window: time.Second},

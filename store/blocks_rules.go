@@ -22,18 +22,13 @@ func hasBlocks(p *limiter.Policy) bool {
 		return p.Ring().Length() >= 2*minLife
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		return !p.CountRefused && p.MaxWait == 0 && blockLife(p) >= minLife
-	case limiter.SlidingLog:
-		return !p.CountRefused && blockLife(p) >= minLife
-	case limiter.Concurrency:
+	case limiter.SlidingLog, limiter.Concurrency:
 	}
 	return false
 }
 
-// blockLife returns how long blocks of a bucket or a log may last.
+// blockLife returns how long blocks of a bucket may last.
 func blockLife(p *limiter.Policy) time.Duration {
-	if p.Algorithm == limiter.SlidingLog {
-		return p.Window / logLifeParts
-	}
 	k := p.Bucket()
 	return k.Duration(k.Full) / lifeParts
 }
@@ -42,13 +37,7 @@ func isBucket(p *limiter.Policy) bool {
 	return p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket
 }
 
-// hasPeriods reports whether hits of blocks are used in the window or sub-window that they were
-// charged to. Those of a bucket or a log are used until their block ends.
-func hasPeriods(p *limiter.Policy) bool {
-	return p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow
-}
-
-// periodEnd returns the end of the window or sub-window at a time; 0 for a bucket or a log.
+// periodEnd returns the end of the window or sub-window at a time; 0 for a bucket.
 func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
 	switch p.Algorithm {
 	case limiter.FixedWindow:

@@ -33,10 +33,12 @@ func (s *Store) runBlocks(ctx context.Context) {
 	}
 }
 
-// storeTime implements [blockServer].
+// storeTime returns the store's time.
 func (s *Store) storeTime(now limiter.Time) limiter.Time { return s.main.time(now) }
 
-// chargeBlock implements [blockServer]. The block belongs to the current connection.
+// chargeBlock sends the charge in h.batch on the current connection, and reports false if it cannot. If
+// the store decides the charge, h.charged is called with the time of the decision. After that, and also
+// if the store does not decide, h.Decided is called.
 func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	sh := s.main.shardOf(0)
 	conn := sh.connection()
@@ -46,7 +48,7 @@ func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	h.conn = conn
 	req := newRequest()
 	req.call.Encode(at, &h.batch, [][]byte{h.name}, s.options.Jitter)
-	if !hasPeriods(&h.policy) {
+	if isBucket(&h.policy) {
 		req.call.SetBlock(h.life)
 	}
 	req.now, req.batch, req.waiter, req.noFallback, req.only = now, &h.batch, h, true, conn
@@ -59,13 +61,13 @@ const blockWait = time.Hour
 
 // keepRequest implements [requestOwner]: the store has decided the charge of a block at the time at.
 func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
-	h.stamp = req.call.Found[0].Stamp
 	h.charged(at)
 	req.release()
 }
 
-// returnHits implements [blockServer].
-func (s *Store) returnHits(h *hotCounter, hits uint64, _, end limiter.Time, state *blockState) bool {
+// returnHits returns hits to the period that ends at end. state is that of their balance. It reports
+// false if they are lost.
+func (s *Store) returnHits(h *hotCounter, hits uint64, end limiter.Time, state *blockState) bool {
 	return s.returnRequest(h, hits, end, state).send(s.main.shardOf(0), s.options.Timeout)
 }
 
@@ -76,15 +78,11 @@ func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, stat
 	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
 	req.call.Encode(end-1, &b, [][]byte{h.name}, s.options.Jitter)
 	if h.policy.Algorithm != limiter.FixedWindow { // whose name has the window
-		req.call.SetReturn(&state.State)
-		req.call.Cost += script.CostOfReturn(&h.policy)
+		req.call.SetReturn(state.SubWindow)
 	}
 	req.only = state.conn
 	return req
 }
-
-// countBlockHits implements [blockServer].
-func (s *Store) countBlockHits(event string, hits uint64) { s.options.observe().Blocks(event, hits) }
 
 // lately is the time before a server is lost whose charges another one may lack.
 const lately = time.Second

@@ -11,7 +11,7 @@ import (
 // sweep returns idle blocks, acquires blocks of windows that are about to begin, and removes counters
 // that are no longer hot.
 func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
-	at, lead := bl.server.storeTime(now), max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
+	at, lead := bl.store.storeTime(now), max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
 	ended := false
 	for _, h := range bl.counters() {
 		h.sample(elapsed)
@@ -41,9 +41,8 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 
 // returnIdle returns hits of w to the store: all, if none was used for blockIdle; those beyond twice
 // the demand, if there are more than maxUnused times as many; or, once, when a sub-window ends within
-// lead, those that will probably not be used. Hits of a bucket are lost when they end, and those of a
-// log may be returned later. demand is that of hold. It returns the number of unused hits that are
-// left.
+// lead, those that will probably not be used. Hits of a bucket are lost when they end. demand is that of
+// hold. It returns the number of unused hits that are left.
 func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
 	left, begun, fixed := word&hitsMask, true, h.policy.Algorithm == limiter.FixedWindow
@@ -86,27 +85,17 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 	h.mu.Lock()
 	w.granted -= min(w.granted, hits)
 	h.mu.Unlock()
-	h.returnHits(state, hits, at, end, h.returnable(elapsed, until))
+	h.returnHits(state, hits, end, h.returnable(elapsed, until))
 	return left - hits
 }
 
 // returnHits returns hits that were taken off a balance with the given end and state, or counts them
 // as lost.
-func (h *hotCounter) returnHits(state *blockState, hits uint64, at, end limiter.Time, returnable bool) {
-	if hits > 0 && returnable && h.blocks.server.returnHits(h, hits, at, end, state) {
+func (h *hotCounter) returnHits(state *blockState, hits uint64, end limiter.Time, returnable bool) {
+	if hits > 0 && returnable && h.blocks.store.returnHits(h, hits, end, state) {
 		h.blocks.count(blockReturned, hits)
-		h.lowerMirror(at, hits)
 	} else {
 		h.blocks.count(blockLost, hits)
-	}
-}
-
-// lowerMirror takes returned hits of a log off the mirror, which counts what this replica charged.
-// Other counts in the mirror are those of the store.
-func (h *hotCounter) lowerMirror(at limiter.Time, hits uint64) {
-	if h.policy.Algorithm == limiter.SlidingLog {
-		b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(hits, true)}, Partition: h.partition}
-		h.blocks.memory.mirror.Decide(at, &b)
 	}
 }
 
@@ -120,9 +109,9 @@ func (h *hotCounter) raiseMirror(at limiter.Time, to *limiter.State) {
 }
 
 // returnable reports whether hits that may be used until a time can be returned. Hits of a bucket
-// cannot be returned, and those of a log can be returned at any time.
+// cannot be returned.
 func (h *hotCounter) returnable(elapsed, until time.Duration) bool {
-	return h.policy.Algorithm == limiter.SlidingLog || elapsed < until && !isBucket(&h.policy)
+	return elapsed < until && !isBucket(&h.policy)
 }
 
 // isRemembered reports whether hits were used that a new primary may lack. It is called by the owner of
@@ -190,6 +179,6 @@ func (bl *blocks) counters() []*hotCounter {
 // count counts hits of blocks for metrics.
 func (bl *blocks) count(event string, hits uint64) {
 	if hits > 0 {
-		bl.server.countBlockHits(event, hits)
+		bl.store.options.observe().Blocks(event, hits)
 	}
 }

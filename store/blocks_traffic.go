@@ -26,34 +26,31 @@ func (h *hotCounter) acquireNow(now, end limiter.Time, elapsed time.Duration, hi
 
 // request requests a block, and reports whether [hotCounter.Decided] will be called.
 func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLeast uint64) bool {
-	at := h.blocks.server.storeTime(now)
+	at := h.blocks.store.storeTime(now)
 	if !h.needsBlock(at, end, elapsed) {
 		return false
 	}
-	if !hasPeriods(&h.policy) {
+	if isBucket(&h.policy) {
 		h.life = h.lifeOfBlock(at)
 	} else {
 		at = max(at, periodStart(&h.policy, end))
 	}
 	hits := h.size(at, end, elapsed)
-	if hits < atLeast || !hasPeriods(&h.policy) && h.life < 2*time.Duration(h.blocks.trip.Load()) {
+	if hits < atLeast || isBucket(&h.policy) && h.life < 2*time.Duration(h.blocks.trip.Load()) {
 		h.retryAt.Store(int64(elapsed + retryBlock))
 		return false
 	}
 	h.batch.Reset()
 	h.batch.Partition, h.end, h.sent = h.partition, end, elapsed
 	h.batch.Charges = append(h.batch.Charges, h.chargeOf(hits, false))
-	return h.blocks.server.chargeBlock(h, now, at)
+	return h.blocks.store.chargeBlock(h, now, at)
 }
 
-// lifeOfBlock returns how long the next block of a bucket or a log lasts. A block of a bucket raises
-// the level to its life, if the level is lower. So its life is at most the present level, or minLife:
-// an idle bucket keeps its burst.
+// lifeOfBlock returns how long the next block of a bucket lasts. The block raises the level to its life,
+// if the level is lower. So its life is at most the present level, or minLife: an idle bucket keeps its
+// burst.
 func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
 	most := min(h.blocks.hold(), blockLife(&h.policy))
-	if !isBucket(&h.policy) {
-		return most
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	level := time.Duration(h.known[0].Time - at)
@@ -84,7 +81,7 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration) uint64 {
 	} else {
 		share /= 3
 	}
-	if rest < hold || !hasPeriods(&h.policy) { // what is left at the end is of no use
+	if rest < hold || isBucket(&h.policy) { // what is left at the end is of no use
 		need = need*max(0, float64(rest)/float64(hold)) - used
 	}
 	return min(share, uint64(max(0, need)))
@@ -122,7 +119,7 @@ func (h *hotCounter) charged(at limiter.Time) {
 	d := &h.batch.Decisions[0]
 	end, begun := h.end, true
 	switch {
-	case !hasPeriods(&h.policy):
+	case isBucket(&h.policy):
 		end = at + limiter.Time(h.life)
 	case h.policy.Algorithm == limiter.FixedWindow:
 		begun = periodStart(&h.policy, end) <= at
@@ -131,8 +128,6 @@ func (h *hotCounter) charged(at limiter.Time) {
 	}
 	if h.batch.Stored().StateAfter(at, 0, &h.left); h.policy.Algorithm == limiter.FixedWindow {
 		h.left = limiter.State{Hits: d.Before + d.Charged, Time: end} // also of the next window
-	} else if h.policy.Algorithm == limiter.SlidingLog && !d.Over {
-		h.left.Time = h.stamp
 	}
 	if !d.Over {
 		h.add(d.Charged, at, end, h.sent+time.Duration(end-at)) // it was charged after it was sent

@@ -100,7 +100,7 @@
 //
 // With [Options.Blocks], a replica charges hits of a hot counter in advance, and admits requests from
 // them without the store; blocks.go has the rules and why limits stay exact. A block is a charge of
-// several hits; that of a bucket or a log counts from the end of the block on. Hits of a block are
+// several hits; that of a bucket counts from the end of the block on. Hits of a block are
 // used once, because one atomic word has the number of unused hits and changes with their window; they
 // are returned at most once, because they are taken off that word first, and the return is sent once,
 // on the connection of the block. Before a shard uses a new connection, all blocks end, and the hits

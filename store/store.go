@@ -67,7 +67,7 @@ func New(options Options) (*Store, error) {
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.Blocks == BlocksAuto && s.singleSlot {
 		base := clock()
-		s.replica, s.blocks = rand.Text(), newBlocks(s, &s.memory, func() time.Duration { return time.Since(base) })
+		s.replica, s.blocks = rand.Text(), newBlocks(s, func() time.Duration { return time.Since(base) })
 		s.blocks.remember = lately + options.Timeout + probeInterval // until a silent server is noticed
 	}
 	if options.PerSecond != nil {

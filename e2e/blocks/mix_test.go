@@ -41,10 +41,6 @@ func calendar(n int, unit string, zone zone, parts int) limit {
 	return l
 }
 
-func slidingLog(n int, window time.Duration) limit {
-	return limit{algorithm: "sliding_log", n: n, window: window, parts: 16}
-}
-
 func fixed(n int, window time.Duration) limit {
 	return limit{algorithm: "fixed_window", n: n, window: window}
 }
@@ -72,7 +68,6 @@ var clients = []mixClient{
 	{name: "sliding", descriptors: [][]limit{{sliding(2000, 4*time.Second, 10)}}},
 	{name: "halves", descriptors: [][]limit{{sliding(1000, 2*time.Second, 2).with("count_refused: true")}}},
 	{name: "whole", descriptors: [][]limit{{sliding(500, time.Second, 1)}}},
-	{name: "log", descriptors: [][]limit{{slidingLog(1000, 4*time.Second)}}},
 	{name: "list", descriptors: [][]limit{{token(600, time.Second, 900), sliding(2000, 4*time.Second, 8), fixed(1500, 2*time.Second)}}},
 	{name: "pair", descriptors: [][]limit{{token(600, time.Second, 900)}, {leaky(400, time.Second, 799), fixed(1000, time.Second)}}},
 	{name: "group", together: true, descriptors: [][]limit{{token(600, time.Second, 900)}, {sliding(2000, 4*time.Second, 4)}}},

@@ -15,7 +15,7 @@ type limit struct {
 	n         int           // requests_per_unit
 	window    time.Duration // whole seconds, hours or years
 	size      int           // of a bucket: burst, or slack + 1
-	parts     int           // of a sliding window; the part of the window that blocks of a log last
+	parts     int           // of a sliding window
 	fields    string        // further fields in YAML
 	unit      string        // of a calendar; none: the window has a fixed length
 	zone      zone          // of a calendar
@@ -96,8 +96,6 @@ func (l limit) bounds() (all []bound, units []func(span) span) {
 	}
 	same := func(s span) span { return s }
 	switch {
-	case l.algorithm == "sliding_log":
-		return []bound{{most: float64(l.n), longest: int64(l.window-2*clockError) - 1}}, []func(span) span{same}
 	case l.bucket():
 		rate := float64(l.n) / float64(l.window)
 		return []bound{{most: float64(l.size) + rate*float64(clockSteps), rate: rate, longest: math.MaxInt64}}, []func(span) span{same}

@@ -139,11 +139,8 @@ func (c *scenario) chooseBlocks() {
 		return
 	}
 	l := &limit{key: "blocks", algorithm: "fixed_window", window: time.Duration(1+r.IntN(3)) * time.Second}
-	if others := []string{"sliding_window", "sliding_log", "token_bucket", "leaky_bucket"}; r.IntN(2) == 0 {
+	if others := []string{"sliding_window", "token_bucket", "leaky_bucket"}; r.IntN(2) == 0 {
 		l.algorithm = others[r.IntN(len(others))]
-	}
-	if l.algorithm == "sliding_log" { // blocks of a shorter log would not last long enough
-		l.window += 3 * time.Second
 	}
 	rate := float64(25*c.replicas) * (1 + r.Float64())
 	l.n, l.demand = uint64(rate*l.window.Seconds()), rate*(0.7+r.Float64())/float64(len(c.tenants))

@@ -112,9 +112,7 @@ function make.r()
 end
 
 -- Logs: the elements [a, b) of the list stay. u is the number of new hits after them, at (ns, nn). A
--- hit gets the time of the newest one if that is later, as of a block, whose hits have the time of
--- its end. So the list stays sorted. But it is decided at its own time: hits that still count then are
--- neither skipped nor removed.
+-- hit gets the time of the newest one if that is later, so the list stays sorted.
 function make.l()
   local read_newest, expired = log()
   local function newest(c)
@@ -126,10 +124,7 @@ function make.l()
 
   return {
     args = 3,
-    read = function(x, i)
-      x.hits, x.limit, x.window = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-      if x.act == 'a' or x.act == 'r' then x.block, pos = ARGV[i + 3], pos + 1 end
-    end,
+    read = function(x, i) x.hits, x.limit, x.window = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]) end,
     load = function(c, x)
       c.len, c.a, c.u, c.ns, c.nn, c.window = read(c, 'LLEN') or 0, 0, 0, s, n, x.window
       c.b = c.len
@@ -153,11 +148,6 @@ function make.l()
       emit(tn)
     end,
     decide = function(c, x)
-      if x.act == 'r' then -- save removes them
-        c.returned = c.returned or {}
-        c.returned[#c.returned + 1] = x
-        return true
-      end
       local a, b, u, hits, limit = c.a, c.b, c.u, x.hits, x.limit
       local function cut(most) -- drops the oldest hits
         local excess = b - a + u - most
@@ -174,11 +164,6 @@ function make.l()
         b, u = b - (hits - new), u - new
       elseif total + hits <= limit then
         u = u + hits
-        if x.act == 'a' then
-          local life = tonumber(x.block)
-          local es, en = plus(s, n, floor(life / 1e9), life % 1e9)
-          if later(es, en, c.ns, c.nn) then c.ns, c.nn = es, en end
-        end
       else
         room = false
         if x.act == 'c' then
@@ -202,22 +187,13 @@ function make.l()
       return true
     end,
     save = function(c)
-      if c.changed then
-        if c.a >= c.b then
-          if c.len > 0 then call('DEL', c.key) end
-        elseif c.a > 0 or c.b < c.len then
-          call('LTRIM', c.key, c.a, c.b - 1)
-        end
+      if not c.changed then return end
+      if c.a >= c.b then
+        if c.len > 0 then call('DEL', c.key) end
+      elseif c.a > 0 or c.b < c.len then
+        call('LTRIM', c.key, c.a, c.b - 1)
       end
-      -- Hits of a block are removed only if there is an older one: then none of them was removed to
-      -- make room for others.
-      for _, x in ipairs(c.returned or {}) do
-        local oldest = call('LINDEX', c.key, 0)
-        local es, en = stamp(x.block)
-        local os, on = stamp(oldest or '')
-        if oldest and later(es, en, os, on) then redis.pcall('LREM', c.key, -x.hits, x.block) end
-      end
-      if not c.changed or c.u == 0 then return end
+      if c.u == 0 then return end
       local text, push = format('%.0f%09d', c.ns, c.nn), {}
       for i = 1, c.u do push[i] = text end
       call('RPUSH', c.key, unpack(push))

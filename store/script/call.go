@@ -1,7 +1,6 @@
 package script
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,7 +60,7 @@ type charge struct {
 	holdKey      int          // index in Call.Keys of the reservations; 0 for none
 	companionArg int          // index in Call.args of the number of holdKey or penaltyKey
 	refund       int          // index of the refund of a set-off
-	life         limiter.Time // how long a block of a bucket or a log lasts
+	life         limiter.Time // how long a block of a bucket lasts
 	penaltyKey   int          // index in Call.Keys; 0 for none
 }
 
@@ -312,35 +311,24 @@ func (c *Call) SetReset() {
 	}
 }
 
-// SetBlock makes the only charge, of a bucket or a log, a block: its hits count as if they were used
-// when the given time has passed.
+// SetBlock makes the only charge, of a bucket, a block: its hits count as if they were used when the
+// given time has passed.
 func (c *Call) SetBlock(life time.Duration) {
 	at := &c.charges[0]
 	at.life = limiter.Time(life)
 	c.args[at.keyArg+1] = "a"
-	if at.algorithm == limiter.SlidingLog {
-		c.args = append(c.args, c.number(int64(life)))
-		return
-	}
 	mark, n := at.keyArg+7, len(c.args) // see appendBucket
 	c.appendAmount(instant(at.life, 0))
 	copy(c.args[mark:], c.args[n:])
 	c.args = c.args[:n]
 }
 
-// SetReturn makes the only charge, a refund of a sliding window or a log, the return of hits of a
-// block, which left the counter in the given state. They are taken back only in the sub-window, or
-// with the time, of that state.
-func (c *Call) SetReturn(state *limiter.State) {
-	at := &c.charges[0]
-	c.args[at.keyArg+1] = "r"
-	if at.algorithm != limiter.SlidingLog {
-		c.args[at.keyArg+3] = c.number(state.SubWindow) // in place of the limit
-		return
-	}
-	start := len(c.buf)
-	c.buf = fmt.Appendf(c.buf, "%d%09d", state.Time/limiter.Time(time.Second), state.Time%limiter.Time(time.Second))
-	c.args = append(c.args, c.tail(start))
+// SetReturn makes the only charge, a refund of a sliding window, the return of hits of a block. They
+// are taken back only in the given sub-window.
+func (c *Call) SetReturn(subWindow int64) {
+	at := c.charges[0].keyArg
+	c.args[at+1] = "r"
+	c.args[at+3] = c.number(subWindow) // in place of the limit
 }
 
 // keyIndex returns the index of a counter in c.Keys. If the counter is new, keyIndex adds it, and

@@ -44,15 +44,6 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	return costOfCounter(p, hits)
 }
 
-// CostOfReturn estimates what the return of hits of a block of p takes longer than another charge: for
-// a log, the search for its hits.
-func CostOfReturn(p *limiter.Policy) time.Duration {
-	if p.Algorithm != limiter.SlidingLog {
-		return 0
-	}
-	return time.Duration(min(p.Limit, limiter.MaxLog)) * 70 * time.Nanosecond
-}
-
 // costOfCounter is CostOf without reservations and penalties.
 func costOfCounter(p *limiter.Policy, hits uint64) time.Duration {
 	switch p.Algorithm {

@@ -8,7 +8,7 @@
 --
 --     t charge    c charge, and count even if denied    k peek
 --     u refund    x cancel a delayed hit                z reset
---     a charge a block of a bucket or a log             r return hits to a sub-window or a log
+--     a charge a block of a bucket                      r return hits to a sub-window
 --
 -- and, for a counter with reservations, whose charges have more arguments:
 --

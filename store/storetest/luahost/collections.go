@@ -2,7 +2,6 @@ package luahost
 
 import (
 	"maps"
-	"math"
 	"slices"
 )
 
@@ -61,40 +60,6 @@ func (s *Server) readInterval(args []string, k kind) (v *value, lo, hi int, wron
 	}
 	lo, hi = interval(from, to, len(v.list)+len(v.sorted.members))
 	return v, lo, hi, nil
-}
-
-func lrem(s *Server, args []string) reply {
-	count, ok := parseInt(args[2])
-	if !ok {
-		return notInteger
-	}
-	if count == math.MinInt64 {
-		return failure("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807")
-	}
-	v, wrong := s.read(args[1], listKind)
-	if wrong != nil {
-		return wrong
-	}
-	before, most := len(v.list), max(count, -count)
-	if count == 0 {
-		most = int64(before)
-	}
-	remove := func(text string) bool {
-		if text != args[3] || most == 0 {
-			return false
-		}
-		most--
-		return true
-	}
-	if count < 0 { // from the end
-		slices.Reverse(v.list)
-	}
-	v.list = slices.DeleteFunc(v.list, remove)
-	if count < 0 {
-		slices.Reverse(v.list)
-	}
-	s.write(args[1], v)
-	return int64(before - len(v.list))
 }
 
 func rpush(v *value, args []string) reply {

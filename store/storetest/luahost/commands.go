@@ -87,7 +87,6 @@ func init() { //nolint:gochecknoinits // scripts run commands: the table would d
 		"LINDEX":           {lindex, 3, reads, 1},
 		"LRANGE":           {lrange, 4, reads, 1},
 		"LTRIM":            {ltrim, 4, frees, 1},
-		"LREM":             {lrem, 4, frees, 1},
 		"RPUSH":            {changing(listKind, rpush), -3, writes, 1},
 		"HGET":             {reading(hashKind, hget), 3, reads, 1},
 		"HGETALL":          {reading(hashKind, hgetAll), 2, reads, 1},
