@@ -178,7 +178,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("a browser gets the challenge %q, want one for a password as well", challenge)
 	}
 	code, _, body, _ := g.request(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
-	if code != 403 || !strings.Contains(body, "not from pages of other origins") {
+	if code != 403 || !strings.Contains(body, "a web page of another site sent this request") {
 		t.Errorf("a request from a page of another origin with the browser's password = %d %s, want 403", code, body)
 	}
 	for reason, c := range map[string]float64{

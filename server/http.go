@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -108,7 +109,7 @@ func admitJSON(w http.ResponseWriter, r *http.Request) bool {
 	}
 	err := http.NewCrossOriginProtection().Check(r)
 	if browser := r.Header.Get("Origin") + r.Header.Get("Sec-Fetch-Site"); err == nil && browser != "" {
-		err = web.CheckCrossSite(r)
+		err = cmp.Or(web.CheckCrossSite(r), web.CheckHost(r))
 	}
 	if err != nil {
 		http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)

@@ -7,32 +7,52 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
 // TestCrossSiteRequestsAreRejected checks that web pages of other sites, also by DNS rebinding,
-// cannot read the debug listener through an operator's browser.
+// cannot use the debug listener through a browser of an operator, with or without rights.
 func TestCrossSiteRequestsAreRejected(t *testing.T) {
-	s := service(t, answer.Settings{}, oneRule)
-	h := serve(t, s, Options{}).admin.Handler(profiles)
-	for _, path := range []string{"/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
-		for _, tt := range []struct {
-			host   string
-			header []string
-			want   int
-		}{
-			{"localhost:6070", nil, 200},
-			{"127.0.0.1:6070", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"}, 200},
-			{"[::1]:6070", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200}, // a link
-			{"localhost:6070", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
-			{"evil.example:6070", nil, 403},
-			{"", nil, 403},
+	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+	for name, h := range map[string]http.Handler{
+		"no rights": serve(t, service(t, answer.Settings{}, shownRules), Options{}).admin.Handler(profiles),
+		"rights":    serveRights(t).admin.Handler(profiles),
+	} {
+		for _, path := range []string{
+			"/", "/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol",
+			admin.StatePath, admin.TablesPath, admin.CountersPath + "?domain=d&descriptor=user=al",
 		} {
-			for _, local := range []net.Addr{servertest.Loopback, &net.UnixAddr{Name: "/s", Net: "unix"}} {
-				if w := servertest.RequestAt(local, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
-					t.Errorf("GET %s of %q at %v with %q = %d, want %d", path, tt.host, local, tt.header, w.Code, tt.want)
+			for _, tt := range []struct {
+				method, host string
+				header       []string
+				want         int
+			}{
+				{"GET", "localhost:6070", nil, 200},
+				{"GET", "127.0.0.1:6070", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"}, 200},
+				{"GET", "[::1]:6070", link, 200},
+				{"POST", "[::1]:6070", link, 403}, // a form
+				{"GET", "localhost:6070", append(link[:4:4], "Sec-Fetch-Dest", "iframe"), 403},
+				{"GET", "localhost:6070", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+				{"GET", "localhost:6070", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Authorization", "Bearer " + writeToken}, 403},
+				{"GET", "evil.example:6070", nil, 403},
+				{"GET", "", nil, 403},
+			} {
+				want := tt.want
+				if want == 403 && tt.header == nil {
+					switch {
+					case name == "rights":
+						want = 401 // the request is not local, so it needs a token
+					case path == "/":
+						want = 200 // the list of paths
+					}
+				}
+				for _, local := range []net.Addr{servertest.Loopback, &net.UnixAddr{Name: "/s", Net: "unix"}} {
+					if w := servertest.RequestAt(local, h, tt.method, path, tt.host, "", tt.header...); w.Code != want {
+						t.Errorf("%s: %s %s of %q at %v with %q = %d, want %d", name, tt.method, path, tt.host, local, tt.header, w.Code, want)
+					}
 				}
 			}
 		}

@@ -64,7 +64,6 @@ const debugIndex = `sluice debug listener
 /api/v1/unmask  ?for=10m: POST shows the values of denied keys for a time
 /api/v1/tables  tables; /NAME/KEY is a row, to GET, PUT or DELETE
 /rlconfig       the active rules, one line per limit
-/stats          all metrics as text
 /counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
                 DELETE resets them; from this machine only
 /debug/pprof/   profiles of the process
@@ -82,17 +81,17 @@ func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	pages := map[string]http.Handler{"/rlconfig": http.HandlerFunc(a.writeRules)}
 	maps.Copy(pages, more)
 	for path, page := range pages {
-		mux.Handle(path, g.protectPage(g.rejectCrossSite(page)))
+		mux.Handle(path, g.protectPage(g.rejectRebinding(page)))
 	}
 	tables := &tablesHandler{a, make(chan struct{}, 1)}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return rejectCrossSite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The mux would redirect paths with an empty value between two slashes.
 		if path := r.URL.EscapedPath(); path == TablesPath || strings.HasPrefix(path, TablesPath+"/") {
 			tables.ServeHTTP(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
-	})
+	}))
 }
 
 // writeRules writes the active rules.

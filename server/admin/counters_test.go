@@ -274,8 +274,7 @@ func TestCountersAreLocalOnly(t *testing.T) {
 		{loop, "127.0.0.1:5000", localhost, "X-Forwarded-For: 192.0.2.8", ""},
 		{loop, "127.0.0.1:5000", localhost, "Forwarded: for=192.0.2.8", ""},
 		{loop, "127.0.0.1:5000", localhost, "Via: 1.1 proxy", ""},
-		{loop, "127.0.0.1:5000", localhost, "Sec-Fetch-Site: cross-site", "GET"}, // which the page cannot read
-		{loop, "127.0.0.1:5000", localhost, "Origin: http://evil.example", "GET"},
+		{loop, "127.0.0.1:5000", localhost, "Origin: http://evil.example", "GET"}, // which the page cannot read
 		{loop, "127.0.0.1:5000", localhost, "Origin: null", "GET"},
 		{"", "", "localhost", "", "GET DELETE"}, // a unix socket
 	} {

@@ -124,13 +124,19 @@ func (g *guard) protectPage(page http.Handler) http.Handler {
 	})
 }
 
-// rejectCrossSite rejects requests for a page by web pages of other sites. If rights are
-// configured, this is not necessary, because such requests have no credentials.
-func (g *guard) rejectCrossSite(page http.Handler) http.Handler {
+// rejectRebinding rejects requests for a page by DNS rebinding, unless rights are configured, since
+// such requests have no credentials.
+func (g *guard) rejectRebinding(page http.Handler) http.Handler {
 	if g.rights.Configured() {
 		return page
 	}
-	return withCheck(page, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckCrossSite(r) })
+	return withCheck(page, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckHost(r) })
+}
+
+// rejectCrossSite rejects requests by web pages of other sites. With rights, too, such a request
+// from a browser on this machine would be authorized, and browsers add passwords that they know.
+func rejectCrossSite(h http.Handler) http.Handler {
+	return withCheck(h, func(_ http.ResponseWriter, r *http.Request) error { return web.CheckCrossSite(r) })
 }
 
 // withCheck returns a handler that calls check, and serves page if there is no error.

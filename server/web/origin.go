@@ -19,23 +19,25 @@ func CheckLocal(r *http.Request) error {
 			return fmt.Errorf("only available from this machine, not through a proxy (header %s)", name)
 		}
 	}
-	return checkHost(r)
+	return CheckHost(r)
 }
 
 // CheckCrossSite returns an error if a browser sent r for a web page of another site. It allows
-// links from other sites. It also rejects a Host that reveals DNS rebinding: the page's own name
-// resolves to this machine.
+// links from other sites, but not frames, which load without a click.
 func CheckCrossSite(r *http.Request) error {
 	header := r.Header
-	if header.Get("Sec-Fetch-Site") == "cross-site" && header.Get("Sec-Fetch-Mode") != "navigate" {
+	frame := header.Get("Sec-Fetch-Dest") != "" && header.Get("Sec-Fetch-Dest") != "document"
+	link := header.Get("Sec-Fetch-Mode") == "navigate" && r.Method == http.MethodGet && !frame
+	if header.Get("Sec-Fetch-Site") == "cross-site" && !link {
 		return errors.New("a web page of another site sent this request")
 	}
-	return checkHost(r)
+	return nil
 }
 
-// checkHost returns an error if r was sent to a loopback address or a Unix socket with a Host that
-// is not a loopback name.
-func checkHost(r *http.Request) error {
+// CheckHost returns an error if r was sent to a loopback address or a Unix socket with a Host that
+// is not a loopback name. Such a Host reveals DNS rebinding: the name of a web page resolves to this
+// machine.
+func CheckHost(r *http.Request) error {
 	if IsLocalAddress(localAddress(r)) && !IsLoopbackHost(r.Host) {
 		return fmt.Errorf("host %.100q: must be localhost or a loopback address", r.Host)
 	}
