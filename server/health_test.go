@@ -82,7 +82,7 @@ func TestFirstClientSeesHealthy(t *testing.T) {
 	accepts := make(chan struct{}, 100)
 	accept := func() { accepts <- struct{}{} }
 	r.grpcConn = acceptHook{r.grpcConn, accept}
-	for _, l := range r.http {
+	for _, l := range r.json {
 		l.Listener = acceptHook{l.Listener, accept}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

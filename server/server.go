@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -52,6 +53,7 @@ type Server struct {
 	admin    *admin.API
 	grpc     transport.Transport // nil without a gRPC listener
 	grpcConn net.Listener
+	json     []*httpListener // serve /json; the others are for operators
 	http     []*httpListener
 }
 
@@ -145,7 +147,12 @@ func (s *Server) Listen(ctx context.Context) error {
 		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
 			conn = tls.Secure(server, conn)
 		}
-		s.http = append(s.http, &httpListener{server, conn})
+		listener := &httpListener{server, conn}
+		if l.name == "http" || l.name == "json" {
+			s.json = append(s.json, listener)
+		} else {
+			s.http = append(s.http, listener)
+		}
 	}
 	return nil
 }
@@ -270,7 +277,7 @@ func (s *Server) closeListeners() {
 		s.grpc.Stop()
 		_ = s.grpcConn.Close()
 	}
-	for _, l := range s.http {
+	for _, l := range slices.Concat(s.json, s.http) {
 		_ = l.Listener.Close()
 	}
 }
@@ -292,7 +299,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	for _, l := range s.http {
+	for _, l := range slices.Concat(s.json, s.http) {
 		group.Go(func() error {
 			if err := l.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve http on %v: %w", l.Listener.Addr(), err)
@@ -319,7 +326,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // drain shuts down the server in three steps. First it turns unhealthy, so that clients use other
-// servers while calls are still answered. Then it ends gRPC, and last the listeners for operators.
+// servers while calls are still answered. Then it ends gRPC and /json, whose replies may be delayed,
+// and last the listeners for operators.
 func (s *Server) drain(ctx context.Context) {
 	telemetry.Raise(s.logger, telemetry.Draining, "", zap.Duration("delay", s.options.DrainDelay))
 	s.health.setServing(false)
@@ -330,6 +338,7 @@ func (s *Server) drain(ctx context.Context) {
 	}()
 	s.sleep(s.options.DrainDelay)
 	close(s.draining)
+	began := time.Now() //nolint:forbidigo // measures
 	if s.grpc != nil {
 		timeout := time.AfterFunc(s.options.DrainTimeout, func() {
 			s.logger.Warn("drain timeout exceeded; aborting calls in flight", zap.Duration("timeout", s.options.DrainTimeout))
@@ -338,20 +347,21 @@ func (s *Server) drain(ctx context.Context) {
 		s.grpc.GracefulStop()
 		timeout.Stop()
 	}
+	shutDown(ctx, s.json, max(time.Second, s.options.DrainTimeout-time.Since(began)))
 	select {
 	case <-resigned:
 	case <-time.After(time.Second): // the leaderships will expire
 	}
 	s.quotas.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	shutDown(ctx, s.http)
+	shutDown(ctx, s.http, time.Second)
 	s.logger.Info("stopped", telemetry.Clear("", telemetry.Draining))
 }
 
 // shutDown shuts down HTTP listeners concurrently, so that a slow client of one does not delay the
-// others. It ends when ctx is done.
-func shutDown(ctx context.Context, all []*httpListener) {
+// others. It waits at most timeout for responses.
+func shutDown(ctx context.Context, all []*httpListener, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	var shutdowns sync.WaitGroup
 	for _, l := range all {
 		shutdowns.Go(func() {

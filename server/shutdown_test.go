@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"time"
 )
 
 // TestSlowClientDoesNotDelayOtherListeners checks that a listener completes its responses while a
@@ -55,7 +56,7 @@ func TestSlowClientDoesNotDelayOtherListeners(t *testing.T) {
 		}
 		cancel()
 	}()
-	shutDown(ctx, all)
+	shutDown(ctx, all, 24*time.Hour)
 	<-ctx.Done()
 	http.DefaultClient.CloseIdleConnections()
 }
