@@ -124,6 +124,9 @@ func (s Stored) BucketAfter(now Time, i int) State {
 	return after
 }
 
+// SubWindow returns the sub-window in which charge i, of a [SlidingWindow], was charged.
+func (s Stored) SubWindow(i int) int64 { return s.b.marks[i] }
+
 // ResetDecisions clears the decisions and makes them parallel to the charges, for
 // [Stored.CopyDecision] and [Stored.MergeInto].
 func (s Stored) ResetDecisions() {

@@ -349,6 +349,9 @@ func (at location) deny() {
 	}
 	refund := newRequest()
 	refund.call.Encode(p.now, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+	if c.Policy.Algorithm == limiter.SlidingWindow { // a later sub-window may begin before the refund arrives
+		refund.call.SetReturn(stored.SubWindow(i))
+	}
 	p.sendRefund(refund, i, refunds)
 }
 

@@ -96,7 +96,16 @@ function make.r()
     end,
     decide = function(c, x)
       if x.act == 'r' then
-        if c.num ~= x.limit then return true end -- that sub-window is over
+        if x.limit < c.num then -- a later sub-window has begun
+          if c.h and x.limit <= c.h and x.limit >= c.num - c.k then
+            local i = x.limit % (c.k + 1) + 2
+            local was = c.counts[i]
+            c.counts[i] = was - min(was, x.hits)
+            c.b, c.changed = c.b - was + c.counts[i], true
+          end
+          return true
+        end
+        if x.limit > c.num then return true end -- the clock was set back
         x.act = 'u'
       end
       return count(c, x)

@@ -323,8 +323,8 @@ func (c *Call) SetBlock(life time.Duration) {
 	c.args = c.args[:n]
 }
 
-// SetReturn makes the only charge, a refund of a sliding window, the return of hits of a block. They
-// are taken back only in the given sub-window.
+// SetReturn makes the only charge, a refund of a sliding window, the return of hits that were
+// charged in the given sub-window. They are taken back only there.
 func (c *Call) SetReturn(subWindow int64) {
 	at := c.charges[0].keyArg
 	c.args[at+1] = "r"
