@@ -134,35 +134,47 @@ func TestMigratingHasTheTable(t *testing.T) {
 	must.OK(t, os.WriteFile(path, []byte(head+tableBegins+table+tableEnds+tail), 0o600))
 }
 
-// variableTable returns the documentation of all variables.
+// variableTable returns the documentation of all variables. Neighbours with the same effect share a
+// row.
 func variableTable() string {
 	var b strings.Builder
 	for _, s := range sections {
-		fmt.Fprintf(&b, "\n### %s\n\n| variable | type | default there | here |\n| --- | --- | --- | --- |\n", s.title)
+		fmt.Fprintf(&b, "\n### %s\n\n| variable | default there | here |\n| --- | --- | --- |\n", s.title)
+		var names, defaults []string
 		for i := range s.variables {
 			v := &s.variables[i]
-			here := "supported"
-			switch {
-			case v.Flag != "":
-				here = "`--" + v.Flag + "`"
-			case v.has(accepted):
-				here = "accepted without effect"
-			case v.has(rejected):
-				here = "rejected"
+			names = append(names, "`"+v.Name+"`")
+			if v.preset != "" && !slices.Contains(defaults, "`"+v.preset+"`") {
+				defaults = append(defaults, "`"+v.preset+"`")
 			}
-			if v.note != "" {
-				here += ": " + v.note
+			here := effectHere(v)
+			if i+1 < len(s.variables) && effectHere(&s.variables[i+1]) == here {
+				continue
 			}
-			preset := ""
-			if v.preset != "" {
-				preset = "`" + v.preset + "`"
+			if v.has(accepted) && len(names) > 1 {
+				defaults = nil
 			}
-			kind := map[kind]string{aDuration: "duration", aList: "list", aMap: "map"}[v.kind]
-			if kind == "" {
-				kind = string(v.kind)
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, kind, preset, here)
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.Join(names, ", "), strings.Join(defaults, ", "), here)
+			names = nil
+			defaults = nil
 		}
 	}
 	return b.String() + "\n"
+}
+
+// effectHere returns the flag that a variable sets, or its effect.
+func effectHere(v *Variable) string {
+	here := "supported"
+	switch {
+	case v.Flag != "":
+		here = "`--" + v.Flag + "`"
+	case v.has(accepted):
+		here = "no effect"
+	case v.has(rejected):
+		here = "rejected"
+	}
+	if v.note != "" {
+		here += ": " + v.note
+	}
+	return here
 }
