@@ -155,6 +155,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 		if own.Text != "" && !m.fragments {
 			k.countDomain(own, r, len(sent) > 0, notCalled)
 		}
+		k.checkEndCall(m, sent)
 		if k.hasLeases {
 			k.checkSharedLeases(f, k.checkLeases(m, f, domain, sent), leases)
 		}

@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -54,4 +55,46 @@ func firstAction(n *tree.Node, name string) *tree.Node {
 		}
 	}
 	return &tree.Missing
+}
+
+// endCallFixes are the first patches of each minor version in which a failed end call cannot crash Envoy
+// (CVE-2026-26330). Later releases are not affected, earlier ones have no fix.
+var endCallFixes = map[uint64]uint64{34: 13, 35: 8, 36: 5, 37: 1}
+
+// endCallsCrash reports whether a failed end call may crash the Envoys of m. known is false if the configuration does
+// not tell their version.
+func (k *checker) endCallsCrash(m *manager) (crash, known bool) {
+	oldest, newest := m.chain.Releases()
+	if k.config.release > 0 {
+		oldest, newest = uint64(k.config.release), uint64(k.config.release)
+	}
+	fix, fixed := endCallFixes[oldest]
+	switch {
+	case oldest == 0:
+		return false, false
+	case oldest > 37:
+		return false, true
+	case newest < 34:
+		return true, true
+	default:
+		return fixed && k.config.patch < fix, k.config.release > 0
+	}
+}
+
+// checkEndCall reports the Envoys that may crash if a call at the end of a stream fails. This requires a call at its
+// start by the same filter.
+func (k *checker) checkEndCall(m *manager, sent []filterPolicy) {
+	end := slices.IndexFunc(sent, func(p filterPolicy) bool { return p.streamDone })
+	if end < 0 || k.reportedEndCall || !slices.ContainsFunc(sent, func(p filterPolicy) bool { return !p.streamDone }) {
+		return
+	}
+	const text = "an Envoy before 1.37.1, 1.36.5, 1.35.8 or 1.34.13 may crash if the call for this element fails, as it does while sluice restarts or is unreachable (CVE-2026-26330): "
+	switch crash, known := k.endCallsCrash(m); {
+	case crash:
+		k.reportedEndCall = true
+		k.report(Version, rules.Warning, sent[end].node.Pos(), text+"upgrade this Envoy")
+	case !known:
+		k.reportedEndCall = true
+		k.report(Version, rules.Note, sent[end].node.Pos(), text+"check the version")
+	}
 }

@@ -38,8 +38,9 @@ type Config struct {
 	listenerSource            *tree.Node
 	// allowances are the warnings acknowledged by comments.
 	allowances rules.Allowances
-	// release is the release of the Envoy that wrote a dump; 0 without a dump.
+	// release is the release of the Envoy that wrote a dump, and patch the third part of its version; 0 without a dump.
 	release api.Release
+	patch   uint64
 	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.

@@ -35,7 +35,7 @@ func (c *Config) readDump(n *tree.Node) (found bool) {
 		switch name {
 		case "BootstrapConfigDump":
 			c.readProcess(part.Field("bootstrap"))
-			c.release = api.ReleaseOf(part.At("bootstrap", "node"))
+			c.release, c.patch = api.VersionOf(part.At("bootstrap", "node"))
 		case "ListenersConfigDump":
 			c.allListeners = true
 		case "ClustersConfigDump":

@@ -202,7 +202,7 @@ var Definitions = []Definition{
 	{
 		Code: LeasesNotReturned, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md#the-configuration-makes-no-end-call",
 		Sentence: "leases expire and none is returned: the call at the end of the stream is missing",
-		Remedy:   "add the element with apply_on_stream_done, see `sluice envoy snippet`; if requests last longer than the window, raise it",
+		Remedy:   "add the element with apply_on_stream_done, see `sluice envoy snippet`; if requests last longer than the window, raise it; upgrade Envoys before 1.37.1, 1.36.5, 1.35.8 or 1.34.13, which may crash if an end call fails (CVE-2026-26330)",
 	},
 	{
 		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#termination-of-a-pod",

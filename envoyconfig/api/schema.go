@@ -161,11 +161,11 @@ const schemaRelease Release = 40
 // String formats the release as 1.40.
 func (r Release) String() string { return "1." + strconv.FormatUint(uint64(r), 10) }
 
-// ReleaseOf returns the release in the user agent of a node, or 0.
-func ReleaseOf(n *tree.Node) Release {
+// VersionOf returns the release and the patch in the user agent of a node, or 0.
+func VersionOf(n *tree.Node) (r Release, patch uint64) {
 	version := n.At("user_agent_build_version", "version")
 	if version.Field("major_number").Uint(0) != 1 {
-		return 0
+		return 0, 0
 	}
-	return Release(version.Field("minor_number").Uint(0))
+	return Release(version.Field("minor_number").Uint(0)), version.Field("patch").Uint(0)
 }
