@@ -210,15 +210,14 @@ func flagTables(t *testing.T) string {
 	}
 	var b strings.Builder
 	for _, group := range serveGroups {
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | variables | |\n| --- | --- | --- |\n", strings.TrimSuffix(group.Title, ":"))
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | effect, and variables |\n| --- | --- |\n", strings.TrimSuffix(group.Title, ":"))
 		for _, flag := range serve.Flags {
 			if flag.Hidden || flag.Group == nil || flag.Group.Key != group.Key {
 				continue
 			}
-			help, variables := flag.Help, ""
+			help := flag.Help
 			if m := helpVariables.FindStringSubmatch(help); m != nil {
-				help = strings.TrimSuffix(help, m[0]) + "."
-				variables = "`" + strings.NewReplacer("$", "", ", $", "`, `").Replace(m[1]) + "`"
+				help = strings.TrimSuffix(help, m[0]) + ". `" + strings.NewReplacer("$", "", ", $", "`, `").Replace(m[1]) + "`"
 			}
 			name := "--" + flag.Name
 			if flag.Tag.Negatable != "" {
@@ -228,7 +227,7 @@ func flagTables(t *testing.T) string {
 				name += "=" + flag.PlaceHolder
 			}
 			cell := strings.NewReplacer("|", `\|`, "<", "&lt;")
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`), variables, cell.Replace(help))
+			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(name, "|", `\|`), cell.Replace(help))
 		}
 	}
 	return b.String() + "\n"
