@@ -100,8 +100,17 @@ func (concurrency) resizes() bool { return true }
 
 func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
 
-// resetState returns the zero state, for which store releases all permits.
-func (concurrency) resetState(Time, *Policy, state) state { return state{} }
+// resetState returns a state for which store releases all permits. Reservations keep theirs, without
+// hits, so that the costs of their requests are not charged later.
+func (concurrency) resetState(_ Time, p *Policy, st state) state {
+	if p.weighted && st.past > 0 {
+		return state{num: voided}
+	}
+	return state{}
+}
+
+// voided is the num of the state after a reset of reservations.
+const voided = -1
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
 	ps := v.permits(p)
@@ -121,10 +130,10 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
-		if held, lease := v.leaseHits(c.Policy, hits, at); held > 0 && held <= st.past {
+		if held, lease := v.leaseHits(c.Policy, hits, at); lease > 0 && held <= st.past {
 			d.Charged, st.past, st.num = held, st.past-held, int64(lease) //nolint:gosec // a lease
 		}
-	case hits > 0 && wide && v.newer < limit: // one reservation per charge
+	case hits > 0 && wide && (v.newer < limit || v.newer-v.voidPermits(c.Policy, at) < limit): // one reservation per charge
 		d.Charged, st.used = hits, hits
 		st.num = v.newLease(c, at, 1)
 	case hits > 0 && !wide && d.Before < limit:
@@ -152,7 +161,7 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 	after = v.state
 	if v.class == &externalClass {
 		after.used -= min(after.used, d.Charged)
-	} else if held, lease := v.leaseHits(p, uint64(mark), at); held > 0 { //nolint:gosec // a lease is not negative
+	} else if held, lease := v.leaseHits(p, uint64(mark), at); lease > 0 { //nolint:gosec // a lease is not negative
 		after.past, after.num = after.past-held, int64(lease) //nolint:gosec // a lease
 	}
 	return after, false
@@ -180,7 +189,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	}
 	switch {
 	case after.used > 0 && p.weighted:
-		if after.past == 0 { // it replaces all permits
+		if after.past < v.past { // it replaces all permits
 			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
 		}
 		ps.cells[acquire()+1].Store(after.used)
@@ -190,6 +199,8 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		}
 	case after.num > 0:
 		ps.release(uint64(after.num))
+	case after.num == voided:
+		ps.void(now)
 	case after.past > 0: // a store reported fewer permits
 		ps.releaseN(v.past-after.past, now)
 	default: // a reset
@@ -241,8 +252,22 @@ func (concurrency) merge(v, there *view, _ Time, b *Batch, i int) (after state, 
 	return state{past: min(v.past, held), used: held - min(v.past, held)}, true
 }
 
-// leaseHits returns the number of hits that a lease holds in v's counter, 0 if it is not valid, and
-// the lease to release.
+// voidPermits returns the number of permits without hits, which a reset left.
+func (v *view) voidPermits(p *Policy, at Time) (n uint64) {
+	if v.heldPermits() == 0 {
+		return 0
+	}
+	ps := v.permits(p)
+	for i := range ps.high {
+		if ps.isVoid(i, at.stamp()) {
+			n++
+		}
+	}
+	return n
+}
+
+// leaseHits returns the number of hits that a lease holds in v's counter and the lease to release,
+// 0 if it is not valid.
 func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) {
 	switch {
 	case v.class == &externalClass:

@@ -325,8 +325,10 @@ func (b *Batch) undoCharge(at Time, i int) {
 // A reset is atomic with respect to charges. It does not affect operations that started earlier:
 // the window of a clock that was ahead remains the current one; a denied group or a cancelled
 // request still undoes its charge if the window is the same; delayed hits of a leaky bucket keep
-// their start times, but new hits do not wait behind them. A bucket that was reset may be reclaimed
-// at once, so its slot can change its owner sooner than by expiry; see Table.insert.
+// their start times, but new hits do not wait behind them. The end of a request that has
+// reserved hits charges no cost, unless a later reservation has taken its place. A bucket that was
+// reset may be reclaimed at once, so its slot can change its owner sooner than by expiry; see
+// Table.insert.
 func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	c, v := &b.Charges[i], &b.view
 	a := c.Policy.algorithm()

@@ -38,7 +38,7 @@ func (v *view) leaseStats(p *Policy, now int64) (h LeaseStats) {
 	}
 	ps, first := v.permits(p), int64(maxStamp)
 	for i := range ps.high {
-		if ps.isHeld(i, now) {
+		if ps.isHeld(i, now) && !ps.isVoid(i, now) {
 			h.Requests++
 			first = min(first, ps.expiry(i)*int64(time.Millisecond))
 		}

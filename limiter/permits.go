@@ -9,6 +9,7 @@ import (
 type permits struct {
 	cells []atomic.Uint64
 	width uint64 // cells per permit, 1 or 2
+	limit uint64 // maximum number of permits
 	// high is one more than the highest permit in use, count the number of held permits when the
 	// word was written, and hint where to search for a free one.
 	high, count, hint uint64
@@ -25,7 +26,7 @@ func (v *view) permits(p *Policy) permits {
 	note := v.class.noteAt(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
 	ps := permits{
-		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), leasesGranted: past & nonceMask,
+		cells: v.class.cellsOf(v.index), width: p.width(), limit: permitLimit(p), end: note.end.Load(), leasesGranted: past & nonceMask,
 		count: payload & permitMask, first: -maxStamp, maxLife: maxPermitLife(p),
 	}
 	if before := past >> (permitBits + nonceBits); before < maxBefore {
@@ -87,6 +88,20 @@ func (ps *permits) countHeld(now int64) (n uint64) {
 	return n
 }
 
+// isVoid reports whether a permit of a reservation is held without hits, after a reset.
+func (ps *permits) isVoid(i uint64, now int64) bool {
+	return ps.width > 1 && i < ps.high && ps.isHeld(i, now) && ps.cells[i*ps.width+1].Load() == 0
+}
+
+// void sets the hits of all permits to 0. The caller holds the lock of the cells.
+func (ps *permits) void(now int64) {
+	for i := range ps.high {
+		if ps.isHeld(i, now) {
+			ps.cells[i*ps.width+1].Store(0)
+		}
+	}
+}
+
 // heldHits returns the number of hits held by permits of two cells.
 func (ps *permits) heldHits(now int64) (n uint64) {
 	for i := range ps.high {
@@ -97,8 +112,14 @@ func (ps *permits) heldHits(now int64) (n uint64) {
 	return n
 }
 
-// nthFree returns the nth free permit, from 1, given that count permits are held.
+// nthFree returns the nth free permit, from 1, given that count permits are held. If all are held, it
+// returns a void one.
 func (ps *permits) nthFree(now int64, nth uint64) uint64 {
+	for i := uint64(0); ps.count >= ps.limit && i < ps.high; i++ {
+		if ps.isVoid(i, now) {
+			return i
+		}
+	}
 	if ps.count < ps.high { // otherwise all permits below high are held
 		for n := range ps.high {
 			i := ps.hint + n
@@ -120,9 +141,12 @@ func (ps *permits) nthFree(now int64, nth uint64) uint64 {
 // caller holds the lock of the cells.
 func (ps *permits) acquire(now, window int64, nonce uint64) (cell uint64) {
 	i := min(ps.nthFree(now, 1), ps.capacity(uint64(len(ps.cells)))-1) // count in a snapshot may be too low
+	if !ps.isVoid(i, now) {
+		ps.count++
+	}
 	end := -floorDiv(-now-window, int64(time.Millisecond))
 	ps.cell(i).Store(uint64(end)<<nonceBits | nonce) //nolint:gosec // bits
-	ps.high, ps.hint, ps.count = max(ps.high, i+1), i+1, ps.count+1
+	ps.high, ps.hint = max(ps.high, i+1), i+1
 	end *= int64(time.Millisecond)
 	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
 	return i * ps.width

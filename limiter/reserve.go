@@ -216,17 +216,18 @@ func (b *Batch) isSettled(i int) bool {
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
-	var hits uint64
+	var hits, claimed uint64
 	if b.table == nil {
-		hits = b.stored[i].reported.SettledHits
+		hits, claimed = b.stored[i].reported.SettledHits, b.stored[i].reported.Lease
 	} else {
-		hits, lease.Hits = b.claimLease(at, lease)
+		hits, claimed = b.claimLease(at, lease)
 	}
 	*d = Decision{Reset: time.Second}
 	// In a mirror only the store knows the hits of the lease, and releases them there.
-	if mirrors := b.table != nil && b.table.mirror && c.Hits >= FirstLease; hits == 0 && !mirrors {
+	if mirrors := b.table != nil && b.table.mirror && c.Hits >= FirstLease; hits == 0 && claimed == 0 && !mirrors {
 		return
 	}
+	isVoid := claimed > 0 && hits == 0 // since a reset; the costs are not charged
 	isLast := true
 	for j := i + 1; j < len(b.Charges) && isLast; j++ {
 		isLast = !b.Charges[j].Refund || !b.Charges[j].sharesCounter(c)
@@ -236,7 +237,11 @@ func (b *Batch) settleLease(at Time, i int) {
 	for j := range b.Charges {
 		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.sharesCounter(c) && !b.settled[j] {
 			costs, b.settled[j] = costs+1, true
-			if b.Decisions[j], b.marks[j] = b.forceCharge(at, i, o.Hits); !isLast {
+			cost := o.Hits
+			if isVoid {
+				cost = 0
+			}
+			if b.Decisions[j], b.marks[j] = b.forceCharge(at, i, cost); !isLast {
 				break
 			}
 		}
@@ -245,24 +250,28 @@ func (b *Batch) settleLease(at Time, i int) {
 		b.forceCharge(at, i, hits)
 	}
 	pause(betweenCharges)
-	if d.Charged = hits; b.table == nil {
-		b.dropStoredReservation(i, hits)
-	} else {
+	d.Charged = hits
+	switch lease.Hits = claimed; {
+	case b.table != nil:
 		b.companionBatch(lease).decideCharge(at, 0)
+	case !isVoid:
+		b.dropStoredReservation(i, hits)
 	}
 }
 
 // claimLease replaces the nonce of a returned lease, so that no other request can return it. The
-// hits stay held under the new lease. If the lease is not valid, claimLease returns 0.
+// hits stay held under the new lease. claimLease returns the hits and the new lease, 0 if the lease is
+// not valid. A valid lease has no hits after a reset.
 func (b *Batch) claimLease(at Time, lease Charge) (hits, claimed uint64) {
 	a := b.companionBatch(lease)
 	for v := &a.view; ; {
 		a.read(at, 0, v)
-		hits, _ = v.leaseHits(lease.Policy, lease.Hits, at)
+		var valid uint64
+		hits, valid = v.leaseHits(lease.Policy, lease.Hits, at)
 		switch {
-		case hits == 0 && v.unchanged():
+		case valid == 0 && v.unchanged():
 			return 0, 0
-		case hits > 0 && v.lockCells():
+		case valid > 0 && v.lockCells():
 			claimed = v.renewLease(&lease)
 			v.slot.word.Store(nextVersion(v.word, v.word&payloadMask))
 			return hits, claimed

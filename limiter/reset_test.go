@@ -145,6 +145,71 @@ func TestResetWhileCallsWait(t *testing.T) {
 	}
 }
 
+// TestEndAfterReset ends requests that reserved hits before a reset: their costs are not charged,
+// unless reservations after the reset have taken all their places.
+func TestEndAfterReset(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, TokenBucket} {
+		for _, release := range []bool{false, true} {
+			p := &Policy{
+				Algorithm: algorithm, Limit: 1000, Window: time.Hour, SubWindows: 10, Burst: 1000,
+				Reserve: NewReserve(4, time.Minute, release),
+			}
+			table, now := newTable(t, 1<<20), Time(time.Hour)
+			start := func(hits uint64) uint64 {
+				now += Time(time.Second)
+				return decide(table, now, Charge{ID: counterID(1), Policy: p, Hits: hits, Reserve: true}).Lease(0)
+			}
+			end := func(lease uint64, cost ...uint64) (charged uint64) {
+				now += Time(time.Second)
+				charges := []Charge{{ID: counterID(1), Policy: p, Hits: lease, Refund: true}}
+				for _, hits := range cost {
+					charges = append(charges, Charge{ID: counterID(1), Policy: p, Hits: hits, Group: 1})
+				}
+				b := decide(table, now, charges...)
+				return b.Decisions[len(cost)].Charged
+			}
+			used := func() uint64 {
+				return decide(table, now, Charge{ID: counterID(1), Policy: p, Reserve: true}).Decisions[0].Before
+			}
+			held := func() LeaseStats {
+				return table.LeaseStats(now, &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}, 0)
+			}
+
+			first, second, third := start(100), start(1), start(50)
+			if n := reset(table, now, nil, counterID(1), p); n != 151 {
+				t.Errorf("%d hits were used before the reset, want 151", n)
+			}
+			reset(table, now, nil, counterID(1), p)
+			if n := used(); n != 0 || held() != (LeaseStats{}) {
+				t.Errorf("after the reset %d hits are used, and there are leases: %+v", n, held())
+			}
+			later := start(20)
+			if n := end(first, 70); n != 0 || used() != 20 {
+				t.Errorf("the end of a request from before the reset charged %d hits, %d are used, want 0 and 20", n, used())
+			}
+			if end(second); used() != 20 {
+				t.Errorf("after an end without a cost %d hits are used, want 20", used())
+			}
+			if n := end(later, 100); n != 100 || held() != (LeaseStats{}) {
+				t.Errorf("the end of a request from after the reset charged %d hits, want 100; leases: %+v", n, held())
+			}
+			for n := range 4 {
+				if start(10) == 0 {
+					t.Fatalf("only %d of 4 requests were admitted after the reset", n)
+				}
+			}
+			if start(1) != 0 {
+				t.Error("5 requests were admitted at the same time")
+			}
+			before := used()
+			if n := end(third, 7); n != 7 || used() != before+7 {
+				t.Errorf("an end charged %d hits after its place was taken, want 7", n)
+			}
+		}
+	}
+}
+
 // TestResetFindsALogOfAnotherSize resets a log after its limit has changed.
 func TestResetFindsALogOfAnotherSize(t *testing.T) {
 	t.Parallel()

@@ -44,9 +44,9 @@
 //	                                    is a tombstone: a lease that a replica granted without the store,
 //	                                    and that has been released
 //	reserved        the counter's, h    hash of leases, each with its expiry in milliseconds and its hits,
-//	                                    0 for a tombstone; and s: the sum of all hits, the earliest
-//	                                    expiry, and the number of tombstones. The name lacks the start of
-//	                                    a fixed window
+//	                                    0 for a tombstone, also after a reset; and s: the sum of all hits,
+//	                                    the earliest expiry, and the number of tombstones. The name lacks
+//	                                    the start of a fixed window
 //	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. The name
 //	                                    lacks the start of a fixed window
 //

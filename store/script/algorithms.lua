@@ -15,7 +15,7 @@ local began = #ARGV > 96 and elapsed()
 -- of an algorithm to its functions, and make to their constructor, which is called for the first
 -- charge of the algorithm.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
-local held_by_key, read_held, write_held, drop_lease, pack = {}
+local held_by_key, read_held, write_held, drop_lease, pack, reset_held = {}
 local penalties, penalty = {}
 local foreign -- the number of a key of this request that another program wrote
 

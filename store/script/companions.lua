@@ -5,7 +5,7 @@
 -- reservations held before the request.
 local function read_reservation(x, id)
   local function number(i) return tonumber(ARGV[pos + i]) end
-  if not read_held then read_held, write_held, drop_lease, pack = reservations() end
+  if not read_held then read_held, write_held, drop_lease, pack, reset_held = reservations() end
   local key = ARGV[pos]
   x.max_reservations, x.ttl, x.keep, x.returned = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
   x.nonce, x.seal, x.ls, x.ln = number(5), number(6), number(7), number(8)
@@ -110,12 +110,12 @@ local function settle(x, xs)
   x.room, x.done = true, true
   if x.returned == '0' then return end
   local h = x.h
-  local hits, tombstones = 0, h.tombstones
-  hits, h.first, h.tombstones = drop_lease(h.key, x.returned, call('HGET', h.key, x.returned), x.ttl, h.first, tombstones, x.longest)
+  local hits, tombstones, void = 0, h.tombstones
+  hits, h.first, h.tombstones, void = drop_lease(h.key, x.returned, call('HGET', h.key, x.returned), x.ttl, h.first, tombstones, x.longest)
   h.changed = h.changed or h.tombstones > tombstones
-  if hits == 0 then return end
+  if hits == 0 and not void then return end
   x.settled, x.lease = hits, tonumber(x.returned)
-  h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true
+  if not void then h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true end
   local last, passed, costs = true, false, 0
   for _, y in ipairs(xs) do
     last = last and not (passed and y.act == 's' and y.c == x.c)
@@ -124,10 +124,10 @@ local function settle(x, xs)
   for _, cost in ipairs(xs) do
     if (last or costs == 0) and cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
       cost.room, cost.done, costs = true, true, costs + 1
-      x.op.decide(x.c, setmetatable({act = 'c', cs = x.cs, cn = x.cn, ms = x.ms, mn = x.mn}, {__index = cost}))
+      if not void then x.op.decide(x.c, setmetatable({act = 'c', cs = x.cs, cn = x.cn, ms = x.ms, mn = x.mn}, {__index = cost})) end
     end
   end
-  if costs == 0 and x.keep then x.op.decide(x.c, with(x, 'c', hits)) end
+  if costs == 0 and x.keep and not void then x.op.decide(x.c, with(x, 'c', hits)) end
 end
 
 -- reserve writes a reservation of an admitted request.

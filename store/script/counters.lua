@@ -212,7 +212,7 @@ end
 -- reservations returns the functions that read and write the reservations of a counter. The key is
 -- a hash. Each lease maps to its end, in milliseconds, and its hits. The field s has the sum of all
 -- hits, the earliest end and, if not 0, the number of tombstones. A tombstone, a lease with 0 hits,
--- was granted by a replica without the store and has been released.
+-- was granted by a replica without the store and has been released, or was released by a reset.
 local function reservations()
   local now = s * 1000 + floor(n / 1e6)
 
@@ -250,21 +250,41 @@ local function reservations()
     return sum, many, first, ended, tombstones
   end
 
+  -- tombstone_end rounds the end of a tombstone to few moments, because all leases are read at each.
+  local function tombstone_end(ends, ttl) return math.ceil(ends / (ttl * 125)) * ttl * 125 end
+
   -- drop_lease removes a lease with the given value, which may be nil. If a replica granted the
-  -- lease, and so may still report it as held, drop_lease writes a tombstone. Ends of tombstones
-  -- are rounded to few moments, because all leases are read at each. drop_lease returns the hits
-  -- that were held, the earliest end, and the number of tombstones.
+  -- lease, and so may still report it as held, drop_lease writes a tombstone. drop_lease returns the
+  -- hits that were held, the earliest end, the number of tombstones, and whether the lease was one.
   local function drop_lease(key, lease, value, ttl, first, tombstones, longest)
     local ends, hits = pair(value or '')
-    if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then return 0, first, tombstones end
+    if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then
+      return 0, first, tombstones, hits == 0 and ends > now
+    end
     if value then call('HDEL', key, lease) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
     if by_replica and tombstones < 1024 then
-      ends = math.ceil((now + ttl * 1000) / (ttl * 125)) * ttl * 125
+      ends = tombstone_end(now + ttl * 1000, ttl)
       call('HSET', key, lease, text(ends, 0))
       first, tombstones = min(first, ends), tombstones + 1
     end
     return hits or 0, first, tombstones
+  end
+
+  -- reset_held replaces the leases by tombstones: at their ends, no cost is charged. It returns the
+  -- earliest end, and the number of tombstones.
+  local function reset_held(key, ttl)
+    local all, kept, first = call('HGETALL', key), {}, 9007199254740992
+    for i = 1, #all, 2 do
+      local ends = pair(all[i + 1])
+      if all[i] ~= 's' and ends and ends > now and #kept < 2048 then
+        ends = tombstone_end(ends, ttl)
+        first, kept[#kept + 1], kept[#kept + 2] = min(first, ends), all[i], text(ends, 0)
+      end
+    end
+    call('DEL', key)
+    if #kept > 0 then call('HSET', key, unpack(kept)) end
+    return first, #kept / 2
   end
 
   -- write_held extends the expiry of the key to ttl seconds from now. It never shortens the expiry:
@@ -275,7 +295,7 @@ local function reservations()
     if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
 
-  return read_held, write_held, drop_lease, text
+  return read_held, write_held, drop_lease, text, reset_held
 end
 
 -- permits returns the functions that read, acquire, release and write the permits of a concurrency

@@ -69,8 +69,9 @@ local function decide(x)
   if x.done then return x.room end
   if x.act == 'z' or x.act == 'y' then
     if x.h then
-      call('DEL', x.h.key)
-      x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.tombstones, x.h.changed = 0, 0, 9007199254740992, {}, 0, false
+      x.h.sum, x.h.many, x.h.ended = 0, 0, {}
+      x.h.first, x.h.tombstones = reset_held(x.h.key, x.h.ttl)
+      x.h.changed = x.h.tombstones > 0
     end
     if x.y then
       call('DEL', x.y.key)
