@@ -84,6 +84,7 @@ type blocks struct {
 	lost     atomic.Int64  // monotonic time of its last reply before it became unavailable
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
 	trip     atomic.Int64  // smoothed round trip in nanoseconds
+	dataID   string        // of the primary that has charged the blocks, "" if it is not known; used by the prober
 	wake     chan struct{} // signals that there are hot counters; holds one element
 
 	mu  sync.Mutex

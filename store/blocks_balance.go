@@ -19,12 +19,12 @@ type balance struct {
 	renew atomic.Int64               // or from this monotonic time on, if it is of one block
 	state atomic.Pointer[blockState] // after the last block was charged
 
-	granted uint64 // unused hits after the last block was added, without returned ones; protected by mu
+	granted uint64       // unused hits after the last block was added, without returned ones; protected by mu
+	merged  atomic.Int64 // end of the window that was merged into the mirror; written with mu locked
 
 	// Used by sweep.
 	seen    uint64
 	seenAt  time.Duration
-	merged  limiter.Time // end of the window that was merged into the mirror
 	trimmed limiter.Time // end of the sub-window whose last hits were returned
 }
 

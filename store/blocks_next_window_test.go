@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -65,4 +66,41 @@ func TestRequestsDoNotAskInVain(t *testing.T) {
 			t.Error("no block is requested later")
 		}
 	})
+}
+
+// An outage that begins after the first block of a window was charged, and before the window does: with
+// the fallback [Local], the only replica admits at most the limit in that window.
+func TestNextWindowInAnOutage(t *testing.T) {
+	const limit = 300
+	for _, maxHits := range []uint64{1, 100} {
+		for phase := range effort.Times(t, 5) { // of the sweeps
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Duration(phase) * 11 * time.Millisecond)
+				w := newBlockWorldWith(t, 1, time.Millisecond, Local)
+				r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Second}
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				start := time.Now().Add(4 * time.Second)
+				for time.Until(start) > 20*time.Millisecond { // 500 a second
+					time.Sleep(2 * time.Millisecond)
+					r.request(p, 1)
+				}
+				if w := r.store.blocks.counters()[0].balanceOf(limiter.Time(start.Add(time.Second).UnixNano())); w == nil || w.unused() < 10 {
+					t.Fatal("the next window has no block")
+				}
+				w.unreachable.Store(true)
+				r.cut()
+				rng := rand.New(rand.NewPCG(uint64(phase), 6))
+				for time.Since(start) < 900*time.Millisecond {
+					time.Sleep(100 * time.Microsecond)
+					r.request(p, 1+rng.Uint64N(maxHits))
+				}
+				synctest.Wait()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if n := w.admitted[start.Add(time.Second).UnixNano()]; n > limit {
+					t.Errorf("requests of up to %d hits, phase %d: %d hits admitted, want at most %d", maxHits, phase, n, limit)
+				}
+			})
+		}
+	}
 }

@@ -84,6 +84,31 @@ func (s *Store) returnRequest(h *hotCounter, hits uint64, end limiter.Time, stat
 	return req
 }
 
+// recoverBlocks prepares the blocks for a new connection. If the store has the data of the former
+// connection, the blocks stay. It may be another server, or not tell: then they end.
+func (s *Store) recoverBlocks(ctx context.Context, c *redis.Conn) error {
+	bl := s.blocks
+	id, err := c.DataID(ctx)
+	if err != nil && c.Err() != nil {
+		return err
+	}
+	known := id != "" && id == bl.dataID
+	bl.dataID = id
+	if !known {
+		s.rechargeBlocks()
+		return nil
+	}
+	for _, h := range bl.counters() {
+		for i := range h.balances {
+			w := &h.balances[i]
+			if state := w.state.Load(); state != nil {
+				w.state.CompareAndSwap(state, &blockState{state.State, c})
+			}
+		}
+	}
+	return nil
+}
+
 // lately is the time before a server is lost whose charges another one may lack.
 const lately = time.Second
 

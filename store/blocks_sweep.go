@@ -45,16 +45,14 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 // hold. It returns the number of unused hits that are left.
 func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
-	left, begun, fixed := word&hitsMask, true, h.policy.Algorithm == limiter.FixedWindow
-	if state := w.state.Load(); fixed && state != nil {
-		begun = h.policy.WindowStart(end-1) <= at
-		if begun && w.merged != end { // the block may have been charged before its window began
-			w.merged = end
-			h.raiseMirror(at, &state.State)
+	left, begun := word&hitsMask, true
+	if state := w.state.Load(); h.policy.Algorithm == limiter.FixedWindow && state != nil {
+		if begun = h.policy.WindowStart(end-1) <= at; begun {
+			h.mergeWindow(w, at, end)
 		}
 	}
-	if left == 0 {
-		return 0
+	if left == 0 || h.blocks.down.Load() && elapsed < until { // nothing can be returned now
+		return left
 	}
 	if word != w.seen || !begun || isBucket(&h.policy) {
 		w.seen, w.seenAt = word, elapsed
@@ -99,13 +97,37 @@ func (h *hotCounter) returnHits(state *blockState, hits uint64, end limiter.Time
 	}
 }
 
-// raiseMirror raises the count of a window in the mirror.
-func (h *hotCounter) raiseMirror(at limiter.Time, to *limiter.State) {
-	b, found := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}, make([]limiter.State, 1)
-	b.Stored().ReadStates(h.blocks.memory.mirror, at, found)
-	if found[0].Hits < to.Hits {
-		b.Stored().MergeInto(h.blocks.memory.mirror, at, 0, to)
+// mergeWindows merges fixed windows of b that have a block into the mirror, before it decides b.
+func (bl *blocks) mergeWindows(at limiter.Time, b *limiter.Batch) {
+	for i := range b.Charges {
+		if h := bl.find(&b.Charges[i]); h != nil && h.policy.Algorithm == limiter.FixedWindow {
+			end := h.policy.WindowEnd(at)
+			if w := h.balanceOf(end); w != nil {
+				h.mergeWindow(w, at, end)
+			}
+		}
 	}
+}
+
+// mergeWindow merges the window that ends at end, and has begun, into the mirror once. Its block may have
+// been charged before it began, when the mirror had the window before it.
+func (h *hotCounter) mergeWindow(w *balance, at, end limiter.Time) {
+	if w.merged.Load() == int64(end) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	to := w.state.Load()
+	if to == nil || to.Time != end || w.merged.Load() == int64(end) {
+		return
+	}
+	mirror, found := h.blocks.memory.mirror, make([]limiter.State, 1)
+	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}
+	b.Stored().ReadStates(mirror, at, found)
+	if found[0].Hits < to.Hits {
+		b.Stored().MergeInto(mirror, at, 0, &to.State)
+	}
+	w.merged.Store(int64(end))
 }
 
 // returnable reports whether hits that may be used until a time can be returned. Hits of a bucket

@@ -103,8 +103,9 @@
 // several hits; that of a bucket counts from the end of the block on. Hits of a block are
 // used once, because one atomic word has the number of unused hits and changes with their window; they
 // are returned at most once, because they are taken off that word first, and the return is sent once,
-// on the connection of the block. Before a shard uses a new connection, all blocks end, and the hits
-// used since the last block was charged go to the ledger.
+// on the connection of the block. Before a shard uses a new connection, which may lead to
+// another server, its INFO is compared. If the data are not the same, all blocks end, and the hits used
+// since the last block was charged go to the ledger.
 //
 // # Topology
 //

@@ -48,9 +48,17 @@ func (s *Store) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
 	err = redis.ErrPanicked // if it panics
 	s.options.guard(func() {
 		s.options.observe().Decided(byFallback, len(b.Charges))
+		s.mergeWindows(now, b)
 		err = s.options.Fallback.decide(now, b, s.mirror)
 	})
 	return err
+}
+
+// mergeWindows prepares the mirror for deciding b.
+func (s *Store) mergeWindows(now limiter.Time, b *limiter.Batch) {
+	if s.blocks != nil {
+		s.blocks.mergeWindows(now, b)
+	}
 }
 
 // decide decides b without the store.

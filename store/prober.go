@@ -352,9 +352,11 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	var charged Synced
 	if err == nil {
 		if s.blocks != nil {
-			s.rechargeBlocks()
+			err = s.recoverBlocks(ctx, c)
 		}
-		charged, err = sh.syncBeforeUse(ctx, c)
+		if err == nil {
+			charged, err = sh.syncBeforeUse(ctx, c)
+		}
 	}
 	return c, charged, err
 }

@@ -174,6 +174,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	_ = s.main.withLocalLeases(s.main.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
+		s.mergeWindows(s.main.time(now), b)
 		s.mirror.Decide(s.main.time(now), b)
 		return nil
 	})

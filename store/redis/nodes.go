@@ -115,7 +115,37 @@ func (c *Conn) IsPrimary(ctx context.Context) (bool, error) {
 	return r.Text(1) == "master", nil
 }
 
+// DataID identifies the data of the server: it changes when the server starts, and when another server
+// becomes the primary. It is empty if the server does not report it, or forbids INFO.
+func (c *Conn) DataID(ctx context.Context) (string, error) {
+	run, err := c.info(ctx, "server", "run_id")
+	if err != nil || run == "" {
+		return "", err
+	}
+	history, err := c.info(ctx, "replication", "master_replid")
+	if err != nil || history == "" {
+		return "", err
+	}
+	return run + " " + history, nil
+}
+
+// info returns a field of a section of INFO, "" if it is absent.
+func (c *Conn) info(ctx context.Context, section, field string) (string, error) {
+	r, err := c.Query(ctx, infoLimits, "INFO", section)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(r.Text(0)) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == field {
+			return value, nil
+		}
+	}
+	return "", nil
+}
+
 var (
+	// infoLimits is enough for a section of INFO, with a hundred replicas.
+	infoLimits = resp.Limits{Values: 1, Bytes: 64 << 10}
 	// roleLimits is enough for a primary with a hundred replicas, which ROLE lists.
 	roleLimits = resp.Limits{Values: 512, Bytes: 16 << 10}
 	// replicasLimits is enough for a hundred replicas, with some fifty fields each.

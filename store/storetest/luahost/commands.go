@@ -56,6 +56,7 @@ func init() { //nolint:gochecknoinits // scripts run commands: the table would d
 		"AUTH":             {authenticate, -2, reads, 0},
 		"SELECT":           {selectDatabase, 2, reads, 0},
 		"ROLE":             {role, 1, reads, 0},
+		"INFO":             {info, 2, reads, 0},
 		"TIME":             {serverTime, 1, reads, 0},
 		"FLUSHALL":         {flushAll, 1, writes, 0},
 		"KEYS":             {keys, 2, reads, 0},
@@ -157,6 +158,17 @@ func role(s *Server, _ []string) reply {
 		return []reply{Replica, "127.0.0.1", int64(0), "connected", int64(0)}
 	}
 	return []reply{s.role, int64(0), []reply{}}
+}
+
+// info replies with the fields that identify the data of a server.
+func info(s *Server, args []string) reply {
+	switch strings.ToLower(args[1]) {
+	case "server":
+		return "# Server\r\nrun_id:" + s.dataID + "\r\n"
+	case "replication":
+		return "# Replication\r\nrole:" + s.role + "\r\nmaster_replid:" + s.dataID + "\r\n"
+	}
+	return ""
 }
 
 func serverTime(s *Server, _ []string) reply {

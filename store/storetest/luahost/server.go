@@ -1,6 +1,7 @@
 package luahost
 
 import (
+	"crypto/rand"
 	"maps"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ type Server struct {
 
 	offset       time.Duration // of the server's clock
 	role         string
+	dataID       string // of INFO
 	failure      string // error of all commands, "" for none
 	writeFailure string // error of commands that write, "" for none
 	user         string
@@ -42,7 +44,7 @@ type Server struct {
 
 // NewServer returns a primary without keys.
 func NewServer() *Server {
-	s := &Server{turn: make(chan struct{}, 1), role: Primary, counts: map[string]int{}, scripts: map[string]*lua.FunctionProto{}}
+	s := &Server{turn: make(chan struct{}, 1), role: Primary, dataID: rand.Text(), counts: map[string]int{}, scripts: map[string]*lua.FunctionProto{}}
 	s.flush()
 	s.machine = newMachine(s)
 	return s
@@ -111,8 +113,16 @@ func (s *Server) Keys() (names []string) {
 	return names
 }
 
-// FlushAll deletes all keys.
-func (s *Server) FlushAll() { s.locked(s.flush) }
+// SetDataID sets the identity of the data that INFO reports. "" hides it.
+func (s *Server) SetDataID(id string) { s.locked(func() { s.dataID = id }) }
+
+// FlushAll deletes all keys, as a failover to a new server does.
+func (s *Server) FlushAll() {
+	s.locked(func() {
+		s.flush()
+		s.dataID = rand.Text()
+	})
+}
 
 // FlushScripts makes the server forget all scripts, as a restart does.
 func (s *Server) FlushScripts() { s.locked(func() { clear(s.scripts) }) }
@@ -136,7 +146,12 @@ func (s *Server) Snapshot() (all *Snapshot) {
 
 // Restore replaces all keys by those of a snapshot, of this or another server. They expire as they
 // would have in the other. The snapshot can be used again.
-func (s *Server) Restore(all *Snapshot) { s.locked(func() { s.databases = copyKeys(all.databases) }) }
+func (s *Server) Restore(all *Snapshot) {
+	s.locked(func() {
+		s.databases = copyKeys(all.databases)
+		s.dataID = rand.Text()
+	})
+}
 
 func copyKeys(all [16]map[string]*value) (copies [16]map[string]*value) {
 	for i, keys := range all {
