@@ -1,35 +1,10 @@
 package descriptors
 
-import (
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/rlqs/division"
-)
+import "github.com/sluice-ratelimit/sluice/descriptors/rules"
 
 // Divided returns the field quota of the rule's limit, or nil if the limit is not divided among
 // Envoys.
 func (r *Rule) Divided() *rules.Quota { return r.optionalOrZero().quota }
-
-// QuotaLimit returns the limit that is divided among Envoys for each bucket of the rule, or nil.
-// With shadow, as in shadow mode, it denies nothing, but [division.Divider.CountShadowHits] uses its numbers.
-func (r *Rule) QuotaLimit(shadow bool) *division.Limit {
-	q := r.Divided()
-	if q == nil {
-		return nil
-	}
-	l := &division.Limit{Burst: q.Burst, MinTokens: q.MinTokens}
-	t := r.Limits[0]
-	switch {
-	case r.Unlimited:
-		l.Strategy = division.AllowAll
-	case r.Shadow, shadow:
-		l.Strategy, l.Hits, l.Window = division.AllowAll, uint64(t.RequestsPerUnit), t.Policy.Window
-	case t.RequestsPerUnit == 0:
-		l.Strategy = division.DenyAll
-	default:
-		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
-	}
-	return l
-}
 
 // Divides reports whether a limit of the set is divided among Envoys.
 func (s *Set) Divides() bool { return s.divides }

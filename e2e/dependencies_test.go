@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
+
+const module = "github.com/sluice-ratelimit/sluice"
 
 // maxDependencies is the maximum number of modules that the shipped programs import directly,
 // because we have to follow the updates and vulnerabilities of each.
@@ -98,7 +102,7 @@ func shippedPackages(all []goPackage) []goPackage {
 	var next []string
 	for _, p := range all {
 		byPath[p.ImportPath] = p
-		if p.Name == "main" && ruleFolder(p.ImportPath) != "e2e" {
+		if p.Name == "main" && !strings.HasPrefix(p.ImportPath, module+"/e2e/") {
 			next = append(next, p.ImportPath)
 		}
 	}
@@ -123,7 +127,7 @@ func importedModules(from []goPackage, require []string) map[string]string {
 		for _, imported := range p.Imports {
 			longest := ""
 			for _, path := range require {
-				if underAny(imported, []string{path}) && len(path) > len(longest) {
+				if isUnder(imported, path) && len(path) > len(longest) {
 					longest = path
 				}
 			}
@@ -138,7 +142,7 @@ func importedModules(from []goPackage, require []string) map[string]string {
 // groupOf returns the module or group that a module counts as.
 func groupOf(path string) string {
 	for _, one := range groupedModules {
-		if underAny(path, []string{one}) {
+		if isUnder(path, one) {
 			return one
 		}
 	}
@@ -178,4 +182,40 @@ func requiredModules(t *testing.T) []string {
 		paths = append(paths, r.Path)
 	}
 	return paths
+}
+
+// isUnder reports whether path is root or below it.
+func isUnder(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+type goPackage struct {
+	ImportPath string
+	Name       string
+	Imports    []string
+}
+
+// listPackages returns our packages as built for a system (GOOS), "" for this one.
+func listPackages(t *testing.T, system string) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Imports", module+"/...")
+	if system != "" {
+		cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		switch err := decoder.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			if len(all) == 0 {
+				t.Fatal("go list printed no package")
+			}
+			return all
+		case err != nil:
+			t.Fatalf("parse the output of go list: %v", err)
+		}
+		all = append(all, p)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
@@ -23,7 +24,7 @@ const readSize = 16 << 10
 type fleet struct {
 	elapsed time.Duration
 	service *rlqs.Service
-	streams []*rlqs.Stream
+	streams []quota.Stream
 	reports [][]byte
 	out     []byte
 }
@@ -31,7 +32,7 @@ type fleet struct {
 func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	tb.Helper()
 	f, set := &fleet{}, servertest.Compile(tb, divided)
-	s := rlqs.New(rlqs.Options{
+	s := rlqs.New(quota.Options{
 		Elapsed: func() time.Duration { return f.elapsed }, Rules: func() *descriptors.Set { return set }, Metrics: servertest.Metrics(tb),
 		Count: func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
 	})
@@ -39,7 +40,7 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	f.service = s
 	f.elapsed = time.Hour
 	for i := range envoys {
-		st, err := s.Open(rlqs.Peer{Identity: strconv.Itoa(i)}, func() {})
+		st, err := s.Open(quota.Peer{Identity: strconv.Itoa(i)}, func() {})
 		must.OK(tb, err)
 		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
 		for j := range buckets {
@@ -117,11 +118,11 @@ func TestBucketMemory(t *testing.T) {
 // TestStreamMemory compares the memory of streams, without a report and with an incomplete one,
 // with MemoryBytes.
 func TestStreamMemory(t *testing.T) {
-	f, streams := newFleet(t, 0, 0), make([]*rlqs.Stream, rlqs.MaxStreams/2)
+	f, streams := newFleet(t, 0, 0), make([]quota.Stream, rlqs.MaxStreams/2)
 	before := heap()
 	for i := range streams {
 		var err error
-		if streams[i], err = f.service.Open(rlqs.Peer{Identity: "one"}, func() {}); err != nil {
+		if streams[i], err = f.service.Open(quota.Peer{Identity: "one"}, func() {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,16 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
 
-// Elector elects the replica that divides a domain, such as a store that replicas share.
-type Elector interface {
-	// AcquireLeadership makes candidate the leader of each domain for ttl, or renews its
-	// leadership, unless the domain has another leader. If ttl is 0, it releases the leaderships of
-	// candidate instead. It calls report with the index and the previous leader of each domain, ""
-	// for none; if it does not, the leader of the domain is unknown. AcquireLeadership may block
-	// forever.
-	AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string))
-}
-
 // A leadership lasts leaseDuration in the store. The leader trusts it for renewDeadline, measured
 // from before the request was sent, and renews it every retryPeriod. The difference between the
 // first two covers clock drift and the time to write messages that were taken.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 // TestAtMostOneLeader delays and loses requests and replies of the store at random. Two services
@@ -28,7 +28,7 @@ func TestAtMostOneLeader(t *testing.T) {
 				return lost
 			}
 			shared.beforeAcquire, shared.afterAcquire = disturb, disturb
-			runReplicas(t, []rlqs.Elector{shared, shared, shared}, func(all []*testService) {
+			runReplicas(t, []quota.Elector{shared, shared, shared}, func(all []*testService) {
 				total, leaders := 0, map[int]bool{}
 				for range 40_000 {
 					time.Sleep(5 * time.Millisecond)

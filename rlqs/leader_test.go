@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -36,7 +37,7 @@ func newFakeElector() *fakeElector {
 	return &fakeElector{leaders: map[string]string{}, until: map[string]time.Time{}}
 }
 
-// AcquireLeadership implements [rlqs.Elector].
+// AcquireLeadership implements [quota.Elector].
 func (s *fakeElector) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
 	if s.beforeAcquire != nil && s.beforeAcquire() {
 		return
@@ -67,16 +68,16 @@ func (s *fakeElector) loseAll() {
 	clear(s.leaders)
 }
 
-// electorFunc implements [rlqs.Elector].
+// electorFunc implements [quota.Elector].
 type electorFunc func(candidate string, ttl time.Duration, domains []string, report func(i int, previous string))
 
-// AcquireLeadership implements [rlqs.Elector].
+// AcquireLeadership implements [quota.Elector].
 func (f electorFunc) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
 	f(candidate, ttl, domains, report)
 }
 
 // runReplicas runs a test with one service for each elector, named host-0, host-1 and so on.
-func runReplicas(t *testing.T, electors []rlqs.Elector, test func(all []*testService)) {
+func runReplicas(t *testing.T, electors []quota.Elector, test func(all []*testService)) {
 	t.Helper()
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +86,7 @@ func runReplicas(t *testing.T, electors []rlqs.Elector, test func(all []*testSer
 			s := &testService{t: t, metrics: metrics}
 			s.set.Store(set)
 			begun := time.Now()
-			s.Service = rlqs.New(rlqs.Options{
+			s.Service = rlqs.New(quota.Options{
 				Elapsed: func() time.Duration { return time.Since(begun) + time.Hour + time.Duration(s.paused.Load()) }, Rules: func() *descriptors.Set { return s.set.Load() }, Metrics: metrics,
 				Count:  func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
 				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Elector: elector, Name: fmt.Sprintf("host-%d", i),
@@ -119,7 +120,7 @@ func (e *envoy) tokensPerFill() (perHour int) {
 // TestOneReplicaDivides has two services compete for a domain: one is the leader until it resigns.
 func TestOneReplicaDivides(t *testing.T) {
 	r := newFakeElector()
-	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{r, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		if !a.DividedDomains()["d"] || b.DividedDomains()["d"] || len(b.DividedDomains()) != 1 {
 			t.Fatalf("the services divide %v and %v", a.DividedDomains(), b.DividedDomains())
@@ -162,7 +163,7 @@ func TestDomainRemovedAndRestored(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		return false
 	}
-	runReplicas(t, []rlqs.Elector{shared, shared}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{shared, shared}, func(all []*testService) {
 		time.Sleep(20 * time.Second)
 		a, b := all[0], all[1]
 		for try := range 20 {
@@ -198,7 +199,7 @@ func TestResignDuringRenewal(t *testing.T) {
 		}
 		r.AcquireLeadership(candidate, ttl, domains, report)
 	})
-	runReplicas(t, []rlqs.Elector{slow, r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{slow, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		for late.Store(true); !requested.Load(); {
@@ -217,7 +218,7 @@ func TestResignDuringRenewal(t *testing.T) {
 // have expired.
 func TestFailover(t *testing.T) {
 	r := newFakeElector()
-	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{r, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		e := a.openEnvoy()
@@ -271,7 +272,7 @@ func TestLeadershipExpires(t *testing.T) {
 		}
 		return false
 	}
-	runReplicas(t, []rlqs.Elector{r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{r}, func(all []*testService) {
 		time.Sleep(time.Minute)
 		e, f := all[0].openEnvoy(), all[0].openEnvoy()
 		e.report(user(1, 0, "al"))
@@ -306,7 +307,7 @@ func TestLeadershipExpires(t *testing.T) {
 // TestPausedProcess suspends a process, as when its machine stops: its clock continues, but its
 // timers do not run. Messages that were queued before are not sent afterwards.
 func TestPausedProcess(t *testing.T) {
-	runReplicas(t, []rlqs.Elector{newFakeElector()}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{newFakeElector()}, func(all []*testService) {
 		time.Sleep(time.Minute)
 		e := all[0].openEnvoy()
 		e.report(user(1, 0, "al"))
@@ -337,7 +338,7 @@ func TestPausedProcess(t *testing.T) {
 // assigned in the earlier leadership do not count twice.
 func TestLeadershipReacquired(t *testing.T) {
 	r := newFakeElector()
-	runReplicas(t, []rlqs.Elector{r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{r}, func(all []*testService) {
 		time.Sleep(time.Minute)
 		e := all[0].openEnvoy()
 		e.report(user(300, 0, "al"))
@@ -364,7 +365,7 @@ func TestStoreLosesLeadership(t *testing.T) {
 			r.AcquireLeadership(candidate, ttl, domains, report)
 		}
 	})
-	runReplicas(t, []rlqs.Elector{unreachable, r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{unreachable, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		e := a.openEnvoy()
@@ -406,7 +407,7 @@ func TestStoreLosesLeadership(t *testing.T) {
 func TestRulesChangeLeadership(t *testing.T) {
 	r := newFakeElector()
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
-	runReplicas(t, []rlqs.Elector{r, r}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{r, r}, func(all []*testService) {
 		a, b := all[0], all[1]
 		with := a.set.Load()
 		a.set.Store(without)
@@ -440,7 +441,7 @@ func TestRulesChangeLeadership(t *testing.T) {
 // in Feed, which fails the stream, since the service is not the leader of the new domain.
 func TestRulesChangeDuringReport(t *testing.T) {
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
-	runReplicas(t, []rlqs.Elector{newFakeElector()}, func(all []*testService) {
+	runReplicas(t, []quota.Elector{newFakeElector()}, func(all []*testService) {
 		s := all[0]
 		with := s.set.Load()
 		s.set.Store(without)
@@ -482,7 +483,7 @@ func TestHostileElector(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runReplicas(t, []rlqs.Elector{tc.elector}, func(all []*testService) {
+			runReplicas(t, []quota.Elector{tc.elector}, func(all []*testService) {
 				for range 60 {
 					time.Sleep(time.Second)
 					if err := all[0].reportOnNewStream(); err != nil && (tc.divides || status.Code(err) != codes.Unavailable || len(err.Error()) > 300) {

@@ -12,14 +12,9 @@ const (
 	streamBytes = 1 << 10
 )
 
-// MemoryBytes returns the approximate memory that the service uses for its clients, 0 if s is nil.
-// It takes no lock.
-func (s *Service) MemoryBytes() int64 {
-	if s == nil {
-		return 0
-	}
-	return s.memoryBytes.Load()
-}
+// MemoryBytes returns the approximate memory that the service uses for its clients. It takes no
+// lock.
+func (s *Service) MemoryBytes() int64 { return s.memoryBytes.Load() }
 
 // updateGaugesLocked sets the metrics of streams and buckets, and the memory in use.
 func (s *Service) updateGaugesLocked() division.Counts {

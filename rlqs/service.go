@@ -14,47 +14,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
-	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/telemetry"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
-// ServiceName is the full name of the gRPC service, and MethodName the name of its only method.
-const (
-	ServiceName = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
-	MethodName  = "StreamRateLimitQuotas"
-)
-
-// Options configure a service.
-type Options struct {
-	// Elapsed returns the time of a monotonic clock.
-	Elapsed func() time.Duration
-	// Rules returns the active rules, or nil.
-	Rules func() *descriptors.Set
-	// ShadowMode admits every request.
-	ShadowMode bool
-	// Allow restricts the domains that a client may use. Nil allows all.
-	Allow *access.AllowList
-	// Count is called with the numbers of requests that an Envoy reported for a bucket. set and r
-	// are the bucket's rule and the set that contains it; entries are the entries of the bucket's
-	// descriptor. shadowDenied is the number of allowed requests that a limit in shadow mode would
-	// have denied.
-	Count   func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, shadowDenied uint64)
-	Metrics *telemetry.Metrics
-	// Elector, if not nil, elects the replica that divides a domain. Name is the name of this
-	// replica in messages.
-	Elector Elector
-	Name    string
-	// LeaderChanged, if not nil, is called when this replica becomes or ceases to be the leader of
-	// a domain, or when another leader becomes known; leader is its name, empty if unknown.
-	LeaderChanged func(domain string, leads bool, leader string)
-	// Panics counts and logs panics of the service's own goroutines.
-	Panics *telemetry.Panics
-}
-
-// Service divides the limits of rules with quota among the Envoys that report to it. Its methods
-// may be called concurrently.
+// Service implements [quota.Service]: it divides the limits of rules with quota.
 type Service struct {
-	options Options
+	options quota.Options
 	hasher  identity.Hasher
 
 	// mu guards all fields below except memoryBytes and lastSurvey. It is held for a bounded amount
@@ -100,7 +65,7 @@ type scratch struct {
 }
 
 // New returns a service. The caller must close it.
-func New(o Options) *Service {
+func New(o quota.Options) *Service {
 	s := &Service{
 		options: o, hasher: identity.NewKey().Hasher(), streams: map[division.StreamID]*Stream{}, slots: slots{clients: map[uint64]*client{}},
 		divider: division.New(o.Elapsed(), division.Options{MaxBytes: maxBucketBytes}),
@@ -152,7 +117,7 @@ func (s *Service) divideLocked() {
 }
 
 // notify wakes the streams that have a message to send or that failed, and calls
-// [Options.LeaderChanged]. It must be called after each change, without s.mu, so that the callbacks
+// [quota.Options.LeaderChanged]. It must be called after each change, without s.mu, so that the callbacks
 // cannot deadlock with a lock of the caller.
 func (s *Service) notify() {
 	wakes, changes := s.drainNotices()
@@ -186,12 +151,34 @@ func (s *Service) limitLocked(r *descriptors.Rule) *division.Limit {
 	if l := s.limits[r]; l != nil {
 		return l
 	}
-	l := r.QuotaLimit(s.options.ShadowMode)
+	l := limitOf(r, s.options.ShadowMode)
 	if l != nil {
 		if leadership := s.leaderships[r.Domain()]; leadership != nil {
 			l.PredecessorUntil = leadership.predecessorUntil
 		}
 		s.limits[r], s.ruleOf[l] = l, r
+	}
+	return l
+}
+
+// limitOf returns the limit that is divided among Envoys for each bucket of the rule, or nil.
+// With shadow, as in shadow mode, it denies nothing, but [division.Divider.CountShadowHits] uses its numbers.
+func limitOf(r *descriptors.Rule, shadow bool) *division.Limit {
+	q := r.Divided()
+	if q == nil {
+		return nil
+	}
+	l := &division.Limit{Burst: q.Burst, MinTokens: q.MinTokens}
+	t := r.Limits[0]
+	switch {
+	case r.Unlimited:
+		l.Strategy = division.AllowAll
+	case r.Shadow, shadow:
+		l.Strategy, l.Hits, l.Window = division.AllowAll, uint64(t.RequestsPerUnit), t.Policy.Window
+	case t.RequestsPerUnit == 0:
+		l.Strategy = division.DenyAll
+	default:
+		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
 	}
 	return l
 }

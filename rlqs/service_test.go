@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -60,7 +61,7 @@ func runService(t *testing.T, allow *access.AllowList, test func(s *testService)
 		begun := time.Now()
 		s := &testService{t: t, metrics: metrics}
 		s.set.Store(set)
-		s.Service = rlqs.New(rlqs.Options{
+		s.Service = rlqs.New(quota.Options{
 			Elapsed: func() time.Duration { return time.Since(begun) },
 			Rules: func() *descriptors.Set {
 				s.rulesReads.Add(1)
@@ -83,7 +84,7 @@ func runService(t *testing.T, allow *access.AllowList, test func(s *testService)
 
 // envoy is an Envoy with a stream.
 type envoy struct {
-	*rlqs.Stream
+	quota.Stream
 	s        *testService
 	wakes    atomic.Int64
 	received map[string]string // last action of each bucket, by its ID
@@ -92,18 +93,18 @@ type envoy struct {
 // openEnvoy opens a stream of an unknown client.
 func (s *testService) openEnvoy() *envoy {
 	s.t.Helper()
-	return s.open(rlqs.Peer{})
+	return s.open(quota.Peer{})
 }
 
 // open opens a stream of a client.
-func (s *testService) open(p rlqs.Peer) *envoy {
+func (s *testService) open(p quota.Peer) *envoy {
 	s.t.Helper()
 	e, err := s.tryOpen(p)
 	must.OK(s.t, err)
 	return e
 }
 
-func (s *testService) tryOpen(p rlqs.Peer) (e *envoy, err error) {
+func (s *testService) tryOpen(p quota.Peer) (e *envoy, err error) {
 	e = &envoy{s: s, received: map[string]string{}}
 	e.Stream, err = s.Open(p, func() { e.wakes.Add(1) })
 	return e, err
@@ -360,7 +361,7 @@ func TestErrorsEndStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runService(t, tc.allow, func(s *testService) {
-				e := s.open(rlqs.Peer{Client: named(allow, "a")})
+				e := s.open(quota.Peer{Client: named(allow, "a")})
 				for range 2 {
 					if err := e.Feed([]byte(tc.piece), true); status.Code(err) != tc.code {
 						t.Errorf("Feed = %v, want %v", err, tc.code)
@@ -390,7 +391,7 @@ func TestDomainsWithoutRules(t *testing.T) {
 		before := heap()
 		const streams = 100_000
 		for n := range streams {
-			e, err := s.Open(rlqs.Peer{Address: "10.0.0.1"}, func() {})
+			e, err := s.Open(quota.Peer{Address: "10.0.0.1"}, func() {})
 			must.OK(t, err)
 			must.OK(t, e.Feed(fmt.Appendf(nil, "\x0a\x09no %06d", n), true))
 			e.Close()

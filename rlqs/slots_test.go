@@ -10,13 +10,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 // openAll opens streams of a client until it gets no further slot, or all slots are in use.
 func (s *testService) openAll(client string) (all []*envoy) {
 	s.t.Helper()
 	for free := rlqs.MaxStreams - int(s.metric("sluice_quota_streams")); len(all) < free; {
-		e, err := s.tryOpen(rlqs.Peer{Identity: client})
+		e, err := s.tryOpen(quota.Peer{Identity: client})
 		if status.Code(err) == codes.ResourceExhausted {
 			return all
 		}
@@ -53,7 +54,7 @@ func TestOneClientLeavesSlots(t *testing.T) {
 		if n := s.metric("sluice_quota_streams"); n != float64(rlqs.MaxStreams-left) {
 			t.Errorf("%g streams are open", n)
 		}
-		e := s.open(rlqs.Peer{Identity: "another"})
+		e := s.open(quota.Peer{Identity: "another"})
 		e.Close()
 		e.Close()
 		if n := len(s.openAll("another")); n != (left+1)/2 {
@@ -71,7 +72,7 @@ func TestClientWithMostStreamsLosesSlots(t *testing.T) {
 		for free := rlqs.MaxStreams; free > 0; free /= 2 {
 			var all []*envoy
 			for range (free + 1) / 2 {
-				all = append(all, s.open(rlqs.Peer{Identity: fmt.Sprint("client ", free)}))
+				all = append(all, s.open(quota.Peer{Identity: fmt.Sprint("client ", free)}))
 			}
 			if first == nil {
 				first, all = all, all[3:]
@@ -83,7 +84,7 @@ func TestClientWithMostStreamsLosesSlots(t *testing.T) {
 		}
 		for i, loser := range []*envoy{first[0], first[1], first[2], first[len(first)-1], first[len(first)-2]} {
 			woken := loser.wakes.Load()
-			e := s.open(rlqs.Peer{Identity: fmt.Sprint("late ", i)})
+			e := s.open(quota.Peer{Identity: fmt.Sprint("late ", i)})
 			s.reportOnAll([]*envoy{e})
 			if err := loser.Err(); status.Code(err) != codes.ResourceExhausted || loser.wakes.Load() == woken {
 				t.Errorf("late client %d: the evicted stream fails with %v", i, err)
@@ -98,7 +99,7 @@ func TestClientWithMostStreamsLosesSlots(t *testing.T) {
 		if ended != 5 {
 			t.Errorf("%d streams lost their slots, want 5", ended)
 		}
-		if _, err := s.tryOpen(rlqs.Peer{Identity: fmt.Sprint("client ", rlqs.MaxStreams)}); status.Code(err) != codes.ResourceExhausted {
+		if _, err := s.tryOpen(quota.Peer{Identity: fmt.Sprint("client ", rlqs.MaxStreams)}); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the client with the most streams opens another one: %v", err)
 		}
 	})
@@ -110,7 +111,7 @@ func TestForbiddenClientGetsNoSlot(t *testing.T) {
 	must.OK(t, err)
 	runService(t, allow, func(s *testService) {
 		for _, c := range []*access.Client{nil, named(allow, "stranger")} {
-			if _, err := s.tryOpen(rlqs.Peer{Client: c}); status.Code(err) != codes.PermissionDenied {
+			if _, err := s.tryOpen(quota.Peer{Client: c}); status.Code(err) != codes.PermissionDenied {
 				t.Errorf("Open = %v, want PERMISSION_DENIED", err)
 			}
 		}
@@ -118,7 +119,7 @@ func TestForbiddenClientGetsNoSlot(t *testing.T) {
 			t.Errorf("%g streams are open", n)
 		}
 		for _, name := range []string{"a", "b"} {
-			s.reportOnAll([]*envoy{s.open(rlqs.Peer{Client: named(allow, name)})})
+			s.reportOnAll([]*envoy{s.open(quota.Peer{Client: named(allow, name)})})
 		}
 		if n := s.metric("sluice_quota_rejected_streams_total"); n != 2 {
 			t.Errorf("%g streams were rejected, want 2", n)

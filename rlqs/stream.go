@@ -11,24 +11,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
-// Peer is the client that opens a stream.
-type Peer struct {
-	// Client is nil if the client presented no certificate.
-	Client *access.Client
-	// Identity names the client: see [access.IdentityOf].
-	Identity string
-	// Address is the address of the client's machine. It is empty if several machines may share it,
-	// as over a Unix socket.
-	Address string
-}
-
-// Stream is an Envoy's stream. Feed and AppendMessage must each be called by one goroutine at a
-// time; all other methods may be called concurrently.
+// Stream implements [quota.Stream].
 type Stream struct {
 	service  *Service
-	peer     Peer
+	peer     quota.Peer
 	clientID uint64
 	wake     func()
 	id       division.StreamID
@@ -51,13 +40,13 @@ var clientSeed = maphash.MakeSeed()
 
 // Open adds a stream. wake is called, by any goroutine, when there may be a message to send or the
 // stream has failed. It must not block.
-func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
+func (s *Service) Open(p quota.Peer, wake func()) (quota.Stream, error) {
 	st := &Stream{service: s, peer: p, clientID: maphash.String(clientSeed, p.Identity), wake: wake}
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
 	m := s.options.Metrics
-	m.Calls.Method(MethodName).Requests.Inc()
+	m.Calls.Method(quota.MethodName).Requests.Inc()
 	if s.options.Allow != nil && !p.Client.CanAccessAny() {
 		m.Quota.RejectedStreams.Inc()
 		return nil, status.Error(codes.PermissionDenied, access.DeniedEverything(p.Client).Error())
@@ -87,8 +76,8 @@ func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 // Errors of streams that have ended or that get no slot.
 var (
 	errClosed  = status.Error(codes.Canceled, "the stream has ended")
-	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s: too many streams: at most %d may be open, and a client may have no more than are free", MethodName, MaxStreams)
-	errEvicted = status.Errorf(codes.ResourceExhausted, "%s: too many streams: another client needs a slot, and this client has the most", MethodName)
+	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s: too many streams: at most %d may be open, and a client may have no more than are free", quota.MethodName, MaxStreams)
+	errEvicted = status.Errorf(codes.ResourceExhausted, "%s: too many streams: another client needs a slot, and this client has the most", quota.MethodName)
 )
 
 // Close removes the stream. It may be called more than once.

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 // Bounds on a survey, which covers all buckets unless that takes too long.
@@ -18,17 +20,6 @@ const (
 	// MaxViews is the maximum number of buckets that [Service.Largest] returns.
 	MaxViews = 20
 )
-
-// View is a snapshot of a bucket that is divided.
-type View struct {
-	division.View
-	Rule *descriptors.Rule
-	// Entries are the entries of its descriptor.
-	Entries []descriptors.Entry
-	Key     division.Bucket
-	// Addresses are the addresses of the streams' machines, where known.
-	Addresses map[division.StreamID]string
-}
 
 // survey is a summary of the buckets, of all unless visiting them takes longer than surveyTime.
 type survey struct {
@@ -104,7 +95,7 @@ func (s *Service) AssignedRatios() map[*descriptors.Rule]float64 {
 
 // Largest returns up to [MaxViews] buckets with the most demand, in descending order, and the
 // numbers of streams and buckets.
-func (s *Service) Largest() (views []View, streams, buckets int) {
+func (s *Service) Largest() (views []quota.View, streams, buckets int) {
 	s.surveyMu.Lock()
 	largest := s.surveyLocked().largest // never modified
 	s.surveyMu.Unlock()
@@ -121,8 +112,8 @@ func (s *Service) Largest() (views []View, streams, buckets int) {
 	return views, len(s.streams), s.divider.Counts().Buckets
 }
 
-// ViewBucket returns a snapshot of the bucket of a descriptor.
-func (s *Service) ViewBucket(domain string, entries []descriptors.Entry) (View, bool) {
+// View returns a snapshot of the bucket of a descriptor.
+func (s *Service) View(domain string, entries []descriptors.Entry) (quota.View, bool) {
 	var keys []string
 	u := usage{entries: make([]entry, 0, maxEntries)}
 	for _, e := range entries {
@@ -135,24 +126,34 @@ func (s *Service) ViewBucket(domain string, entries []descriptors.Entry) (View, 
 	return s.viewLocked(s.bucketOf([]byte(domain), appendID(nil, u.entries)), domain)
 }
 
-// PerSecond converts a rate of package division to requests per second.
-func PerSecond(rate int64) float64 { return float64(rate) / division.Fill.Seconds() }
+// perSecond converts a rate of package division to requests per second.
+func perSecond(rate int64) float64 { return float64(rate) / division.Fill.Seconds() }
 
 // viewLocked returns a snapshot of a bucket.
-func (s *Service) viewLocked(key division.Bucket, domain string) (View, bool) {
+func (s *Service) viewLocked(key division.Bucket, domain string) (quota.View, bool) {
 	found, ok := s.divider.View(s.options.Elapsed(), key)
 	if !ok {
-		return View{}, false
-	}
-	v := View{View: found, Key: key, Addresses: map[division.StreamID]string{}}
-	for _, share := range v.Shares {
-		if st := s.streams[share.Stream]; st != nil && st.peer.Address != "" {
-			v.Addresses[share.Stream] = st.peer.Address
-		}
+		return quota.View{}, false
 	}
 	u := usage{entries: make([]entry, 0, maxEntries)}
-	u.readID([]byte(v.ID))
+	u.readID([]byte(found.ID))
 	rule, entries := (&reader{service: s, domain: []byte(domain)}).matchRule(s.activeRulesLocked(), &u)
-	v.Rule, v.Entries = rule, slices.Clone(entries) // the values point into v.ID
-	return v, v.Rule != nil
+	v := quota.View{
+		Rule: rule, Entries: slices.Clone(entries), // the values point into found.ID
+		Key:   identity.ID{Hi: key[0], Lo: key[1]},
+		Limit: perSecond(found.Rate), Assigned: perSecond(found.AssignedRate),
+		Unconfirmed: perSecond(found.UnconfirmedRate), Lost: perSecond(found.LostRate),
+		LostFor: found.LostFor, Learning: found.Learning,
+	}
+	for _, share := range found.Shares {
+		address := ""
+		if st := s.streams[share.Stream]; st != nil {
+			address = st.peer.Address
+		}
+		v.Shares = append(v.Shares, quota.Share{
+			Stream: uint64(share.Stream), Address: address,
+			Rate: perSecond(int64(share.Rate)), Demand: share.Demand, Confirmed: share.Confirmed,
+		})
+	}
+	return v, rule != nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
@@ -21,7 +22,7 @@ func TestViews(t *testing.T) {
 			t.Errorf("without Envoys there are %v, %d streams, %d buckets, %v", views, streams, buckets, s.AssignedRatios())
 		}
 		e := s.openEnvoy()
-		f, err := s.Open(rlqs.Peer{Address: "10.0.0.7"}, func() {})
+		f, err := s.Open(quota.Peer{Address: "10.0.0.7"}, func() {})
 		must.OK(t, err)
 		second := &envoy{Stream: f, s: s, received: map[string]string{}}
 		for range 4 {
@@ -37,11 +38,11 @@ func TestViews(t *testing.T) {
 			t.Fatalf("Largest returns %d buckets, %d streams, %d buckets in total, want 2, 2, 3", len(views), streams, buckets)
 		}
 		if v := views[0]; v.Rule.Path() != "user" || len(v.Entries) != 1 || string(v.Entries[0].Value) != "al" || len(v.Shares) != 2 ||
-			rlqs.PerSecond(v.Rate) != 100 || v.AssignedRate > v.Rate || rlqs.PerSecond(v.AssignedRate) < 95 || v.LostRate != 0 || v.LostFor != 0 || v.Learning != 0 {
+			v.Limit != 100 || v.Assigned > v.Limit || v.Assigned < 95 || v.Lost != 0 || v.LostFor != 0 || v.Learning != 0 {
 			t.Errorf("the largest bucket is %+v", v)
 		}
-		if v := views[0]; v.Addresses[v.Shares[1].Stream] != "10.0.0.7" || len(v.Addresses) != 1 {
-			t.Errorf("addresses are %v", v.Addresses)
+		if s := views[0].Shares; s[0].Address != "" || s[1].Address != "10.0.0.7" {
+			t.Errorf("the shares are %+v", s)
 		}
 		for rule, ratio := range s.AssignedRatios() {
 			if rule.Path() != "user" || ratio < 0.5 || ratio > 1 { // of al and bo
@@ -53,10 +54,10 @@ func TestViews(t *testing.T) {
 		}
 		second.Close()
 		entries := []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}
-		if v, ok := s.ViewBucket("d", entries); !ok || len(v.Shares) != 1 || v.LostRate == 0 || v.LostFor <= 0 || v.LostFor > 12500*time.Millisecond {
+		if v, ok := s.View("d", entries); !ok || len(v.Shares) != 1 || v.Lost == 0 || v.LostFor <= 0 || v.LostFor > 12500*time.Millisecond {
 			t.Errorf("after an Envoy has disconnected, the view is %+v, %v", v, ok)
 		}
-		if v, ok := s.ViewBucket("d", entries[:0]); ok {
+		if v, ok := s.View("d", entries[:0]); ok {
 			t.Errorf("an empty descriptor has the view %+v", v)
 		}
 		// Equal limits of newer rules replace the earlier ones.

@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 func TestBridgedUnary(t *testing.T) {
@@ -335,11 +335,16 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 		}).GetListServicesResponse().GetService() {
 			names = append(names, s.GetName())
 		}
-		want := []string{rlqs.ServiceName, answer.ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+		want := []string{answer.ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+		symbols := []string{answer.ServiceName + ".ShouldRateLimit", "envoy.service.ratelimit.v3.RateLimitRequest"}
+		if newQuotas != nil {
+			want = slices.Insert(want, 0, quota.ServiceName)
+			symbols = append(symbols, quota.ServiceName+"."+quota.MethodName)
+		}
 		if !slices.Equal(names, want) {
 			t.Errorf("%s lists %q, want %q", method, names, want)
 		}
-		for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", rlqs.ServiceName+"."+rlqs.MethodName, "envoy.service.ratelimit.v3.RateLimitRequest") {
+		for _, symbol := range append(want, symbols...) {
 			answer := reflect(&grpc_reflection_v1.ServerReflectionRequest{
 				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
 			})

@@ -2,12 +2,10 @@ package server
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -16,10 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -93,93 +89,6 @@ func withoutReset(t *testing.T, reply []byte) []byte {
 		s.DurationUntilReset = nil
 	}
 	return marshal(t, &m)
-}
-
-// TestGRPCGoDrains stops a server with a delayed call, a health watch, a reflection stream and two
-// quota streams, one of which the client does not read. The call is answered, the streams end with
-// UNAVAILABLE, and the shutdown does not wait for the client that does not read.
-func TestGRPCGoDrains(t *testing.T) {
-	t.Parallel()
-	s := service(t, answer.Settings{}, `
-domain: d
-descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]
----
-domain: divided
-descriptors:
-  - { key: k, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
-`)
-	r := serve(t, s, Options{Transport: transportGRPC, DrainTimeout: time.Hour})
-	conn := r.dial(t)
-	streams := map[string]func() error{}
-	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams["watch"] = func() error { _, err := watch.Recv(); return err }
-	reflection, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams["reflection"] = func() error { _, err := reflection.Recv(); return err }
-
-	report := func(buckets, size int) *rlqsv3.RateLimitQuotaUsageReports {
-		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "divided"}
-		for i := range buckets {
-			m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
-				BucketId:    &rlqsv3.BucketId{Bucket: map[string]string{"sluice": "k", "k": strconv.Itoa(i) + strings.Repeat("x", size)}},
-				TimeElapsed: durationpb.New(time.Second), NumRequestsAllowed: 1,
-			})
-		}
-		return m
-	}
-	quotas := func(conn *grpc.ClientConn, m *rlqsv3.RateLimitQuotaUsageReports) rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasClient {
-		stream, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-		if err == nil {
-			err = stream.Send(m)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stream
-	}
-	read := quotas(conn, report(1, 1))
-	streams["quotas"] = func() error { _, err := read.Recv(); return err }
-	for name, next := range map[string]func() error{"watch": streams["watch"], "quotas": streams["quotas"]} {
-		if err := next(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	quotas(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10)), report(600, 900)) // 540 kB of responses
-	await(t, "responses wait for the client", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) > 100 })
-
-	limits := rls.NewRateLimitServiceClient(conn)
-	if _, err := limits.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
-		t.Fatal(err)
-	}
-	delayed := make(chan error, 1)
-	go func() {
-		_, err := limits.ShouldRateLimit(t.Context(), simpleRequest())
-		delayed <- err
-	}()
-	await(t, "a call is delayed", func() bool { return testutil.ToFloat64(s.Metrics().DelayedResponses) == 1 })
-	r.stop()
-	if err := <-delayed; err != nil {
-		t.Errorf("the delayed call: %v", err)
-	}
-	for name, next := range streams {
-		err := error(nil)
-		for err == nil {
-			err = next()
-		}
-		if status.Code(err) != codes.Unavailable {
-			t.Errorf("%s ends with %v, want UNAVAILABLE", name, err)
-		}
-	}
-	err = <-r.done
-	r.done <- err // received again by the cleanup
-	if n := r.logs.FilterMessageSnippet("still in flight").Len(); n > 0 {
-		t.Error("the shutdown waits for the client that does not read")
-	}
 }
 
 // TestGRPCGoChecksClients connects over TLS with and without a certificate, without making a call.

@@ -8,11 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -154,41 +151,6 @@ func TestListenOpensAllOrNone(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the gRPC socket still exists: %v", err)
-	}
-}
-
-// leadershipRequests counts requests for leaderships.
-type leadershipRequests struct{ atomic.Int64 }
-
-func (r *leadershipRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
-	r.Add(1)
-}
-
-// TestListenEndsQuotas makes each listener fail. The quota service, which requests leaderships
-// periodically, must stop.
-func TestListenEndsQuotas(t *testing.T) {
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	for name, options := range map[string]Options{
-		"grpc": {GRPCAddr: taken.Addr().String()}, "http": {HTTPAddr: taken.Addr().String()},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var requests leadershipRequests
-			options.Elector = &requests
-			if err := New(options, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {}}}]}"), zap.NewNop()).Listen(t.Context()); err == nil {
-				t.Fatalf("the %s listener is open, want an error", name)
-			}
-			synctest.Wait()
-			first := requests.Load()
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			if n := requests.Load() - first; n > 0 {
-				t.Errorf("after the %s listener failed, %d requests for leaderships were made, want none", name, n)
-			}
-		})
 	}
 }
 

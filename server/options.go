@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -45,8 +45,11 @@ type Options struct {
 
 	// Elector elects the replica that divides the quotas of a domain. If it is nil, this server
 	// divides all. Name is the name of this replica in messages.
-	Elector rlqs.Elector `kong:"-"`
-	Name    string       `kong:"-"`
+	Elector quota.Elector `kong:"-"`
+	Name    string        `kong:"-"`
+	// NewQuotas creates the rate limit quota service, such as that of package rlqs. If it is nil,
+	// the server does not have the service.
+	NewQuotas func(quota.Options) quota.Service `kong:"-"`
 	// Optional contains the HTTP listeners that are skipped, with a warning, if their port is in
 	// use. The value is the flag that moves the listener.
 	Optional map[string]string `kong:"-"`

@@ -22,10 +22,10 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/builtin"
 	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
@@ -49,7 +49,7 @@ type Server struct {
 	draining chan struct{} // closed after the drain delay
 	sleep    func(time.Duration)
 	tracer   stats.Handler // nil without tracing
-	quotas   *rlqs.Service
+	quotas   quota.Service // nil without Options.NewQuotas
 	admin    *admin.API
 	grpc     transport.Transport // nil without a gRPC listener
 	grpcConn net.Listener
@@ -185,13 +185,23 @@ func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler
 
 // newQuotas creates the rate limit quota service, which follows the rules.
 func (s *Server) newQuotas(h *answer.Handler) {
+	if s.options.NewQuotas == nil {
+		return
+	}
 	settings := s.service.Settings()
-	s.quotas = rlqs.New(rlqs.Options{
+	s.quotas = s.options.NewQuotas(quota.Options{
 		Elapsed: h.Clock.ReadElapsed, Rules: s.service.Rules, ShadowMode: settings.ShadowMode, Allow: settings.Allow, Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 		Elector: s.options.Elector, Name: s.options.Name, LeaderChanged: s.logLeader,
 	})
 	s.health.setQuotaDomains(s.quotas.DividedDomains)
 	s.service.OnRulesChanged(s.quotas.RulesChanged)
+}
+
+// closeQuotas closes the rate limit quota service.
+func (s *Server) closeQuotas() {
+	if s.quotas != nil {
+		s.quotas.Close()
+	}
 }
 
 // logLeader logs which replica divides the quotas of a domain.
@@ -272,7 +282,7 @@ func (s *Server) openListener(ctx context.Context, name, addr string, mode fs.Fi
 // closeListeners closes the quota service and the open listeners, which have not accepted a
 // connection yet.
 func (s *Server) closeListeners() {
-	s.quotas.Close()
+	s.closeQuotas()
 	if s.grpc != nil {
 		s.grpc.Stop()
 		_ = s.grpcConn.Close()
@@ -334,7 +344,9 @@ func (s *Server) drain(ctx context.Context) {
 	resigned := make(chan struct{})
 	go func() { // another replica takes over the divided quotas during the drain delay
 		defer close(resigned)
-		s.quotas.Resign()
+		if s.quotas != nil {
+			s.quotas.Resign()
+		}
 	}()
 	s.sleep(s.options.DrainDelay)
 	close(s.draining)
@@ -352,7 +364,7 @@ func (s *Server) drain(ctx context.Context) {
 	case <-resigned:
 	case <-time.After(time.Second): // the leaderships will expire
 	}
-	s.quotas.Close()
+	s.closeQuotas()
 	shutDown(ctx, s.http, time.Second)
 	s.logger.Info("stopped", telemetry.Clear("", telemetry.Draining))
 }

@@ -16,11 +16,15 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const oneRule = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}]}"
+
+// newQuotas is set by quotas_test.go.
+var newQuotas func(quota.Options) quota.Service
 
 // running is a server on loopback. Its addresses are by listener.
 type running struct {
@@ -42,6 +46,7 @@ func serve(t *testing.T, s *answer.Service, options Options, changes ...func(*Se
 	}
 	options.Limits = fillLimits(options.Limits)
 	options.JSON = true
+	options.NewQuotas = newQuotas
 	options.GRPCSocketMode = cmp.Or(options.GRPCSocketMode, defaultSocketMode)
 	options.MetricsPath = cmp.Or(options.MetricsPath, "/metrics")
 	options.DrainTimeout = cmp.Or(options.DrainTimeout, 24*time.Hour)

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/daemon"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -150,6 +151,9 @@ func (s *serveCmd) newDaemon(metrics *telemetry.Metrics, logger *zap.Logger) (*d
 	return d, nil
 }
 
+// newQuotas creates the rate limit quota service; nil in a program without it. Set by quotas.go.
+var newQuotas func(quota.Options) quota.Service
+
 // configureServer returns the options of the server, and starts what belongs to them: statsd, TLS,
 // the tokens of operators, and tracing.
 func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d *daemon.Daemon) (options server.Options, cleanup func(), err error) {
@@ -158,6 +162,7 @@ func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d
 		return options, nil, err
 	}
 	options = s.Server
+	options.NewQuotas = newQuotas
 	options.Optional = s.environment.DefaultAddrs("http-addr", "debug-addr", "metrics-addr")
 	limits := &options.Limits
 	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.Logger)

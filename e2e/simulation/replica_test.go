@@ -25,9 +25,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/daemon"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
@@ -153,6 +155,7 @@ func loadRules(d *daemon.Daemon, text string) error {
 func (n *network) serverOptions(host string) server.Options {
 	return server.Options{
 		GRPCAddr: host + grpcPort, DebugAddr: host + debugPort, MetricsAddr: host + metricsPort, MetricsPath: "/metrics", Name: host,
+		NewQuotas:    func(o quota.Options) quota.Service { return rlqs.New(o) },
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) { return n.listen(addr) },
 		Limits:       servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}

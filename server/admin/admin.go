@@ -1,10 +1,10 @@
 // Package admin is the HTTP API for operators, which the debug listener serves. It shows the state
-// of the [answer.Service] and the [rlqs.Service], and changes counters and table rows:
+// of the [answer.Service] and the [quota.Service], and changes counters and table rows:
 //
 //	state.go     /api/v1/state: rates, denied keys, conditions (package live)
 //	status.go    the status in that state: calls, connections, memory
 //	page.go      /: the state as a web page
-//	quota.go     limits that are divided among Envoys (package rlqs)
+//	quota.go     limits that are divided among Envoys (package quota)
 //	blocks.go    hits that are charged to a store in advance
 //	counters.go  /counters: look up or reset the counters of a descriptor
 //	reset.go     /api/v1/reset: reset the counters of denied keys, after a preview
@@ -26,9 +26,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -40,7 +40,7 @@ type API struct {
 	logger  *zap.Logger
 	panics  *telemetry.Panics
 	clock   *clock.Clock
-	quotas  *rlqs.Service
+	quotas  quota.Service
 	guard   *guard
 
 	mu      sync.Mutex // protects the rates
@@ -51,7 +51,7 @@ type API struct {
 }
 
 // New returns the API of a service. The caller must call [API.Watch].
-func New(h *answer.Handler, quotas *rlqs.Service, rights Rights) *API {
+func New(h *answer.Handler, quotas quota.Service, rights Rights) *API {
 	a := &API{service: h.Service, metrics: h.Metrics, logger: h.Logger, panics: h.Panics, clock: h.Clock, quotas: quotas, guard: newGuard(h, rights)}
 	h.Metrics.Rules.BeforeCollect(a.updateQuotaGauges)
 	return a

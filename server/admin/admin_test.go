@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
@@ -21,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newAPI(tb testing.TB, s *answer.Service, logger *zap.Logger) *admin.API {
 	tb.Helper()
 	h := answer.NewHandler(s, logger, nil, false)
-	quotas := rlqs.New(rlqs.Options{Elapsed: h.Clock.Elapsed, Rules: s.Rules, Metrics: s.Metrics()})
-	tb.Cleanup(quotas.Close)
-	return admin.New(h, quotas, admin.Rights{})
+	return admin.New(h, nil, admin.Rights{})
 }
 
 // listen serves an API on loopback.

@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 // quotaState returns the state of the rate limit quota service, or nil if no limit is divided and
 // no Envoy is connected.
 func (a *API) quotaState(now time.Time) *live.Quota {
+	if a.quotas == nil {
+		return nil
+	}
 	views, streams, buckets := a.quotas.Largest()
 	if set := a.service.Rules(); streams+buckets == 0 && (set == nil || !set.Divides()) {
 		return nil
@@ -27,7 +29,10 @@ func (a *API) quotaState(now time.Time) *live.Quota {
 
 // quotaBucketOf returns the bucket of a descriptor, or nil if no Envoy has it.
 func (a *API) quotaBucketOf(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket {
-	v, ok := a.quotas.ViewBucket(domain, entries)
+	if a.quotas == nil {
+		return nil
+	}
+	v, ok := a.quotas.View(domain, entries)
 	if !ok {
 		return nil
 	}
@@ -36,7 +41,7 @@ func (a *API) quotaBucketOf(now time.Time, domain string, entries []descriptors.
 }
 
 // quotaBucket converts a bucket for the state.
-func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
+func (a *API) quotaBucket(now time.Time, v *quota.View) live.QuotaBucket {
 	after := func(d time.Duration) *time.Time {
 		if d <= 0 {
 			return nil
@@ -46,11 +51,11 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	}
 	recorder, hash := a.service.Recorder(), ""
 	if recorder.Mode() != live.Off {
-		hash = recorder.Hash(identity.ID{Hi: v.Key[0], Lo: v.Key[1]})
+		hash = recorder.Hash(v.Key)
 	}
 	b := live.QuotaBucket{
 		Domain: v.Rule.Domain(), Rule: v.Rule.Path(), Limit: v.Rule.Limits[0].String(), Hash: hash,
-		LimitRate: rlqs.PerSecond(v.Rate), Assigned: rlqs.PerSecond(v.AssignedRate), Unconfirmed: rlqs.PerSecond(v.UnconfirmedRate), Lost: rlqs.PerSecond(v.LostRate),
+		LimitRate: v.Limit, Assigned: v.Assigned, Unconfirmed: v.Unconfirmed, Lost: v.Lost,
 		LostUntil: after(v.LostFor), LearningUntil: after(v.Learning), Holders: len(v.Shares), Shares: []live.QuotaShare{},
 	}
 	if recorder.Mode() == live.Clear {
@@ -59,7 +64,7 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	for _, s := range v.Shares {
 		b.DemandRate += s.Demand
 		b.Shares = append(b.Shares, live.QuotaShare{
-			Address: v.Addresses[s.Stream], Stream: uint64(s.Stream), Share: rlqs.PerSecond(int64(s.Rate)), Demand: s.Demand, Confirmed: s.Confirmed,
+			Address: s.Address, Stream: s.Stream, Share: s.Rate, Demand: s.Demand, Confirmed: s.Confirmed,
 		})
 	}
 	slices.SortStableFunc(b.Shares, func(a, b live.QuotaShare) int { return cmp.Compare(b.Share, a.Share) })
@@ -71,7 +76,7 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 // there are no assignments. Limits whose metrics contain values of requests have no gauge.
 func (a *API) updateQuotaGauges() {
 	rules, err := a.service.Active()
-	if err != nil || !rules.Set.Divides() {
+	if err != nil || !rules.Set.Divides() || a.quotas == nil {
 		return
 	}
 	ratios := a.quotas.AssignedRatios()

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
 // Transport is a gRPC server. Its methods may be called concurrently.
@@ -27,7 +27,7 @@ type Config struct {
 	Limits  Limits
 	Handler *answer.Handler // of rate-limit requests
 	// Quotas is the rate limit quota service, or nil.
-	Quotas *rlqs.Service
+	Quotas quota.Service
 	// Creds perform the handshake of a connection.
 	Creds credentials.TransportCredentials
 	// Tracer, if not nil, traces rate-limit requests. It reads the headers in TraceHeaders, which

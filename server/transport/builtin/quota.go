@@ -7,16 +7,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // quotaServiceDesc describes RateLimitQuotaService, for reflection.
 var quotaServiceDesc = grpc.ServiceDesc{
-	ServiceName: rlqs.ServiceName, Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
-	Streams: []grpc.StreamDesc{{StreamName: rlqs.MethodName, ClientStreams: true, ServerStreams: true}},
+	ServiceName: quota.ServiceName, Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
+	Streams: []grpc.StreamDesc{{StreamName: quota.MethodName, ClientStreams: true, ServerStreams: true}},
 }
 
 // methodQuotas is the index of the method that is registered second.
@@ -28,7 +28,7 @@ const methodQuotas = 1
 type quotaStream struct {
 	conn   *connection
 	stream uint32
-	quota  *rlqs.Stream
+	quota  quota.Stream
 	queued atomic.Bool // it is in the mailbox
 
 	// The following fields are guarded by conn.mu.
@@ -52,7 +52,7 @@ func (c *calls) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	}
 	q := &quotaStream{conn: (*connection)(c), stream: call.Stream}
 	addr := c.raw.RemoteAddr()
-	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr)}, q.queue)
+	stream, err := c.Quotas.Open(quota.Peer{Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr)}, q.queue)
 	if err != nil {
 		return nil, statusOf(err)
 	}

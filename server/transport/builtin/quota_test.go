@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -30,12 +31,13 @@ descriptors:
   - { key: k, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
 `
 
-// newQuotas returns the quota service of a server that has run long enough for a predecessor's
-// assignments to have expired. passed is added to its clock.
-func newQuotas(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Service {
+func init() { newQuotas = newDivision } //nolint:gochecknoinits // so that deleting this file suffices
+
+// newDivision implements newQuotas.
+func newDivision(t *testing.T, s *answer.Service, passed *atomic.Int64) quota.Service {
 	t.Helper()
 	now := clock.New()
-	q := rlqs.New(rlqs.Options{
+	q := rlqs.New(quota.Options{
 		Elapsed: func() time.Duration { return now.Elapsed() + time.Duration(passed.Load()) },
 		Rules:   s.Rules, Count: s.CountQuota, Metrics: s.Metrics(), Panics: telemetry.NewPanics(s.Metrics().Panics, zap.NewNop()),
 	})
@@ -183,7 +185,7 @@ func TestLargeReport(t *testing.T) {
 // openQuotas sends the headers of a quota stream.
 func (c *rawClient) openQuotas() {
 	c.t.Helper()
-	c.path = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
+	c.path = "/" + quota.ServiceName + "/" + quota.MethodName
 	c.startCall(c.next, c.block(0))
 	c.next += 2
 }

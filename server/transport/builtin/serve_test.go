@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -46,6 +47,10 @@ type running struct {
 	draining chan struct{}
 	passed   atomic.Int64 // added to the clock of the quota service
 }
+
+// newQuotas returns the quota service of a server that has run long enough for a predecessor's
+// assignments to have expired. passed is added to its clock. quota_test.go replaces it.
+var newQuotas = func(*testing.T, *answer.Service, *atomic.Int64) quota.Service { return nil }
 
 // serve runs a transport until the test ends. limits are optional.
 func serve(t *testing.T, s *answer.Service, limits ...transport.Limits) *running {

@@ -59,7 +59,10 @@ func New(c transport.Config) *Transport {
 		conns:   make(map[*connection]struct{}),
 		stopped: make(chan struct{}), done: make(chan struct{}),
 	}
-	t.buffered.reserved = c.Quotas.MemoryBytes
+	t.buffered.reserved = func() int64 { return 0 }
+	if c.Quotas != nil {
+		t.buffered.reserved = c.Quotas.MemoryBytes
+	}
 	t.buffered.shares = func() []*memoryShare {
 		var shares []*memoryShare
 		for _, c := range t.snapshotConns() {

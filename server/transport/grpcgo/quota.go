@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -21,16 +21,16 @@ type quotaBytes struct{ bytes []byte }
 // cannot send a PING after a message. An assignment counts as confirmed when the client's second
 // complete report after it arrives, 5 to 10 seconds later.
 type quotaStreams struct {
-	*rlqs.Service
+	quota.Service
 	others *transport.Interceptors
 }
 
 // quotaDesc replaces the generated description of RateLimitQuotaService.
 var quotaDesc = grpc.ServiceDesc{
-	ServiceName: rlqs.ServiceName,
+	ServiceName: quota.ServiceName,
 	HandlerType: (*any)(nil),
 	Streams: []grpc.StreamDesc{{
-		StreamName: rlqs.MethodName, ClientStreams: true, ServerStreams: true,
+		StreamName: quota.MethodName, ClientStreams: true, ServerStreams: true,
 		Handler: func(srv any, stream grpc.ServerStream) error {
 			quotas, ok := srv.(quotaStreams)
 			if !ok {
@@ -42,13 +42,13 @@ var quotaDesc = grpc.ServiceDesc{
 	Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
 }
 
-const quotaMethod = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
+const quotaMethod = "/" + quota.ServiceName + "/" + quota.MethodName
 
 // stream serves a stream until it ends. It can end while its client does not read: the sending and
 // receiving goroutines end with the stream.
 func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	wakes := make(chan struct{}, 1)
-	client := rlqs.Peer{Client: access.ClientFromContext(stream.Context())}
+	client := quota.Peer{Client: access.ClientFromContext(stream.Context())}
 	if p, ok := peer.FromContext(stream.Context()); ok {
 		client.Identity, client.Address = access.IdentityOf(p.AuthInfo, p.Addr), transport.MachineOf(p.Addr)
 	}
@@ -90,7 +90,7 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 }
 
 // send sends messages when ready signals that there may be some, until the stream ends.
-func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) error {
+func send(stream grpc.ServerStream, st quota.Stream, ready <-chan struct{}) error {
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -112,7 +112,7 @@ func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) erro
 }
 
 // receive receives reports until the stream ends.
-func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
+func receive(stream grpc.ServerStream, st quota.Stream) error {
 	for {
 		var m quotaBytes
 		switch err := stream.RecvMsg(&m); {
