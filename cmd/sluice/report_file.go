@@ -20,8 +20,8 @@ type reportFile struct {
 }
 
 // newReportFile checks that a report can be written to path, before a long simulation. It does not
-// change an existing file. The path must not be one of the inputs.
-func newReportFile(path string, inputs []string) (p reportFile, err error) {
+// change an existing file. The path must not be one of the inputs, as [file.InputAt] knows them.
+func newReportFile(path string) (p reportFile, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -33,11 +33,6 @@ func newReportFile(path string, inputs []string) (p reportFile, err error) {
 	case !info.Mode().IsRegular():
 		return reportFile{path: path, stream: true}, nil
 	default:
-		for _, input := range inputs {
-			if other, err := os.Stat(input); err == nil && os.SameFile(info, other) {
-				return p, fmt.Errorf("is the same file as the input %s: name another file", input)
-			}
-		}
 		p.mode = info.Mode().Perm()
 		if p.path, err = filepath.EvalSymlinks(path); err != nil {
 			return p, withoutPath(err)
@@ -50,6 +45,9 @@ func newReportFile(path string, inputs []string) (p reportFile, err error) {
 			return p, withoutPath(err)
 		}
 	}
+	if err := p.checkInputs(); err != nil {
+		return p, err
+	}
 	f, err := file.CreateTemporary(p.path, p.mode)
 	if err != nil {
 		return p, withoutPath(err)
@@ -57,8 +55,23 @@ func newReportFile(path string, inputs []string) (p reportFile, err error) {
 	return p, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
+// checkInputs returns an error if writing the report would overwrite a file that this process has
+// read.
+func (p reportFile) checkInputs() error {
+	if input := file.InputAt(p.path); input != "" {
+		return fmt.Errorf("is the same file as the input %s: name another file", input)
+	}
+	if input := file.InputAt(file.TemporaryName(p.path)); input != "" {
+		return fmt.Errorf("the report is first written to %s, which is the input %s: name another file", file.TemporaryName(p.path), input)
+	}
+	return nil
+}
+
 func (p reportFile) write(content func(io.Writer) error) error {
 	if !p.stream {
+		if err := p.checkInputs(); err != nil { // more files may have been opened
+			return err
+		}
 		return withoutPath(file.Replace(p.path, p.mode, content))
 	}
 	f, err := os.OpenFile(p.path, os.O_WRONLY, 0)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
@@ -60,7 +60,9 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 		case strings.HasPrefix(path, descriptorDir):
 			stream, err = readOpen(path)
 		default:
-			stream, err = source.ReadStream("stdin", c.in)
+			if _, err = c.statInput(); err == nil {
+				stream, err = source.ReadStream("stdin", c.in)
+			}
 		}
 		if err != nil {
 			return nil, nil, err
@@ -94,7 +96,7 @@ func isStream(path string) bool {
 }
 
 func readOpen(path string) (source.File, error) {
-	f, err := os.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return source.File{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
@@ -34,7 +35,7 @@ type simulateCmd struct {
 	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"Maximum memory for counters, and the same again for keys and for lines waiting to be reordered. Exceeding it is an error."`
 	Lenient       bool          `help:"Succeed even if more than one in a hundred lines is skipped."`
 	ShowValues    bool          `help:"Print the values of keys, which may be personal data, instead of hashes."`
-	Report        string        `placeholder:"FILE" help:"Also write a report with charts to this file (HTML, no scripts)."`
+	Report        string        `placeholder:"FILE" help:"Also write a report with charts to this file (HTML, no scripts). - is standard output, instead of the text."`
 	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json."`
 	ruleFlags     `embed:""`
 
@@ -72,6 +73,9 @@ func (k *simulateCmd) Validate() (err error) {
 			return fmt.Errorf("--recommend %v is out of range: must be a percentage above 0 and at most 100, such as 99.9", *p)
 		}
 		o.Recommend = *p
+	}
+	if k.Report == "-" && k.Output != "text" {
+		return errors.New("--report - and --output json both write to standard output: name a file for the report")
 	}
 	if k.Listener != "" && len(k.Envoy) == 0 {
 		return errors.New("--listener requires --envoy")
@@ -121,13 +125,14 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 }
 
 func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
+	file.RecordInputs()
 	o, err := k.read(c)
 	if err != nil {
 		return err
 	}
 	var out reportFile
-	if k.Report != "" {
-		if out, err = newReportFile(k.Report, slices.Concat(k.Logs, k.Config, k.Against, k.Envoy)); err != nil {
+	if k.writesFile() {
+		if out, err = newReportFile(k.Report); err != nil {
 			return fmt.Errorf("--report %s: %w", k.Report, err)
 		}
 	}
@@ -143,13 +148,16 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 		err = c.writeJSON(report)
 	}
 	report.SetZone(time.Local)
-	if k.Output == "text" {
+	switch {
+	case k.Report == "-":
+		err = report.WriteHTML(c.out)
+	case k.Output == "text":
 		err = report.WriteText(c.out)
 	}
 	if err != nil {
 		return err
 	}
-	if k.Report != "" {
+	if k.writesFile() {
 		if err := out.write(report.WriteHTML); err != nil {
 			return fmt.Errorf("--report %s: %w", k.Report, err)
 		}
@@ -163,6 +171,9 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	}
 	return nil
 }
+
+// writesFile reports whether the HTML report is written to a file.
+func (k *simulateCmd) writesFile() bool { return k.Report != "" && k.Report != "-" }
 
 // read reads the rules and Envoy's configuration, and opens the logs.
 func (k *simulateCmd) read(c console) (o simulate.Options, err error) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
@@ -35,9 +36,7 @@ func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) 
 // regular file can be read again.
 func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err error) {
 	if path == "-" {
-		if f, ok := c.in.(*os.File); ok {
-			info, err = f.Stat()
-		}
+		info, err = c.statInput()
 		return accesslog.FromStream("standard input", c.in), info, err
 	}
 	if info, err = os.Stat(path); err != nil {
@@ -47,8 +46,9 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 		return log, nil, fmt.Errorf("%s is a directory: name the logs in it", path)
 	}
 	open := func() (io.ReadCloser, error) {
-		return os.Open(path)
+		return file.Open(path)
 	}
+	file.AddInput(path, info)
 	if info.Mode().IsRegular() {
 		return accesslog.Log{Name: path, Open: open}, info, nil
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/file"
 )
 
 // maxSourceBytes bounds the size of all files together.
@@ -277,6 +278,7 @@ func openNonblocking(path string) (*os.File, error) {
 		_ = f.Close() // nothing was written
 		return nil, err
 	}
+	file.AddInput(path, info)
 	return f, nil
 }
 

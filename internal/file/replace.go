@@ -46,9 +46,12 @@ func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err er
 	return nil
 }
 
+// TemporaryName returns the name of the file that [Replace] renames to path.
+func TemporaryName(path string) string { return path + ".new" }
+
 // CreateTemporary creates the file that [Replace] renames to path.
 func CreateTemporary(path string, mode os.FileMode) (*os.File, error) {
-	temporary := path + ".new"
+	temporary := TemporaryName(path)
 	// It may be left over from a crash, or a link, which must not be followed.
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old temporary file: %w", err)
