@@ -217,17 +217,6 @@ func (f *fleet) stop() {
 	}
 }
 
-// fullest returns the largest number of hits of a tenant that were certainly admitted in a window.
-func (f *fleet) fullest(tenant int) (most int) {
-	l := f.ledgers[tenant]
-	all := l.window(time.Now())
-	for w := all - 30; w <= all; w++ {
-		admitted, _ := l.certain(w)
-		most = max(most, admitted)
-	}
-	return most
-}
-
 // share returns the admitted hits of a tenant in all windows but the first and the last, and those
 // that its limit and its requests allow.
 func (f *fleet) share(tenant int) (admitted, admissible int) {
@@ -279,14 +268,6 @@ func (f *fleet) resetCounter(t *testing.T, replica int, domain, descriptor strin
 func (f *fleet) counters(replica int, domain, descriptor string) string {
 	query := url.Values{"domain": {domain}, "descriptor": {descriptor}}
 	return "http://" + f.sluices[replica].Load().Addr("debug") + "/counters?" + query.Encode()
-}
-
-// await waits until n windows of all tenants have ended.
-func (f *fleet) await(t *testing.T, n int64) {
-	t.Helper()
-	last := f.ledgers[len(f.ledgers)-1]
-	now := last.window(time.Now())
-	suite.Eventually(t, "the windows have ended", func() bool { return last.window(time.Now()) >= now+n })
 }
 
 func long(t *testing.T) bool {

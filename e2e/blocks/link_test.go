@@ -20,7 +20,6 @@ type link struct {
 	stalled bool
 	closed  bool
 	conns   map[net.Conn]bool
-	rewrite func(reply []byte) []byte // changes bytes of the store; nil for none
 	all     sync.WaitGroup
 }
 
@@ -77,8 +76,8 @@ func (l *link) serve(client net.Conn) {
 		client, server = delayWrites(client, l.delay), delayWrites(server, l.delay)
 	}
 	var both sync.WaitGroup
-	both.Go(func() { l.copy(server, client, false) })
-	both.Go(func() { l.copy(client, server, true) })
+	both.Go(func() { l.copy(server, client) })
+	both.Go(func() { l.copy(client, server) })
 	both.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,12 +87,13 @@ func (l *link) serve(client net.Conn) {
 }
 
 // copy copies until one side is closed, and closes the other.
-func (l *link) copy(to, from net.Conn, reply bool) {
+func (l *link) copy(to, from net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if _, bad := to.Write(l.pass(buf[:n], reply)); bad != nil {
+			l.pass()
+			if _, bad := to.Write(buf[:n]); bad != nil {
 				err = bad
 			}
 		}
@@ -105,17 +105,13 @@ func (l *link) copy(to, from net.Conn, reply bool) {
 	}
 }
 
-// pass waits while the link is stalled, and returns the bytes to forward.
-func (l *link) pass(data []byte, reply bool) []byte {
+// pass waits while the link is stalled.
+func (l *link) pass() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.stalled {
 		l.changed.Wait()
 	}
-	if reply && l.rewrite != nil {
-		return l.rewrite(data)
-	}
-	return data
 }
 
 // stall delays all data until it is called with false.
@@ -124,13 +120,6 @@ func (l *link) stall(on bool) {
 	defer l.mu.Unlock()
 	l.stalled = on
 	l.changed.Broadcast()
-}
-
-// lie changes the store's replies from now on. nil: not any more.
-func (l *link) lie(rewrite func([]byte) []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rewrite = rewrite
 }
 
 // cut closes all connections.

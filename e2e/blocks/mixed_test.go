@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -13,6 +15,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
+
+// patient are arguments with which a busy machine causes no outage.
+var patient = []string{"--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error"}
+
+// commands returns the number of commands that the store has executed, including those of scripts.
+func commands(s *storetest.Server) (n int) {
+	for line := range strings.Lines(s.Must("INFO", "commandstats")) {
+		_, rest, _ := strings.Cut(line, ":calls=")
+		calls, _, _ := strings.Cut(rest, ",")
+		count, _ := strconv.Atoi(calls)
+		n += count
+	}
+	return n
+}
 
 // some returns some clients at random.
 func (m *mix) some(n int) []int { return rand.Perm(len(m.clients))[:min(n, len(m.clients))] }

@@ -30,28 +30,6 @@ func startRegions(t *testing.T, all []tenant, timeout time.Duration, args ...str
 	return startFleet(t, store, addrs, all, timeout, args...), links
 }
 
-// TestRegions sends requests to replicas at different distances of the store. No window exceeds its
-// limit.
-func TestRegions(t *testing.T) {
-	t.Parallel()
-	f, _ := startRegions(t, tenants, suite.Patience, patient...)
-	f.load(t, 4)
-	f.await(t, 2)
-	suite.Eventually(t, "all replicas use blocks", func() bool {
-		for n := range f.sluices {
-			if f.decidedBy(t, n)["block"] == 0 {
-				return false
-			}
-		}
-		return true
-	})
-	f.stop()
-	f.verify(t, f.exact)
-	if n := f.failed.Load(); n > 0 {
-		t.Errorf("%d requests failed", n)
-	}
-}
-
 // decidedBy returns the number of requests of a replica, by component that decided.
 func (f *fleet) decidedBy(t *testing.T, replica int) map[string]float64 {
 	t.Helper()
@@ -236,62 +214,4 @@ func (one *traffic) measure(t *testing.T, mode string) {
 		}
 		return one.limit
 	})
-}
-
-// TestRegionsOutages measures how long replicas at different distances take to notice that the store
-// is silent, and to use it again:
-//
-//	SLUICE_EFFORT=100 go test ./e2e/blocks -count=1 -v -run TestRegionsOutages
-func TestRegionsOutages(t *testing.T) {
-	effort.Require(t, effort.All)
-	f, links := startRegions(t, []tenant{thousand}, suite.Patience, "--store-fallback", "local")
-	f.single = true
-	for n, l := range links[:2] {
-		up := func() bool {
-			return suite.Metrics(t, f.sluices[n].Load()).Sum("sluice_store_up") == 1
-		}
-		since := func(event string, start time.Time, yes func() bool) {
-			suite.Eventually(t, event, yes)
-			t.Logf("replica %d: %s after %d ms", n, event, time.Since(start).Milliseconds())
-		}
-		for _, requests := range []bool{false, true} {
-			for range 3 {
-				longest, stop := time.Duration(0), func() {}
-				if requests {
-					stopped, done := make(chan struct{}), make(chan struct{})
-					stop = func() { close(stopped); <-done }
-					go func() {
-						defer close(done)
-						for {
-							select {
-							case <-stopped:
-								return
-							default:
-								start := time.Now()
-								f.request(context.WithoutCancel(t.Context()), n, 0, 1)
-								longest = max(longest, time.Since(start))
-							}
-						}
-					}()
-				}
-				suite.Eventually(t, "the store is used", up)
-				start := time.Now()
-				l.stall(true)
-				since(fmt.Sprintf("requests %v, silent: unavailable", requests), start, func() bool { return !up() })
-				start = time.Now()
-				l.stall(false)
-				since(fmt.Sprintf("requests %v, answers: available", requests), start, up)
-				start = time.Now()
-				l.cut()
-				since(fmt.Sprintf("requests %v, connection lost: unavailable", requests), start, func() bool { return !up() })
-				since(fmt.Sprintf("requests %v, connection lost: available", requests), start, up)
-				stop()
-				t.Logf("replica %d: longest answer %d ms", n, longest.Milliseconds())
-			}
-		}
-		f.sluices[n].Load().Kill()
-		start := time.Now()
-		f.restart(t, n)
-		t.Logf("replica %d: started in %d ms, available: %v", n, time.Since(start).Milliseconds(), up())
-	}
 }
