@@ -104,9 +104,6 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 			last = k.report(c, u.Set, u.Diagnostics, err)
 			return u.Err
 		},
-		OnUnwatched: func(err error) {
-			fmt.Fprintf(c.err, "cannot watch files; polling them every second: %v\n", err)
-		},
 	})
 	_ = files.Load() // OnLoad has reported the error
 	files.Run(ctx)

@@ -202,13 +202,12 @@ func (s *serveCmd) compileOptions(d *daemon.Daemon) descriptors.Options {
 // followFiles loads the rules from files, and again whenever these change.
 func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *daemon.Daemon) error {
 	return d.Loader.Follow(ctx, group, source.NewFiles(source.Options{
-		Paths:       s.Config,
-		Prefix:      s.ConfigPrefix,
-		Defaults:    s.Defaults,
-		AllowEmpty:  s.AllowEmpty,
-		StartEmpty:  s.StartEmpty,
-		Options:     s.compileOptions(d),
-		OnUnwatched: d.Loader.WarnUnwatched,
+		Paths:      s.Config,
+		Prefix:     s.ConfigPrefix,
+		Defaults:   s.Defaults,
+		AllowEmpty: s.AllowEmpty,
+		StartEmpty: s.StartEmpty,
+		Options:    s.compileOptions(d),
 	}))
 }
 

@@ -148,7 +148,7 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 		return nil
 	}
 	files := source.NewFiles(source.Options{
-		Defaults: file, OnLoad: load, OnUnwatched: x.loader.WarnUnwatched,
+		Defaults: file, OnLoad: load,
 	})
 	_ = files.Load() // load reports the error
 	group.Go(daemon.Task(ctx, files.Run))

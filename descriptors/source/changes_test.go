@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestSourceDetectsChanges makes each kind of change several times: Run may detect the first change
-// when it starts, but detects later ones only if the watch still exists.
+// TestSourceDetectsChanges makes each kind of change several times.
 func TestSourceDetectsChanges(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -111,15 +111,17 @@ func TestSourceDetectsChanges(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			path, change := tt.start(t, t.TempDir())
-			first, updates := follow(t, Options{}, path)
-			if versionOf(first) != 1 {
-				t.Fatalf("Load = %+v, want version 1", first)
-			}
-			for v := 2; v <= 4; v++ {
-				change(v)
-				awaitVersion(t, updates, v)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				path, change := tt.start(t, t.TempDir())
+				first, updates := follow(t, Options{}, path)
+				if versionOf(first) != 1 {
+					t.Fatalf("Load = %+v, want version 1", first)
+				}
+				for v := 2; v <= 4; v++ {
+					change(v)
+					awaitVersion(t, updates, v)
+				}
+			})
 		})
 	}
 }
@@ -131,13 +133,15 @@ func rename(t *testing.T, from, to string) {
 
 // TestSourceFilesAddedAndRemoved adds a second file to the directory and removes it.
 func TestSourceFilesAddedAndRemoved(t *testing.T) {
-	dir := t.TempDir()
-	write(t, rulesOf(1), dir, "a.yaml")
-	_, updates := follow(t, Options{}, dir)
-	for range 2 {
-		write(t, strings.Replace(rulesOf(2), "domain: d", "domain: e", 1), dir, "b.yaml")
-		await(t, updates, "the new file", func(u Update) bool { return u.Set != nil && len(u.Set.Limits) == 2 })
-		must.OK(t, os.Remove(filepath.Join(dir, "b.yaml")))
-		awaitVersion(t, updates, 1)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, rulesOf(1), dir, "a.yaml")
+		_, updates := follow(t, Options{}, dir)
+		for range 2 {
+			write(t, strings.Replace(rulesOf(2), "domain: d", "domain: e", 1), dir, "b.yaml")
+			await(t, updates, "the new file", func(u Update) bool { return u.Set != nil && len(u.Set.Limits) == 2 })
+			must.OK(t, os.Remove(filepath.Join(dir, "b.yaml")))
+			awaitVersion(t, updates, 1)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -21,43 +22,47 @@ func algorithmOf(u Update) string {
 
 // TestSourceFollowsDefaults has the file of defaults among the rules, as in a ConfigMap with both.
 func TestSourceFollowsDefaults(t *testing.T) {
-	dir := t.TempDir()
-	defaults := filepath.Join(dir, "defaults.yaml")
-	write(t, rulesOf(1), dir, "rules.yaml")
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
-	first, updates := follow(t, Options{Defaults: defaults}, dir)
-	if got := algorithmOf(first); got != "sliding_window" {
-		t.Fatalf("Load = %+v, want a sliding window", first)
-	}
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: magic}}]}", defaults)
-	await(t, updates, "bad defaults", func(u Update) bool {
-		return u.Err != nil && u.Set == nil && strings.Contains(u.Err.Error(), defaults+`:1:`)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		defaults := filepath.Join(dir, "defaults.yaml")
+		write(t, rulesOf(1), dir, "rules.yaml")
+		write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
+		first, updates := follow(t, Options{Defaults: defaults}, dir)
+		if got := algorithmOf(first); got != "sliding_window" {
+			t.Fatalf("Load = %+v, want a sliding window", first)
+		}
+		write(t, "{domain: d, defaults: [{rate_limit: {algorithm: magic}}]}", defaults)
+		await(t, updates, "bad defaults", func(u Update) bool {
+			return u.Err != nil && u.Set == nil && strings.Contains(u.Err.Error(), defaults+`:1:`)
+		})
+		write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
+		await(t, updates, "the first defaults again", func(u Update) bool { return u.Set == first.Set })
+		write(t, "{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", defaults)
+		u := await(t, updates, "other defaults", func(u Update) bool { return algorithmOf(u) == "token_bucket" })
+		if u.Set.Hash == first.Set.Hash {
+			t.Errorf("the hash stays %s with other defaults", u.Set.Hash)
+		}
+		must.OK(t, os.Remove(defaults))
+		await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
 	})
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
-	await(t, updates, "the first defaults again", func(u Update) bool { return u.Set == first.Set })
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", defaults)
-	u := await(t, updates, "other defaults", func(u Update) bool { return algorithmOf(u) == "token_bucket" })
-	if u.Set.Hash == first.Set.Hash {
-		t.Errorf("the hash stays %s with other defaults", u.Set.Hash)
-	}
-	must.OK(t, os.Remove(defaults))
-	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
 }
 
 // TestSourceOfDefaultsOnly reads defaults for rules of another source.
 func TestSourceOfDefaultsOnly(t *testing.T) {
-	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
-	write(t, "{domain: d}", defaults)
-	first, updates := follow(t, Options{Defaults: defaults})
-	if first.Defaults == nil || first.Set != nil || first.Err != nil {
-		t.Fatalf("Load = %+v, want only defaults", first)
-	}
-	write(t, "{domain: }", defaults)
-	await(t, updates, "bad defaults", func(u Update) bool { return u.Err != nil && u.Defaults == nil })
-	write(t, "{domain: d}", defaults)
-	await(t, updates, "the first defaults again", func(u Update) bool { return u.Defaults == first.Defaults })
-	write(t, "{domain: e}", defaults)
-	await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
+	synctest.Test(t, func(t *testing.T) {
+		defaults := filepath.Join(t.TempDir(), "defaults.yaml")
+		write(t, "{domain: d}", defaults)
+		first, updates := follow(t, Options{Defaults: defaults})
+		if first.Defaults == nil || first.Set != nil || first.Err != nil {
+			t.Fatalf("Load = %+v, want only defaults", first)
+		}
+		write(t, "{domain: }", defaults)
+		await(t, updates, "bad defaults", func(u Update) bool { return u.Err != nil && u.Defaults == nil })
+		write(t, "{domain: d}", defaults)
+		await(t, updates, "the first defaults again", func(u Update) bool { return u.Defaults == first.Defaults })
+		write(t, "{domain: e}", defaults)
+		await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
+	})
 }
 
 // TestDefaultsMustBeFile also checks that a link to the file of defaults, as in a ConfigMap volume,

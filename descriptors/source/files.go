@@ -174,7 +174,7 @@ func (p *locations) list() ([]foundFile, error) {
 			continue
 		}
 		var below []foundFile
-		if err := walk(path, nil, func(f foundFile) { below = append(below, f) }, nil); err != nil {
+		if err := walk(path, nil, func(f foundFile) { below = append(below, f) }); err != nil {
 			return nil, err
 		}
 		below = slices.DeleteFunc(below, func(f foundFile) bool {
@@ -190,6 +190,13 @@ func (p *locations) list() ([]foundFile, error) {
 	return all, nil
 }
 
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
 // locate rejects pipes and devices, since reading them may never end.
 func locate(path string, info fs.FileInfo) (foundFile, error) {
 	if !info.Mode().IsRegular() {
@@ -199,10 +206,9 @@ func locate(path string, info fs.FileInfo) (foundFile, error) {
 	return foundFile{name: path, target: target}, err
 }
 
-// walk calls file for every file below dir, and enter, if not nil, for dir and every directory
-// below. It skips names that begin with a dot. parents are the directories above dir; links back to
-// one of them are not followed.
-func walk(dir string, parents []fs.FileInfo, file func(foundFile), enter func(dir string)) error {
+// walk calls file for every file below dir. It skips names that begin with a dot. parents are the
+// directories above dir; links back to one of them are not followed.
+func walk(dir string, parents []fs.FileInfo, file func(foundFile)) error {
 	self, err := os.Stat(dir)
 	if err != nil {
 		return err
@@ -211,9 +217,6 @@ func walk(dir string, parents []fs.FileInfo, file func(foundFile), enter func(di
 		return nil
 	}
 	parents = append(parents, self)
-	if enter != nil {
-		enter(dir)
-	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -228,7 +231,7 @@ func walk(dir string, parents []fs.FileInfo, file func(foundFile), enter func(di
 		case err != nil:
 			return err
 		case info.IsDir():
-			if err := walk(path, parents, file, enter); err != nil {
+			if err := walk(path, parents, file); err != nil {
 				return err
 			}
 		default:

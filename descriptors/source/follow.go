@@ -31,12 +31,6 @@ type Options struct {
 	// OnLoad is called with the first files and after every change. It activates the Update, or
 	// returns why not. Required.
 	OnLoad func(Update) error
-	// OnUnwatched, if not nil, is called when the files can no longer be watched and are only
-	// polled.
-	OnUnwatched func(error)
-	// Poll is the interval at which files are read without a notification. Default 10s; at most a
-	// second while they cannot be watched.
-	Poll time.Duration
 	// Settle is how long files must not change before a change is applied, so that a half-written
 	// file is not. Default 100ms.
 	Settle time.Duration
@@ -50,19 +44,12 @@ type Files struct {
 	// listNames are those of the files so far, and lists the paths of the last reading.
 	listNames listNames
 	lists     []string
-	// watch is newWatcher, except in tests.
-	watch func() (*watcher, error)
 }
 
 // NewFiles returns Files. It reads nothing yet.
 func NewFiles(opt Options) *Files {
-	if opt.Poll <= 0 {
-		opt.Poll = 10 * time.Second
-	}
-	if opt.Settle <= 0 {
-		opt.Settle = 100 * time.Millisecond
-	}
-	s := &Files{opt: opt, watch: newWatcher, listNames: listNames{}}
+	opt.Settle = cmp.Or(opt.Settle, defaultSettle)
+	s := &Files{opt: opt, listNames: listNames{}}
 	s.reload.OnLoad = opt.OnLoad
 	return s
 }
@@ -78,57 +65,24 @@ func (s *Files) Load() error { return s.apply(s.read(), true) }
 // gets that Set again.
 func (s *Files) Run(ctx context.Context) { s.asGroup().Run(ctx) }
 
-// applyChanges is [Group.applyChanges] for these files only.
-func (s *Files) applyChanges(ctx context.Context, w *watcher, refresh func()) {
-	s.asGroup().applyChanges(ctx, w, refresh)
-}
+// Files are looked at every lookInterval, and read if they look different. Some file systems change
+// a file without another size or time, so they are read every readInterval in any case.
+const (
+	lookInterval = 400 * time.Millisecond
+	readInterval = 10 * time.Second
+)
 
-// watchOptions configure how paths are watched.
-type watchOptions struct {
-	poll, settle time.Duration
-	onUnwatched  func(error) // or nil
-	watch        func() (*watcher, error)
-	dirs         func() []string // returns the directories to watch now, sorted
-}
+const defaultSettle = 100 * time.Millisecond
 
-// run calls check immediately and whenever a file may have changed, until ctx ends. check calls
-// refresh to update the watches.
-func (f *watchOptions) run(ctx context.Context, check func(ctx context.Context, w *watcher, refresh func())) {
-	w, err := f.watch()
-	if err != nil {
-		w = &watcher{}
-	}
-	defer w.close()
-	poll := time.NewTicker(f.poll)
-	defer poll.Stop()
-	unwatched := false
-	refresh := func() {
-		// Watches are added before the files are read, so that no change between the two is missed.
-		if err := cmp.Or(err, w.refresh(f.dirs)); (err != nil) != unwatched {
-			unwatched = err != nil
-			if unwatched {
-				poll.Reset(min(f.poll, time.Second))
-				if f.onUnwatched != nil {
-					f.onUnwatched(err)
-				}
-			} else {
-				poll.Reset(f.poll)
-			}
-		}
-	}
-	for {
-		refresh()
-		check(ctx, w, refresh)
-		select {
-		case <-ctx.Done():
-			return
-		case <-poll.C:
-		case <-w.events:
-			if !w.waitQuiet(ctx, f.settle) {
-				return
-			}
-		case <-w.errors: //nolint:errcheck // a lost event is a reason to read the files, too
-		}
+// wait waits for the given time. It returns false if ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

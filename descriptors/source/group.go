@@ -2,7 +2,9 @@ package source
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -26,6 +28,8 @@ type Group struct {
 	read []TableUpdate
 	// onWait is set by OnWait, or nil.
 	onWait func(Wait)
+	// waited is called between two snapshots. Nil, except in tests.
+	waited func()
 }
 
 // Wait describes the files that the first reading waits for.
@@ -146,7 +150,7 @@ func (g *Group) Load(ctx context.Context) error {
 				g.reportWait(ready, soFar)
 				nextReport = soFar + waitInterval
 			}
-			if !(&watcher{}).waitQuiet(ctx, g.watchOptions().settle) {
+			if !wait(ctx, g.settle()) {
 				return ctx.Err()
 			}
 			continue
@@ -168,17 +172,50 @@ func (g *Group) Load(ctx context.Context) error {
 
 // Run calls OnLoad after every change of the files since they were last read, until ctx ends.
 func (g *Group) Run(ctx context.Context) {
-	f := g.watchOptions()
-	f.run(ctx, g.applyChanges)
+	var last [sha256.Size]byte
+	for sinceRead := stopwatch(); ; {
+		took := stopwatch()
+		looks := g.looks()                    // before reading, so that a later change is seen
+		pause := max(lookInterval, 20*took()) // thousands of files
+		if looks != last || sinceRead() >= readInterval {
+			last = looks
+			g.applyChanges(ctx)
+			sinceRead = stopwatch()
+		}
+		if !wait(ctx, pause) {
+			return
+		}
+	}
 }
 
-func (g *Group) watchOptions() watchOptions {
-	if g.files != nil {
-		o := &g.files.opt
-		return watchOptions{o.Poll, o.Settle, o.OnUnwatched, g.files.watch, g.dirs}
+// looks returns a hash of the names, targets, sizes, times and inodes of all files.
+func (g *Group) looks() [sha256.Size]byte {
+	var texts [][]byte
+	add := func(path string) {
+		texts = append(texts, []byte(path), []byte(lookOf(path)))
 	}
-	o := &g.tables[0].opt
-	return watchOptions{o.Poll, o.Settle, o.OnUnwatched, newWatcher, g.dirs}
+	if g.files != nil {
+		all, err := g.files.locations().list()
+		texts = append(texts, fmt.Append(nil, err))
+		for _, f := range all {
+			texts = append(texts, []byte(f.target))
+			add(f.name)
+		}
+		for _, path := range g.files.lists {
+			add(path)
+		}
+	}
+	for _, f := range g.tables {
+		add(f.opt.Path)
+	}
+	return Digest(texts...)
+}
+
+func (g *Group) settle() time.Duration {
+	if g.files != nil {
+		return g.files.opt.Settle
+	}
+	return g.tables[0].opt.Settle
 }
 
 // applyChanges applies the changed members once two snapshots, a settle time apart, agree on them:
@@ -186,14 +223,16 @@ func (g *Group) watchOptions() watchOptions {
 // are applied without them after they have stayed the same for maxUnstableRounds snapshots; two
 // snapshots are not enough then, since a snapshot may contain files from before and after an update
 // of a volume. An unfinished table that does not change delays the others until it is read.
-func (g *Group) applyChanges(ctx context.Context, w *watcher, refresh func()) {
+func (g *Group) applyChanges(ctx context.Context) {
 	before, unsettled, waited := g.snapshot(), 0, stopwatch()
 	reference := before // the snapshot before the first unsettled one
 	for g.changed(&before).hasAny() {
-		if !w.waitQuiet(ctx, g.watchOptions().settle) {
+		if !wait(ctx, g.settle()) {
 			return
 		}
-		refresh()
+		if g.waited != nil {
+			g.waited()
+		}
 		now := g.snapshot()
 		settled, all := g.changed(&now).stable(&before, &now)
 		ready := settled
@@ -287,19 +326,4 @@ func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bo
 	default:
 		return g.onLoad(Change{Tables: g.read})
 	}
-}
-
-// dirs returns the directories to watch, sorted.
-func (g *Group) dirs() (all []string) {
-	if g.files != nil {
-		all = watchedDirs(g.files.locations().allPaths())
-		for _, path := range g.files.lists {
-			all = append(all, fileDirs(path)...)
-		}
-	}
-	for _, f := range g.tables {
-		all = append(all, fileDirs(f.opt.Path)...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -43,7 +43,7 @@ func newGrouped(t *testing.T, settle time.Duration, files map[string]string) *gr
 	member := func(name string) *TableFile {
 		return NewTableFile(TableOptions{Table: tables.New(name), Path: filepath.Join(w.dir, name+".csv")})
 	}
-	rules := NewFiles(Options{Paths: []string{filepath.Join(w.dir, "rules.yaml")}, Settle: settle, Poll: time.Hour})
+	rules := NewFiles(Options{Paths: []string{filepath.Join(w.dir, "rules.yaml")}, Settle: settle})
 	w.group = NewGroup(rules, []*TableFile{member("0"), member("1")}, w.apply)
 	return w
 }
@@ -71,7 +71,7 @@ func (w *grouped) apply(c Change) error {
 }
 
 // poll calls next after the first snapshot.
-func (w *grouped) poll(next func()) { w.group.applyChanges(w.t.Context(), &watcher{}, next) }
+func (w *grouped) poll(next func()) { poll(w.t.Context(), w.group, next) }
 
 func (w *grouped) expect(when string, rules, first, second int) {
 	w.t.Helper()
@@ -153,7 +153,7 @@ func TestChangingFilesDelayOthers(t *testing.T) {
 	write(t, tableOf(2), busy)
 	rounds := 0
 	ctx, cancel := context.WithCancel(t.Context())
-	w.group.applyChanges(ctx, &watcher{}, func() {
+	poll(ctx, w.group, func() {
 		if rounds++; rounds > 2*maxUnstableRounds {
 			cancel()
 		}

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -32,18 +31,19 @@ func versionOf(u Update) int {
 	return int(u.Set.Limits[0].RequestsPerUnit)
 }
 
-// follow loads the paths and runs a source until the test ends. It polls only once an hour, so that
-// updates are due to notifications.
+// poll calls applyChanges. next is called between two snapshots.
+func poll(ctx context.Context, g *Group, next func()) {
+	g.waited = next
+	g.applyChanges(ctx)
+}
+
+// follow loads the paths and runs a source until the test ends, in a bubble of synctest.
 func follow(t *testing.T, opt Options, paths ...string) (first Update, updates <-chan Update) {
 	t.Helper()
 	ch := make(chan Update, 100)
 	opt.Paths = paths
 	opt.Settle = 5 * time.Millisecond
 	opt.OnLoad = func(u Update) error { ch <- u; return u.Err }
-	if opt.Poll == 0 {
-		opt.Poll = time.Hour
-	}
-	opt.OnUnwatched = func(err error) { t.Errorf("unwatched: %v", err) }
 	s := NewFiles(opt)
 	err := s.Load()
 	if first = <-ch; !errors.Is(err, first.Err) {
@@ -92,18 +92,20 @@ func awaitVersion(t *testing.T, updates <-chan Update, version int) {
 
 // TestSourceBadStart loads no files and then an invalid one. A server may start despite both.
 func TestSourceBadStart(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "config", "rules.yaml")
-	first, updates := follow(t, Options{}, path)
-	if first.Set != nil || first.Err == nil {
-		t.Fatalf("Load of nothing = %+v, want an error", first)
-	}
-	write(t, "domain: d\nbogus: 1\n", path)
-	await(t, updates, "the bad file", func(u Update) bool {
-		return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown field "bogus"`)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "config", "rules.yaml")
+		first, updates := follow(t, Options{}, path)
+		if first.Set != nil || first.Err == nil {
+			t.Fatalf("Load of nothing = %+v, want an error", first)
+		}
+		write(t, "domain: d\nbogus: 1\n", path)
+		await(t, updates, "the bad file", func(u Update) bool {
+			return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown field "bogus"`)
+		})
+		write(t, rulesOf(1), path)
+		awaitVersion(t, updates, 1)
 	})
-	write(t, rulesOf(1), path)
-	awaitVersion(t, updates, 1)
 }
 
 // TestSourceKeepsGoodRules checks that invalid rules are reported once, and that a return to the
@@ -119,7 +121,7 @@ func TestSourceKeepsGoodRules(t *testing.T) {
 	poll := func(want int) {
 		t.Helper()
 		for range 3 {
-			s.applyChanges(t.Context(), &watcher{}, func() {})
+			poll(t.Context(), s.asGroup(), func() {})
 		}
 		if len(got) != want {
 			t.Fatalf("%d updates, want %d: %+v", len(got), want, got)
@@ -170,7 +172,7 @@ func TestSourceAllowEmpty(t *testing.T) {
 	})
 	start(t, s)
 	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	s.applyChanges(t.Context(), &watcher{}, func() {})
+	poll(t.Context(), s.asGroup(), func() {})
 	if len(got) != 2 || got[1].Set == nil || len(got[1].Set.Limits) != 0 {
 		t.Errorf("updates = %+v, want an empty set", got)
 	}
@@ -178,15 +180,17 @@ func TestSourceAllowEmpty(t *testing.T) {
 
 // TestSourceStartsEmpty starts with an empty directory, which StartEmpty permits.
 func TestSourceStartsEmpty(t *testing.T) {
-	dir := t.TempDir()
-	first, updates := follow(t, Options{StartEmpty: true}, dir)
-	if first.Set == nil || first.Err != nil {
-		t.Fatalf("Load = %+v, want an empty set", first)
-	}
-	write(t, rulesOf(1), dir, "a.yaml")
-	awaitVersion(t, updates, 1)
-	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
-	await(t, updates, "the removal of all files", func(u Update) bool { return u.Err != nil })
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		first, updates := follow(t, Options{StartEmpty: true}, dir)
+		if first.Set == nil || first.Err != nil {
+			t.Fatalf("Load = %+v, want an empty set", first)
+		}
+		write(t, rulesOf(1), dir, "a.yaml")
+		awaitVersion(t, updates, 1)
+		must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
+		await(t, updates, "the removal of all files", func(u Update) bool { return u.Err != nil })
+	})
 }
 
 // TestSourceRequiresFile starts without a file, or without one that has the prefix.
@@ -237,122 +241,62 @@ func TestSourceWaitsForWriter(t *testing.T) {
 		}
 	}
 	next()
-	s.applyChanges(t.Context(), &watcher{}, next)
+	poll(t.Context(), s.asGroup(), next)
 	if len(got) != 1 || versionOf(got[0]) != 3 {
 		t.Errorf("updates = %+v, want only version 3", got)
 	}
 	// A change that is reverted is not reported.
 	parts = []string{rulesOf(4), rulesOf(3)}
 	next()
-	s.applyChanges(t.Context(), &watcher{}, next)
+	poll(t.Context(), s.asGroup(), next)
 	if len(got) != 1 {
 		t.Errorf("updates = %+v, want none for a reverted change", got[1:])
 	}
 }
 
-// TestSourcePolls runs without notifications.
-func TestSourcePolls(t *testing.T) {
-	dir := t.TempDir()
-	write(t, rulesOf(1), dir, "a.yaml")
-	updates, unwatched := make(chan Update, 100), make(chan error, 100)
-	s := NewFiles(Options{
-		Paths: []string{dir}, Poll: time.Millisecond, Settle: time.Millisecond,
-		OnLoad:      func(u Update) error { updates <- u; return u.Err },
-		OnUnwatched: func(err error) { unwatched <- err },
+// TestSourceLooksAtFiles changes a file in size and time, which Run sees long before it reads files
+// that look the same.
+func TestSourceLooksAtFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, rulesOf(1), dir, "a.yaml")
+		_, updates := follow(t, Options{}, dir)
+		for v := 10; v <= 100_000; v *= 10 {
+			synctest.Wait()
+			began := time.Now()
+			write(t, rulesOf(v), dir, "a.yaml")
+			awaitVersion(t, updates, v)
+			if took := time.Since(began); took > 2*lookInterval {
+				t.Errorf("the change was active after %v, want at most %v", took, 2*lookInterval)
+			}
+		}
 	})
-	none := errors.New("no inotify")
-	s.watch = func() (*watcher, error) { return nil, none }
-	start(t, s)
-	run(t, s)
-	for v := 2; v <= 4; v++ {
-		write(t, rulesOf(v), dir, "a.yaml")
-		awaitVersion(t, updates, v)
-	}
-	if err := <-unwatched; !errors.Is(err, none) {
-		t.Errorf("OnUnwatched was called with %v, want %v", err, none)
-	}
-	if len(unwatched) > 0 {
-		t.Errorf("OnUnwatched was also called with %v, want one call", <-unwatched)
-	}
-}
-
-func TestWatchedDirs(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must.OK(t, err)
-	write(t, "", dir, "plain/rules.yaml")
-	write(t, "", dir, "tree/a/b/rules.yaml")
-	write(t, "", dir, "tree/.hidden/rules.yaml")
-	write(t, "", dir, "far/away/rules.yaml")
-	link(t, dir+"/far/away", dir, "links/away")
-	link(t, "../links/away/rules.yaml", dir, "chain/rules.yaml")
-	link(t, "loop", dir, "loops/loop")
-	for _, tt := range []struct {
-		path string
-		want []string
-	}{
-		{"plain/rules.yaml", []string{"plain"}},
-		{"plain", []string{"plain"}},
-		{"plain/missing.yaml", []string{"plain"}},
-		{"missing/deep/rules.yaml", []string{"."}},
-		{"tree", []string{"tree", "tree/a", "tree/a/b"}},
-		{"links/away", []string{"far/away", "links"}},
-		{"links", []string{"far/away", "links"}},
-		{"chain/rules.yaml", []string{"chain", "far/away", "links"}},
-		{"chain", []string{"chain", "far/away", "links"}},
-		{"loops/loop", []string{"loops"}},
-	} {
-		if diff := cmp.Diff(tt.want, relative(t, dir, watchedDirs([]string{filepath.Join(dir, tt.path)}))); diff != "" {
-			t.Errorf("watchedDirs(%s) (-want +got):\n%s", tt.path, diff)
-		}
-	}
-	for path, want := range map[string][]string{
-		"plain/rules.yaml":   {"plain"},
-		"plain/missing.yaml": {"plain"},
-		"plain":              {"."},
-		"tree":               {"."},
-		"links/away":         {"links"},
-		"chain/rules.yaml":   {"chain", "far/away", "links"},
-		"loops/loop":         {"loops"},
-	} {
-		if diff := cmp.Diff(want, relative(t, dir, fileDirs(filepath.Join(dir, path)))); diff != "" {
-			t.Errorf("fileDirs(%s) (-want +got):\n%s", path, diff)
-		}
-	}
-}
-
-// relative returns paths relative to dir.
-func relative(t *testing.T, dir string, paths []string) (names []string) {
-	t.Helper()
-	for _, p := range paths {
-		name, err := filepath.Rel(dir, p)
-		must.OK(t, err)
-		names = append(names, name)
-	}
-	return slices.Compact(names)
 }
 
 // TestOnlyCommandsReadEnvoyGatewayObjects checks that Load makes rules of Envoy Gateway's objects,
 // in several files, while a service rejects them and names their source: a route that is missing in
 // the files would not be limited.
 func TestOnlyCommandsReadEnvoyGatewayObjects(t *testing.T) {
-	dir := t.TempDir()
-	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n"+
-		"spec: { listeners: [{ name: http, protocol: HTTP, port: 80 }] }\n", dir, "a.yaml")
-	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: { name: shop }\nspec: { parentRefs: [{ name: eg }] }\n---\n"+
-		"apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: { name: shop }\n"+
-		"spec: { targetRefs: [{ kind: HTTPRoute, name: shop }], rateLimit: { global: { rules: [{ limit: { requests: 1, unit: Hour } }] } } }\n", dir, "b.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n"+
+			"spec: { listeners: [{ name: http, protocol: HTTP, port: 80 }] }\n", dir, "a.yaml")
+		write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: { name: shop }\nspec: { parentRefs: [{ name: eg }] }\n---\n"+
+			"apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: { name: shop }\n"+
+			"spec: { targetRefs: [{ kind: HTTPRoute, name: shop }], rateLimit: { global: { rules: [{ limit: { requests: 1, unit: Hour } }] } } }\n", dir, "b.yaml")
 
-	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
-	if err != nil || set == nil || ds.HasErrors() {
-		t.Fatalf("Load = %v, %v, %v, want rules", set, ds, err)
-	}
-	var dump strings.Builder
-	must.OK(t, set.Dump(&dump))
-	if got, want := dump.String(), "default/eg/http.httproute/default/shop/rule/0/match/0/*_httproute/default/shop/rule/0/match/0/*.rule-0-match--1_rule-0-match--1"; !strings.Contains(got, want) {
-		t.Errorf("Dump = %q, want %q in it", got, want)
-	}
-	first, _ := follow(t, Options{}, dir)
-	if first.Set != nil || first.Err == nil || !strings.Contains(first.Err.Error(), "--xds-addr") {
-		t.Errorf("Load of a service = %v, %v, want an error that names --xds-addr", first.Set, first.Err)
-	}
+		set, ds, err := Load([]string{dir}, "", descriptors.Options{})
+		if err != nil || set == nil || ds.HasErrors() {
+			t.Fatalf("Load = %v, %v, %v, want rules", set, ds, err)
+		}
+		var dump strings.Builder
+		must.OK(t, set.Dump(&dump))
+		if got, want := dump.String(), "default/eg/http.httproute/default/shop/rule/0/match/0/*_httproute/default/shop/rule/0/match/0/*.rule-0-match--1_rule-0-match--1"; !strings.Contains(got, want) {
+			t.Errorf("Dump = %q, want %q in it", got, want)
+		}
+		first, _ := follow(t, Options{}, dir)
+		if first.Set != nil || first.Err == nil || !strings.Contains(first.Err.Error(), "--xds-addr") {
+			t.Errorf("Load of a service = %v, %v, want an error that names --xds-addr", first.Set, first.Err)
+		}
+	})
 }

@@ -1,11 +1,13 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -44,9 +46,8 @@ type TableOptions struct {
 	// AllowEmpty permits a file without rows if the table has some, which otherwise is the error
 	// [ErrNoRows].
 	AllowEmpty bool
-	// OnUnwatched, Poll and Settle are as in [Options], for a [Group] without files of rules.
-	OnUnwatched  func(error)
-	Poll, Settle time.Duration
+	// Settle is as in [Options], for a [Group] without files of rules.
+	Settle time.Duration
 }
 
 // TableFile is the file of a table that a [Group] follows. Since it may be large, it is not read
@@ -77,14 +78,22 @@ func (s stamp) equal(other stamp) bool {
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
+// lookOf returns the size, time and inode of a file, or why there is none.
+func lookOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return unreadable(err).err
+	}
+	inode := uint64(0)
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = sys.Ino
+	}
+	return fmt.Sprint(info.Size(), info.ModTime().UnixNano(), inode)
+}
+
 // NewTableFile returns a TableFile. It does not read the file yet.
 func NewTableFile(opt TableOptions) *TableFile {
-	if opt.Poll <= 0 {
-		opt.Poll = 10 * time.Second
-	}
-	if opt.Settle <= 0 {
-		opt.Settle = 100 * time.Millisecond
-	}
+	opt.Settle = cmp.Or(opt.Settle, defaultSettle)
 	f := &TableFile{opt: opt, open: openTable, unchanged: stopwatch()}
 	f.observe()
 	return f

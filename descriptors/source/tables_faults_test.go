@@ -71,7 +71,7 @@ func (k *fakedTable) poll(next func()) {
 		next = func() {}
 	}
 	for range 3 {
-		k.group.applyChanges(k.t.Context(), &watcher{}, next)
+		poll(k.t.Context(), k.group, next)
 	}
 }
 

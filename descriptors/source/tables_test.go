@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
@@ -21,7 +22,7 @@ func followTable(t *testing.T, path string) <-chan TableUpdate {
 	t.Helper()
 	updates := make(chan TableUpdate, 100)
 	f := NewTableFile(TableOptions{
-		Table: tables.New("t"), Path: path, Settle: 10 * time.Millisecond, Poll: 50 * time.Millisecond,
+		Table: tables.New("t"), Path: path, Settle: 10 * time.Millisecond,
 	})
 	g := NewGroup(nil, []*TableFile{f}, func(c Change) error {
 		updates <- c.Tables[0]
@@ -58,37 +59,39 @@ func tableOf(number int) string { return "k,requests_per_unit\na," + strconv.Ito
 
 // TestTableFile changes the file of a table in each way.
 func TestTableFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "t.csv")
-	write(t, tableOf(1), path)
-	updates := followTable(t, path)
-	awaitRow(t, updates, 1)
-	write(t, tableOf(22), path) // in place
-	awaitRow(t, updates, 22)
-	write(t, tableOf(33), dir, "next") // of the same size
-	rename(t, filepath.Join(dir, "next"), path)
-	awaitRow(t, updates, 33)
-	write(t, tableOf(33)+"b,many\n", path)
-	if u := awaitRow(t, updates, -1); !strings.Contains(u.Err.Error(), path+":3:3: error: requests_per_unit") {
-		t.Errorf("after an invalid row: %v", u.Err)
-	}
-	write(t, tableOf(4), path)
-	awaitRow(t, updates, 4)
-	must.OK(t, os.Remove(path))
-	if u := awaitRow(t, updates, -1); !errors.Is(u.Err, os.ErrNotExist) {
-		t.Errorf("after the file was removed: %v", u.Err)
-	}
-	write(t, tableOf(5), dir, "data/t.csv")
-	link(t, "data/t.csv", dir, "t.csv")
-	awaitRow(t, updates, 5)
-	write(t, tableOf(6), dir, "data/t.csv") // the target of the link
-	awaitRow(t, updates, 6)
-	dir = t.TempDir()
-	mount(t, dir, map[string]string{"cm.csv": tableOf(7)})
-	updates = followTable(t, filepath.Join(dir, "cm.csv"))
-	awaitRow(t, updates, 7)
-	mount(t, dir, map[string]string{"cm.csv": tableOf(8)})
-	awaitRow(t, updates, 8)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "t.csv")
+		write(t, tableOf(1), path)
+		updates := followTable(t, path)
+		awaitRow(t, updates, 1)
+		write(t, tableOf(22), path) // in place
+		awaitRow(t, updates, 22)
+		write(t, tableOf(33), dir, "next") // of the same size
+		rename(t, filepath.Join(dir, "next"), path)
+		awaitRow(t, updates, 33)
+		write(t, tableOf(33)+"b,many\n", path)
+		if u := awaitRow(t, updates, -1); !strings.Contains(u.Err.Error(), path+":3:3: error: requests_per_unit") {
+			t.Errorf("after an invalid row: %v", u.Err)
+		}
+		write(t, tableOf(4), path)
+		awaitRow(t, updates, 4)
+		must.OK(t, os.Remove(path))
+		if u := awaitRow(t, updates, -1); !errors.Is(u.Err, os.ErrNotExist) {
+			t.Errorf("after the file was removed: %v", u.Err)
+		}
+		write(t, tableOf(5), dir, "data/t.csv")
+		link(t, "data/t.csv", dir, "t.csv")
+		awaitRow(t, updates, 5)
+		write(t, tableOf(6), dir, "data/t.csv") // the target of the link
+		awaitRow(t, updates, 6)
+		dir = t.TempDir()
+		mount(t, dir, map[string]string{"cm.csv": tableOf(7)})
+		updates = followTable(t, filepath.Join(dir, "cm.csv"))
+		awaitRow(t, updates, 7)
+		mount(t, dir, map[string]string{"cm.csv": tableOf(8)})
+		awaitRow(t, updates, 8)
+	})
 }
 
 // TestTablePathsThatAreNotFiles checks that such paths are rejected before they are read, which

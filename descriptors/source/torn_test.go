@@ -71,7 +71,7 @@ func (w *torn) apply(u Update) error {
 }
 
 // poll reads the file until two readings agree; next is called between two readings.
-func (w *torn) poll(next func()) { w.source.applyChanges(w.t.Context(), &watcher{}, next) }
+func (w *torn) poll(next func()) { poll(w.t.Context(), w.source.asGroup(), next) }
 
 // checkActive checks that all active limits are of the given version, and none is missing.
 func (w *torn) checkActive(when string, version int) {

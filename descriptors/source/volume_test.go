@@ -65,7 +65,7 @@ func TestEveryStepOfVolumeUpdate(t *testing.T) {
 					t.Fatalf("version %d: %s: %v", version, step.Name, err)
 				}
 				swapped = swapped || step.Name == volumetest.Swap
-				s.applyChanges(t.Context(), &watcher{}, func() {})
+				poll(t.Context(), s.asGroup(), func() {})
 				checks++
 				if active != before && (active != version || !swapped) {
 					t.Fatalf("version %d, after %q: version %d is active, want %d, or the new one after the swap", version, step.Name, active, before)
@@ -117,7 +117,7 @@ func TestVolumeWithRulesAndTables(t *testing.T) {
 		rules, rows, loads int
 	}{{1, 2, 1}, {2, 3, 2}, {2, 4, 2}} {
 		mount(t, dir, map[string]string{"rules.yaml": rulesOf(step.rules), "t.csv": tableOf(step.rows)})
-		s.applyChanges(t.Context(), &watcher{}, func() {})
+		poll(t.Context(), s.asGroup(), func() {})
 		if loads != step.loads || s.reload.LastError() != nil {
 			t.Errorf("step %d: the rules were loaded %d times, last with the error %v, want %d times", i, loads, s.reload.LastError(), step.loads)
 		}

@@ -48,7 +48,7 @@ func (l *Loader) tableFiles() (files []*source.TableFile) {
 	for _, name := range l.tables.Names() {
 		if e, _ := l.tables.Table(name); e.Path != "" { // Table cannot fail
 			files = append(files, source.NewTableFile(source.TableOptions{
-				Table: e.Table, Path: e.Path, AllowEmpty: l.opt.AllowEmptyTables, OnUnwatched: l.WarnUnwatched,
+				Table: e.Table, Path: e.Path, AllowEmpty: l.opt.AllowEmptyTables,
 			}))
 		}
 	}

@@ -76,11 +76,6 @@ func (l *Loader) LogDiagnostics(found rules.Diagnostics) {
 	}
 }
 
-// WarnUnwatched logs that rule files are polled because they cannot be watched.
-func (l *Loader) WarnUnwatched(err error) {
-	l.logger.Warn("cannot watch rule files; polling them every second", zap.Error(err))
-}
-
 // ReportRejected logs and counts rules that failed to load. subject is the path of the file of
 // defaults for the rules of a management server, and empty for others.
 func (l *Loader) ReportRejected(subject string, err error) {
