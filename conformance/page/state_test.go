@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -135,52 +133,6 @@ func TestPageShowsEveryPart(t *testing.T) {
 	reportErrors(t, browserErrors)
 }
 
-// TestPageSorts sorts a table with the keyboard.
-func TestPageSorts(t *testing.T) {
-	ctx, browserErrors := openPaused(t)
-	s := newState()
-	s.Domains = []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{
-		{Hash: "1", Rule: "b", PerSecond: 9, Denied: 20}, {Hash: "2", Rule: "c", PerSecond: 8, Denied: 100}, {Hash: "3", Rule: "a", PerSecond: 7, Denied: 3},
-	}}, {Domain: "bank", DeniedKeys: []live.Key{{Hash: "4", Rule: "d", PerSecond: 7.5, Denied: 1}}}}
-	showState(ctx, t, s)
-	check := func(want, aria string) {
-		t.Helper()
-		keys := get(ctx, t, chromedp.Evaluate[string]("Array.from(document.querySelectorAll('#keys .name button'), (b) => b.innerText).join(' ')"))
-		if keys != want {
-			t.Errorf("the keys are %s, want %s", keys, want)
-		}
-		heads := get(ctx, t, chromedp.Evaluate[string]("Array.from(document.querySelectorAll('[aria-sort]'), (h) => h.innerText + ' ' + h.ariaSort).join()"))
-		if heads != aria {
-			t.Errorf("the sorted columns are %q, want %q", heads, aria)
-		}
-	}
-	press := func(key string) {
-		t.Helper()
-		do(ctx, t, chromedp.KeyEvent(key))
-	}
-	check("#1 #2 #4 #3", "")
-	do(ctx, t, chromedp.Evaluate[chromedp.Void]("document.querySelectorAll('#keys th button')[1].focus()"))
-	press("\t")
-	press("\r")
-	check("#2 #1 #3 #4", "denied descending")
-	press(" ")
-	check("#4 #3 #1 #2", "denied ascending")
-	press("\t\t\t")
-	press("\r")
-	check("#4 #3 #1 #2", "limit ascending")
-	s.Domains[0].DeniedKeys[0].PerSecond = 1
-	showState(ctx, t, s)
-	check("#4 #3 #1 #2", "limit ascending")
-	do(ctx, t, chromedp.SendKeys("#filter", "BANK"))
-	check("#4", "limit ascending")
-	press(strings.Repeat("\t", 8) + "\r") // the pause button, the heads of six columns, then the first key
-	awaitVisible(ctx, t, "#details")
-	if got := get(ctx, t, chromedp.Evaluate[string]("document.querySelector('#subject').innerText")); got != "#4" {
-		t.Errorf("Enter opened the details of %s, want #4", got)
-	}
-	reportErrors(t, browserErrors)
-}
-
 // TestPageShowsHostileNames shows names with HTML, escapes for terminals, characters that reverse the
 // direction, and 16 KiB, in all parts of the page.
 func TestPageShowsHostileNames(t *testing.T) {
@@ -227,75 +179,5 @@ func TestPageShowsHostileNames(t *testing.T) {
 	}
 	do(ctx, t, chromedp.Click("#details .close"), chromedp.Click("#limits .name button"))
 	check("the details of a limit")
-	reportErrors(t, browserErrors)
-}
-
-// TestPageNamesLimits verifies that keys have the number of their row, that permits in use are shown,
-// that tokens are labelled, and that the dialog of a reset names the key as its row does.
-func TestPageNamesLimits(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "customers.csv"), []byte("customer,requests_per_unit\nacme,0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := startIn(t, dir, `
-domain: shop
-descriptors:
-  - {key: customer, rate_limit: {unit: minute, requests_per_unit: 60, table: customers}}
-  - {key: upload, rate_limit: {name: uploads, unit: hour, requests_per_unit: 3, algorithm: concurrency}}
-  - {key: model, rate_limit: {name: llm-tokens, unit: year, requests_per_unit: 4}}
-`, "--top-keys", "clear", "--table", "customers=customers.csv")
-	addr := s.Addr("debug")
-	ctx, browserErrors := chromium(t, "http://"+addr, "")
-	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
-	hit(t, s, "customer", "acme", 9)
-	hit(t, s, "upload", "large", 5)
-	hit(t, s, "model", "gpt", 5)
-	await(ctx, t, "shop: customer 0/minute, from table customers")
-	await(ctx, t, "shop: upload 3 concurrent requests, each for at most 1 hour, 3 of 3 in flight")
-	await(ctx, t, "shop: model 4/year (tokens)")
-	do(ctx, t, chromedp.Click("#keys .reset"))
-	await(ctx, t, "Reset customer=acme (shop: customer 0/minute, from table customers)? 1 counter(s), ")
-	reportErrors(t, browserErrors)
-}
-
-// TestPageShowsValues shows values of keys for a time, and hides them again.
-func TestPageShowsValues(t *testing.T) {
-	s := start(t, rules)
-	addr := s.Addr("debug")
-	ctx, browserErrors := chromium(t, "http://"+addr, "")
-	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
-	hit(t, s, "user", "alice", 5)
-	await(ctx, t, "shop: user 3/year")
-	if strings.Contains(bodyText(ctx, t), "alice") {
-		t.Error("a value is shown before anybody has asked for it")
-	}
-	do(ctx, t, chromedp.Click("#unmask"))
-	await(ctx, t, "Show the values of the keys that are denied from now on, for 10 minutes?")
-	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
-	hit(t, s, "user", "alice", 1)
-	await(ctx, t, "user=alice")
-	await(ctx, t, "keys: hashed, values shown until ")
-	await(ctx, t, "values of denied keys are shown by=127.0.0.1:")
-	do(ctx, t, chromedp.Click("#unmask"))
-	await(ctx, t, "Hide the values of keys?")
-	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#confirmation"))
-	awaitTrue(ctx, t, "!document.body.innerText.includes('values shown until')")
-	if strings.Contains(bodyText(ctx, t), "alice") {
-		t.Error("a value is shown after it was hidden")
-	}
-	reportErrors(t, browserErrors)
-}
-
-// TestPageResetsInAnyDomain resets a key in a domain whose name contains special characters.
-func TestPageResetsInAnyDomain(t *testing.T) {
-	const domain = `a&b=c #d+"<e>`
-	s := start(t, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
-	addr := s.Addr("debug")
-	ctx, browserErrors := chromium(t, "http://"+addr, "")
-	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
-	sendRequests(t, s, domain, "user", "al", 1)
-	awaitVisible(ctx, t, "#keys .reset")
-	do(ctx, t, chromedp.Click("#keys .reset"))
-	await(ctx, t, "("+domain+": user 0/year)? 1 counter(s), ")
 	reportErrors(t, browserErrors)
 }
