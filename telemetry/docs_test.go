@@ -21,13 +21,12 @@ const metricsPage = "../docs/metrics.md"
 
 const pageHead = `# Metrics
 
-All metrics of sluice, except those of Go (` + "`" + `go_...` + "`" + `) and of the process (` + "`" + `process_...` + "`" + `). ` + "`" + `go test
-./telemetry -run TestMetricsPage -update` + "`" + ` writes this page. [Dashboards](../dashboards/README.md)
+All metrics of sluice, except those of Go (` + "`go_...`" + `) and of the process (` + "`process_...`" + `). ` + "`go test\n./telemetry -run TestMetricsPage -update`" + ` writes this page. [Dashboards](../dashboards/README.md)
 has a dashboard and alerts.
 
-` + "`" + `ratelimit_...` + "`" + ` metrics have their names in envoyproxy/ratelimit's Prometheus exporter; additional
-metrics start with ` + "`" + `sluice_` + "`" + `. Where a metric has another name in StatsD, it is in parentheses: text
-in angle brackets is the value of a label, and other labels become tags.
+` + "`ratelimit_...`" + ` metrics have their names in envoyproxy/ratelimit's Prometheus exporter; additional
+metrics start with ` + "`sluice_`" + `. Where a metric has another name in StatsD, it is in
+parentheses: text in angle brackets is the value of a label, and other labels become tags.
 
 **A hit** counts in total_hits, and in within_limit or over_limit. Hits above four fifths of the
 limit (NEAR_LIMIT_RATIO) also count in near_limit. A descriptor that is within its limit in a denied
@@ -37,19 +36,19 @@ Series **of a limit** have these labels, so any two of them can be joined:
 
 | label | |
 | --- | --- |
-| ` + "`" + `domain` + "`" + ` | the domain |
-| ` + "`" + `key1` + "`" + `, ` + "`" + `key2` + "`" + ` | the first two levels, as ` + "`" + `key` + "`" + ` or ` + "`" + `key_value` + "`" + `; empty where there is none |
-| ` + "`" + `rule` + "`" + ` | all levels joined by dots |
-| ` + "`" + `limit` + "`" + ` | the limit in a ` + "`" + `rate_limits` + "`" + ` list: its name, else ` + "`" + `60/minute` + "`" + `; empty outside lists |
+| ` + "`domain`" + ` | the domain |
+| ` + "`key1`" + `, ` + "`key2`" + ` | the first two levels, as ` + "`key`" + ` or ` + "`key_value`" + `; empty where there is none |
+| ` + "`rule`" + ` | all levels joined by dots |
+| ` + "`limit`" + ` | the limit in a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
 
-In label values, ` + "`" + `:` + "`" + `, ` + "`" + `|` + "`" + ` and the dots of IPv4 addresses are replaced by ` + "`" + `_` + "`" + `, as in
-envoyproxy/ratelimit. ` + "`" + `--extra-tags` + "`" + ` adds labels to every series.
+In label values, ` + "`:`" + `, ` + "`|`" + ` and the dots of IPv4 addresses are replaced by ` + "`_`" + `, as in
+envoyproxy/ratelimit. ` + "`--extra-tags`" + ` adds labels to every series.
 
 **The number of series is bounded.** Up to 10,000 configured limits have series of their own, eight
 each. The first 1,000 have them from the start, at 0; the others get them with their first hit, so
-` + "`" + `rate()` + "`" + ` misses the hits before the next scrape. Up to 1,000 names that contain request values
-(` + "`" + `detailed_metric` + "`" + `, ` + "`" + `value_to_metric` + "`" + `, limits in requests) have six series each; further names count
-under ` + "`" + `rule="other"` + "`" + ` of their domain. Of the domains without rules, the first 100 have one series
+` + "`rate()`" + ` misses the hits before the next scrape. Up to 1,000 names that contain request values
+(` + "`detailed_metric`" + `, ` + "`value_to_metric`" + `, limits in requests) have six series each; further names count
+under ` + "`rule=\"other\"`" + ` of their domain. Of the domains without rules, the first 100 have one series
 each.
 
 `
