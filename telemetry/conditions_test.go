@@ -220,7 +220,7 @@ func TestOrderOfConditions(t *testing.T) {
 func conditionCells(d *Definition) []string {
 	return []string{
 		fmt.Sprintf("[`%s`](%s)", d.Code, strings.TrimPrefix(strings.Replace("../"+d.Docs, "../docs/", "", 1), "state.md")),
-		levelName(d.Level), d.Sentence, d.Remedy,
+		levelName(d.Level), d.Sentence,
 	}
 }
 
