@@ -17,7 +17,7 @@ import (
 
 // TestEnvoyCheckPage runs each command of docs/envoy-check.md.
 func TestEnvoyCheckPage(t *testing.T) {
-	runPage(t, "docs/envoy-check.md", 4)
+	runPage(t, "docs/envoy-check.md", 3)
 }
 
 // TestLLMPage runs each command of docs/llm.md.
@@ -39,7 +39,7 @@ func TestSimulatePage(t *testing.T) {
 		must.OK(t, err)
 		must.OK(t, os.WriteFile(name, log, 0o600))
 	}
-	runPageIn(t, root, "docs/simulate.md", 6)
+	runPageIn(t, root, "docs/simulate.md", 5)
 }
 
 // hashedKeys matches hashes of keys, which differ in each run.
