@@ -44,6 +44,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	if rules.AreCandidates(cfg.RateLimits) {
 		c.fail(cfg.Pos, nodePath(d, n), rules.NoActiveLimit)
 	}
+	first := map[uint64]int{}
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
 		path := func() string { return limitPath(d, n, cfg.List, i) } // built only for errors
@@ -80,21 +81,27 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 				}
 			}
 		}
-		c.checkSameCounter(cfg.RateLimits[:i], l, path)
+		if len(cfg.RateLimits) > 1 {
+			c.checkSameCounter(cfg.RateLimits, i, first, path)
+		}
 	}
 }
 
-// checkSameCounter reports an error if a limit before l in its list has the same counters as l.
-func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path func() string) {
-	i := slices.IndexFunc(before, func(other rules.Limit) bool { return other.SameCounter(l, c.opt.CalendarMonths) })
-	if i < 0 {
+// checkSameCounter reports an error if a limit before limit i of a list has the same counters. first
+// maps the kinds of their counters to the first limit.
+func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[uint64]int, path func() string) {
+	l := &all[i]
+	kind := l.CounterKind(c.opt.CalendarMonths)
+	j, found := first[kind]
+	if !found {
+		first[kind] = i
 		return
 	}
 	by := ""
-	if !before[i].SameCounter(l, false) {
+	if all[j].CounterKind(false) != l.CounterKind(false) {
 		by = ", since --calendar-months aligns both with the calendar"
 	}
-	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, before[i].Pos, l.SameCounterHelp())
+	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, all[j].Pos, l.SameCounterHelp())
 }
 
 // Advice returns warnings about rules that are valid but may surprise operators of a service that

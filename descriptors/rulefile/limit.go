@@ -50,6 +50,7 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 	}
 	var limits []rules.Limit
 	items, candidates := 0, 0
+	lines := map[[2]uint64]int{} // of the first limit with these kinds of counters
 	p.eachMap(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
 		b := p.readLimit(here, at, m, nil)
 		if items++; b.config.Shadow {
@@ -65,12 +66,12 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		}
 		// The compiler reports limits that have the same counter only with or only without
 		// --calendar-months.
-		same := func(l rules.Limit) bool { return l.SameCounter(&limit, false) && l.SameCounter(&limit, true) }
-		if j := slices.IndexFunc(limits, same); j >= 0 {
-			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
-				limits[j].Pos.Line, limit.SameCounterHelp())
+		kinds := [2]uint64{limit.CounterKind(false), limit.CounterKind(true)}
+		if line, ok := lines[kinds]; ok {
+			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s", line, limit.SameCounterHelp())
 			return
 		}
+		lines[kinds] = limit.Pos.Line
 		limits = append(limits, limit)
 	})
 	if items > 0 && candidates == items {

@@ -39,6 +39,7 @@ type parser struct {
 	nodes, depth int
 	// rangeFiles are the files of ranges that descriptors name.
 	rangeFiles []string
+	lines      textLines
 	// objects are the Kubernetes objects of the file.
 	objects objects
 	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are

@@ -134,16 +134,16 @@ func TrueOrNil(b bool) *bool {
 	return &b
 }
 
-// SameCounter reports whether two limits of one descriptor have the same counters, that is, the
-// same [CounterKind]. If months is set, it applies [Limit.UseCalendarMonth] to both first.
-func (l *Limit) SameCounter(other *Limit, months bool) bool {
-	a, b := *l, *other
+// CounterKind returns the [CounterKind] of a valid limit. If months is set, it applies
+// [Limit.UseCalendarMonth] first. Limits of one descriptor with the same kind have the same
+// counters.
+func (l *Limit) CounterKind(months bool) uint64 {
+	a := *l
 	if months {
 		a.UseCalendarMonth()
-		b.UseCalendarMonth()
 	}
-	p, q := a.policy(), b.policy()
-	return CounterKind(&p, a.NeverDenies()) == CounterKind(&q, b.NeverDenies())
+	p := a.policy()
+	return CounterKind(&p, a.NeverDenies())
 }
 
 // CountActive returns the number of limits that can deny.
