@@ -135,31 +135,46 @@ func TestMigratingHasTheTable(t *testing.T) {
 }
 
 // variableTable returns the documentation of all variables. Neighbours with the same effect share a
-// row.
+// row, and so do those of the store for limits of one second.
 func variableTable() string {
 	var b strings.Builder
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n### %s\n\n| variable | default there | here |\n| --- | --- | --- |\n", s.title)
-		var names, defaults []string
-		for i := range s.variables {
-			v := &s.variables[i]
-			names = append(names, "`"+v.Name+"`")
-			if v.preset != "" && !slices.Contains(defaults, "`"+v.preset+"`") {
-				defaults = append(defaults, "`"+v.preset+"`")
+		var perSecond []string
+		variables := slices.DeleteFunc(slices.Clone(s.variables), func(v Variable) bool {
+			is := strings.HasPrefix(v.Name, "REDIS_PERSECOND_")
+			if is {
+				perSecond = append(perSecond, "`"+v.Name+"`")
 			}
-			here := effectHere(v)
-			if i+1 < len(s.variables) && effectHere(&s.variables[i+1]) == here {
-				continue
+			return is
+		})
+		for len(variables) > 0 {
+			here := effectHere(&variables[0])
+			n := slices.IndexFunc(variables, func(v Variable) bool { return effectHere(&v) != here })
+			if n < 0 {
+				n = len(variables)
 			}
-			if v.has(accepted) && len(names) > 1 {
-				defaults = nil
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.Join(names, ", "), strings.Join(defaults, ", "), here)
-			names = nil
-			defaults = nil
+			writeRow(&b, variables[:n], here)
+			variables = variables[n:]
+		}
+		if perSecond != nil {
+			fmt.Fprintf(&b, "| %s | | as those without `PERSECOND`, for `--store-per-second`; the files of REDIS_TLS apply to both |\n", strings.Join(perSecond, ", "))
 		}
 	}
 	return b.String() + "\n"
+}
+
+// writeRow writes the row of variables with the same effect. It omits defaults that have none.
+func writeRow(b *strings.Builder, variables []Variable, here string) {
+	var names, defaults []string
+	for i := range variables {
+		v := &variables[i]
+		names = append(names, "`"+v.Name+"`")
+		if v.preset != "" && !v.has(accepted) {
+			defaults = append(defaults, "`"+v.preset+"`")
+		}
+	}
+	fmt.Fprintf(b, "| %s | %s | %s |\n", strings.Join(names, ", "), strings.Join(slices.Compact(defaults), ", "), here)
 }
 
 // effectHere returns the flag that a variable sets, or its effect.
