@@ -21,7 +21,7 @@ type backend struct {
 	options     *Options
 	server      *redis.Server
 	timeout     time.Duration // maximum duration of a dial
-	offset      atomic.Int64  // the store's time less ours, in nanoseconds; on a cluster, that of the node with the first slots
+	offset      atomic.Int64  // the store's time less the steady clock's, in nanoseconds, or unknown; on a cluster, that of the node with the first slots
 	offsetKnown atomic.Bool   // the offset is that of the node with the first slots
 	refresh     chan struct{} // signals that the primaries are to be queried at once; holds one element
 	slots       atomic.Pointer[slotMap]
@@ -54,6 +54,7 @@ type slotRange struct {
 func newBackend(s *Store, server *redis.Server, timeout time.Duration) *backend {
 	f := &backend{store: s, options: &s.options, server: server, timeout: timeout, refresh: make(chan struct{}, 1), shards: map[string]*runningShard{}}
 	f.ledger = newLedger()
+	f.offset.Store(unknown)
 	switch {
 	case server.Nodes != nil:
 		f.slots.Store(&slotMap{})
@@ -157,12 +158,13 @@ func (f *backend) isUp() bool {
 // Nodes of a cluster may have different clocks, and a node expires keys by its own clock, so a
 // counter uses the clock of its node. Anything that belongs to no single node uses the clock of the
 // node with the first slots.
-func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duration) {
+func (sh *shard) learnOffset(now limiter.Time, sent, trip time.Duration) {
 	f := sh.backend
 	if f.options.at != nil { // a test sets the store's clock
 		return
 	}
-	offset := sh.offsets.add(now, sent, trip)
+	f.options.now() // reads the wall clock, for its offset
+	offset := sh.offsets.add(now, sent, trip, f.options.Steady.WallOffset())
 	if sh.offset.Store(offset); !f.useFirstShardClock() && !f.offsetKnown.Load() {
 		f.offset.Store(offset)
 	}
@@ -190,13 +192,23 @@ const unknown = math.MinInt64
 // time converts our time to that of the shard's server, as far as its offset is known.
 func (sh *shard) time(now limiter.Time) limiter.Time {
 	if offset := sh.offset.Load(); offset != unknown {
-		return now + limiter.Time(offset)
+		return sh.options.timeAt(now, offset)
 	}
 	return sh.backend.time(now)
 }
 
 // time converts our time to the store's.
-func (f *backend) time(now limiter.Time) limiter.Time { return now + limiter.Time(f.offset.Load()) }
+func (f *backend) time(now limiter.Time) limiter.Time {
+	if offset := f.offset.Load(); offset != unknown {
+		return f.options.timeAt(now, offset)
+	}
+	return now
+}
+
+// timeAt converts our time to that of a server with the given offset to the steady clock.
+func (o *Options) timeAt(now limiter.Time, offset int64) limiter.Time {
+	return now - limiter.Time(o.Steady.WallOffset()) + limiter.Time(offset)
+}
 
 // timeOf converts our time to that of a counter in one of the shard's slots. ahead is the number of
 // seconds by which the server's clock, which expires the key, is ahead of that time. It is 0 unless

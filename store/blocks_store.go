@@ -29,7 +29,7 @@ func (s *Store) runBlocks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s.options.guard(func() { bl.sweep(limiter.Time(s.options.Clock().UnixNano()), bl.elapsed()) })
+		s.options.guard(func() { bl.sweep(s.options.now(), bl.elapsed()) })
 	}
 }
 
@@ -116,7 +116,7 @@ const lately = time.Second
 // which has not received the last block of a counter: hits that were used since are charged again.
 func (s *Store) rechargeBlocks() {
 	bl := s.blocks
-	at, elapsed := s.storeTime(limiter.Time(s.options.Clock().UnixNano())), bl.elapsed()
+	at, elapsed := s.storeTime(s.options.now()), bl.elapsed()
 	lost := time.Duration(bl.lost.Load())
 	for _, h := range bl.counters() {
 		for i := range h.balances {
@@ -228,7 +228,7 @@ func (s *Store) runsOf(calls []*script.Call) (all []*script.Run) {
 // countReplicas registers this replica in the store, and learns the number of replicas. The number is
 // not known if the store does not reply, or forbids the command.
 func (s *Store) countReplicas(c *redis.Conn) {
-	at := s.storeTime(limiter.Time(s.options.Clock().UnixNano()))
+	at := s.storeTime(s.options.now())
 	n, _ := script.CountReplicas(c, s.options.Prefix+"s1{replicas}", s.replica, at, replicaExpiry)
 	s.blocks.replicas.Store(max(0, n))
 }

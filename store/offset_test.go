@@ -20,7 +20,7 @@ type rangeTest struct {
 // estimate.
 func (t *rangeTest) addReply(there, back time.Duration) time.Duration {
 	at := limiter.Time(t.now.Add(there + t.ahead).Truncate(time.Microsecond).UnixNano())
-	estimate := t.offsets.add(at, t.now, there+back)
+	estimate := t.offsets.add(at, time.Duration(t.now.UnixNano()), there+back, 0)
 	t.now = t.now.Add(there + back)
 	return (time.Duration(estimate) - t.ahead).Abs()
 }

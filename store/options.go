@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	steady "github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
@@ -37,9 +38,12 @@ type Options struct {
 	Observer Observer `kong:"-"`
 	// Log is called when a shard becomes unavailable and when it recovers. Optional.
 	Log Log `kong:"-"`
-	// Clock reads the clock of callers' times. Nil means this machine's.
-	Clock func() time.Time    `kong:"-"`
-	at    func() limiter.Time // returns the store's time in tests; nil otherwise
+	// Steady is the clock of callers' times. With it, a step of this machine's clock does not change
+	// the estimate of the store's. If Steady is nil, the times are those of Clock, which is
+	// [time.Now] if it is nil, too.
+	Steady *steady.Clock       `kong:"-"`
+	Clock  func() time.Time    `kong:"-"`
+	at     func() limiter.Time // returns the store's time in tests; nil otherwise
 	// Spread returns the time to wait before an attempt to connect, given its mean, so that replicas
 	// do not connect at the same time. Nil is random, between three and five quarters of the mean.
 	Spread func(mean time.Duration) time.Duration `kong:"-"`
@@ -162,6 +166,12 @@ func (o *Options) storeTime() limiter.Time {
 	}
 	return o.at()
 }
+
+// now returns the time of callers.
+func (o *Options) now() limiter.Time { return o.Steady.At(o.elapsed()) }
+
+// elapsed returns the time that has elapsed on the steady clock.
+func (o *Options) elapsed() time.Duration { return o.Steady.ReadElapsed() }
 
 // guard reports whether do returns. If do panics, which is a bug, it calls Panicked and the
 // goroutine continues.

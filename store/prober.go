@@ -337,6 +337,9 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		took, err := sh.sendProbe(c, &probe)
 		sh.shortestTrip.Store(int64(took))
 		sh.addSenders(sh.mostInFlight())
+		for err == nil && sh.offsets.isVague() {
+			_, err = sh.sendProbe(c, &probe)
+		}
 		if err == nil && took > sh.options.Timeout {
 			err = context.DeadlineExceeded
 		}
@@ -370,11 +373,11 @@ func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
 		probe.Add(&charge)
 	}
-	sent := sh.options.Clock()
+	sent := sh.options.elapsed()
 	if script.DecideScript.Run(c, probe); probe.Err != nil {
 		return 0, probe.Err
 	}
-	took = sh.options.Clock().Sub(sent)
+	took = sh.options.elapsed() - sent
 	sh.learnOffset(probe.Reply.Now, sent, took)
 	return took, nil
 }

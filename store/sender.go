@@ -162,9 +162,9 @@ func (sh *shard) abandon(f *batch) {
 // roundTrip is sendBatch without handling panics.
 func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	f.groupIntoRuns()
-	sent := sh.options.Clock()
+	sent := sh.options.elapsed()
 	script.DecideScript.Run(c, f.scriptRuns...)
-	trip, charges := sh.options.Clock().Sub(sent), 0
+	trip, charges := sh.options.elapsed()-sent, 0
 	sh.learnTrip(trip)
 	if bl := sh.backend.store.blocks; bl != nil {
 		bl.learnTrip(trip)
@@ -178,7 +178,7 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 		}
 		switch {
 		case r.Err == nil && r.Native:
-			r.Reply.Now = sh.time(limiter.Time(sh.options.Clock().UnixNano()))
+			r.Reply.Now = sh.time(sh.options.now())
 		case r.Err == nil:
 			sh.learnOffset(r.Reply.Now, sent, trip)
 			sh.slowness.add(r.Reply.Duration, trip, r.Cost())

@@ -39,7 +39,7 @@ type shard struct {
 	name    string
 	dial    dialer
 	backend *backend
-	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
+	offset  atomic.Int64 // the server's time less the steady clock's, in nanoseconds, or unknown
 	offsets offsetRange  // derived from the replies so far
 
 	slowness          slowness     // slowness of the server

@@ -72,8 +72,7 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	if name == nil {
 		return false
 	}
-	sent := sh.options.Clock()
-	at := sh.time(limiter.Time(sent.UnixNano()))
+	sent, at := sh.options.elapsed(), sh.time(sh.options.now())
 	var run script.Run
 	run.Clear(sh.options.storeTime())
 	calls := make([]script.Call, measuredCharges)
@@ -86,7 +85,8 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 		return false
 	}
 	run.Read()
-	trip, cost := sh.options.Clock().Sub(sent), run.Cost()
+	trip, cost := sh.options.elapsed()-sent, run.Cost()
+	sh.learnOffset(run.Reply.Now, sent, trip)
 	return sh.slowness.add(cmp.Or(run.Reply.Duration, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	steady "github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
@@ -48,6 +49,12 @@ func New(options Options) (*Store, error) {
 	options.PerSecondDialTimeout = cmp.Or(options.PerSecondDialTimeout, time.Second)
 	if options.Clock == nil {
 		options.Clock = clock
+	}
+	if options.Steady == nil {
+		options.Steady = steady.FromFunc(func() (limiter.Time, time.Duration) {
+			now := options.Clock().UnixNano()
+			return limiter.Time(now), time.Duration(now)
+		})
 	}
 	if options.Spread == nil {
 		options.Spread = randomSpread
@@ -92,7 +99,7 @@ func (s *Store) Run(ctx context.Context) {
 
 // Offset returns how far the store's clock is ahead of this machine's, by the latest reply, and 0
 // before the first.
-func (s *Store) Offset() time.Duration { return time.Duration(s.main.offset.Load()) }
+func (s *Store) Offset() time.Duration { return time.Duration(s.main.time(0)) }
 
 // Shards returns the addresses of the primaries, and whether each is available.
 func (s *Store) Shards() map[string]bool {

@@ -178,7 +178,7 @@ func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, unsy
 // syncRunNow is syncRun without its time limit.
 func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	var call script.Call
-	now := limiter.Time(sh.options.Clock().UnixNano())
+	now := sh.options.now()
 	sent := make([]*script.Unsynced, 0, len(unsynced))
 	for _, d := range unsynced {
 		at, ahead := sh.timeOf(now, &d.Policy, []byte(d.Name))

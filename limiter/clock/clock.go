@@ -73,6 +73,10 @@ func (c *Clock) At(elapsed time.Duration) limiter.Time {
 	return limiter.Time(int64(elapsed) + c.offset.Load())
 }
 
+// WallOffset returns the offset of the wall clock to the elapsed time in the latest result of
+// [Clock.At].
+func (c *Clock) WallOffset() time.Duration { return time.Duration(c.offset.Load()) }
+
 // resync returns the wall clock time and updates the offset. If another caller is updating it,
 // resync only reads the wall clock.
 func (c *Clock) resync() limiter.Time {

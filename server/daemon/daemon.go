@@ -27,8 +27,8 @@ type Options struct {
 	State    StateOptions
 	// Tables are the tables of limits that rules may name.
 	Tables *tables.Registry
-	// Store configures the shared store; nil counts in memory. New sets Table, Observer, Log and
-	// Panicked.
+	// Store configures the shared store; nil counts in memory. New sets Table, Steady, Observer,
+	// Log and Panicked.
 	Store *store.Options
 	// StoreStartTimeout is how long the start waits for the first reply of the store. 0 means
 	// [DefaultStoreStartTimeout].
@@ -79,8 +79,9 @@ func New(o Options) (_ *Daemon, err error) {
 	d.Metrics.WatchTable(d.tableStats)
 	settings := o.Settings
 	if o.Store != nil {
-		d.fallback = o.Store.Fallback
-		if d.Store, err = openStore(*o.Store, d.Table, d.Metrics, d.Logger); err != nil {
+		options := *o.Store
+		options.Steady, d.fallback = o.Settings.Clock, options.Fallback
+		if d.Store, err = openStore(options, d.Table, d.Metrics, d.Logger); err != nil {
 			return nil, err
 		}
 		settings.Decider = d.Store
