@@ -245,10 +245,18 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			return digest{} // the rules have errors, so there is no hash
 		}
 		c.checkDescriptor(d, n)
+		var below digest
+		nestedFirst := precedesLimits(cfg) // limits are numbered in the order of the file
+		if nestedFirst {
+			below = c.level(d, n, cfg.Descriptors)
+		}
 		if len(cfg.RateLimits) > 0 {
 			cfg = c.rule(d, n, cfg)
 		}
-		digests.add(n, c.sha.descriptor(cfg, c.level(d, n, cfg.Descriptors)))
+		if !nestedFirst {
+			below = c.level(d, n, cfg.Descriptors)
+		}
+		digests.add(n, c.sha.descriptor(cfg, below))
 		if c.opt.clearConfigs {
 			*from = rules.Descriptor{}
 		}
@@ -258,6 +266,15 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 	})
 	c.warnHidden(d, parent.below)
 	return c.sha.level(&digests)
+}
+
+// precedesLimits reports whether the nested descriptors of cfg stand before its limits.
+func precedesLimits(cfg *rules.Descriptor) bool {
+	if len(cfg.RateLimits) == 0 || len(cfg.Descriptors) == 0 {
+		return false
+	}
+	limit, nested := cfg.RateLimits[0].Pos, cfg.Descriptors[0].Pos
+	return limit.File == nested.File && cmp.Or(cmp.Compare(nested.Line, limit.Line), cmp.Compare(nested.Col, limit.Col)) < 0
 }
 
 // pathText returns a path as in [Rule.Path].

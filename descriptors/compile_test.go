@@ -189,6 +189,36 @@ func TestMergedWildcardsKeepFileOrder(t *testing.T) {
 	}
 }
 
+// TestReportingFollowsTheFile checks the order of soft limits: that of the files, wherever the limits
+// of a descriptor stand.
+func TestReportingFollowsTheFile(t *testing.T) {
+	soft := func(name string) string { return "{unit: hour, requests_per_unit: 1, soft: true, name: " + name + "}" }
+	s := load(t, Options{MergeDomains: true}, `
+domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - key: b
+        descriptors: [{key: c, rate_limit: `+soft("first")+`}]
+        rate_limit: `+soft("second")+`
+      - key: d
+        rate_limits: [`+soft("third")+`]
+        descriptors: [{key: e, rate_limit: `+soft("fourth")+`}]
+    rate_limits: [`+soft("fifth")+`]
+  - {key: f, rate_limit: `+soft("sixth")+`}`, `
+domain: d
+descriptors:
+  - {key: g, descriptors: [{key: h, rate_limit: `+soft("seventh")+`}], rate_limit: `+soft("eighth")+"}")
+	var got []string
+	for _, l := range s.Reporting("d") {
+		got = append(got, l.Name)
+	}
+	want := []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("soft limits (-want +got):\n%s", diff)
+	}
+}
+
 func TestLabels(t *testing.T) {
 	s := load(t, Options{}, `
 domain: d
