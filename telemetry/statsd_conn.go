@@ -2,14 +2,13 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
-	"time"
 )
 
 // statsdConn is the connection to a StatsD server. A flush opens it if necessary, within the
@@ -20,9 +19,10 @@ type statsdConn struct {
 	plain bool
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	mu   sync.Mutex
-	conn net.Conn
-	err  error // error that broke the connection since it was last opened
+	mu    sync.Mutex
+	conn  net.Conn
+	ended <-chan error // see watch
+	err   error        // error that broke the connection since it was last opened
 }
 
 func newStatsdConn(network, addr string, plain bool) *statsdConn {
@@ -39,7 +39,11 @@ func (c *statsdConn) open(ctx context.Context) (refused, err error) {
 	defer c.mu.Unlock()
 	c.err = nil
 	if c.conn != nil {
-		ended := connError(c.conn)
+		var ended error
+		select { // without this check, a packet to a server that has gone would be lost
+		case ended = <-c.ended:
+		default:
+		}
 		if datagrams := c.network != "tcp"; datagrams || ended != nil {
 			c.dropLocked()
 			if datagrams {
@@ -52,10 +56,10 @@ func (c *statsdConn) open(ctx context.Context) (refused, err error) {
 		if err != nil {
 			return refused, fmt.Errorf("connect: %w", err)
 		}
-		c.conn = conn
+		c.conn, c.ended = conn, watch(conn)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		if err := c.conn.SetDeadline(deadline); err != nil {
+		if err := c.conn.SetWriteDeadline(deadline); err != nil {
 			c.dropLocked()
 			return refused, fmt.Errorf("set a deadline: %w", err)
 		}
@@ -63,20 +67,15 @@ func (c *statsdConn) open(ctx context.Context) (refused, err error) {
 	return refused, nil
 }
 
-// connError returns an error if the server closed the connection or refused a packet; without this
-// check the next packet would be lost. Data that the server sent is discarded.
-func connError(conn net.Conn) error {
-	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { //nolint:forbidigo // deadlines of connections are wall time
-		return err
-	}
-	switch _, err := io.Copy(io.Discard, conn); {
-	case err == nil:
-		return io.EOF
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil
-	default:
-		return err
-	}
+// watch returns a channel that gets the error of the connection when the server closes it or refuses
+// a packet. Data that the server sends is discarded.
+func watch(conn net.Conn) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, conn)
+		ended <- cmp.Or(err, io.EOF)
+	}()
+	return ended
 }
 
 // lastError returns the error that broke the connection since it was opened, or nil.

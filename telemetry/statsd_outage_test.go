@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestStatsdOutage checks that counts during an outage are sent afterwards, and that the outage is
@@ -61,6 +63,7 @@ func TestStatsdOutage(t *testing.T) {
 	if got := <-received; !strings.Contains(got, "ratelimit_server.ShouldRateLimit.total_requests:1|c\n") {
 		t.Errorf("the server received:\n%s", got)
 	}
+	awaitEnd(t, s)
 	for i := range 5 {
 		m.Calls.ShouldRateLimit.Requests.Inc()
 		if err := flush(t, s); err == nil {
@@ -85,6 +88,7 @@ func TestStatsdOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := <-received
+		awaitEnd(t, s)
 		if i == 0 && !strings.Contains(got, "ratelimit_server.ShouldRateLimit.total_requests:5|c\n") {
 			t.Errorf("the counts of the outage are missing in:\n%s", got)
 		}
@@ -159,7 +163,7 @@ func TestStatsdInterval(t *testing.T) {
 					for line := range strings.Lines(string(buffer[:n])) {
 						if strings.Contains(line, "total_requests") {
 							mu.Lock()
-							got = append(got, arrival{time.Since(began).Truncate(time.Second), line}) // connError waits a millisecond
+							got = append(got, arrival{time.Since(began).Truncate(time.Second), line})
 							mu.Unlock()
 						}
 					}
@@ -239,6 +243,7 @@ func TestStatsdReconnects(t *testing.T) {
 						last.Close()
 					}()
 				}
+				synctest.Wait()
 				if err := flush(t, s); err != nil && network == "tcp" || len(servers) != want {
 					t.Errorf("%s: flush %d: flush() = %v with %d connections, want %d", network, i, err, len(servers), want)
 				}
@@ -283,64 +288,73 @@ type datagramSocket struct {
 
 	listens *bool
 	sent    *strings.Builder
-	refused bool // whether a packet was refused
+	errors  chan error // for Read
 }
 
 func (d *datagramSocket) Write(packet []byte) (int, error) {
 	if !*d.listens {
-		d.refused = true
+		d.fail(syscall.ECONNREFUSED)
 		return len(packet), nil
 	}
 	return d.sent.Write(packet)
 }
 
-func (d *datagramSocket) Read([]byte) (int, error) {
-	if d.refused {
-		return 0, syscall.ECONNREFUSED
+func (d *datagramSocket) fail(err error) {
+	select {
+	case d.errors <- err:
+	default: // an earlier error waits
 	}
-	return 0, os.ErrDeadlineExceeded
 }
 
-func (*datagramSocket) SetDeadline(time.Time) error     { return nil }
-func (*datagramSocket) SetReadDeadline(time.Time) error { return nil }
-func (*datagramSocket) Close() error                    { return nil }
+func (d *datagramSocket) Read([]byte) (int, error) { return 0, <-d.errors }
+
+func (*datagramSocket) SetWriteDeadline(time.Time) error { return nil }
+
+func (d *datagramSocket) Close() error {
+	d.fail(net.ErrClosed)
+	return nil
+}
 
 // TestStatsdRefusedDatagrams checks that the start and the end of an outage are logged, and that
 // the first flush after it is sent, although that flush reports the refused packets.
 func TestStatsdRefusedDatagrams(t *testing.T) {
-	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
-	var sent strings.Builder
-	listens := true
-	s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
-		return &datagramSocket{listens: &listens, sent: &sent}, nil
-	}
-	send := func(fails bool) {
-		t.Helper()
-		m.Calls.ShouldRateLimit.Requests.Inc()
-		if err := flush(t, s); (err != nil) != fails {
-			t.Errorf("flush() = %v, want an error: %v", err, fails)
+	synctest.Test(t, func(t *testing.T) {
+		s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
+		var sent strings.Builder
+		listens := true
+		s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
+			return &datagramSocket{listens: &listens, sent: &sent, errors: make(chan error, 1)}, nil
 		}
-	}
-	send(false)
-	listens = false
-	send(false) // the outage is noticed at the next flush
-	send(true)
-	send(true)
-	expectCodes(t, m.Conditions, time.Now(), "statsd_not_listening")
-	listens = true
-	send(true)
-	for range recoveryFlushes {
+		send := func(fails bool) {
+			t.Helper()
+			synctest.Wait()
+			m.Calls.ShouldRateLimit.Requests.Inc()
+			if err := flush(t, s); (err != nil) != fails {
+				t.Errorf("flush() = %v, want an error: %v", err, fails)
+			}
+		}
 		send(false)
-	}
-	if got := strings.Count(sent.String(), "ratelimit_server.ShouldRateLimit.total_requests:1|c"); got != 2+recoveryFlushes {
-		t.Errorf("%d flushes arrived, want %d", got, 2+recoveryFlushes)
-	}
-	if got := testutil.ToFloat64(s.errors); got != 3 {
-		t.Errorf("%v errors are counted, want 3", got)
-	}
-	expectCodes(t, m.Conditions, time.Now())
-	begins, ends := logs.FilterMessageSnippet("no server is listening").Len(), logs.FilterMessage("statsd: sending metrics again").Len()
-	if begins != 1 || ends != 1 {
-		t.Errorf("the log has %d starts and %d ends of the outage, want one of each", begins, ends)
-	}
+		listens = false
+		send(false) // the outage is noticed at the next flush
+		send(true)
+		send(true)
+		expectCodes(t, m.Conditions, time.Now(), "statsd_not_listening")
+		listens = true
+		send(true)
+		for range recoveryFlushes {
+			send(false)
+		}
+		if got := strings.Count(sent.String(), "ratelimit_server.ShouldRateLimit.total_requests:1|c"); got != 2+recoveryFlushes {
+			t.Errorf("%d flushes arrived, want %d", got, 2+recoveryFlushes)
+		}
+		if got := testutil.ToFloat64(s.errors); got != 3 {
+			t.Errorf("%v errors are counted, want 3", got)
+		}
+		must.OK(t, s.conn.Close())
+		expectCodes(t, m.Conditions, time.Now())
+		begins, ends := logs.FilterMessageSnippet("no server is listening").Len(), logs.FilterMessage("statsd: sending metrics again").Len()
+		if begins != 1 || ends != 1 {
+			t.Errorf("the log has %d starts and %d ends of the outage, want one of each", begins, ends)
+		}
+	})
 }

@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // newTestStatsd returns a sender, which is closed at the end of the test, its metrics and its log.
@@ -43,6 +45,12 @@ func flush(t *testing.T, s *Statsd) error {
 	err := s.flush(t.Context())
 	s.reportResult(err)
 	return err
+}
+
+// awaitEnd waits until the connection has noticed that the server is gone.
+func awaitEnd(t *testing.T, s *Statsd) {
+	t.Helper()
+	must.Eventually(t, "the end of the connection", func() bool { return len(s.conn.ended) > 0 })
 }
 
 // packets listens for datagrams. It returns the address and a function that returns the lines
