@@ -2,9 +2,7 @@ package source
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -172,13 +170,13 @@ func (g *Group) Load(ctx context.Context) error {
 
 // Run calls OnLoad after every change of the files since they were last read, until ctx ends.
 func (g *Group) Run(ctx context.Context) {
-	var last [sha256.Size]byte
+	var last []look
 	for sinceRead := stopwatch(); ; {
 		took := stopwatch()
-		looks := g.looks()                    // before reading, so that a later change is seen
+		now := g.look()                       // before reading, so that a later change is seen
 		pause := max(lookInterval, 20*took()) // thousands of files
-		if looks != last || sinceRead() >= readInterval {
-			last = looks
+		if !slices.EqualFunc(now, last, look.equal) || sinceRead() >= readInterval {
+			last = now
 			g.applyChanges(ctx)
 			sinceRead = stopwatch()
 		}
@@ -188,27 +186,34 @@ func (g *Group) Run(ctx context.Context) {
 	}
 }
 
-// looks returns a hash of the names, targets, sizes, times and inodes of all files.
-func (g *Group) looks() [sha256.Size]byte {
-	var texts [][]byte
-	add := func(path string) {
-		texts = append(texts, []byte(path), []byte(lookOf(path)))
-	}
+// look is how a file looks without reading it: its names and its stamp.
+type look struct {
+	name, target string
+	stamp        stamp
+}
+
+func (l look) equal(other look) bool {
+	return l.name == other.name && l.target == other.target && l.stamp.equal(other.stamp)
+}
+
+// look looks at all files.
+func (g *Group) look() (all []look) {
 	if g.files != nil {
-		all, err := g.files.locations().list()
-		texts = append(texts, fmt.Append(nil, err))
-		for _, f := range all {
-			texts = append(texts, []byte(f.target))
-			add(f.name)
+		found, err := g.files.locations().list()
+		if err != nil {
+			all = append(all, look{stamp: stamp{err: err.Error()}})
+		}
+		for _, f := range found {
+			all = append(all, look{f.name, f.target, stampOf(f.name)})
 		}
 		for _, path := range g.files.lists {
-			add(path)
+			all = append(all, look{name: path, stamp: stampOf(path)})
 		}
 	}
 	for _, f := range g.tables {
-		add(f.opt.Path)
+		all = append(all, look{name: f.opt.Path, stamp: f.stamp()})
 	}
-	return Digest(texts...)
+	return all
 }
 
 func (g *Group) settle() time.Duration {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -78,19 +77,6 @@ func (s stamp) equal(other stamp) bool {
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
-// lookOf returns the size, time and inode of a file, or why there is none.
-func lookOf(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return unreadable(err).err
-	}
-	inode := uint64(0)
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		inode = sys.Ino
-	}
-	return fmt.Sprint(info.Size(), info.ModTime().UnixNano(), inode)
-}
-
 // NewTableFile returns a TableFile. It does not read the file yet.
 func NewTableFile(opt TableOptions) *TableFile {
 	opt.Settle = cmp.Or(opt.Settle, defaultSettle)
@@ -117,8 +103,11 @@ func stopwatch() func() time.Duration {
 	return func() time.Duration { return time.Since(start) }
 }
 
-func (f *TableFile) stamp() stamp {
-	info, err := os.Stat(f.opt.Path)
+func (f *TableFile) stamp() stamp { return stampOf(f.opt.Path) }
+
+// stampOf returns the state of a file now.
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
 	if err != nil {
 		return unreadable(err)
 	}
