@@ -2,6 +2,7 @@ package rules
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"slices"
@@ -133,6 +134,9 @@ func (d *DeniedResponse) SetContentType(text string) error {
 // SetBody sets the body. The content type must be set before. The error says why the body is
 // invalid.
 func (d *DeniedResponse) SetBody(text string) error {
+	if strings.ContainsRune(text, 0) {
+		return errors.New(`"body" has a NUL byte; remove it`)
+	}
 	isJSON := isJSONType(d.ContentType)
 	t, err := newTemplate(text, isJSON)
 	if err != nil {

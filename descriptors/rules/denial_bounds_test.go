@@ -39,9 +39,12 @@ func TestDeniedResponseBounds(t *testing.T) {
 		"no JSON":                {body("application/problem+json; charset=utf-8", "{}{}"), "not valid JSON"},
 		"a name outside quotes":  {body("application/json", `{"a":{name}}`), "put {name} and {domain} in quotes"},
 		"numbers":                {body("application/json", `[{limit},{window},{retry_after},{reset}]`), ""},
-		"other text in braces":   {body("text/css", "a{b:c} {} { name } {1}"), ""},
+		"other text in braces":   {body("text/css", "a{b:c} {} { name }"), ""},
 		"an unknown placeholder": {body("", "{retry}"), "unknown placeholder {retry}"},
-		"violated policies":      {body("", "{violated-policies}"), ""}, // not a placeholder of rules
+		"a wrong hyphen":         {body("", "in {retry-after} s"), "unknown placeholder {retry-after}; did you mean"},
+		"a digit":                {body("", "{0}"), "unknown placeholder {0}"},
+		"a NUL":                  {body("", "a\x00b"), "NUL"},
+		"violated policies":      {body("", "{violated-policies}"), "unknown placeholder"}, // only presets have it
 		"no media type":          {body("html", ""), "must be a media type"},
 		"a line in the type":     {body("a/b;c=\"\r\nd: e\"", ""), "must be a media type"},
 		"16 headers":             {many(16), ""},

@@ -52,7 +52,8 @@ const violatedPolicies = "violated-policies"
 // maxViolated bounds the bytes of that list. Limits that do not fit are left out.
 const maxViolated = 2048
 
-var placeholderPattern = regexp.MustCompile(`\{[A-Za-z_][A-Za-z0-9_]*\}`)
+// placeholderPattern also matches misspelt placeholders, such as {retry-after}.
+var placeholderPattern = regexp.MustCompile(`\{[A-Za-z0-9_-]+\}`)
 
 // placeholders are the names of the placeholders that rules may use.
 var placeholders = []string{"name", "limit", "window", "retry_after", "reset", "domain"}
@@ -66,17 +67,13 @@ func newTemplate(text string, isJSON bool) (*DeniedText, error) {
 				DidYouMean(Nearest(name, placeholders)), strings.Join(placeholders, "}, {"))
 		}
 	}
-	return parseTemplate(text, placeholderPattern, isJSON), nil
+	return preset(text, isJSON), nil
 }
 
-// preset parses the text of a preset.
+// preset parses the text of a preset, whose placeholders are known.
 func preset(text string, isJSON bool) *DeniedText {
-	return parseTemplate(text, regexp.MustCompile(`\{([a-z_]+|`+violatedPolicies+`)\}`), isJSON)
-}
-
-func parseTemplate(text string, pattern *regexp.Regexp, isJSON bool) *DeniedText {
 	t, from := &DeniedText{text: text, json: isJSON}, 0
-	for _, at := range pattern.FindAllStringIndex(text, -1) {
+	for _, at := range placeholderPattern.FindAllStringIndex(text, -1) {
 		t.parts = append(t.parts, textPart{text[from:at[0]], text[at[0]+1 : at[1]-1]})
 		from = at[1]
 	}
