@@ -52,6 +52,18 @@ const (
 	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
+	// reserved is the number of largest requests of each replica for which a block leaves room in the
+	// store.
+	reserved = 2
+	// A bucket's block is smaller than the need while it lasts by this number of standard deviations,
+	// beyond that of single hits: unused hits are lost.
+	deviations = 1
+	// Blocks of a counter bring nothing if they decide fewer than minServed requests for each command,
+	// judged by judgedCommands. Then they pause, for minPause at first and for up to maxPause.
+	minServed      = 2
+	judgedCommands = 8
+	minPause       = 2 * time.Second
+	maxPause       = time.Minute
 	// retryBlock is how long no block is requested after one would have been too small or too short.
 	retryBlock = time.Millisecond
 	// blockIdle is how long hits of a block may be unused before they are returned.
@@ -103,8 +115,16 @@ type hotCounter struct {
 	policy    limiter.Policy // that of charges of blocks: they do not count if denied
 	balances  [2]balance     // of the current window and of the next; of a bucket, of the last two blocks
 	demand    atomic.Int64   // hits of all requests
+	unwanted  atomic.Int64   // requests that another limit denied, or had a cold counter
+	extra     atomic.Int64   // of the hits, all but the first hit of each request
+	excess    atomic.Int64   // sum of n (n - 1) for requests of n hits
+	newer     atomic.Uint64  // hits of the largest request since largestPeriod began
+	older     atomic.Uint64  // the same of the time before
+	paused    atomic.Bool    // no blocks are requested, because they would bring nothing
+	tight     atomic.Bool    // the store had little room at its last reply
+	served    atomic.Int64   // requests that were admitted from its blocks, since sweep judged them
+	commands  atomic.Int64   // those that its blocks cost, since then
 	denial    atomic.Pointer[denial]
-	touched   atomic.Bool  // used since the last sweep
 	edited    atomic.Bool  // its rule has changed
 	retryAt   atomic.Int64 // monotonic time before which no block is requested
 	acquiring atomic.Bool  // a block is being acquired, or the counter is retired
@@ -127,7 +147,11 @@ type hotCounter struct {
 	samples [demandSamples + 1]demandSample
 	sampled int // number of samples
 
-	retired bool // used by sweep
+	// Used by sweep.
+	retired       bool
+	pause         time.Duration // the last pause, because blocks brought nothing; 0 for none
+	resumeAt      time.Duration // when blocks are requested again
+	largestPeriod time.Duration // when the largest request was forgotten
 }
 
 // copyState copies a state, and reuses the memory of to.
@@ -148,7 +172,7 @@ type local struct {
 }
 
 // decide decides b at the time now from blocks, and by repeating denials. If done is false, the
-// store must decide. hot is true if b has only one charge, and its counter may have blocks.
+// store must decide. hot is true if b has only one charge, and its counter may have blocks now.
 func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (done, hot bool) {
 	var own [maxBlockCharges]local
 	if len(b.Charges) > len(own) || !bl.findAll(now, b, names, own[:]) {
@@ -164,13 +188,19 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 		ready = ready && (all[i].w != nil || all[i].denied)
 	}
 	countDemand(b, all)
-	done = ready && bl.decideLocally(at, b, all, elapsed)
+	if done = ready && bl.decideLocally(at, b, all, elapsed); done {
+		for i := range all {
+			if all[i].w != nil && b.Decisions[i].Charged > 0 {
+				all[i].hot.served.Add(1)
+			}
+		}
+	}
 	for i := range all {
 		if x := &all[i]; x.w == nil && !done || x.w != nil && done && x.w.runsOut(x.word&hitsMask, elapsed) {
 			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)
 		}
 	}
-	return done, len(all) == 1
+	return done, len(all) == 1 && all[0].hot.largest() == 0
 }
 
 // countDemand counts the hits of a request, without those that another limit of their group denies.
@@ -181,7 +211,9 @@ func countDemand(b *limiter.Batch, all []local) {
 			wanted = wanted && (k == i || !all[k].denied || b.Charges[k].Group != b.Charges[i].Group)
 		}
 		if wanted {
-			all[i].hot.demand.Add(int64(b.Charges[i].Hits)) //nolint:gosec // at most hitsMask
+			all[i].hot.wants(b.Charges[i].Hits)
+		} else {
+			all[i].hot.unwanted.Add(1)
 		}
 	}
 }
@@ -206,13 +238,14 @@ func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, al
 		h := bl.find(&b.Charges[i])
 		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
 			bl.warm(now, b, i, names[i])
+			for k := range i {
+				all[k].hot.unwanted.Add(1)
+			}
 			return false
 		}
 		if current := h.isCurrent(b.Charges[i].Policy, b.Partition, names[i]); !current {
 			found = false
 			h.edited.Store(true)
-		} else if !h.touched.Load() {
-			h.touched.Store(true)
 		}
 		for k := range i {
 			found = found && all[k].hot != h // several charges on one counter

@@ -236,6 +236,8 @@ func testBlocksOfAlgorithms(t *testing.T, seed uint64) {
 	least := slices.MinFunc(all, func(a, b limiter.Charge) int { return cmp.Compare(a.Policy.Limit, b.Policy.Limit) }).Policy
 	demand := (0.5 + 3*rng.Float64()) * float64(least.Limit) / least.Window.Seconds()
 	favourite, nextFault, faulty := 0, time.Now().Add(time.Second), rng.IntN(2) == 0
+	often, largest := 1+rng.IntN(10), []int{2, 10, 100}[rng.IntN(3)]
+	demand = max(20, demand*float64(often)/float64(often+largest/2))
 	for start := time.Now(); time.Since(start) < 8*time.Second; {
 		time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / demand))
 		switch rng.IntN(int(demand)) { // about once a second each
@@ -266,8 +268,8 @@ func testBlocksOfAlgorithms(t *testing.T, seed uint64) {
 			if !grouped {
 				charges[i].Group = int32(i)
 			}
-			if rng.IntN(8) == 0 {
-				charges[i].Hits = 1 + rng.Uint64N(5)
+			if rng.IntN(often) == 0 {
+				charges[i].Hits = 1 + rng.Uint64N(uint64(largest))
 			}
 		}
 		r.requestAll(l, charges...)

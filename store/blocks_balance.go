@@ -89,6 +89,9 @@ func (w *balance) clear() uint64 {
 // unused returns the number of unused hits.
 func (w *balance) unused() uint64 { return w.word.Load() & hitsMask }
 
+// unused returns the number of unused hits of both balances.
+func (h *hotCounter) unused() uint64 { return h.balances[0].unused() + h.balances[1].unused() }
+
 // balanceWith returns the balance that ends first among those that have the given hits, or nil.
 func (h *hotCounter) balanceWith(hits uint64, at, end limiter.Time, elapsed time.Duration) (found *balance) {
 	for i := range h.balances {

@@ -10,34 +10,37 @@ const (
 	// demandPeriod is the time over which demand is measured.
 	demandPeriod  = 500 * time.Millisecond
 	demandSamples = 10
-	// minDemand is the number of hits in demandPeriod that make a counter hot.
-	minDemand = 5
+	// minDemand is the number of requests in demandPeriod that make a counter hot. With less than half
+	// of it, its blocks would often be idle.
+	minDemand = 10
+	// largestFor is for how long, at least, the largest request is remembered.
+	largestFor = 5 * time.Second
 )
 
 // A demandSample is the demand until a time.
 type demandSample struct {
-	at   time.Duration
-	hits int64
+	at                            time.Duration
+	hits, extra, excess, unwanted int64
 }
 
-// warm counts the hits of charge i, whose counter is not hot. Counters share cells: in a demandPeriod
-// a cell has the hits of one counter. It consists of 28 bits of the identity, 16 bits of the number of
-// the period, and the hits.
+// warm counts the requests with charge i, whose counter is not hot. Counters share cells: in a demandPeriod
+// a cell has the requests of one counter. It consists of 28 bits of the identity, 16 bits of the number of
+// the period, and the number of requests.
 func (bl *blocks) warm(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	const periodBits, hitBits = 16, 20
 	c := &b.Charges[i]
 	cell, tag := &bl.cold[c.ID.Lo%uint64(len(bl.cold))], c.ID.Lo>>16<<(periodBits+hitBits)
 	tag |= uint64(now) / uint64(demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // any number
-	old, hits := cell.Load(), min(c.Hits, 1<<(hitBits-1))
+	old, requests := cell.Load(), uint64(1)
 	switch {
 	case old>>hitBits == tag>>hitBits:
-		hits = min(hits+old&(1<<hitBits-1), 1<<hitBits-1)
+		requests = min(requests+old&(1<<hitBits-1), 1<<hitBits-1)
 	case old>>hitBits&(1<<periodBits-1) == tag>>hitBits&(1<<periodBits-1):
 		return // used by another counter
 	}
-	cell.Store(tag | hits) // a concurrent hit may be lost
-	if hits >= minDemand {
-		bl.promote(b, i, name, hits, bl.elapsed())
+	cell.Store(tag | requests) // a concurrent one may be lost
+	if requests >= minDemand {
+		bl.promote(b, i, name, requests, bl.elapsed())
 	}
 }
 
@@ -57,7 +60,7 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	for i := range h.balances {
 		h.balances[i].timed = isBucket(&h.policy)
 	}
-	h.samples[0], h.sampled = demandSample{elapsed - demandPeriod, -int64(hits)}, 1 //nolint:gosec // 20 bits
+	h.samples[0], h.sampled = demandSample{at: elapsed - demandPeriod, hits: -int64(hits)}, 1 //nolint:gosec // 20 bits
 	if !bl.insert(h) {
 		return
 	}
@@ -80,16 +83,56 @@ func (bl *blocks) learnTrip(trip time.Duration) {
 	bl.trip.Store(old + (int64(trip)-old)/8)
 }
 
-// demandLocked returns the hits that requests need in the time hold, for which a block of h suffices.
-func (h *hotCounter) demandLocked(elapsed time.Duration) (hits float64, hold time.Duration) {
-	oldest := h.samples[max(0, h.sampled-len(h.samples))%len(h.samples)]
-	took := max(elapsed-oldest.at, demandPeriod/demandSamples)
-	hold = h.blocks.hold()
-	hits = float64(h.demand.Load()-oldest.hits) / float64(took) * float64(hold)
-	if hits < smallBlock && !isBucket(&h.policy) {
-		return 2 * hits, 2 * hold
+// wants counts a request.
+func (h *hotCounter) wants(hits uint64) {
+	n := int64(hits) //nolint:gosec // at most hitsMask
+	h.demand.Add(n)
+	if n > 1 {
+		h.extra.Add(n - 1)
+		h.excess.Add(n * (n - 1))
+		for n := h.newer.Load(); hits > n && !h.newer.CompareAndSwap(n, hits); n = h.newer.Load() {
+		}
 	}
-	return hits, hold
+}
+
+// A need is what requests need of a counter in a time.
+type need struct {
+	hits   float64
+	excess float64 // of the variance of hits, beyond that of requests of one hit
+	took   time.Duration
+}
+
+// within returns the need in another time.
+func (n need) within(d time.Duration) need {
+	part := float64(d) / float64(n.took)
+	return need{n.hits * part, n.excess * part, d}
+}
+
+// needLocked returns what requests needed lately, and their number.
+func (h *hotCounter) needLocked(elapsed time.Duration) (n need, requests float64) {
+	oldest := h.samples[max(0, h.sampled-len(h.samples))%len(h.samples)]
+	n.hits = float64(h.demand.Load() - oldest.hits)
+	n.excess = float64(h.excess.Load() - oldest.excess)
+	n.took = max(elapsed-oldest.at, demandPeriod/demandSamples)
+	return n, n.hits - float64(h.extra.Load()-oldest.extra) + float64(h.unwanted.Load()-oldest.unwanted)
+}
+
+// demandLocked returns what requests need in the time hold, for which a block of h suffices.
+func (h *hotCounter) demandLocked(elapsed time.Duration) (n need, hold time.Duration) {
+	hold = h.blocks.hold()
+	n, _ = h.needLocked(elapsed)
+	if n = n.within(hold); n.hits < smallBlock && !isBucket(&h.policy) {
+		return n.within(2 * hold), 2 * hold
+	}
+	return n, hold
+}
+
+// largest returns the hits of the largest request of late, 0 if all were single hits.
+func (h *hotCounter) largest() uint64 { return max(h.older.Load(), h.newer.Load()) }
+
+// reserve returns how many hits blocks leave in the store for requests that are larger than a block.
+func (h *hotCounter) reserve() uint64 {
+	return reserved * h.blocks.replicasOrMost() * h.largest()
 }
 
 // sample records the demand, at most demandSamples times in demandPeriod.
@@ -99,6 +142,6 @@ func (h *hotCounter) sample(elapsed time.Duration) {
 	if elapsed-h.samples[(h.sampled-1)%len(h.samples)].at < demandPeriod/demandSamples {
 		return
 	}
-	h.samples[h.sampled%len(h.samples)] = demandSample{elapsed, h.demand.Load()}
+	h.samples[h.sampled%len(h.samples)] = demandSample{elapsed, h.demand.Load(), h.extra.Load(), h.excess.Load(), h.unwanted.Load()}
 	h.sampled++
 }

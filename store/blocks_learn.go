@@ -21,7 +21,8 @@ func (h *hotCounter) isDenied(end limiter.Time, elapsed time.Duration) bool {
 }
 
 // repeatDenial stores in found a state with which the store has denied hits. A bucket has no room for
-// them while the denial is repeated; its new tokens are not lost. After denyFor repeatDenial reports
+// single hits while the denial is repeated; its new tokens are not lost. With requests of several hits
+// that would favour the large ones. After denyFor repeatDenial reports
 // false to one caller, for whom the store decides, and to the others after another denyFor.
 func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed time.Duration, found *limiter.State) bool {
 	d := h.denial.Load()
@@ -30,7 +31,7 @@ func (h *hotCounter) repeatDenial(hits uint64, at, end limiter.Time, elapsed tim
 		return false
 	}
 	copyState(found, &d.State)
-	if isBucket(&h.policy) {
+	if isBucket(&h.policy) && h.largest() == 0 {
 		k := h.policy.Bucket()
 		found.Time = max(found.Time, at+limiter.Time(k.Duration(k.Full-min(k.Full, k.Need(hits)))+1))
 	}
@@ -49,6 +50,7 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 		end = left.Time
 	}
 	denied := !c.Refund && d.Before+d.Charged >= h.policy.Capacity() || d.Over && !isBucket(&h.policy)
+	h.tight.Store(d.Remaining < h.reserve()+h.unused())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := 0

@@ -17,8 +17,11 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		h.sample(elapsed)
 		h.mu.Lock()
 		demand, hold := h.demandLocked(elapsed)
+		n, requests := h.needLocked(elapsed)
 		h.mu.Unlock()
-		cold := demand < 1 && !h.touched.Swap(false) && h.acquiring.CompareAndSwap(false, true) // then no block is added
+		few := requests*float64(demandPeriod) < minDemand/2*float64(n.took)
+		h.judge(few, elapsed)
+		cold := few && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
 		for i := range h.balances {
 			unused += h.returnIdle(&h.balances[i], demand, hold, at, elapsed, lead)
@@ -29,7 +32,7 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 			h.acquiring.Store(false)
 		case cold:
 			h.retired, ended = true, true
-		case h.policy.Algorithm == limiter.FixedWindow && demand >= minBlock && time.Duration(end-at) <= lead &&
+		case h.policy.Algorithm == limiter.FixedWindow && demand.hits >= minBlock && !h.paused.Load() && time.Duration(end-at) <= lead &&
 			h.balanceOf(h.policy.WindowEnd(end)) == nil:
 			h.acquireNow(now, h.policy.WindowEnd(end), elapsed, 1)
 		}
@@ -39,11 +42,34 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 	}
 }
 
+// judge lets the blocks of h pause if they bring nothing: if there are few requests, or if they decide few
+// of them for each command. It also forgets the largest request if it was long ago.
+func (h *hotCounter) judge(few bool, elapsed time.Duration) {
+	if elapsed >= h.largestPeriod+largestFor {
+		h.largestPeriod = elapsed
+		h.older.Store(h.newer.Swap(0))
+	}
+	commands := h.commands.Load()
+	switch {
+	case few:
+		h.resumeAt = elapsed + 2*sweepBlocks
+	case commands < judgedCommands: // too few to judge
+	default:
+		served := h.served.Swap(0)
+		h.commands.Add(-commands)
+		if h.pause = min(max(minPause, 2*h.pause), maxPause); served >= minServed*commands {
+			h.pause = 0
+		}
+		h.resumeAt = elapsed + h.pause
+	}
+	h.paused.Store(elapsed < h.resumeAt)
+}
+
 // returnIdle returns hits of w to the store: all, if none was used for blockIdle; those beyond twice
 // the demand, if there are more than maxUnused times as many; or, once, when a sub-window ends within
 // lead, those that will probably not be used. Hits of a bucket are lost when they end. demand is that of
 // hold. It returns the number of unused hits that are left.
-func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
+func (h *hotCounter) returnIdle(w *balance, demand need, hold time.Duration, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
 	left, begun := word&hitsMask, true
 	if state := w.state.Load(); h.policy.Algorithm == limiter.FixedWindow && state != nil {
@@ -57,18 +83,19 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 	if word != w.seen || !begun || isBucket(&h.policy) {
 		w.seen, w.seenAt = word, elapsed
 	}
-	const missed = 4 // hits that have not come, so demand has paused
+	const missed = 4 // requests that have not come, so demand has paused
+	large := 1 + demand.excess/max(1, demand.hits)
 	hits, ending := uint64(0), h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until
-	paused := demand*float64(elapsed-w.seenAt) >= missed*float64(hold)
+	paused := demand.hits*float64(elapsed-w.seenAt) >= missed*large*float64(hold)
 	switch {
 	case elapsed-w.seenAt >= blockIdle || elapsed >= until || ending && paused:
 		hits = left
 	case ending && w.trimmed == end: // what is returned now may be too late
 	case ending:
-		need := demand * float64(until-elapsed) / float64(hold)
-		hits = left - min(left, uint64(max(0, need-2*math.Sqrt(need)))) // two standard deviations
-	case left > minBlock && left > maxUnused*uint64(demand) && begun && !isBucket(&h.policy):
-		hits = left - 2*uint64(demand) // as many as remain after the next block
+		need := demand.within(until - elapsed).hits
+		hits = left - min(left, uint64(max(0, need-2*math.Sqrt(need*large)))) // two standard deviations
+	case left > minBlock && left > maxUnused*uint64(demand.hits) && begun && !isBucket(&h.policy):
+		hits = left - 2*uint64(demand.hits) // as many as remain after the next block
 	}
 	state := w.state.Load()
 	if hits > 0 && !w.word.CompareAndSwap(word, word-hits) {
@@ -91,6 +118,7 @@ func (h *hotCounter) returnIdle(w *balance, demand float64, hold time.Duration, 
 // as lost.
 func (h *hotCounter) returnHits(state *blockState, hits uint64, end limiter.Time, returnable bool) {
 	if hits > 0 && returnable && h.blocks.store.returnHits(h, hits, end, state) {
+		h.commands.Add(1)
 		h.blocks.count(blockReturned, hits)
 	} else {
 		h.blocks.count(blockLost, hits)

@@ -259,7 +259,7 @@ func testBlocksRandom(t *testing.T, seed uint64) {
 	limit := 50 + rng.IntN(3000)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: uint32(limit), Window: time.Duration(1+rng.IntN(2)) * time.Second, CountRefused: rng.IntN(2) == 0}
 	demand := (0.5 + 3*rng.Float64()) * float64(limit) / p.Window.Seconds()
-	maxHits := uint64(1 + rng.IntN(2)*rng.IntN(5))
+	maxHits := []uint64{1, 5, 100}[rng.IntN(3)]
 	faults := rng.IntN(3)
 	w.lossy = faults == 2
 	favourite, nextFault := 0, time.Now().Add(time.Second)

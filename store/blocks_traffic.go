@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -8,7 +9,7 @@ import (
 
 // acquire is acquireNow, unless a block would have been too small a moment ago.
 func (h *hotCounter) acquire(now, end limiter.Time, elapsed time.Duration, hits uint64) {
-	if int64(elapsed) >= h.retryAt.Load() {
+	if int64(elapsed) >= h.retryAt.Load() && !h.paused.Load() {
 		h.acquireNow(now, end, elapsed, hits)
 	}
 }
@@ -43,6 +44,7 @@ func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLea
 	h.batch.Reset()
 	h.batch.Partition, h.end, h.sent = h.partition, end, elapsed
 	h.batch.Charges = append(h.batch.Charges, h.chargeOf(hits, false))
+	h.commands.Add(1)
 	return h.blocks.store.chargeBlock(h, now, at)
 }
 
@@ -59,19 +61,16 @@ func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
 
 // size returns the hits of the next block, at a time in its period.
 func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration) uint64 {
-	replicas := h.blocks.replicas.Load()
-	if replicas <= 0 {
-		replicas = unknownReplicas
-	}
 	rest := h.life
 	if end != 0 {
 		rest = time.Duration(end - at)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	share := h.roomLocked(at, end) / uint64(replicas)
-	need, hold := h.demandLocked(elapsed)
-	rate := need / float64(hold)
+	room := h.roomLocked(at, end)
+	share := (room - min(room, h.reserve())) / h.blocks.replicasOrMost()
+	needed, hold := h.demandLocked(elapsed)
+	need, rate := needed.hits, needed.hits/float64(hold)
 	used := h.willBeUsed(rate, at, end, elapsed)
 	if end != 0 && at > periodStart(&h.policy, end) { // requests do not use it before it arrives
 		used = max(used, rate*float64(h.blocks.trip.Load()))
@@ -82,7 +81,11 @@ func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration) uint64 {
 		share /= 3
 	}
 	if rest < hold || isBucket(&h.policy) { // what is left at the end is of no use
-		need = need*max(0, float64(rest)/float64(hold)) - used
+		part := max(0, float64(rest)/float64(hold))
+		need = need*part - used
+		if h.policy.Algorithm != limiter.FixedWindow { // they would count later, too
+			need -= deviations * math.Sqrt(needed.excess*part)
+		}
 	}
 	return min(share, uint64(max(0, need)))
 }

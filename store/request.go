@@ -30,6 +30,7 @@ type request struct {
 	foreignKey string           // key of another program, because of which the store has not decided the request
 	repliedAt  limiter.Time     // time of the reply by the counter's clock; written before outcomeCounted
 
+	own      []ownPart   // hits of this replica's blocks that are part of the charges
 	only     *redis.Conn // connection to be sent on, nil for any
 	slot     uint16      // slot of its keys on a cluster
 	isolated bool        // runs alone
@@ -79,7 +80,7 @@ func newRequest() *request {
 	req, _ := requestPool.Get().(*request)
 	req.noFallback, req.slotByStart, req.call.ClockAhead = false, false, 0
 	req.sent, req.outcome, req.unsynced, req.strays, req.foreignKey = false, outcomePending, nil, nil, ""
-	req.copied, req.repliedAt, req.only = nil, 0, nil
+	req.copied, req.repliedAt, req.only, req.own = nil, 0, nil, req.own[:0]
 	req.slot, req.isolated, req.asking, req.hops, req.bulk = 0, false, false, 0, false
 	return req
 }

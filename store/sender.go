@@ -260,6 +260,9 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 		sh.open.remove(req)
 	}
 	sh.mu.Unlock()
+	if wasOpen {
+		req.loseOwn()
+	}
 	if wasOpen && sh.decidePerCounter(r, req) {
 		return
 	}
@@ -316,9 +319,13 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, req.repliedAt
 	owner, owned := w.(requestOwner)
+	alike := true
 	if decided = sh.options.guard(func() {
+		req.takeOffOwn(at)
 		req.batch.Stored().Decide(at, req.call.Found)
-		admitted = script.CountAdmitted(req.batch)
+		var uncounted int64
+		uncounted, alike = req.settleOwn(at)
+		admitted = script.CountAdmitted(req.batch) - uncounted
 		if !owned {
 			sh.backend.store.updateMirror(at, req.batch, &f.state)
 		}
@@ -333,7 +340,7 @@ func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided 
 		req.release()
 	}
 	sh.options.notify(w, nil)
-	return admitted, true
+	return admitted, alike
 }
 
 // A batchRun is the part of a batch that one run of the script decides: on a cluster the requests

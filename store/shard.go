@@ -343,6 +343,7 @@ func (sh *shard) disconnectUnlessAt(address string) {
 // fallBack decides requests by the fallback.
 func (sh *shard) fallBack(waiting []*request) {
 	for _, req := range waiting {
+		req.loseOwn()
 		switch {
 		case req.batch == nil: // no caller waits
 		case req.noFallback:

@@ -203,12 +203,17 @@ func (s *Store) decide(
 		req.slotByStart = slotDependsOnStart(b.Charges[0].Policy, names[0])
 		at, req.call.ClockAhead = sh.timeBy(now, req.slotByStart)
 	}
+	if s.blocks != nil && !bulk {
+		s.blocks.spendOwn(at, b, req)
+	}
 	// If some of several counters have moved to another node, only a script fails.
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !req.call.EncodeNative(at, b, names, s.options.Jitter) {
 		req.call.Encode(at, b, names, s.options.Jitter)
 	}
+	req.restoreHits(b)
 	req.now, req.batch, req.waiter, req.slot, req.bulk = now, b, w, slot, bulk
 	if !req.send(sh, wait) {
+		req.loseOwn()
 		return true, s.decideByFallback(f, slot, now, b, names, w)
 	}
 	return false, nil

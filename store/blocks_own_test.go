@@ -1,0 +1,73 @@
+package store
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// The only replica never denies a request that fits into the limit because its own block has unused hits.
+func TestOwnBlockDeniesNothing(t *testing.T) {
+	for name, p := range map[string]*limiter.Policy{
+		"fixed window, count_refused": {Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow, CountRefused: true},
+		"fixed window":                {Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow},
+		"sliding window":              {Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Hour, SubWindows: 10},
+		"bucket":                      {Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: 4 * time.Second},
+	} {
+		for _, together := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w, l := newBlockWorld(t, 1, time.Millisecond), newBlockLedger()
+				r, c := w.replicas[0], &caller{}
+				charges := []limiter.Charge{chargeOn(1, p)}
+				if together { // with a limit that never has a block
+					charges = append(charges, chargeOn(2, &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 2000, Window: time.Hour}))
+				}
+				bucket := isBucket(p)
+				for n := 0; n < 550 || r.unused() < 30; n++ {
+					time.Sleep(4 * time.Millisecond)
+					r.requestAll(l, charges[:1]...)
+					if synctest.Wait(); n > 800 {
+						t.Fatalf("%s: no block", name)
+					}
+				}
+				peek := charges[0]
+				peek.Hits = 0
+				must.OK(t, c.decide(r.store, peek))
+				unused, left := uint64(r.unused()), c.b.Decisions[0].Remaining
+				charges[0].Hits = left + unused
+				must.OK(t, c.decide(r.store, charges...))
+				if d := c.b.Decisions[0]; c.b.Denied || d.Charged != left+unused || r.unused() > 0 {
+					t.Errorf("%s, together %v: with %d hits left and %d unused, a request of all was denied: %v, %d hits charged, %d unused", name, together, left, unused, c.b.Denied, d.Charged, r.unused())
+				}
+				charges[0].Hits = 1
+				if must.OK(t, c.decide(r.store, charges...)); !c.b.Denied && !bucket {
+					t.Errorf("%s, together %v: a request beyond the limit was admitted", name, together)
+				}
+			})
+		}
+	}
+}
+
+// A request that the store denies gives its part of a block back.
+func TestDeniedRequestGivesItsBlockBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, c := w.replicas[0], &caller{}
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		w.fill(p, 40)
+		unused := r.unused()
+		charge := oneHit(1, p)
+		charge.Hits = 1001
+		must.OK(t, c.decide(r.store, charge))
+		if d := c.b.Decisions[0]; !c.b.Denied || r.unused() != unused || int(d.Before) != w.total() {
+			t.Errorf("denied %v, %d of %d unused hits left, %d hits before, want %d", c.b.Denied, r.unused(), unused, d.Before, w.total())
+		}
+		time.Sleep(time.Second)
+		if used := r.usedBy(p); used != w.total() {
+			t.Errorf("the store has %d hits, want the %d admitted ones", used, w.total())
+		}
+	})
+}
