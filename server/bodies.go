@@ -6,14 +6,20 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
-// Bounds on the memory for bodies of /json requests in flight, in bytes: in total and per client
-// address. The first freeBody bytes of a body, enough for most requests, are not counted.
+// Bounds on the memory for requests to /json in flight, in bytes: in total and per client address. The
+// first freeBody bytes of a body, and requests with up to freeDescriptors descriptors, are not
+// counted; that is enough for most requests.
 const (
 	freeBody           = 4 << 10
-	maxBodies          = 16 << 20
-	maxBodiesOfAddress = 4 << 20
+	freeDescriptors    = 4
+	maxBodies          = 8 << 20
+	maxBodiesOfAddress = 2 << 20
 )
 
 var errTooManyBodies = errors.New("too many large requests are in flight")
@@ -59,32 +65,57 @@ func (b *body) read(in io.Reader, maxBytes int) error {
 
 // grow increases the capacity to size bytes, if the budget allows it.
 func (b *body) grow(size int) error {
-	growth := size - freeBody - b.counted
-	b.budget.mu.Lock()
-	defer b.budget.mu.Unlock()
-	if b.budget.total+growth > maxBodies || b.budget.byAddress[b.address]+growth > maxBodiesOfAddress {
+	if !b.tryCount(size - freeBody) {
 		return errTooManyBodies
 	}
-	b.budget.countLocked(b.address, growth)
-	b.counted += growth
 	b.bytes = append(make([]byte, 0, size), b.bytes...)
 	return nil
 }
 
-func (b *bodyBudget) countLocked(address netip.Addr, n int) {
-	if b.byAddress == nil {
-		b.byAddress = map[netip.Addr]int{}
+// decode returns the request in the body, encoded as protobuf. It releases the body.
+func (b *body) decode() ([]byte, error) {
+	var request rls.RateLimitRequest
+	if err := protojson.Unmarshal(b.bytes, &request); err != nil {
+		return nil, err
 	}
-	b.total += n
-	if b.byAddress[address] += n; b.byAddress[address] == 0 {
-		delete(b.byAddress, address)
+	if len(request.GetDescriptors()) > freeDescriptors && !b.tryCount(b.counted) {
+		return nil, errTooManyBodies
 	}
+	b.bytes = nil
+	b.count(0)
+	return proto.Marshal(&request)
+}
+
+// count replaces the number of counted bytes.
+func (b *body) count(bytes int) {
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	b.countLocked(bytes)
+}
+
+// tryCount is count, if the bounds allow it. It reports whether they do.
+func (b *body) tryCount(bytes int) bool {
+	b.budget.mu.Lock()
+	defer b.budget.mu.Unlock()
+	more := bytes - b.counted
+	if b.budget.total+more > maxBodies || b.budget.byAddress[b.address]+more > maxBodiesOfAddress {
+		return false
+	}
+	b.countLocked(bytes)
+	return true
+}
+
+func (b *body) countLocked(bytes int) {
+	u := b.budget
+	if u.byAddress == nil {
+		u.byAddress = map[netip.Addr]int{}
+	}
+	u.total += bytes - b.counted
+	if u.byAddress[b.address] += bytes - b.counted; u.byAddress[b.address] == 0 {
+		delete(u.byAddress, b.address)
+	}
+	b.counted = bytes
 }
 
 // close releases the budget of the body.
-func (b *body) close() {
-	b.budget.mu.Lock()
-	defer b.budget.mu.Unlock()
-	b.budget.countLocked(b.address, -b.counted)
-	b.counted = 0
-}
+func (b *body) close() { b.count(0) }

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
@@ -72,5 +75,70 @@ func TestDelayedRepliesHaveFullWriteTimeout(t *testing.T) {
 	newHTTPServer(newJSONHandler(h, web.MaxBody), maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(w, r)
 	if w.Code != http.StatusOK || len(w.Set) != 2 || !w.Set[1].After(w.Set[0]) {
 		t.Errorf("status %d with the deadlines %v, want a second deadline after the decision", w.Code, w.Set)
+	}
+}
+
+// TestMemoryOfPendingRequests sends large requests of several clients while a store does not decide.
+// The decoded requests count, small requests are answered, and nothing is counted at the end.
+func TestMemoryOfPendingRequests(t *testing.T) {
+	const clients, requests, descriptors, most = 8, 40, 1000, 32 << 20
+	store := &asyncStore{manual: true}
+	j := newJSONHandler(answer.NewHandler(serviceWithStore(t, store, oneRule), zap.NewNop(), nil, false), web.MaxBody)
+	tokens := cpu.NewTokens()
+	h := tokens.Handler(func(r *http.Request) cpu.Source { return cpu.Source{Kind: cpu.JSON, Address: clientAddress(r)} }, j)
+	large := `{"domain":"d","descriptors":[` + strings.Repeat(`{"entries":[{"key":"k","value":"v"}]},`, descriptors-1) + `{"entries":[{"key":"k"}]}]}`
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // frees the objects that the first one removed from pools
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var posting sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	post := func(client int, text string) {
+		posting.Go(func() {
+			r := httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(text))
+			r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", client)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			mu.Lock()
+			defer mu.Unlock()
+			codes[w.Code]++
+		})
+	}
+	settled := func(sent int) {
+		t.Helper()
+		await(t, "all requests are rejected or pending", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			return codes[http.StatusServiceUnavailable]+len(store.waiting) == sent
+		})
+	}
+	before := heap()
+	for range requests {
+		for client := range clients {
+			post(client, large)
+		}
+	}
+	settled(clients * requests)
+	pending := len(store.waiting)
+	if used := heap() - before; used > most || pending == 0 {
+		t.Errorf("%d pending requests use %d bytes, want at most %d", pending, used, most)
+	}
+	for client := range clients {
+		post(client, `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`)
+	}
+	settled(clients*requests + clients)
+	store.decide(len(store.waiting))
+	posting.Wait()
+	if codes[http.StatusOK] != pending+clients || codes[http.StatusServiceUnavailable] != clients*requests-pending {
+		t.Errorf("the status codes are %v, want 200 for %d large and %d small requests, and 503 for the others", codes, pending, clients)
+	}
+	if j.bodies.total != 0 || len(j.bodies.byAddress) != 0 {
+		t.Errorf("%d bytes are counted at the end, by address %v; want none", j.bodies.total, j.bodies.byAddress)
 	}
 }

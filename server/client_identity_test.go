@@ -361,7 +361,7 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 		h := answer.NewHandler(s, zap.NewNop(), nil, false)
 		x := &answer.Exchange{Request: request, Client: client}
 		allocs := testing.AllocsPerRun(100, func() {
-			if err := h.Answer(t.Context(), x); err != nil {
+			if err := h.Answer(t.Context(), x, nil); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -226,7 +226,7 @@ func TestPeersAreBoundedAndSanitised(t *testing.T) {
 	b := s.Connect("a")
 	b.Addr = hostile
 	for range 10_000 {
-		if err := h.Answer(t.Context(), &answer.Exchange{Request: []byte{0xff}, Connection: b}); err == nil {
+		if err := h.Answer(t.Context(), &answer.Exchange{Request: []byte{0xff}, Connection: b}, nil); err == nil {
 			t.Fatal(errors.New("the request has a reply"))
 		}
 	}

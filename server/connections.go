@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -33,6 +34,7 @@ type boundedListener struct {
 	retireTimeout time.Duration      // time limit for a graceful close
 	rejected      prometheus.Counter // connections closed because of the bound
 	current       prometheus.Gauge   // number of open connections; optional
+	handshakes    *cpu.Handshakes    // nil without TLS
 
 	mu        sync.Mutex
 	open      map[*boundedConn]struct{}
@@ -60,7 +62,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &boundedConn{Conn: conn, listener: l, address: addressOf(conn.RemoteAddr()), openedAt: l.elapsed()}
+		c := &boundedConn{Conn: conn, listener: l, address: access.AddressOfPeer(conn.RemoteAddr()), openedAt: l.elapsed()}
+		if l.handshakes != nil {
+			c.Conn = l.handshakes.NewConn(conn, c.address)
+		}
 		if l.admit(c) {
 			return c, nil
 		}
@@ -69,16 +74,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns the address that identifies a client; see [access.AddressOf]. It is the zero
-// Addr for all clients of a Unix socket.
-func addressOf(addr net.Addr) netip.Addr {
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		return access.AddressOf(tcp.AddrPort().Addr())
-	}
-	return netip.Addr{}
-}
-
-// clientAddress is addressOf for the client of a request.
+// clientAddress is [access.AddressOfPeer] for the client of a request.
 func clientAddress(r *http.Request) netip.Addr {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -193,9 +189,24 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// EndHandshake implements [transport.BoundedConn].
+func (c *boundedConn) EndHandshake() {
+	if begun, ok := c.Conn.(*cpu.Conn); ok {
+		begun.EndHandshake()
+	}
+}
+
+// socket returns the connection below the handshake.
+func (c *boundedConn) socket() net.Conn {
+	if begun, ok := c.Conn.(*cpu.Conn); ok {
+		return begun.Conn
+	}
+	return c.Conn
+}
+
 // SyscallConn lets the built-in transport read without a buffer per connection.
 func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
-	if file, ok := c.Conn.(syscall.Conn); ok {
+	if file, ok := c.socket().(syscall.Conn); ok {
 		return file.SyscallConn()
 	}
 	return nil, errors.ErrUnsupported
@@ -204,7 +215,7 @@ func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 // CloseWrite lets net/http close the write half first, so that a client can read why it was
 // rejected before the connection is closed.
 func (c *boundedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+	if half, ok := c.socket().(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return nil

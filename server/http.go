@@ -10,7 +10,6 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -129,21 +129,25 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rejectBody(w, err)
 		return
 	}
-	var request rls.RateLimitRequest
-	if err := protojson.Unmarshal(body.bytes, &request); err != nil {
-		j.ReportMalformed(httpPeer(r.RemoteAddr))
-		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
-		return
-	}
 	x := new(answer.Exchange)
-	if x.Request, err = proto.Marshal(&request); err != nil {
+	if x.Request, err = body.decode(); err != nil {
+		if errors.Is(err, errTooManyBodies) {
+			rejectBody(w, err)
+			return
+		}
+		j.ReportMalformed(httpPeer(r.RemoteAddr))
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	if allow := j.Service.Settings().Allow; allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
-	err = j.Answer(peer.NewContext(r.Context(), &peer.Peer{Addr: httpPeer(r.RemoteAddr)}), x)
+	task := cpu.FromContext(r.Context())
+	err = j.Answer(peer.NewContext(r.Context(), &peer.Peer{Addr: httpPeer(r.RemoteAddr)}), x, func(wait func()) {
+		body.count(x.MemoryBytes())
+		task.Wait(wait)
+		body.count(0)
+	})
 	if web.SetWriteTimeout(w, web.WriteTimeout) != nil { // the delay of the reply may have exceeded the timeout
 		return // the connection has ended
 	}
@@ -171,6 +175,8 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.OverLimit() {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
+	body.count(len(text))
+	task.Pause()         // the response is written without further work
 	_, _ = w.Write(text) // an error means that the client has disconnected
 }
 
@@ -187,11 +193,6 @@ func rejectBody(w http.ResponseWriter, err error) {
 	default:
 		http.Error(w, "Bad Request", http.StatusBadRequest)
 	}
-}
-
-// metricsHandler serves the metrics at path only.
-func metricsHandler(m *telemetry.Metrics, path string) http.Handler {
-	return servePath(path, newScrapeHandler(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 }
 
 // servePath serves h at path only.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -65,11 +66,12 @@ func (h *httpConn) Usage() transport.Usage {
 // Retire implements [transport.Served].
 func (h *httpConn) Retire(bool) { _ = h.conn.Close() } // ignored: the connection is closed already
 
-// whileReading calls f, which reads from the client. The connection counts as idle during the call.
+// whileReading calls f, which reads from the client. The connection counts as idle during the call,
+// and its task is paused.
 func whileReading(r *http.Request, f func()) {
 	if h, ok := r.Context().Value(httpConnKey{}).(*httpConn); ok {
 		h.countHandler(-1)
 		defer h.countHandler(1)
 	}
-	f()
+	cpu.FromContext(r.Context()).Wait(f)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
@@ -33,8 +34,27 @@ func profile(page http.HandlerFunc) http.Handler {
 			return
 		}
 		r.Body = http.NoBody
-		page(w, r)
+		if !isTimed(r) {
+			page(w, r)
+			return
+		}
+		select {
+		case timedProfiles <- struct{}{}:
+			defer func() { <-timedProfiles }()
+			cpu.FromContext(r.Context()).Wait(func() { page(w, r) }) // it sleeps most of the time
+		default:
+			http.Error(w, "too many profiles are in progress", http.StatusServiceUnavailable)
+		}
 	})
+}
+
+// timedProfiles has an element for each profile with a duration in progress.
+var timedProfiles = make(chan struct{}, 2)
+
+// isTimed reports whether the requested profile has a duration.
+func isTimed(r *http.Request) bool {
+	page := strings.TrimPrefix(r.URL.Path, profilesPath)
+	return page == "profile" || page == "trace" || r.URL.Query().Has("seconds")
 }
 
 // profileDuration returns the duration of the requested profile: the parameter seconds, parsed as

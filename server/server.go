@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -25,6 +26,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/builtin"
@@ -48,13 +50,16 @@ type Server struct {
 	health   *healthState
 	draining chan struct{} // closed after the drain delay
 	sleep    func(time.Duration)
-	tracer   stats.Handler // nil without tracing
-	quotas   quota.Service // nil without Options.NewQuotas
-	admin    *admin.API
-	grpc     transport.Transport // nil without a gRPC listener
-	grpcConn net.Listener
-	json     []*httpListener // serve /json; the others are for operators
-	http     []*httpListener
+	tokens   *cpu.Tokens
+	// handshakes are those of all listeners.
+	handshakes *cpu.Handshakes
+	tracer     stats.Handler // nil without tracing
+	quotas     quota.Service // nil without Options.NewQuotas
+	admin      *admin.API
+	grpc       transport.Transport // nil without a gRPC listener
+	grpcConn   net.Listener
+	json       []*httpListener // serve /json; the others are for operators
+	http       []*httpListener
 }
 
 type httpListener struct {
@@ -67,11 +72,12 @@ func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
 	options.Transport = cmp.Or(options.Transport, transportBuiltin)
 	s := &Server{
 		options: options, service: service, metrics: service.Metrics(), logger: logger,
-		draining: make(chan struct{}), sleep: time.Sleep,
+		draining: make(chan struct{}), sleep: time.Sleep, tokens: cpu.NewTokens(),
 	}
 	if options.Tracing != nil {
 		s.tracer = answer.NewTracer(options.Tracing)
 	}
+	s.handshakes = cpu.NewHandshakes(s.tokens)
 	s.health = newHealthState(s.ready)
 	service.OnRulesChanged(s.health.update)
 	return s
@@ -109,10 +115,10 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.closeListeners()
 			return err
 		}
-		s.grpcConn = s.limitConnections(l, s.options.Limits.MaxConnections, h, s.metrics.SetTransport(s.options.Transport))
+		s.grpcConn = s.limitConnections(l, s.options.Limits.MaxConnections, h, s.metrics.SetTransport(s.options.Transport), secure)
 		s.grpc = s.transport(h, creds)
 	}
-	json := http.Handler(newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
+	json := s.withTokens(cpu.JSON, newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
 	plainJSON := s.plainJSON(json)
 	for _, l := range []struct {
 		name, addr string
@@ -120,8 +126,8 @@ func (s *Server) Listen(ctx context.Context) error {
 	}{
 		{"http", s.options.HTTPAddr, publicHandler(s.health.isHealthy, plainJSON)},
 		{"json", s.options.JSONAddr, servePath("/json", json)},
-		{"debug", s.options.DebugAddr, s.admin.Handler(profiles)},
-		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
+		{"debug", s.options.DebugAddr, s.withTokens(cpu.Operator, s.admin.Handler(profiles))},
+		{"metrics", s.options.MetricsAddr, servePath(s.options.MetricsPath, s.withTokens(cpu.Scrape, newScrapeHandler(s.metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})))},
 	} {
 		if l.addr == "" {
 			continue
@@ -140,11 +146,12 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.logger.Warn("the debug listener has no authentication and is reachable from other machines; counters and state are only available from this machine")
 		}
 		maxOpen, headerBytes := s.httpBounds(l.name)
-		bounded := s.limitConnections(conn, maxOpen, h, nil)
+		tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]
+		bounded := s.limitConnections(conn, maxOpen, h, nil, tls)
 		server := newHTTPServer(recoverPanics(rejectGRPC(l.name, h, l.handler), h.Panics), headerBytes, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
-		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
+		if tls != nil {
 			conn = tls.Secure(server, conn)
 		}
 		listener := &httpListener{server, conn}
@@ -175,12 +182,21 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	return connections, headerBytes
 }
 
-// limitConnections bounds the number of open connections of a listener. current is a gauge of that
-// number, and may be nil.
-func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler, current prometheus.Gauge) *boundedListener {
-	return &boundedListener{
+// limitConnections bounds the number of open connections of a listener, and their handshakes. current
+// is a gauge of that number, and may be nil; so may tls.
+func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler, current prometheus.Gauge, tls *access.TLS) *boundedListener {
+	bounded := &boundedListener{
 		Listener: l, max: maxOpen, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
 	}
+	if tls != nil {
+		bounded.handshakes = s.handshakes
+	}
+	return bounded
+}
+
+// withTokens returns a handler whose requests are tasks of the given kind.
+func (s *Server) withTokens(kind cpu.Kind, h http.Handler) http.Handler {
+	return s.tokens.Handler(func(r *http.Request) cpu.Source { return cpu.Source{Kind: kind, Address: clientAddress(r)} }, h)
 }
 
 // newQuotas creates the rate limit quota service, which follows the rules.
@@ -221,7 +237,7 @@ func (s *Server) logLeader(domain string, leads bool, leader string) {
 // transport returns the gRPC transport.
 func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredentials) transport.Transport {
 	c := transport.Config{
-		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Creds: creds, Hint: s.options.http1Hint(), Draining: s.draining,
+		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Tokens: s.tokens, Creds: creds, Hint: s.options.http1Hint(), Draining: s.draining,
 		Tracer: s.tracer, Register: s.register,
 	}
 	if s.options.Tracing != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -193,11 +194,11 @@ func TestAddressesOfClients(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:4": "10.1.2.3", "[2001:db8::1]:4": "2001:db8::", "[2001:db8::ffff:2]:5": "2001:db8::", "[fe80::1%lo]:4": "fe80::",
 	} {
-		if got := addressOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text))); got.String() != want {
-			t.Errorf("addressOf(%s) = %v, want %s", text, got, want)
+		if got := access.AddressOfPeer(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text))); got.String() != want {
+			t.Errorf("access.AddressOfPeer(%s) = %v, want %s", text, got, want)
 		}
 	}
-	if got := addressOf(&net.UnixAddr{Name: "/s"}); got.IsValid() {
+	if got := access.AddressOfPeer(&net.UnixAddr{Name: "/s"}); got.IsValid() {
 		t.Errorf("a unix socket has the address %v", got)
 	}
 }

@@ -20,10 +20,19 @@ func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 		}
 		return "subject " + string(cert.RawSubject)
 	}
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		return "address " + AddressOf(tcp.AddrPort().Addr()).String()
+	if ip := AddressOfPeer(addr); ip.IsValid() {
+		return "address " + ip.String()
 	}
 	return "network " + addr.Network()
+}
+
+// AddressOfPeer returns [AddressOf] for a TCP address. It is the zero Addr for all clients of a Unix
+// socket.
+func AddressOfPeer(addr net.Addr) netip.Addr {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return AddressOf(tcp.AddrPort().Addr())
+	}
+	return netip.Addr{}
 }
 
 // AddressOf returns the address that identifies a client: an IPv4 address, or the /64 prefix of an

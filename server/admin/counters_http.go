@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 )
 
 // CountersPath is the path for the counters of a descriptor.
@@ -40,7 +41,11 @@ func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error)
 				zap.String("limit", limit), zap.Uint64("used", used), zap.String("by", by))
 		}
 	}
-	report, err := a.Counters(r.Context(), now, domain, text, d, onReset)
+	var report *CounterReport
+	ctx := r.Context()
+	cpu.FromContext(ctx).Wait(func() { // for a store
+		report, err = a.Counters(ctx, now, domain, text, d, onReset)
+	})
 	switch {
 	case err != nil:
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)

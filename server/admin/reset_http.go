@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
@@ -57,7 +58,11 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 			return nil, err
 		}
 	}
-	report, err := h.ResetDenied(r.Context(), now, which, token != "")
+	var report *live.Reset
+	ctx := r.Context()
+	cpu.FromContext(ctx).Wait(func() { // for a store
+		report, err = h.ResetDenied(ctx, now, which, token != "")
+	})
 	if report != nil && report.Done && report.Counters > 0 {
 		h.metrics.CounterResets.Add(float64(report.Counters))
 		h.logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
@@ -90,7 +91,8 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err == nil && name != "" && len(key) == 0 {
-		if err = h.awaitTurn(w, r); err == nil {
+		cpu.FromContext(r.Context()).Wait(func() { err = h.awaitTurn(w, r) })
+		if err == nil {
 			defer func() { <-h.posting }()
 		}
 	}
@@ -180,7 +182,7 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 			return nil, err
 		}
 	}
-	return h.changeRow(e, by, columns, change)
+	return h.changeRow(r, e, by, columns, change)
 }
 
 // columnsParameter parses the query, which may contain the columns for the first row of a table.
@@ -298,11 +300,11 @@ func (h *tablesHandler) checkFit(e *tables.Entry, columns []string) error {
 }
 
 // changeRow puts or deletes a row.
-func (h *tablesHandler) changeRow(e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
+func (h *tablesHandler) changeRow(r *http.Request, e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
 	report := &RowReport{Table: e.Name(), Key: keyMap(columns, c.Values)}
 	changes := []tables.Change{c}
 	if _, exists := e.Rows().Get(c.Values); exists || !c.Delete {
-		if err := h.applyChanges(e, columns, changes); err != nil {
+		if err := h.applyChanges(r, e, columns, changes); err != nil {
 			return nil, err
 		}
 	}
@@ -344,7 +346,7 @@ func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []s
 	for values, row := range rows.All() {
 		changes = append(changes, tables.Change{Values: values, Row: row})
 	}
-	if err := h.applyChanges(e, columns, changes); err != nil {
+	if err := h.applyChanges(r, e, columns, changes); err != nil {
 		return nil, err
 	}
 	h.service.Settings().TableMetrics[e.Name()].Put.Add(float64(len(changes)))
@@ -372,12 +374,15 @@ func (c *boundedReader) Read(p []byte) (int, error) {
 }
 
 // applyChanges stores and activates changes.
-func (h *tablesHandler) applyChanges(e *tables.Entry, columns []string, changes []tables.Change) error {
-	release, err := h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns) })
-	if err == nil {
-		defer release()
-		err = e.Journal.Apply(columns, changes)
-	}
+func (h *tablesHandler) applyChanges(r *http.Request, e *tables.Entry, columns []string, changes []tables.Change) (err error) {
+	cpu.FromContext(r.Context()).Wait(func() { // for the disk
+		var release func()
+		release, err = h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns) })
+		if err == nil {
+			defer release()
+			err = e.Journal.Apply(columns, changes)
+		}
+	})
 	switch {
 	case err == nil:
 		h.service.TablesChanged()

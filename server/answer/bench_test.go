@@ -181,7 +181,7 @@ func BenchmarkHandler(b *testing.B) {
 			x := new(Exchange)
 			answer := func(request []byte) {
 				x.Request = request
-				if err := h.Answer(b.Context(), x); err != nil {
+				if err := h.Answer(b.Context(), x, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

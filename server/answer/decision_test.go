@@ -25,7 +25,7 @@ func TestNoDescriberCostsNothing(t *testing.T) {
 	}
 	x, ctx := &Exchange{Request: marshal(t, simpleRequest())}, t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		if err := h.Answer(ctx, x); err != nil {
+		if err := h.Answer(ctx, x, nil); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -45,7 +45,7 @@ func TestDecisionsAreLogged(t *testing.T) {
 	h.describe = newDescriber(nil, logger)
 	request := func(r *rls.RateLimitRequest) {
 		// The error is checked in the log.
-		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)})
+		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)}, nil)
 	}
 	request(tracedRequest())
 	request(tracedRequest())

@@ -38,7 +38,7 @@ func callAll(ctx context.Context, t *testing.T, h *Handler, n int) []outcome {
 	for range n {
 		wg.Go(func() {
 			x := &Exchange{Request: request}
-			err := h.Answer(ctx, x)
+			err := h.Answer(ctx, x, nil)
 			o := outcome{after: time.Since(start), err: err}
 			if err == nil {
 				var reply rls.RateLimitResponse
@@ -121,7 +121,7 @@ func TestCancelledDelayFreesItsSlot(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var cancelled atomic.Int32
 		go func() {
-			err := h.Answer(ctx, &Exchange{Request: marshal(t, simpleRequest())})
+			err := h.Answer(ctx, &Exchange{Request: marshal(t, simpleRequest())}, nil)
 			if status.Code(err) == codes.Canceled {
 				cancelled.Add(1)
 			}

@@ -58,18 +58,31 @@ const deadlineMargin = time.Millisecond
 const NoDeadline = time.Duration(math.MaxInt64)
 
 // Answer answers x.Request and returns after the delay that the rules require. The error has a gRPC
-// status.
-func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
+// status. It calls wait, unless it is nil, with each function that waits for a store or the delay; wait
+// must call it.
+func (h *Handler) Answer(ctx context.Context, x *Exchange, wait func(func())) error {
 	start, deadline := h.Clock.Elapsed(), NoDeadline
 	if d, ok := ctx.Deadline(); ok {
 		deadline = h.Clock.ElapsedAt(d)
 	}
-	err := x.await(h.Begin(start, deadline, x, x.Request, x.waiter()))
+	done, err := h.Begin(start, deadline, x, x.Request, x.waiter())
+	if !done && err == nil {
+		err = waitFor(wait, func() error { return x.await(false, nil) })
+	}
 	delay, took, err := h.Finish(ctx, x, start, err)
 	if delay > 0 {
-		err = h.delayReply(ctx, x, delay)
+		err = waitFor(wait, func() error { return h.delayReply(ctx, x, delay) })
 	}
 	h.Done(err, took)
+	return err
+}
+
+// waitFor calls f, by wait unless it is nil.
+func waitFor(wait func(func()), f func() error) (err error) {
+	if wait == nil {
+		return f()
+	}
+	wait(func() { err = f() })
 	return err
 }
 

@@ -19,14 +19,14 @@ func TestPanicCostsOneReply(t *testing.T) {
 	core, logs := observer.New(zap.ErrorLevel)
 	h := NewHandler(s, zap.New(core), nil, false)
 	x := &Exchange{Request: marshal(t, simpleRequest())}
-	if err := h.Answer(t.Context(), x); status.Code(err) != codes.Internal {
+	if err := h.Answer(t.Context(), x, nil); status.Code(err) != codes.Internal {
 		t.Errorf("error is %v, want INTERNAL", err)
 	}
 	if got := testutil.ToFloat64(s.metrics.Panics); got != 1 || logs.Len() != 1 {
 		t.Errorf("%v panics counted and %d logged, want 1 and 1", got, logs.Len())
 	}
 	s.decider = decider
-	if err := h.Answer(t.Context(), x); err != nil || len(x.Reply()) == 0 {
+	if err := h.Answer(t.Context(), x, nil); err != nil || len(x.Reply()) == 0 {
 		t.Errorf("the next request: %v, %x, want a reply", err, x.Reply())
 	}
 }

@@ -19,6 +19,8 @@ type BoundedConn interface {
 	// ServedBy sets the server of the connection. Without one, the listener regards the connection
 	// as unused.
 	ServedBy(s Served)
+	// EndHandshake must be called after a TLS handshake, unless the deadlines are removed then.
+	EndHandshake()
 }
 
 // Served is the server of a [BoundedConn]. Its methods may be called concurrently.

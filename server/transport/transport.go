@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/quota"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	Handler *answer.Handler // of rate-limit requests
 	// Quotas is the rate limit quota service, or nil.
 	Quotas quota.Service
+	// Tokens are for work that can be long. Nil means tokens of its own.
+	Tokens *cpu.Tokens
 	// Creds perform the handshake of a connection.
 	Creds credentials.TransportCredentials
 	// Tracer, if not nil, traces rate-limit requests. It reads the headers in TraceHeaders, which

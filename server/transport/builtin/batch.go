@@ -4,14 +4,15 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // processInput processes a batch of input: it answers the calls in it. ok is false if the
 // connection ends.
 //
-// A connection with unprocessed input must acquire a token (one per CPU) before its next batch, and
-// releases it after yielding. Without tokens, fifty busy connections would keep the run queue
+// A connection with unprocessed input must acquire a token before its next batch, and releases it
+// after yielding; see package cpu. Without tokens, fifty busy connections would keep the run queue
 // non-empty, and Go's scheduler would poll the network only every 10 ms.
 func (c *connection) processInput(in []byte, needsToken bool) (used int, more, ok bool) {
 	for {
@@ -33,7 +34,7 @@ func (c *connection) processInput(in []byte, needsToken bool) (used int, more, o
 	used, more, ok = c.processInputLocked(in)
 	c.mu.Unlock()
 	if needsToken || more {
-		yield()
+		cpu.Yield()
 	}
 	c.releaseToken()
 	return used, more, ok
@@ -43,22 +44,17 @@ func (c *connection) processInput(in []byte, needsToken bool) (used int, more, o
 // because a flusher keeps the lock while its client does not read.
 func (c *connection) lockWithToken() {
 	for {
-		c.tokens <- struct{}{}
+		c.Tokens.AcquireCall()
 		if c.mu.TryLock() {
 			c.hasToken.Store(true)
 			return
 		}
-		<-c.tokens
+		c.Tokens.ReleaseCall()
 		c.storeMemory.wakeNext()
 		c.mu.Lock()
 		c.mu.Unlock() //nolint:staticcheck // waits for the other batch
 	}
 }
-
-// yield lets other goroutines run, including those that wait for the network. It has to sleep for
-// that: after runtime.Gosched, the goroutine would run again before the scheduler polls the
-// network, and a client that floods its connection would delay all others by 10 ms.
-func yield() { time.Sleep(time.Microsecond) }
 
 func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 	if c.ending || c.closed.Load() {

@@ -49,6 +49,7 @@ type bridgedMethod struct {
 	maxKeptBytes int
 	// maxMessageBytes limits messages; 0 is the limit of requests.
 	maxMessageBytes int
+	own             bool // a service of ours, whose handlers need no other clients
 }
 
 // methodShouldRateLimit is the index of the method that is registered first.
@@ -92,11 +93,11 @@ func (b metadataRegistrar) RegisterService(d *grpc.ServiceDesc, server any) {
 func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, maxKept, maxMessage int) {
 	b.services[d.ServiceName] = d
 	for _, m := range d.Methods {
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, maxKept, maxMessage})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, maxKept, maxMessage, maxMessage == maxOtherMessageBytes})
 	}
 	for i := range d.Streams {
 		s := &d.Streams[i]
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, maxKept, maxMessage})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, maxKept, maxMessage, maxMessage == maxOtherMessageBytes})
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
@@ -33,6 +35,9 @@ type bridgedCall struct {
 	cancel       context.CancelFunc
 	messageReady chan struct{} // signals a message or the end of the request
 	bytesSent    chan struct{} // signals that bytes were sent
+	// task has a token from the receipt of a message until the reply to it is queued. It is nil for
+	// services that are not ours, whose handlers may wait meanwhile.
+	task *cpu.Task
 
 	mu         sync.Mutex
 	message    []byte // the next message, if hasMessage
@@ -58,6 +63,9 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete boo
 	b := &bridgedCall{
 		conn: c, stream: call.Stream, method: m,
 		messageReady: make(chan struct{}, 1), bytesSent: make(chan struct{}, 1),
+	}
+	if m.own {
+		b.task = c.Tokens.NewTask(cpu.Source{Kind: cpu.OtherCall, Address: access.AddressOfPeer(c.raw.RemoteAddr())})
 	}
 	incoming, err := metadataOf(call.Fields)
 	if err != nil {
@@ -148,6 +156,7 @@ func (b *bridgedCall) RecvMsg(m any) error {
 
 // nextMessage waits for the next message.
 func (b *bridgedCall) nextMessage() ([]byte, error) {
+	b.task.Pause()
 	for {
 		b.mu.Lock()
 		message, end := b.message, b.endErr
@@ -157,6 +166,7 @@ func (b *bridgedCall) nextMessage() ([]byte, error) {
 			if end == nil {
 				b.postCommand(func(c *h2.Conn, out []byte) []byte { return c.RequestMessage(out, b.stream) })
 			}
+			b.task.Resume()
 			return message, nil
 		}
 		b.mu.Unlock()
@@ -186,6 +196,7 @@ func (b *bridgedCall) send(m any) error {
 	}
 	message := data.Materialize()
 	data.Free()
+	b.task.Pause()
 	for {
 		if err := b.context.Err(); err != nil {
 			return status.FromContextError(err).Err()
@@ -225,6 +236,7 @@ func (b *bridgedCall) sendHeaderLocked() {
 
 // finish sends the status, unless one was sent. It cancels the handler's context, as grpc-go does.
 func (b *bridgedCall) finish(err error) {
+	b.task.Pause()
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)

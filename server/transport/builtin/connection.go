@@ -26,6 +26,7 @@ import (
 type connection struct {
 	*shared
 	raw           net.Conn
+	bounded       transport.BoundedConn // below raw, or nil
 	closeOnce     sync.Once
 	violationOnce sync.Once
 	info          credentials.AuthInfo // from the handshake
@@ -53,7 +54,7 @@ type connection struct {
 	closedByUs   atomic.Bool // closed by this process
 	pingTimedOut atomic.Bool // closed because a ping was not answered
 
-	// hasToken is set while the connection has one of shared.tokens. It is set in a batch; the
+	// hasToken is set while the connection has one of the tokens. It is set in a batch; the
 	// goroutine that clears it releases the token.
 	hasToken atomic.Bool
 
@@ -89,7 +90,7 @@ func (c *connection) isEnding() bool {
 // releaseToken releases the connection's token, if it has one. It may be called concurrently.
 func (c *connection) releaseToken() {
 	if c.hasToken.Load() && c.hasToken.Swap(false) {
-		<-c.tokens
+		c.Tokens.ReleaseCall()
 	}
 }
 

@@ -21,7 +21,9 @@
 // A batch has at most 256 frames, 16 KiB of output or 8 KiB of header blocks. A connection with unprocessed input yields by sleeping for a microsecond,
 // because Go's scheduler polls the network only when no goroutine is runnable, or every 10 ms. Its
 // next batch needs a token, of which there is one per CPU: without tokens, fifty hostile
-// connections delayed most calls of other clients. A write that has to wait releases the token (socket.go); batches wait for nothing else.
+// connections delayed most calls of other clients. A write that has to wait releases the token
+// (socket.go); batches wait for nothing else. Handshakes, health and reflection are tasks, which use
+// the same tokens; see package cpu.
 //
 // # Limits
 //

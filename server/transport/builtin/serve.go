@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 )
 
 // serve is the goroutine of the connection. It spends most of its life in read, so the stack above
@@ -18,10 +19,15 @@ func (c *connection) serve() {
 // handshake performs the TLS handshake, if there is TLS. It returns nil if that fails.
 func (c *connection) handshake() *reader {
 	// The deadline is removed when the client's SETTINGS are received.
-	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // of a socket
+	deadline := time.Now().Add(c.Limits.ConnectionTimeout) //nolint:forbidigo // of a socket
+	_ = c.raw.SetDeadline(deadline)
 	conn, info, err := c.Creds.ServerHandshake(c.raw)
 	if err != nil {
 		return nil // the credentials have logged the error
+	}
+	if c.bounded != nil {
+		c.bounded.EndHandshake()        // from now on, the tokens are for calls
+		_ = c.raw.SetDeadline(deadline) // which may have been reduced for others
 	}
 	c.info = info
 	c.client = access.ClientFromAuthInfo(info)
@@ -82,7 +88,7 @@ func (c *connection) readLoop(r *reader) {
 		needsToken = unfinished
 		c.activity.noteIncompleteFrame(len(in) > 0, len(in) < received)
 		if r.keepRest(in) && !unfinished {
-			yield()
+			cpu.Yield()
 		}
 	}
 }
@@ -100,7 +106,7 @@ func (c *connection) linger(r *reader, in []byte) {
 		return
 	}
 	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingerTime)) //nolint:forbidigo // bounds a wait
-	for n := 0; ; yield() {
+	for n := 0; ; cpu.Yield() {
 		if in != nil {
 			r.keepRest(c.processResets(in))
 		}

@@ -14,7 +14,6 @@ type shared struct {
 	h2          *h2.Server
 	buffered    memoryBudget
 	storeMemory storeMemory
-	tokens      chan struct{} // has one element for each token in use; see processInput
 	stalled     stalledWriters
 
 	lingerTime time.Duration // defaultLingerTime, except in tests

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -84,8 +85,8 @@ func TestWaitingForLockNeedsNoToken(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := newConnection(w, ours)
 		c.conn = c.raw
-		for range cap(w.tokens) {
-			w.tokens <- struct{}{}
+		for range runtime.GOMAXPROCS(0) {
+			w.Tokens.AcquireCall()
 		}
 		c.mu.Lock()
 		over := make(chan struct{})
@@ -94,15 +95,15 @@ func TestWaitingForLockNeedsNoToken(t *testing.T) {
 			close(over)
 		}()
 		synctest.Wait()
-		<-w.tokens             // the reader has it
-		w.tokens <- struct{}{} // and has released it
+		w.Tokens.ReleaseCall() // the reader gets it
+		w.Tokens.AcquireCall() // and has released it
 		c.mu.Unlock()
-		for range cap(w.tokens) {
-			<-w.tokens
+		for range runtime.GOMAXPROCS(0) {
+			w.Tokens.ReleaseCall()
 		}
 		<-over
-		if len(w.tokens) != 0 {
-			t.Errorf("%d tokens are in use in the end", len(w.tokens))
+		if n := w.tokensInUse(); n != 0 {
+			t.Errorf("%d tokens are in use in the end", n)
 		}
 		_, _ = ours.Close(), theirs.Close()
 	})

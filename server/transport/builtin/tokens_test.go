@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
+
+// tokensInUse returns the number of tokens that calls use.
+func (t *Transport) tokensInUse() int {
+	calls, _ := t.Tokens.InUse()
+	return calls
+}
 
 // flooder connects and sends many calls in one write, more than one batch.
 func (r *running) flooder(t *testing.T, calls int) *rawClient {
@@ -43,8 +50,8 @@ func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	if !ok {
 		t.Fatal("this is not the built-in transport")
 	}
-	for range cap(w.tokens) {
-		w.tokens <- struct{}{}
+	for range runtime.GOMAXPROCS(0) {
+		w.Tokens.AcquireCall()
 	}
 	c := r.flooder(t, calls)
 	answered := make(chan int)
@@ -73,13 +80,13 @@ func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 		t.Errorf("%d calls of busy connections were answered without a token", n)
 	default:
 	}
-	for range cap(w.tokens) {
-		<-w.tokens
+	for range runtime.GOMAXPROCS(0) {
+		w.Tokens.ReleaseCall()
 	}
 	if n := <-answered; n != calls {
 		t.Errorf("%d calls were answered, want %d", n, calls)
 	}
-	await(t, "no token is in use", func() bool { return len(w.tokens) == 0 })
+	await(t, "no token is in use", func() bool { return w.tokensInUse() == 0 })
 }
 
 // TestNotReadingConnectionHasNoToken has a connection with a token wait for its client.
@@ -90,11 +97,11 @@ func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	defer theirs.Close()
 	defer ours.Close()
 	c := newConnection(w, ours)
-	w.tokens <- struct{}{}
+	w.Tokens.AcquireCall()
 	c.hasToken.Store(true)
 	c.writeStalled()
-	if len(w.tokens) != 0 || c.hasToken.Load() || len(w.stalled.conns) != 1 {
-		t.Errorf("%d tokens are in use, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
+	if w.tokensInUse() != 0 || c.hasToken.Load() || len(w.stalled.conns) != 1 {
+		t.Errorf("%d tokens are in use, by this connection: %v; %d wait, want 0, false, 1", w.tokensInUse(), c.hasToken.Load(), len(w.stalled.conns))
 	}
 	c.writeResumed()
 	c.releaseToken() // at the end of its batch

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
@@ -42,10 +43,13 @@ const (
 
 // New returns a Transport that is not serving yet.
 func New(c transport.Config) *Transport {
+	if c.Tokens == nil {
+		c.Tokens = cpu.NewTokens()
+	}
 	b := newBridge(&c)
 	t := &Transport{
 		shared: shared{
-			Config: c, bridge: b, tokens: make(chan struct{}, runtime.GOMAXPROCS(0)), lingerTime: defaultLingerTime,
+			Config: c, bridge: b, lingerTime: defaultLingerTime,
 			h2: h2.NewServer(h2.Options{
 				Limits: h2.Limits{
 					MaxStreams:      int(c.Limits.MaxStreams),
@@ -77,6 +81,7 @@ func New(c transport.Config) *Transport {
 func newConnection(t *Transport, raw net.Conn) *connection {
 	now := t.Handler.Clock.Elapsed()
 	c := &connection{shared: &t.shared, storeWake: make(chan struct{}, 1)}
+	c.bounded, _ = raw.(transport.BoundedConn)
 	c.raw = newSocket(raw, c.writeStalled, c.writeResumed)
 	c.h2 = t.h2.NewConn((*calls)(c), now)
 	c.activity.start(now, t.Limits.MaxConnectionAge)
@@ -126,8 +131,8 @@ func (t *Transport) accept(raw net.Conn) {
 		return
 	}
 	t.conns[c] = struct{}{}
-	if bounded, ok := raw.(transport.BoundedConn); ok {
-		bounded.ServedBy(c)
+	if c.bounded != nil {
+		c.bounded.ServedBy(c)
 	}
 	t.connections.Go(func() {
 		c.serve()

@@ -78,7 +78,7 @@ var serviceDesc = grpc.ServiceDesc{
 				return nil, err
 			}
 			x.Client = access.ClientFromContext(ctx)
-			if err := limits.Answer(ctx, x); err != nil {
+			if err := limits.Answer(ctx, x, nil); err != nil {
 				releaseExchange(x)
 				return nil, err
 			}

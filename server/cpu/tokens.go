@@ -1,0 +1,212 @@
+// Package cpu shares the CPUs among the clients of a server.
+//
+// Go's scheduler lets goroutines that are ready to run wait behind those that run, and polls the
+// network late while many run. A client that causes much work would therefore delay all others. So
+// work that can be long needs a token, of which there is one per CPU: batches of connections that
+// send without a pause ([Tokens.AcquireCall]), and everything else that a client can cause, as a
+// [Task]. The usual batch of a connection needs no token and never waits.
+package cpu
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Kind is a kind of task.
+type Kind byte
+
+// The kinds of tasks.
+const (
+	Handshake Kind = iota // TLS handshakes
+	JSON                  // decoding and encoding of /json
+	Scrape                // metrics
+	Operator              // the debug listener
+	OtherCall             // health and reflection
+)
+
+// Source is the origin of tasks. The sources take turns.
+type Source struct {
+	Kind    Kind
+	Address netip.Addr
+}
+
+// callsPerTask is how many waiting calls get a token before a waiting task does.
+const callsPerTask = 8
+
+// Tokens are the tokens of a process. Calls have precedence over tasks, and tasks use at most half
+// of the tokens, so that a CPU remains for calls. Its methods may be called concurrently.
+type Tokens struct {
+	mu                      sync.Mutex
+	size, free              int
+	runningTasks, maxTasks  int
+	calls                   []chan struct{} // waiting, the first one is next
+	sources                 []*waitingTasks // with waiting tasks, the first one is next
+	bySource                map[Source]*waitingTasks
+	callsSinceTask, waiting int // waiting is the number of waiting tasks
+}
+
+// waitingTasks are the waiting tasks of a source.
+type waitingTasks struct {
+	source Source
+	tasks  []chan struct{}
+}
+
+// NewTokens returns one token per CPU.
+func NewTokens() *Tokens { return newTokens(runtime.GOMAXPROCS(0)) }
+
+func newTokens(n int) *Tokens {
+	return &Tokens{size: n, free: n, maxTasks: max(1, n/2), bySource: map[Source]*waitingTasks{}}
+}
+
+// AcquireCall waits for a token for a batch of calls.
+func (t *Tokens) AcquireCall() {
+	t.mu.Lock()
+	if t.free > 0 { // then no call waits
+		t.free--
+		t.mu.Unlock()
+		return
+	}
+	granted := make(chan struct{})
+	t.calls = append(t.calls, granted)
+	t.mu.Unlock()
+	<-granted
+}
+
+// ReleaseCall releases a token of [Tokens.AcquireCall].
+func (t *Tokens) ReleaseCall() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
+	t.grantLocked()
+}
+
+// acquireTask waits for a token for a task.
+func (t *Tokens) acquireTask(s Source) {
+	t.mu.Lock()
+	if t.free > 0 && t.runningTasks < t.maxTasks { // then no task waits
+		t.free--
+		t.runningTasks++
+		t.mu.Unlock()
+		return
+	}
+	granted := make(chan struct{})
+	w := t.bySource[s]
+	if w == nil {
+		w = &waitingTasks{source: s}
+		t.bySource[s] = w
+		t.sources = append(t.sources, w)
+	}
+	w.tasks = append(w.tasks, granted)
+	t.waiting++
+	t.mu.Unlock()
+	<-granted
+}
+
+func (t *Tokens) releaseTask() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
+	t.runningTasks--
+	t.grantLocked()
+}
+
+// grantLocked gives free tokens to those who wait.
+func (t *Tokens) grantLocked() {
+	for t.free > 0 {
+		mayRun := t.waiting > 0 && t.runningTasks < t.maxTasks
+		switch {
+		case mayRun && (len(t.calls) == 0 || t.callsSinceTask >= callsPerTask):
+			t.callsSinceTask = 0
+			t.runningTasks++
+			close(t.nextTaskLocked())
+		case len(t.calls) > 0:
+			t.callsSinceTask++
+			close(t.calls[0])
+			t.calls = t.calls[1:]
+		default:
+			return
+		}
+		t.free--
+	}
+}
+
+// nextTaskLocked removes and returns the next waiting task: the first one of the first source,
+// which becomes the last source.
+func (t *Tokens) nextTaskLocked() (granted chan struct{}) {
+	w := t.sources[0]
+	granted, w.tasks = w.tasks[0], w.tasks[1:]
+	t.sources = t.sources[1:]
+	if len(w.tasks) > 0 {
+		t.sources = append(t.sources, w)
+	} else {
+		delete(t.bySource, w.source)
+	}
+	t.waiting--
+	return granted
+}
+
+// Waiting returns the number of tasks that wait for a token.
+func (t *Tokens) Waiting() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waiting
+}
+
+// InUse returns the number of tokens in use by calls and by tasks.
+func (t *Tokens) InUse() (calls, tasks int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.size - t.free - t.runningTasks, t.runningTasks
+}
+
+// A Task is work for one request or handshake. It has a token except while it is paused: no task may
+// wait for a client, a store, a disk or a lock of another task while it has a token. Its methods may
+// be called on nil, which needs no token.
+type Task struct {
+	tokens  *Tokens
+	source  Source
+	running atomic.Bool
+}
+
+// NewTask returns a paused task.
+func (t *Tokens) NewTask(s Source) *Task { return &Task{tokens: t, source: s} }
+
+// Resume waits for a token, unless the task has one.
+func (t *Task) Resume() {
+	if t != nil && !t.running.Load() {
+		t.tokens.acquireTask(t.source)
+		t.running.Store(true)
+	}
+}
+
+// Pause releases the token, if the task has one.
+func (t *Task) Pause() {
+	if t == nil || !t.running.Load() {
+		return
+	}
+	if t.tokens.Waiting() > 0 {
+		Yield()
+	}
+	if t.running.Swap(false) {
+		t.tokens.releaseTask()
+	}
+}
+
+// Wait calls f, which may wait, while the task is paused.
+func (t *Task) Wait(f func()) {
+	if t == nil || !t.running.Load() {
+		f()
+		return
+	}
+	t.Pause()
+	defer t.Resume()
+	f()
+}
+
+// Yield lets other goroutines run, including those that wait for the network. It has to sleep for
+// that: after runtime.Gosched, the goroutine would run again before the scheduler polls the network,
+// and a client that floods its connection would delay all others by 10 ms.
+func Yield() { time.Sleep(time.Microsecond) }
