@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
+// descriptors reads a list of descriptors. It omits those with errors.
 func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 	if isNull(f.value) {
 		return nil
@@ -20,10 +21,17 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 	}
 	list := make([]rules.Descriptor, 0, n)
 	p.eachMap(path, f, "a list of maps", `a descriptor must be a map with "key"`, func(here string, at, m *yaml.Node) {
-		if p.enter(m) {
-			list = append(list, p.descriptor(path, here, at, m))
-			p.leave()
+		if !p.enter(m) {
+			return
 		}
+		failures, omitted := p.failures, p.omitted
+		d := p.descriptor(path, here, at, m)
+		p.leave()
+		if p.failures-failures > p.omitted-omitted { // it has errors besides those of the descriptors below it
+			p.omitted = omitted + p.failures - failures
+			return
+		}
+		list = append(list, d)
 	})
 	return list
 }

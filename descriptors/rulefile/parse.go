@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"math"
+	"slices"
 
 	"go.yaml.in/yaml/v4"
 
@@ -12,9 +13,9 @@ import (
 // Parse reads the rules in content, one [rules.Config] for each YAML document. file is the name in
 // diagnostics.
 //
-// It checks each document by itself and reports all findings, in the order of lines. If one is an
-// error, it returns no Configs. descriptors.Compile checks what involves several nodes or
-// documents, such as duplicates.
+// It checks each document by itself and reports all findings, in the order of lines. It omits
+// documents without a domain and descriptors with errors. descriptors.Compile checks what involves
+// several nodes or documents, such as duplicates.
 //
 // Values have the types of envoyproxy/ratelimit (YAML 1.1: `on` and `yes` are booleans, `1_000` and
 // `0x10` numbers), so that a file means the same to both.
@@ -31,7 +32,7 @@ func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([
 	p, configs := parse(file, content, gateway)
 	ds := p.sorted()
 	if ds.HasErrors() {
-		configs = nil
+		configs = slices.DeleteFunc(configs, func(c rules.Config) bool { return c.Domain == "" || p.stopped })
 	}
 	return configs, ds
 }

@@ -33,6 +33,9 @@ type parser struct {
 	texts            map[string]string
 	diagnostics      rules.Diagnostics
 	errors, warnings int
+	// failures counts the errors, also those that were reported before, and omitted those of the
+	// descriptors that were omitted for them.
+	failures, omitted int
 	// seen has the reported findings, so that a mistake in an anchor is not reported again for each
 	// of its aliases.
 	seen         map[finding]bool
@@ -128,6 +131,9 @@ func (p *parser) report(code rules.Code, path string, line, col int, message str
 		if p.allowances.Allow(code, p.at(line, col)) {
 			return
 		}
+	}
+	if s == rules.Error {
+		p.failures++
 	}
 	key := finding{line, col, message}
 	if p.stopped || p.seen[key] {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -276,6 +277,39 @@ func TestSourceLooksAtFiles(t *testing.T) {
 // TestOnlyCommandsReadEnvoyGatewayObjects checks that Load makes rules of Envoy Gateway's objects,
 // in several files, while a service rejects them and names their source: a route that is missing in
 // the files would not be limited.
+// TestAllErrorsAtOnce has errors of each file by itself, and errors about several descriptors, files
+// and lists. A descriptor with an error has no further one.
+func TestAllErrorsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "domain: shop\ndescriptors:\n"+
+		"  - { key: user, rate_limit: { unit: minute, requests_per_unit: 2 } }\n"+
+		"  - { key: user, rate_limit: { unit: minute, requests_per_unit: 3 } }\n"+
+		"  - { key: user, valeu: x }\n"+
+		"  - key: a\n    descriptors:\n      - { key: b, share_threshold: true, valeu: x }\n      - { key: c }\n      - { key: c }\n"+
+		"  - { key: d, rate_limit: &broken { unit: hours, requests_per_unit: 3 } }\n"+
+		"  - { key: e, rate_limit: *broken }\n", dir, "a.yaml")
+	write(t, "domain: shop\n", dir, "b.yaml")
+	_, ds, err := Load([]string{dir}, "", descriptors.Options{})
+	must.OK(t, err)
+	var got []string
+	for _, d := range ds {
+		text, _, _ := strings.Cut(d.Message, ";")
+		got = append(got, fmt.Sprintf("%s:%d: %s", filepath.Base(d.Pos.File), d.Pos.Line, text))
+	}
+	want := []string{
+		"a.yaml:4: duplicate key and value on this level",
+		`a.yaml:5: unknown field "valeu" in a descriptor`,
+		`a.yaml:8: "share_threshold" requires a "*" in "value" or "key", or "values" or "cidr"`,
+		`a.yaml:8: unknown field "valeu" in a descriptor`,
+		"a.yaml:10: duplicate key and value on this level",
+		`a.yaml:11: unknown unit "hours"`,
+		"b.yaml:1: duplicate domain, first at " + filepath.Join(dir, "a.yaml") + ":1:1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("diagnostics (-want +got):\n%s", diff)
+	}
+}
+
 func TestOnlyCommandsReadEnvoyGatewayObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
