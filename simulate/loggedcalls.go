@@ -3,6 +3,7 @@ package simulate
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -128,6 +129,10 @@ func (r *worker) readDescriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 		case "limit":
 			d.HasOverride = true
 			d.Override, err = parseOverride(value)
+		default:
+			if rules.EditDistance(string(key), "hits") <= 1 || rules.EditDistance(string(key), "hitsAddend") <= 2 {
+				err = fmt.Errorf("unknown field %q of a descriptor; did you mean \"hits\"?", key)
+			}
 		}
 		return err
 	})
