@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -110,7 +111,7 @@ func sarifOf(lines []finding) sarifLog {
 		}
 		r := sarifResult{RuleID: id, Level: l.Severity, Message: sarifText{l.text()}}
 		if l.File != "" {
-			location := sarifPhysicalLocation{Artifact: sarifArtifact{filepath.ToSlash(l.File)}}
+			location := sarifPhysicalLocation{Artifact: sarifArtifact{(&url.URL{Path: filepath.ToSlash(l.File)}).String()}}
 			if l.Line > 0 {
 				location.Region = &sarifRegion{l.Line, max(1, l.Column)}
 			}

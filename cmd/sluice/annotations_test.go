@@ -27,7 +27,7 @@ func TestWorkflowCommands(t *testing.T) {
 // TestSARIF verifies that a log has the fields that the specification requires, with and without
 // findings.
 func TestSARIF(t *testing.T) {
-	for _, lines := range [][]finding{nil, {{Severity: "note", Code: "a", File: "x", Message: "m"}, {Severity: "error", File: "x", Line: 2, Message: "n"}}} {
+	for _, lines := range [][]finding{nil, {{Severity: "note", Code: "a", File: "a: b/50%#?\u00e4.yaml", Message: "m"}, {Severity: "error", File: "a: b/50%#?\u00e4.yaml", Line: 2, Message: "n"}}} {
 		var b bytes.Buffer
 		must.OK(t, (console{out: &b}).writeAnnotations("sarif", lines))
 		var log struct {
@@ -52,7 +52,7 @@ func TestSARIF(t *testing.T) {
 		}
 		for i, r := range *log.Runs[0].Results {
 			place := r.Locations[0].PhysicalLocation
-			if r.Level != lines[i].Severity || r.RuleID == "" || r.Message.Text != lines[i].Message || place.ArtifactLocation.URI != "x" ||
+			if r.Level != lines[i].Severity || r.RuleID == "" || r.Message.Text != lines[i].Message || place.ArtifactLocation.URI != "./a:%20b/50%25%23%3F%C3%A4.yaml" ||
 				(place.Region != nil) != (lines[i].Line > 0) || place.Region != nil && place.Region.StartColumn != 1 {
 				t.Errorf("result %d: %+v", i, r)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/client"
@@ -115,7 +116,7 @@ func (k *callCmd) writeAnswer(c console, a client.Answer, ds []descriptors.Descr
 		if i < len(ds) {
 			name = k.Descriptor[i]
 		}
-		fmt.Fprintf(c.out, "  %s: %s\n", name, s)
+		fmt.Fprintln(c.out, format.Escape(fmt.Sprintf("  %s: %s", name, s)))
 	}
 	return nil
 }

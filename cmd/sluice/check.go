@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
@@ -70,9 +71,6 @@ func (k *checkCmd) Validate() (err error) {
 			return fmt.Errorf("--watch cannot watch %s: it can be read only once", path)
 		}
 	}
-	if k.Watch && len(k.Table) > 0 {
-		return errors.New("--watch and --table are mutually exclusive: tables are read only once")
-	}
 	k.ratelimitNames = k.Names == ratelimitNames
 	k.allow, err = allowList(k.Allow)
 	return err
@@ -82,31 +80,36 @@ func (k *checkCmd) Run(ctx context.Context, c console) error {
 	if k.Watch {
 		return k.watch(ctx, c)
 	}
+	return k.check(c)
+}
+
+func (k *checkCmd) check(c console) error {
 	set, diagnostics, err := k.load(c, k.Paths)
 	return k.report(c, set, diagnostics, err)
 }
 
-// watch checks the rules, and again whenever they change. It returns the error of the last check.
+// watch checks the rules, and again whenever they or the files of tables change. It returns the
+// error of the last check.
 func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 	ctx, stop := signalContext(ctx)
 	defer stop()
-	options, _, err := k.options() // without tables, which --watch excludes
+	all, err := k.registry()
 	if err != nil {
 		return err
 	}
-	files := source.NewFiles(source.Options{
-		Paths: k.Paths, Defaults: k.Defaults, Options: options,
-		OnLoad: func(u source.Update) error {
-			err := u.Err
-			if len(u.Diagnostics) > 0 {
-				err = nil // the diagnostics contain it
-			}
-			last = k.report(c, u.Set, u.Diagnostics, err)
-			return u.Err
-		},
+	var followed []*source.TableFile
+	for _, t := range k.Table {
+		if t.path != "" {
+			followed = append(followed, source.NewTableFile(source.TableOptions{Table: tables.New(t.name), Path: t.path, AllowEmpty: true}))
+		}
+	}
+	files := source.NewFiles(source.Options{Paths: k.Paths, Defaults: k.Defaults, Options: descriptors.Options{Tables: all, TablesLater: true}})
+	group := source.NewGroup(files, followed, func(source.Change) error {
+		last = k.check(c)
+		return nil
 	})
-	_ = files.Load() // OnLoad has reported the error
-	files.Run(ctx)
+	_ = group.Load(ctx) // the check has reported the error
+	group.Run(ctx)
 	return last
 }
 
@@ -209,7 +212,7 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 			fmt.Fprintln(c.err, d) // about a file that could not be read
 			continue
 		}
-		fmt.Fprintln(c.out, c.colourSeverity(d.Severity, d.String()))
+		fmt.Fprintln(c.out, c.colourSeverity(d.Severity, format.Escape(d.String())))
 	}
 	for _, code := range slices.Sorted(maps.Keys(seen)) {
 		if more := seen[code] - maxShown; more > 0 && !k.All {
@@ -230,7 +233,7 @@ func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 		lines = k.countKinds(set, func(*descriptors.Rule) string { return "all domains" })
 	}
 	for _, line := range lines {
-		fmt.Fprintln(c.out, line)
+		fmt.Fprintln(c.out, format.Escape(line))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
@@ -74,7 +75,7 @@ func (k *envoyCheckCmd) writeText(c console, findings []envoyconfig.Finding, err
 		if k.Quiet && f.Severity == rules.Note {
 			continue
 		}
-		fmt.Fprintln(c.out, c.colourSeverity(f.Severity, f.String()))
+		fmt.Fprintln(c.out, c.colourSeverity(f.Severity, format.Escape(f.String())))
 	}
 	if !k.Quiet {
 		fmt.Fprintf(c.out, "%s, %s\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
@@ -56,7 +57,7 @@ func (e *explainCmd) explainEnvoy(c console) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.out, formatCalls(calls, set))
+	_, err = fmt.Fprint(c.out, format.EscapeLines(formatCalls(calls, set)))
 	return err
 }
 

@@ -98,7 +98,7 @@ func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 
 func (e *explainCmd) printReport(c console, report *admin.CounterReport) error {
 	return e.print(c, report, func() error {
-		fmt.Fprint(c.out, reportText(report, e.CounterQuery))
+		fmt.Fprint(c.out, format.EscapeLines(reportText(report, e.CounterQuery)))
 		return nil
 	})
 }

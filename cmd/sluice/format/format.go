@@ -23,6 +23,35 @@ func Printable(s string) string {
 	}, s)
 }
 
+// Escape escapes the control characters of s, so that it remains one line.
+func Escape(s string) string {
+	if !strings.ContainsFunc(s, rules.IsControl) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if rules.IsControl(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// EscapeLines is Escape for the lines of a text.
+func EscapeLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		rest, end := strings.CutSuffix(line, "\n")
+		b.WriteString(Escape(rest))
+		if end {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
 // Time formats a time of day in the local time zone.
 func Time(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
