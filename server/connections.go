@@ -206,7 +206,7 @@ func (c *boundedConn) socket() net.Conn {
 
 // SyscallConn lets the built-in transport read without a buffer per connection.
 func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
-	if file, ok := c.socket().(syscall.Conn); ok {
+	if file, ok := c.Conn.(syscall.Conn); ok {
 		return file.SyscallConn()
 	}
 	return nil, errors.ErrUnsupported

@@ -1,19 +1,21 @@
 package cpu
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 const (
 	// maxHandshakes is the maximum number of TLS handshakes in progress for a client address.
 	maxHandshakes = 64
-	// maxHandshakeWait is how long a client may take for a handshake while others of its address
+	// maxHandshakeWait is how long a handshake may wait for its client while others of its address
 	// wait, and maxSlotWait how long these wait.
 	maxHandshakeWait = time.Second
 	maxSlotWait      = 5 * time.Second
@@ -49,7 +51,12 @@ type Conn struct {
 	granted    chan struct{} // is closed when the connection gets a slot, or loses its turn
 
 	// Protected by handshakes.mu.
-	hasSlot, waits, done, hurried bool
+	hasSlot, waits, done bool
+	reading              bool      // waits for the client
+	deadline             time.Time // for reads, set by the server
+	hurried              bool
+	left                 time.Duration // for further waits for the client, once hurried
+	boundAt              time.Time     // when the current read was bound
 }
 
 // NewConn returns the connection of a client.
@@ -63,7 +70,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return c.Conn.Read(p)
 	}
 	c.task.Pause()
-	n, err := c.Conn.Read(p)
+	n, err := c.readBounded(p)
 	if n == 0 {
 		return n, err
 	}
@@ -77,6 +84,23 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// readBounded reads. If the handshake is hurried, the time until the client has sent something counts.
+func (c *Conn) readBounded(p []byte) (int, error) {
+	h := c.handshakes
+	h.mu.Lock()
+	if c.reading = true; c.hurried && c.hasSlot {
+		c.bound()
+	}
+	h.mu.Unlock()
+	n, err := c.Conn.Read(p)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.reading = false; c.hurried {
+		c.left -= time.Since(c.boundAt) //nolint:forbidigo // of a socket
+	}
+	return n, err
+}
+
 // Write implements [net.Conn].
 func (c *Conn) Write(p []byte) (int, error) {
 	c.task.Pause()
@@ -85,18 +109,45 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // SetDeadline implements [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error {
-	if t.IsZero() {
-		c.EndHandshake()
-	}
+	c.noteReadDeadline(t)
 	return c.Conn.SetDeadline(t)
 }
 
 // SetReadDeadline implements [net.Conn].
 func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.noteReadDeadline(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *Conn) noteReadDeadline(t time.Time) {
 	if t.IsZero() {
 		c.EndHandshake()
 	}
-	return c.Conn.SetReadDeadline(t)
+	c.handshakes.mu.Lock()
+	defer c.handshakes.mu.Unlock()
+	c.deadline = t
+}
+
+// SyscallConn implements [syscall.Conn]. Writes pause the task, as [Conn.Write] does.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	file, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	raw, err := file.SyscallConn()
+	return rawConn{raw, c.task}, err
+}
+
+type rawConn struct {
+	syscall.RawConn
+
+	task *Task
+}
+
+// Write implements [syscall.RawConn].
+func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
+	r.task.Pause()
+	return r.RawConn.Write(f)
 }
 
 // EndHandshake ends the handshake. It may be called concurrently.
@@ -185,10 +236,24 @@ func (a *slots) admit(c *Conn) {
 	a.open = append(a.open, c)
 }
 
-// hurry bounds the time until the client has sent the rest of its handshake.
+// hurry bounds the time that the handshake waits for its client. The time that it waits for a token
+// does not count: a server with much to do would otherwise end all handshakes that are in progress.
 func (c *Conn) hurry() {
-	if !c.hurried {
-		c.hurried = true
-		_ = c.Conn.SetReadDeadline(time.Now().Add(maxHandshakeWait)) //nolint:forbidigo // of a socket
+	if c.hurried {
+		return
 	}
+	c.hurried, c.left = true, maxHandshakeWait
+	if c.reading {
+		c.bound()
+	}
+}
+
+// bound bounds the current read.
+func (c *Conn) bound() {
+	c.boundAt = time.Now() //nolint:forbidigo // of a socket
+	deadline := c.boundAt.Add(c.left)
+	if !c.deadline.IsZero() && c.deadline.Before(deadline) {
+		deadline = c.deadline
+	}
+	_ = c.Conn.SetReadDeadline(deadline)
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,5 +141,124 @@ func TestHandshakesHaveTokens(t *testing.T) {
 		}
 		_ = c.Close()
 		_ = client.Close()
+	}
+}
+
+// TestSlowServerEndsNoHandshake has more handshakes of an address than may be in progress, with clients
+// that answer at once and a server that needs longer for all of them than a client may take.
+func TestSlowServerEndsNoHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHandshakes(newTokens(2))
+		const n, work = 100, 20 * time.Millisecond
+		var failed atomic.Int32
+		for range n {
+			client, server := net.Pipe()
+			go func() {
+				defer client.Close()
+				b := []byte{1}
+				_, _ = client.Write(b) // errors are those of the server
+				_, _ = client.Read(b)
+				_, _ = client.Write(b)
+			}()
+			go func() {
+				c := h.NewConn(server, netip.MustParseAddr("192.0.2.1"))
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
+				b := make([]byte, 1)
+				for i := range 2 {
+					if _, err := c.Read(b); err != nil {
+						failed.Add(1)
+						return
+					}
+					if time.Sleep(work); i == 0 {
+						_, _ = c.Write(b)
+					}
+				}
+				c.EndHandshake()
+			}()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if failed.Load() != 0 || len(h.byAddress) != 0 {
+			t.Errorf("%d of %d handshakes have failed, want none; %d addresses are known", failed.Load(), n, len(h.byAddress))
+		}
+	})
+}
+
+// TestHurriedClientsHaveASecond has a client that sends a byte now and then while others of its
+// address wait.
+func TestHurriedClientsHaveASecond(t *testing.T) {
+	for deadline, want := range map[time.Duration]time.Duration{time.Minute: maxHandshakeWait, maxHandshakeWait / 2: maxHandshakeWait / 2} {
+		synctest.Test(t, func(t *testing.T) {
+			h := NewHandshakes(newTokens(2))
+			client, server := net.Pipe()
+			c := h.NewConn(server, netip.MustParseAddr("192.0.2.1"))
+			start := time.Now()
+			_ = c.SetDeadline(start.Add(deadline))
+			var clients []*handshaking
+			go func() {
+				for {
+					if _, err := client.Write([]byte{1}); err != nil {
+						return
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+			}()
+			b := make([]byte, 1)
+			_, err := c.Read(b)
+			c.task.Pause()
+			for range maxHandshakes {
+				clients = append(clients, startHandshake(h, "192.0.2.1"))
+			}
+			for err == nil {
+				_, err = c.Read(b)
+			}
+			if took := time.Since(start).Round(10 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) || took != want {
+				t.Errorf("with a deadline of %v, the handshake ends after %v with %v, want %v", deadline, took, err, want)
+			}
+			_, _ = c.Close(), client.Close()
+			for _, c := range clients {
+				_, _ = c.Close(), c.client.Close()
+			}
+			time.Sleep(time.Second) // until all have ended
+		})
+	}
+}
+
+// TestRawWritesNeedNoToken checks that a write that bypasses [Conn.Write], as those of the built-in
+// transport do, releases the token.
+func TestRawWritesNeedNoToken(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHandshakes(newTokens(2))
+	c := h.NewConn(server, netip.Addr{})
+	defer c.Close()
+	_, _ = client.Write([]byte{1})
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	during := -1
+	err = raw.Write(func(uintptr) bool {
+		_, during = h.tokens.InUse()
+		return true
+	})
+	if err != nil || during != 0 {
+		t.Errorf("%d tokens are in use during a write, want none; %v", during, err)
 	}
 }
