@@ -25,7 +25,7 @@ func (t *Tokens) Handler(source func(*http.Request) Source, next http.Handler) h
 		task.Resume()
 		r = r.WithContext(context.WithValue(r.Context(), taskKey{}, task))
 		r.Body = &pausingBody{r.Body, task}
-		out := newPausingWriter(w, task)
+		out := &pausingWriter{ResponseWriter: w, task: task}
 		next.ServeHTTP(out, r)
 		task.Pause()
 		out.end() // not after a panic, so that there can still be an error response
@@ -50,7 +50,7 @@ type pausingWriter struct {
 	http.ResponseWriter
 
 	task   *Task
-	buffer *bufio.Writer
+	buffer *bufio.Writer // nil before the first write, since the request may wait for long
 }
 
 // writeBytes is the number of bytes that a pausingWriter buffers.
@@ -58,17 +58,19 @@ const writeBytes = 32 << 10
 
 var writeBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBytes) }}
 
-func newPausingWriter(w http.ResponseWriter, task *Task) *pausingWriter {
-	p := &pausingWriter{ResponseWriter: w, task: task}
-	p.buffer, _ = writeBuffers.Get().(*bufio.Writer)
-	p.buffer.Reset(pausedWriter{w, task})
-	return p
+func (w *pausingWriter) Write(p []byte) (int, error) {
+	if w.buffer == nil {
+		w.buffer, _ = writeBuffers.Get().(*bufio.Writer)
+		w.buffer.Reset(pausedWriter{w.ResponseWriter, w.task})
+	}
+	return w.buffer.Write(p)
 }
-
-func (w *pausingWriter) Write(p []byte) (int, error) { return w.buffer.Write(p) }
 
 // end writes the rest of the response.
 func (w *pausingWriter) end() {
+	if w.buffer == nil {
+		return
+	}
 	_ = w.buffer.Flush() // an error means that the client has disconnected
 	w.buffer.Reset(nil)
 	writeBuffers.Put(w.buffer)

@@ -116,6 +116,9 @@ func TestHandlerPausesTasks(t *testing.T) {
 		_, _ = io.ReadAll(r.Body)
 		check("after the body was read", 1)
 		FromContext(r.Context()).Wait(func() { check("while it waits", 0) })
+		if out, ok := w.(*pausingWriter); !ok || out.buffer != nil {
+			t.Error("a request that may wait for long has a buffer for its response")
+		}
 		check("after it waited", 1)
 		for range 10 {
 			_, _ = w.Write(make([]byte, writeBytes-1))
