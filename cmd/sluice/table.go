@@ -71,6 +71,9 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 			return err
 		}
 		return t.print(c, report, func() error {
+			if len(report.Tables) == 0 {
+				fmt.Fprintln(c.out, "the service has no tables; serve --table defines them")
+			}
 			for _, table := range report.Tables {
 				fmt.Fprintf(c.out, "%s: %s, key %s, from %s\n", table.Name, rules.Count(table.Rows, "row"),
 					cmp.Or(strings.Join(table.Columns, ","), "not yet known"), cmp.Or(table.Source, "--tables-dir"))
