@@ -239,7 +239,7 @@ func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, al
 		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
 			bl.warm(now, b, i, names[i])
 			for k := range i {
-				all[k].hot.unwanted.Add(1)
+				all[k].hot.unwanted.Add(1) //nolint:gosec // all is not shorter
 			}
 			return false
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -95,12 +96,12 @@ func TestStopDuringAProbeReturnsHits(t *testing.T) {
 // How often it happens, at random moments.
 func TestStopAtAnyMomentReturnsHits(t *testing.T) {
 	for _, trip := range []time.Duration{time.Millisecond, 40 * time.Millisecond} {
-		failed, all := 0, 50
+		failed, all := 0, effort.Times(t, 10)
 		for n := range all {
 			synctest.Test(t, func(t *testing.T) {
 				w := newBlockWorld(t, 1, trip)
 				r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
-				for end := time.Now().Add(2*time.Second + time.Duration(n)*20*time.Millisecond); time.Now().Before(end); {
+				for end := time.Now().Add(2*time.Second + time.Duration(n)*time.Second/time.Duration(all)); time.Now().Before(end); {
 					time.Sleep(time.Millisecond)
 					r.request(p, 1)
 				}
@@ -192,8 +193,8 @@ func TestUsedHitsIfTheTimeoutIsLong(t *testing.T) {
 
 // Whatever the order of replies, a block that was charged before a reset is not used after it.
 func TestResetWhileABlockIsCharged(t *testing.T) {
-	bad := 0
-	for n := range 300 {
+	bad, times := 0, effort.Times(t, 40)
+	for n := range times {
 		synctest.Test(t, func(t *testing.T) {
 			w := newBlockWorld(t, 1, 20*time.Millisecond)
 			r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
@@ -213,6 +214,6 @@ func TestResetWhileABlockIsCharged(t *testing.T) {
 		})
 	}
 	if bad > 0 {
-		t.Errorf("%d of 300 times the store had fewer hits after a reset than were unused", bad)
+		t.Errorf("%d of %d times the store had fewer hits after a reset than were unused", bad, times)
 	}
 }
