@@ -145,3 +145,22 @@ func TestCountersWithFewRequests(t *testing.T) {
 		})
 	}
 }
+
+// The variance of huge costs does not overflow.
+func TestHugeCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r := w.replicas[0]
+		p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 4_000_000_000, Burst: 4_000_000_000, Window: time.Second}
+		for n := range 100 {
+			time.Sleep(10 * time.Millisecond)
+			r.request(p, []uint64{1, 3_500_000_000}[n%10/9])
+		}
+		h := r.store.blocks.counters()[0]
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n, _ := h.needLocked(r.store.blocks.elapsed()); n.excess < n.hits {
+			t.Errorf("the need is %+v", n)
+		}
+	})
+}

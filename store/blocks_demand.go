@@ -89,7 +89,8 @@ func (h *hotCounter) wants(hits uint64) {
 	h.demand.Add(n)
 	if n > 1 {
 		h.extra.Add(n - 1)
-		h.excess.Add(n * (n - 1))
+		m := min(n, 1<<23) // so that the sum does not overflow
+		h.excess.Add(m * (m - 1))
 		for n := h.newer.Load(); hits > n && !h.newer.CompareAndSwap(n, hits); n = h.newer.Load() {
 		}
 	}

@@ -12,7 +12,9 @@ import (
 type ownPart struct {
 	hot    *hotCounter
 	w      *balance
-	word   uint64 // of w, after the hits were spent
+	word   uint64       // of w, after the hits were spent
+	end    limiter.Time // of the block; w may have a later one when the store decides
+	until  time.Duration
 	hits   uint64
 	charge int
 	all    bool // the rest is 0
@@ -28,7 +30,7 @@ func (bl *blocks) spendOwn(at limiter.Time, b *limiter.Batch, req *request) {
 	elapsed := bl.elapsed()
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if !usesBlocks(c) || slices.ContainsFunc(b.Charges[:i], func(o limiter.Charge) bool { return o.ID == c.ID }) {
+		if !usesBlocks(c) || sharesCounter(b, i) {
 			continue
 		}
 		h := bl.find(c)
@@ -50,19 +52,43 @@ func (bl *blocks) spendOwn(at limiter.Time, b *limiter.Batch, req *request) {
 	}
 }
 
-// spend takes up to the given hits off the balance, and reports whether it has any.
-func (o *ownPart) spend(hits uint64, at, end limiter.Time, elapsed time.Duration) bool {
-	var found limiter.State
-	for {
-		o.hits = min(o.w.unused(), hits)
-		if o.hits == 0 || !o.w.usable(at, end, elapsed) {
-			return false
-		}
-		var ok bool
-		if o.word, ok = o.w.spend(o.hits, at, end, elapsed, &found); ok {
+// sharesCounter reports whether another charge has the counter of charge i. If one of them is denied and
+// the other one is not, hits that the first one gives back would count for neither.
+func sharesCounter(b *limiter.Batch, i int) bool {
+	for k := range b.Charges {
+		if k != i && b.Charges[k].ID == b.Charges[i].ID {
 			return true
 		}
 	}
+	return false
+}
+
+// spend takes up to the given hits off the balance, and reports whether it has any.
+func (o *ownPart) spend(hits uint64, at, end limiter.Time, elapsed time.Duration) bool {
+	for {
+		word := o.w.word.Load()
+		o.hits, o.end, o.until = min(word&hitsMask, hits), limiter.Time(o.w.end.Load()), time.Duration(o.w.until.Load())
+		if o.hits == 0 || !o.w.usable(at, end, elapsed) {
+			return false
+		}
+		if o.w.word.CompareAndSwap(word, word-o.hits) {
+			o.word = word - o.hits
+			return true
+		}
+	}
+}
+
+// hasEnded reports whether the block has ended at the time at of the store.
+func (o *ownPart) hasEnded(p *limiter.Policy, at limiter.Time) bool {
+	ended := at >= o.end
+	switch p.Algorithm {
+	case limiter.FixedWindow: // the charge is in the same window
+		return false
+	case limiter.SlidingWindow:
+		ended = periodEnd(p, at) != o.end
+	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
+	}
+	return ended || o.hot.blocks.elapsed() >= o.until
 }
 
 // usable returns the number of usable unused hits.
@@ -87,9 +113,8 @@ func (req *request) restoreHits(b *limiter.Batch) {
 func (req *request) takeOffOwn(at limiter.Time) {
 	for i := range req.own {
 		part := &req.own[i]
-		p, elapsed := req.batch.Charges[part.charge].Policy, part.hot.blocks.elapsed()
-		part.late = p.Algorithm != limiter.FixedWindow && !part.w.usable(at, periodEnd(p, at), elapsed)
-		if !part.late {
+		p := req.batch.Charges[part.charge].Policy
+		if part.late = part.hasEnded(p, at); !part.late {
 			req.call.Found[part.charge].TakeOff(p, part.hits)
 		}
 	}
@@ -111,6 +136,7 @@ func (req *request) settleOwn(at limiter.Time) (uncounted int64, alike bool) {
 			if d.Charged > 0 {
 				end := periodEnd(&part.hot.policy, at)
 				bl.store.recordUsed(part.hot, part.hits, at, max(end, at+1))
+				bl.store.main.requestSync(0)
 			}
 		case d.Charged == 0:
 			part.w.giveBack(part.word, part.hits)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,103 @@ func TestDeniedRequestGivesItsBlockBack(t *testing.T) {
 		time.Sleep(time.Second)
 		if used := r.usedBy(p); used != w.total() {
 			t.Errorf("the store has %d hits, want the %d admitted ones", used, w.total())
+		}
+	})
+}
+
+// A request with two charges on a counter admits nothing that the store has not counted, although one of
+// them is denied and gives its part of a block back.
+func TestBlockOfACounterWithTwoCharges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorld(t, 1, time.Millisecond)
+		r, c := w.replicas[0], &caller{}
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		w.fill(p, 40)
+		unused := r.unused()
+		peek := oneHit(1, p)
+		peek.Hits = 0
+		must.OK(t, c.decide(r.store, peek))
+		large, small := oneHit(1, p), oneHit(1, p)
+		large.Hits, small.Hits, small.Group = 1001, c.b.Decisions[0].Remaining+uint64(unused), 1
+		before := r.usedBy(p)
+		must.OK(t, c.decide(r.store, large, small))
+		charged := int(c.b.Decisions[1].Charged)
+		if counted := r.usedBy(p) - before + unused - r.unused(); charged != counted {
+			t.Errorf("%d hits were admitted, and %d counted", charged, counted)
+		}
+	})
+}
+
+// Hits of a block that ended before the store decided their request are charged to the store soon.
+func TestOwnHitsOfAnEndedBlockAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorldAt(t, 1, time.Millisecond, Deny, nil)
+		r, c := w.replicas[0], &caller{}
+		p := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100_000, Window: 10 * time.Second, SubWindows: 10}
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		sent := 0
+		for time.Until(time.Now().Truncate(time.Second).Add(time.Second)) > 40*time.Millisecond {
+			time.Sleep(time.Millisecond)
+			r.request(p, 1)
+			sent++
+		}
+		synctest.Wait()
+		unused := r.unused()
+		var slow atomic.Bool
+		slow.Store(true)
+		w.host.OnCommand(func(string, [][]byte, []byte) {
+			if slow.CompareAndSwap(true, false) {
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		charge := oneHit(1, p)
+		charge.Hits = uint64(unused) + 50
+		must.OK(t, c.decide(r.store, charge))
+		if c.b.Denied || w.hitsOf(blockLost) != uint64(unused) || unused == 0 {
+			t.Fatalf("denied %v, %d of %d unused hits ended", c.b.Denied, w.hitsOf(blockLost), unused)
+		}
+		time.Sleep(time.Second)
+		if used, want := r.usedBy(p), sent+2*unused+50; used != want {
+			t.Errorf("the store has %d hits, want %d: the ended ones in both sub-windows", used, want)
+		}
+	})
+}
+
+// The same, if the next block has taken the place of the ended one meanwhile.
+func TestOwnHitsOfAReplacedBlockAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorldAt(t, 1, time.Millisecond, Deny, nil)
+		r, c := w.replicas[0], &caller{}
+		p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}
+		w.fill(p, 40)
+		h := r.store.blocks.counters()[0]
+		for n := 0; h.balances[0].unused() < 20 || h.balances[1].unused() > 0; n++ {
+			time.Sleep(time.Millisecond)
+			if r.request(p, 1); n > 5000 {
+				t.Fatal("the first balance is never the only one")
+			}
+			synctest.Wait()
+		}
+		lost := w.hitsOf(blockLost)
+		var slow atomic.Bool
+		slow.Store(true)
+		w.host.OnCommand(func(string, [][]byte, []byte) {
+			if slow.CompareAndSwap(true, false) {
+				time.Sleep(time.Duration(h.balances[0].until.Load()) - r.store.blocks.elapsed() + 5*time.Millisecond)
+			}
+		})
+		for n := 0; !h.acquiring.Load(); n++ {
+			time.Sleep(time.Millisecond)
+			if r.request(p, 1); n > 200 {
+				t.Fatal("no block is requested")
+			}
+		}
+		unused := r.unused()
+		charge := oneHit(1, p)
+		charge.Hits = uint64(unused) + 50
+		must.OK(t, c.decide(r.store, charge))
+		if lost = w.hitsOf(blockLost) - lost; c.b.Denied || lost != uint64(unused) || unused == 0 {
+			t.Fatalf("denied %v, %d of %d unused hits ended", c.b.Denied, lost, unused)
 		}
 	})
 }
