@@ -126,8 +126,8 @@ func keysText(at []*node) string {
 		for i := range n.below.children {
 			child := &n.below.children[i]
 			if len(names) == most {
-				more++
-				continue
+				more += len(n.below.children) - i
+				break
 			}
 			names = append(names, rules.Shorten(child.text())+" ("+child.pos.String()+")")
 		}
@@ -139,16 +139,20 @@ func keysText(at []*node) string {
 	return list
 }
 
-// similar returns the key below nodes that was likely meant, or none if the key exists.
+// similar returns the key below nodes that was likely meant, or none if the key exists. It compares the first 1,000
+// keys, since a configuration may have a mistake for each of many rules.
 func similar(key string, at []*node) []string {
+	const most = 1000
 	var keys []string
 	for _, n := range at {
 		for i := range n.below.children {
-			keys = append(keys, n.below.children[i].key)
+			switch child := n.below.children[i].key; {
+			case child == key:
+				return nil
+			case len(keys) < most && (len(keys) == 0 || keys[len(keys)-1] != child):
+				keys = append(keys, child)
+			}
 		}
-	}
-	if slices.Contains(keys, key) {
-		return nil
 	}
 	if found := rules.Suggest(key, keys); found != "" {
 		return []string{found}

@@ -104,11 +104,10 @@ func readMetadata(a *action) {
 		case source == "ROUTE_ENTRY":
 			value = routeMetadata(x.routeNode, at)
 		case !given:
-			by, none := x.metadataSetter(at)
-			if none == "" {
-				return outcome{unknown: by + "; pass its value with --metadata " + name + "=VALUE"}
+			if x.origin.none == "" {
+				return outcome{unknown: x.origin.by + "; pass its value with --metadata " + name + "=VALUE"}
 			}
-			absent = none
+			absent = x.origin.none
 		}
 		if value == "" {
 			value = a.node.Field("default_value").Text

@@ -202,8 +202,7 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 }
 
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
-	x.manager, x.limiter = m, f
-	policies, config := f.policiesFor(m.table, h, r)
+	lists, config := f.listsFor(m.table, h, r)
 	c := Call{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
 	if domain := config.Field("domain").Text; domain != "" {
 		c.Domain = domain
@@ -224,9 +223,12 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	if c.NotCalled != "" {
 		return c
 	}
-	for _, p := range policies {
-		if p.notSent == "" {
-			c.Descriptors = append(c.Descriptors, p.descriptor(x, p.own))
+	for _, l := range lists {
+		if l.notSent != "" {
+			continue
+		}
+		for _, e := range m.evaluateList(f, l.policyList, l.own, r) {
+			c.Descriptors = append(c.Descriptors, e.descriptor(x))
 		}
 	}
 	if len(c.Descriptors) == 0 {

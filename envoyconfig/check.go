@@ -12,9 +12,17 @@ import (
 
 // Check compares the configuration with the rules and returns the findings, sorted by file and line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
+	findings, _ := c.Verify(set)
+	return findings
+}
+
+// Verify compares the configuration with the rules. It returns the findings, sorted by file and line, and what each
+// limit does.
+func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, pairs: map[[2]*checkedList]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
+		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
+		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, f := range c.validator.Unknown {
@@ -26,7 +34,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	k.checkAll()
 	k.addPerFile()
 	sortFindings(k.found)
-	return k.found
+	return k.found, k.complete()
 }
 
 // checkAll runs all checks.
@@ -59,6 +67,7 @@ func (k *checker) checkAll() {
 	k.reportUnusedDomains()
 	k.checkQuotaRules()
 	k.reportUnsentRules()
+	k.reportIneffectiveRules()
 	k.reportNeverSent()
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
 		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
@@ -102,8 +111,12 @@ func (k *checker) checkManager(m *manager) bool {
 		}
 		unreachable := ""
 		for _, r := range h.routes {
+			why := unreachable
+			if at := r.node.At("match", "runtime_fraction"); at.Exists() && m.runtime.percentOf(at) == (percentage{}) {
+				why = "runtime_fraction is 0 %, so no request takes the route"
+			}
 			for _, branch := range r.branchesOrSelf() {
-				k.checkRoute(m, rateLimitFilters, h, branch, unreachable)
+				k.checkRoute(m, rateLimitFilters, h, branch, why)
 			}
 			if unreachable == "" && !r.fragment && r.matchesAll() {
 				unreachable = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches every request"
@@ -113,41 +126,40 @@ func (k *checker) checkManager(m *manager) bool {
 	return true
 }
 
-// checkRoute checks the policies that the filters send on a route, and counts those that they do not send. unreachable
-// is the reason why no request reaches the route; empty if requests may reach it.
+// checkRoute checks the lists that the filters send on a route, and counts those that they do not send. unreachable is
+// the reason why no request reaches the route; empty if requests may reach it.
 func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualHost, r *route, unreachable string) {
 	notCalled := cmp.Or(unreachable, r.noCallReason())
 	type result struct {
-		at  *tree.Node
-		why string
-		// local is true if a local rate limit filter uses the policy.
+		list *policyList
+		why  string
+		// local is true if a local rate limit filter uses the list.
 		local bool
 	}
-	var results []result // one for each policy, whichever filter sends it
+	var results []result // one for each list, whichever filter sends it
+	var all []*checkedList
 	leases := map[string]*filter{}
 	for _, f := range rateLimitFilters {
-		policies, config := f.policiesFor(m.table, h, r)
+		lists, config := f.listsFor(m.table, h, r)
 		domain := f.domain()
 		own := config.Field("domain")
 		if own.Text != "" {
 			domain = own.Text
 			k.checkDomain(domain, own)
 		}
-		var sent []filterPolicy
-		for _, p := range policies {
-			why := p.notSent
+		var sent []*checkedList
+		for _, l := range lists {
+			why := l.notSent
 			switch {
 			case notCalled != "":
 				why = notCalled
 			case why == "":
-				k.checkSent(m, f, domain, p)
-				k.checkChangedHeaders(p, m.table, h, r)
-				k.checkStreamedCost(m, h, r, p)
-				sent = append(sent, p)
+				checked := k.checkList(m, f, domain, l, h, r)
+				sent = append(sent, checked)
 			}
-			i := slices.IndexFunc(results, func(o result) bool { return o.at == p.node })
+			i := slices.IndexFunc(results, func(o result) bool { return o.list == l.policyList })
 			if i < 0 {
-				results = append(results, result{p.node, why, why != "" && m.hasLocal(p.policy)})
+				results = append(results, result{l.policyList, why, why != "" && m.hasLocal(l.stage)})
 			} else if why == "" {
 				results[i].why = ""
 			}
@@ -157,29 +169,114 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 		}
 		k.checkEndCall(m, sent)
 		if k.hasLeases {
-			k.checkSharedLeases(f, k.checkLeases(m, f, domain, sent), leases)
+			k.checkSharedLeases(f, k.checkLeasesOnce(m, f, domain, sent), leases)
 		}
+		all = append(all, sent...)
 	}
+	k.checkChargedTwice(all)
+	k.stateRoute(m, h, r, all, notCalled)
 	for _, o := range results {
 		if !o.local {
-			k.countRoute(o.at, r, o.why)
-			k.tallies[o.at].filterElsewhere = m.fragments && notCalled == ""
+			k.countRoute(o.list, r, o.why)
+			k.tallies[o.list].filterElsewhere = m.fragments && notCalled == ""
 		}
 	}
 }
 
-// checkSent checks a policy that a filter sends.
-func (k *checker) checkSent(m *manager, f *filter, domain string, p filterPolicy) {
-	k.sentDomains[domain] = true
-	reach := k.reachOf[sentPolicy{domain, p.node}]
-	if reach == nil {
-		reach = k.checkPolicy(domain, m, p.policy)
-		k.reachOf[sentPolicy{domain, p.node}] = reach
+// checkedList is a list that a filter sends to a domain, with the rules that its policies reach.
+type checkedList struct {
+	listKey
+
+	domain  string
+	all     []*evaluation
+	reached []*descriptors.Reach
+	// byCounter maps counters to the first policy that charges it.
+	byCounter map[string]int
+	// times is the number of charges of one request, for each policy.
+	times []int
+	rows  []*Row
+}
+
+// checkList checks a list that a filter sends on a route. Most checks are the same for all routes and run once.
+func (k *checker) checkList(m *manager, f *filter, domain string, l sentList, h *virtualHost, r *route) *checkedList {
+	evaluated := m.evaluateList(f, l.policyList, l.own, r)
+	key := checkedKey{domain: domain, first: evaluated[0]}
+	c := k.lists[key]
+	if c == nil {
+		c = &checkedList{listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]int{}, times: make([]int, len(evaluated))}
+		for i, e := range evaluated {
+			c.reached = append(c.reached, k.checkSent(m, f, domain, e))
+			k.countCharge(c, i)
+		}
+		k.lists[key] = c
+		k.sent = append(k.sent, c)
 	}
-	k.checkNewFields(p.node, newPolicyFields)
-	k.checkHits(p, reach)
-	k.checkActions(m, f, p)
+	k.checkEnd(m, h, r, c)
+	return c
+}
+
+// checkedKey identifies a checkedList by its first evaluation.
+type checkedKey struct {
+	domain string
+	first  *evaluation
+}
+
+// checkEnd checks the policies that are sent at the end of a stream, once for all routes that do not change headers and
+// do not configure filters.
+func (k *checker) checkEnd(m *manager, h *virtualHost, r *route, c *checkedList) {
+	type endKey struct {
+		list *checkedList
+		host *virtualHost
+		node *tree.Node
+	}
+	key := endKey{list: c, host: h}
+	if r.isSpecial() {
+		key.node = r.node
+		if r.entry != nil {
+			key.node = r.entry
+		}
+	}
+	if c.list.end == nil || k.ends[key] {
+		return
+	}
+	k.ends[key] = true
+	for _, e := range c.all {
+		if e.streamDone {
+			k.checkChangedHeaders(e.filterPolicy, m.table, h, r)
+			k.checkStreamedCost(m, h, r, e.filterPolicy)
+		}
+	}
+}
+
+// isSpecial reports whether a route changes requests or configures filters.
+func (r *route) isSpecial() bool {
+	if r.entry != nil || r.node.Field("typed_per_filter_config").Exists() || r.node.At("match", "grpc").Exists() ||
+		r.node.Field("request_headers_to_remove").Exists() || r.node.Field("request_headers_to_add").Exists() {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(hostRewrites, pathRewrites), func(name string) bool { return r.action.Field(name).Exists() })
+}
+
+// reportFaults reports the problems of a policy that reaches the given rules.
+func (k *checker) reportFaults(e *evaluation, reach *descriptors.Reach) {
+	for _, found := range e.faults {
+		if found.code == ClientHits && slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return len(leaseNames(r)) > 0 }) {
+			continue // checkReleasedLease reports it
+		}
+		k.report(found.code, found.severity, found.at.Pos(), "%s", found.text)
+	}
+}
+
+// checkSent checks a policy that a filter sends.
+func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation) *descriptors.Reach {
+	k.sentDomains[domain] = true
+	reach := k.checkPolicy(domain, m, e)
+	k.reportFaults(e, reach)
+	k.checkNewFields(e.node, newPolicyFields)
+	k.checkHits(e.filterPolicy, reach)
+	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)
+	return reach
 }
 
 // checkDomain checks that the domain of a filter has rules.

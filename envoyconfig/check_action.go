@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"hash/maphash"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -9,12 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checkHits checks that Envoy sends the hits, and that limits count the hits sent at the end of a stream.
+// checkHits checks that limits count the hits sent at the end of a stream.
 func (k *checker) checkHits(p filterPolicy, reach *descriptors.Reach) {
-	if at := p.node.Field("hits_addend"); at.Exists() && !p.own {
-		k.report(HitsDropped, rules.Error, at.Pos(), "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
-			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
-	}
 	if !p.streamDone {
 		return
 	}
@@ -59,16 +54,8 @@ func (p filterPolicy) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
 	return nil
 }
 
-// checkActions checks for actions whose values are misleading. f is the filter that sends them, nil if unknown.
-func (k *checker) checkActions(m *manager, f *filter, p filterPolicy) {
-	if f != nil {
-		k.checkSetters(m, f, p)
-	}
-	if key := p.node.Field("disable_key"); key.Text != "" {
-		if why, never := k.config.runtime.disabled(elementEnabled(key.Text)); never {
-			k.report(NoEffect, rules.Warning, key.Pos(), "%s, so the descriptor is never sent", why)
-		}
-	}
+// checkActions checks for actions whose values are misleading.
+func (k *checker) checkActions(m *manager, p filterPolicy) {
 	for _, a := range p.actions {
 		switch a.kind {
 		case "request_headers":
@@ -83,57 +70,6 @@ func (k *checker) checkActions(m *manager, f *filter, p filterPolicy) {
 		case "remote_address", "masked_remote_address", "remote_address_match":
 			k.checkAddress(m, a.node)
 		}
-	}
-	k.checkContradictions(p)
-}
-
-// checkSetters checks that the filters which set the headers and metadata of a policy run before the rate limit filter.
-func (k *checker) checkSetters(m *manager, f *filter, p filterPolicy) {
-	for _, a := range p.actions {
-		switch {
-		case (a.kind == "metadata" || a.kind == "dynamic_metadata") && metadataSource(a.node) == "DYNAMIC":
-			why := m.unsetMetadataReason(f, a.node.Field("metadata_key"), p.streamDone)
-			switch {
-			case why == "":
-			case a.form.optional || a.node.Field("default_value").Exists():
-				k.report(NoEffect, rules.Warning, a.node.Pos(), "the entry never has a value from the metadata: %s", why)
-			default:
-				k.report(NoEffect, rules.Error, a.node.Pos(), "the descriptor is never sent: %s", why)
-			}
-		case a.kind == "request_headers":
-			if later := m.headerSetAfter(f, a.header()); later != nil {
-				k.report(NoEffect, rules.Warning, a.node.Pos(), "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",
-					rules.Shorten(a.header()), later.node.Pos())
-			}
-		}
-	}
-	if key := p.node.At("limit", "dynamic_metadata", "metadata_key"); key.Exists() {
-		if why := m.unsetMetadataReason(f, key, p.streamDone); why != "" {
-			k.report(NoEffect, rules.Warning, key.Pos(), "the limit is never sent: %s", why)
-		}
-	}
-}
-
-// checkContradictions checks that one request can have all entries of a policy: Envoy sends nothing if one is absent.
-func (k *checker) checkContradictions(p filterPolicy) {
-	type match struct {
-		matcher uint64 // hash of the matchers
-		expect  bool
-	}
-	seen := map[match]*tree.Node{}
-	for _, a := range p.actions {
-		matchers := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
-		if !matchers.Exists() || a.node.Field("default_value").Exists() {
-			continue
-		}
-		var h maphash.Hash
-		h.SetSeed(tableSeed)
-		matchers.Hash(&h)
-		m := match{h.Sum64(), a.node.Field("expect_match").Bool(true)}
-		if other := seen[match{m.matcher, !m.expect}]; other != nil {
-			k.report(NoEffect, rules.Error, a.node.Pos(), "no request has both this entry and the one at %v, which requires the opposite, so the descriptor is never sent: use a separate list of actions for each", other.Pos())
-		}
-		seen[m] = a.node
 	}
 }
 

@@ -36,9 +36,6 @@ func metadataValues(p *policy) (all []metadataValue) {
 	return all
 }
 
-// responseCommand matches the format commands that are no cost.
-var responseCommand = regexp.MustCompile(`%RESPONSE_(CODE|CODE_DETAILS|FLAGS|FLAGS_LONG)%`)
-
 // reserves returns the names of the limits of e that reserve hits, and whether one of them charges a
 // reservation whose cost is unknown.
 func (e *leasePolicy) reserves() (names []string, keeps bool) {
@@ -66,12 +63,8 @@ func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
 		}
 		format := e.node.At("hits_addend", "format")
 		name, _ := commandOf(e.policy)
-		if found := responseCommand.FindString(format.Text); found != "" {
-			why := "is text, so Envoy does not send this element"
-			if found == "%RESPONSE_CODE%" {
-				why = "would be charged as the cost"
-			}
-			k.report(Leases, rules.Error, format.Pos(), "%s %s: %s, which reads response.code", found, why, snippetAdvice)
+		if name == "RESPONSE_CODE" {
+			k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code", format.Text, snippetAdvice)
 		}
 		values := metadataValues(e.policy)
 		readsLease := slices.ContainsFunc(values, func(v metadataValue) bool {
@@ -90,7 +83,7 @@ func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
 		}
 		mayBeMissing := slices.Contains([]string{"DYNAMIC_METADATA", "CEL", "TYPED_CEL", "RESP", "RESPONSE_HEADER"}, name)
 		readsResponse := func(o leasePolicy) bool {
-			return strings.Contains(o.node.At("hits_addend", "format").Text, "response.code") && sameActions(o.policy, e.policy)
+			return strings.Contains(o.node.At("hits_addend", "format").Text, "response.code") && o.same == e.same
 		}
 		if keeps && mayBeMissing && !slices.ContainsFunc(all, readsResponse) {
 			k.report(Leases, rules.Warning, e.node.Pos(), "no cost of %s reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: %s", e.rules[0].Path(), snippetAdvice)

@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -22,15 +23,12 @@ const defaultRequests = 1024
 // checkFilter checks the settings of a rate limit filter.
 func (k *checker) checkFilter(f *filter) {
 	k.checkNewFields(f.config, newFilterFields)
-	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
-		k.report(NoEffect, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never calls the service")
-	}
 	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").Exists() {
 		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
-	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
-		k.report(NoEffect, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter calls the service but allows every request, whatever the response: to try out rules, use shadow_mode instead, whose decisions the metrics show")
-	}
+	k.checkPercentage(f.config.Field("filter_enabled"), rules.Error, "the filter never calls the service")
+	k.checkPercentage(f.config.Field("filter_enforced"), rules.Warning,
+		"the filter calls the service but allows every request, whatever the response: to try out rules, use shadow_mode instead, whose decisions the metrics show")
 	k.checkService(f)
 }
 
@@ -84,10 +82,19 @@ func (k *checker) checkRequestType(m *manager, f *filter) {
 	}
 }
 
-// isNever reports whether a runtime fraction is always 0.
-func isNever(fraction *tree.Node) bool {
-	value := fraction.Field("default_value")
-	return value.Exists() && !fraction.Field("runtime_key").Exists() && value.Field("numerator").Uint(0) == 0
+// checkPercentage checks that a runtime fraction is not 0 or nearly 0.
+func (k *checker) checkPercentage(at *tree.Node, severity rules.Severity, effect string) {
+	const most = 1 // percent
+	p := k.config.runtime.percentOf(at)
+	switch {
+	case !at.Exists() || p.percent > most:
+	case p.percent > 0:
+		k.report(NoEffect, rules.Warning, at.Pos(), "%s is %s %%, so nearly all requests are not limited", tree.SnakeCase(at.Name), p.text())
+	case p.key != "":
+		k.report(NoEffect, rules.Warning, at.Pos(), "%s is 0 %% unless the runtime changes %s, so %s", tree.SnakeCase(at.Name), rules.Shorten(p.key), effect)
+	default:
+		k.report(NoEffect, severity, at.Pos(), "%s is 0 %%, so %s", tree.SnakeCase(at.Name), effect)
+	}
 }
 
 // timeout returns the filter's timeout; 0 means no timeout.
@@ -103,8 +110,18 @@ func (f *filter) timeout() time.Duration {
 	return d
 }
 
+// waitKey identifies a check of checkMaxWait.
+type waitKey struct {
+	filter *filter
+	reach  *descriptors.Reach
+}
+
 // checkMaxWait checks that delayed responses arrive within the filter's timeout.
 func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
+	if k.waits[waitKey{f, reach}] {
+		return
+	}
+	k.waits[waitKey{f, reach}] = true
 	timeout := f.timeout()
 	for _, r := range reach.Rules {
 		for _, l := range r.Limits {
@@ -124,6 +141,10 @@ func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	n := k.config.clusters[name.Text]
 	switch {
+	case n != nil && protocolOptions(n).Field("use_downstream_protocol_config").Exists() && !k.config.acceptsOnlyHTTP2():
+		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s speaks the protocol of the client (use_downstream_protocol_config), and over HTTP/1 every call fails: "+
+			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
+		return nil
 	case n != nil && !speaksHTTP2(n):
 		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails: "+
 			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
@@ -154,7 +175,9 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 		checked = checked || check.Field("grpc_health_check").Exists()
 	}
 	var problems []string
-	if most <= defaultRequests {
+	if most == 0 {
+		k.report(Cluster, rules.Error, n.Pos(), "cluster %s: max_requests is 0, so every call fails: set max_requests: 10000 in circuit_breakers", name.Describe())
+	} else if most <= defaultRequests {
 		problems = append(problems, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
 	}
 	if !checked {
@@ -163,6 +186,14 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 	if len(problems) > 0 {
 		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(problems, "; "))
 	}
+}
+
+// acceptsOnlyHTTP2 reports whether no connection manager accepts HTTP/1.
+func (c *Config) acceptsOnlyHTTP2() bool {
+	return !slices.ContainsFunc(c.managers, func(m *manager) bool {
+		codec := m.node.Field("codec_type").Enum("AUTO", "HTTP1", "HTTP2", "HTTP3")
+		return codec != "HTTP2" && codec != "HTTP3"
+	})
 }
 
 // protocolOptions returns the HttpProtocolOptions of a cluster, or missing.

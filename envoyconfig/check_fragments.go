@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -47,10 +48,12 @@ func (k *checker) discoveredFilter() *filter {
 // filter.
 func (k *checker) checkWithoutFilter() {
 	sent := false
-	checkPolicies := func(m *manager, domains []string, policies []*policy) {
-		for _, p := range policies {
-			sent = true
-			k.checkPolicyWithoutFilter(m, domains, p)
+	checkPolicies := func(m *manager, domains []string, lists []*policyList) {
+		for _, l := range lists {
+			for _, p := range l.policies {
+				sent = true
+				k.checkPolicyWithoutFilter(m, domains, p)
+			}
 		}
 	}
 	perRoute := func(m *manager, n *tree.Node) {
@@ -96,14 +99,16 @@ func (k *checker) checkWithoutFilter() {
 
 // checkPolicyWithoutFilter checks that a rule of one of the domains can match the policy.
 func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
-	k.checkActions(m, nil, filterPolicy{policy: p, own: true})
-	forms, known := p.forms()
+	e := m.evaluate(nil, filterPolicy{p, true}, &route{node: &tree.Missing, fragment: true})
+	k.reportFaults(e, &descriptors.Reach{})
+	k.checkActions(m, e.filterPolicy)
+	forms, known := e.forms()
 	if !known || p.node.Field("limit").Exists() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
 		return
 	}
 	reason := ""
 	for _, domain := range domains {
-		reach := k.set.Reach(domain, forms)
+		reach := k.reach(domain, forms)
 		if reach.Reason == "" {
 			return
 		}

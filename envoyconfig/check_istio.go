@@ -12,43 +12,59 @@ import (
 // same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
-	partners, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
-	for _, p := range all {
-		for _, o := range all {
-			switch {
-			case !p.Complements(o):
-			case p.MayShareListener(o):
-				partners[p] = append(partners[p], o)
-			case !isLocal(o):
-				others[p] = append(others[p], o)
-			}
-		}
-	}
+	partners, others := relatePatches(all)
 	for _, p := range all {
 		if ignored := p.NoEffect(all); ignored != nil && (p.AddsFilter || p.AddsPolicies) {
 			k.report(NoEffect, ignored.Severity, ignored.At.Pos(), "%s", ignored.Why)
 		}
 		misses := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
 		switch {
-		case len(partners[p]) > 0 && !slices.ContainsFunc(partners[p], func(o *istio.Patch) bool { return !misses(o) }):
-			why, pos := p.MissedGatewayReason(partners[p][0])
-			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", partners[p][0].Node.Pos(), why)
-		case len(partners[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
+		case len(partners[p.Class()]) > 0 && !slices.ContainsFunc(partners[p.Class()], func(o *istio.Patch) bool { return !misses(o) }):
+			why, pos := p.MissedGatewayReason(partners[p.Class()][0])
+			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", partners[p.Class()][0].Node.Pos(), why)
+		case len(partners[p.Class()]) == 0 && len(others[p.Class()]) > 0 && p.AddsPolicies:
 			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be in another file
-			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(partners[o]) == 0 }) {
+			if slices.ContainsFunc(others[p.Class()], func(o *istio.Patch) bool { return len(partners[o.Class()]) == 0 }) {
 				severity = rules.Error
 			}
-			why, pos := p.DisjointReason(others[p][0])
-			k.report(NoEffect, severity, pos, "no filter sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: %s: select the same proxies in both", others[p][0].Node.Pos(), why)
+			why, pos := p.DisjointReason(others[p.Class()][0])
+			k.report(NoEffect, severity, pos, "no filter sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: %s: select the same proxies in both", others[p.Class()][0].Node.Pos(), why)
 		}
 	}
+	clusters := slices.DeleteFunc(slices.Clone(all), func(p *istio.Patch) bool { return p.ApplyTo != istio.Cluster })
 	for _, m := range k.config.managers {
 		if m.chain != nil {
 			for _, f := range m.rateLimitFilters() {
-				k.checkPatchCluster(m, f, all)
+				k.checkPatchCluster(m, f, clusters)
 			}
 		}
 	}
+}
+
+// relatePatches returns, by class, the first patches of the classes that complement it: partners may share a listener
+// with it, others do not.
+func relatePatches(all []*istio.Patch) (partners, others map[string][]*istio.Patch) {
+	partners, others = map[string][]*istio.Patch{}, map[string][]*istio.Patch{}
+	seen := map[string]bool{}
+	var classes []*istio.Patch
+	for _, p := range all {
+		if class := p.Class(); !seen[class] && (p.AddsFilter || p.AddsPolicies) {
+			seen[class] = true
+			classes = append(classes, p)
+		}
+	}
+	for _, p := range classes {
+		for _, o := range classes {
+			switch {
+			case !p.Complements(o):
+			case p.MayShareListener(o):
+				partners[p.Class()] = append(partners[p.Class()], o)
+			case !isLocal(o):
+				others[p.Class()] = append(others[p.Class()], o)
+			}
+		}
+	}
+	return partners, others
 }
 
 // checkPatchCluster checks that the proxies which get a filter also get the cluster of its service.
@@ -59,7 +75,7 @@ func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 	for _, p := range all {
 		name := p.Value.Field("name").Text
 		switch {
-		case p.ApplyTo != istio.Cluster || name == "":
+		case name == "":
 		case name != at.Text:
 			names = append(names, name)
 		case p.IsMerge():

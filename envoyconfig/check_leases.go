@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -28,19 +29,20 @@ func (f *filter) namespace() string {
 // leasePolicy is a policy that a filter sends on a route to rules that grant leases.
 type leasePolicy struct {
 	*policy
+
 	own   bool
 	names []string // names of the leases that the rules grant
 	rules []*descriptors.Rule
 	// releases is the name of the lease that the policy releases, "" for none.
 	releases string
+	// same is equal for equal actions, and reach for equal entries.
+	same  string
+	reach *descriptors.Reach
 }
-
-// commandFormat matches a format string with one command and its argument.
-var commandFormat = regexp.MustCompile(`^%([A-Z_]+)\((.*)\)%$`)
 
 // commandOf returns the command and argument of hits_addend.format.
 func commandOf(p *policy) (name, argument string) {
-	if m := commandFormat.FindStringSubmatch(p.node.At("hits_addend", "format").Text); m != nil {
+	if m := anyCommand.FindStringSubmatch(p.node.At("hits_addend", "format").Text); m != nil {
 		return m[1], m[2]
 	}
 	return "", ""
@@ -64,25 +66,44 @@ func isLease(p *policy) bool {
 // clientCommands are the format commands whose values the client chooses.
 var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
+// checkLeasesOnce calls checkLeases once for all routes that send the same lists.
+func (k *checker) checkLeasesOnce(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
+	key := fmt.Sprintf("%p %p %q", m, f, domain)
+	for _, c := range sent {
+		key += fmt.Sprintf(" %p", c)
+	}
+	all, ok := k.leaseLists[key]
+	if !ok {
+		all = k.checkLeases(m, f, domain, sent)
+		k.leaseLists[key] = all
+	}
+	return all
+}
+
 // checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
 // returns the policies for rules with leases.
-func (k *checker) checkLeases(m *manager, f *filter, domain string, policies []filterPolicy) []leasePolicy {
+func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
 	var all []leasePolicy
-	for _, p := range policies {
-		reach := k.reachOf[sentPolicy{domain, p.node}]
-		if reach == nil {
-			continue
-		}
-		e := leasePolicy{policy: p.policy, own: p.own}
-		for _, r := range reach.Rules {
-			if names := leaseNames(r); len(names) > 0 {
-				e.names, e.rules = append(e.names, names...), append(e.rules, r)
+	found := map[*descriptors.Reach]leasePolicy{}
+	for _, c := range sent {
+		for i, p := range c.all {
+			reach := c.reached[i]
+			e, ok := found[reach]
+			if !ok {
+				for _, r := range reach.Rules {
+					if names := leaseNames(r); len(names) > 0 {
+						e.names, e.rules = append(e.names, names...), append(e.rules, r)
+					}
+				}
+				e.reach = reach
+				found[reach] = e
 			}
-		}
-		if len(e.rules) > 0 {
-			all = append(all, e)
-		} else {
-			k.checkLeaseOfOtherRule(f, domain, p)
+			if len(e.rules) > 0 {
+				e.policy, e.own, e.same = p.policy, p.own, canonical(p.node.Field("actions"))
+				all = append(all, e)
+			} else {
+				k.checkLeaseOfOtherRule(f, domain, p.filterPolicy)
+			}
 		}
 	}
 	for i := range all {
@@ -170,9 +191,9 @@ func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) 
 		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 			switch {
 			case !l.Policy.UsesLeases(), k.checkStartHits(hits, r, l), n == 0 && !l.HasWindow(): // a peek acquires no permit
-			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && sameActions(o.policy, e.policy) }):
+			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && o.same == e.same }):
 				k.reportUnreleased(f, e, l, all)
-			case l.HasWindow() && !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.streamDone && o.releases == "" && sameActions(o.policy, e.policy) }):
+			case l.HasWindow() && !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.streamDone && o.releases == "" && o.same == e.same }):
 				k.report(Leases, rules.Warning, e.node.Pos(), "no element reports at the end of the stream the cost of a request for which %s at %v reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
 			}
 		}
@@ -180,7 +201,7 @@ func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) 
 	for i := range all {
 		if o := &all[i]; o.policy == e.policy {
 			break
-		} else if !o.streamDone && slices.Equal(o.rules, e.rules) {
+		} else if !o.streamDone && (o.reach == e.reach || slices.Equal(o.rules, e.rules)) {
 			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the release of this element must read: prefer separate rules",
 				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
 		}
@@ -252,24 +273,17 @@ func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, acquired 
 	}
 }
 
-// sameActions reports whether two policies have the same actions.
-func sameActions(a, b *policy) bool {
-	return equalNodes(a.node.Field("actions"), b.node.Field("actions"))
-}
-
-// equalNodes reports whether two values are equal, regardless of their positions and the order of fields.
-func equalNodes(a, b *tree.Node) bool {
-	if a.Kind != b.Kind || a.Text != b.Text || len(a.Nodes) != len(b.Nodes) {
-		return false
+// canonical returns a text that is equal for equal values, regardless of the order of fields.
+func canonical(n *tree.Node) string {
+	if n.Kind != tree.Object && n.Kind != tree.List {
+		return strconv.Quote(n.Text)
 	}
-	for i := range a.Nodes {
-		other := &b.Nodes[i]
-		if a.Kind == tree.Object {
-			other = b.Field(tree.SnakeCase(a.Nodes[i].Name))
-		}
-		if !equalNodes(&a.Nodes[i], other) {
-			return false
-		}
+	parts := make([]string, len(n.Nodes))
+	for i := range n.Nodes {
+		parts[i] = tree.SnakeCase(n.Nodes[i].Name) + canonical(&n.Nodes[i])
 	}
-	return true
+	if n.Kind == tree.Object {
+		slices.Sort(parts)
+	}
+	return "(" + strings.Join(parts, " ") + ")"
 }

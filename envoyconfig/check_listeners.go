@@ -37,11 +37,11 @@ func (k *checker) checkUnfilteredListeners() {
 func (t *table) firstPolicies() *tree.Node {
 	for _, h := range t.hosts {
 		if len(h.policies) > 0 {
-			return h.policies[0].node
+			return h.policies[0].policies[0].node
 		}
 		for _, r := range h.routes {
 			if len(r.policies) > 0 {
-				return r.policies[0].node
+				return r.policies[0].policies[0].node
 			}
 		}
 	}

@@ -75,8 +75,9 @@ func TestCheckFilterFields(t *testing.T) {
 	const host = "rate_limits: " + userPolicy + "\n" + toBackend
 	for field, want := range map[string]string{
 		"filter_enforced: { default_value: { numerator: 0 } }":                 "warning: no-effect: filter_enforced is 0 %",
-		"filter_enforced: { default_value: { numerator: 0 }, runtime_key: k }": "",
-		"filter_enforced: { default_value: { numerator: 1 } }":                 "",
+		"filter_enforced: { default_value: { numerator: 0 }, runtime_key: k }": "warning: no-effect: filter_enforced is 0 % unless the runtime changes k",
+		"filter_enforced: { default_value: { numerator: 1 } }":                 "warning: no-effect: filter_enforced is 1 %",
+		"filter_enforced: { default_value: { numerator: 2 } }":                 "",
 		"request_type: internal":                                               "error: no-effect: request_type is internal",
 		"request_type: both":                                                   "",
 		"timeout: 0.004s":                                                      "warning: timeout: the filter waits 4ms",

@@ -10,35 +10,57 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
+// reach returns what descriptors of the given forms can match, once for all with the same forms.
+func (k *checker) reach(domain string, forms []descriptors.Form) *descriptors.Reach {
+	key := fmt.Sprintf("%q %#v", domain, forms)
+	found := k.reaches[key]
+	if found == nil {
+		reach := k.set.Reach(domain, forms)
+		found = &reach
+		for _, r := range reach.Rules {
+			k.reachedRules[r] = true
+		}
+		k.reaches[key] = found
+	}
+	return found
+}
+
 // checkPolicy checks that a rule can match the policy's descriptors. It returns the rules that can.
-func (k *checker) checkPolicy(domain string, m *manager, p *policy) *descriptors.Reach {
+func (k *checker) checkPolicy(domain string, m *manager, e *evaluation) *descriptors.Reach {
 	if !slices.Contains(k.set.Domains(), domain) {
 		return &descriptors.Reach{}
 	}
-	forms, known := p.forms()
-	reach := k.set.Reach(domain, forms)
-	for _, r := range reach.Rules {
-		k.reachedRules[r] = true
-		if known && k.calledFor[r].at == nil {
-			k.calledFor[r] = ruleCall{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
-		}
+	forms, known := e.forms()
+	reach := k.reach(domain, forms)
+	if known && len(k.set.Divided()) > 0 {
+		k.noteQuotaCalls(e.policy, reach)
 	}
 	// A limit that comes with the descriptor needs no rule, nor does an entry that exempts requests.
-	needs := known && !p.node.Field("limit").Exists() && !k.set.MayExempt(domain, forms)
+	needs := known && e.never == "" && !e.node.Field("limit").Exists() && !k.set.MayExempt(domain, forms)
 	switch {
 	case needs && reach.Reason != "":
-		severity, more := rules.Error, k.hint(domain, p, forms)
-		if m.hasLocal(p) {
+		severity, more := rules.Error, k.hint(domain, e.policy, forms)
+		if m.hasLocal(e.stage) {
 			severity, more = rules.Note, more+"; the local rate limit filter also uses it"
 		}
-		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
+		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{e.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
 	case needs:
-		k.checkSkipIfAbsent(domain, p, forms)
+		k.checkSkipIfAbsent(domain, e.policy, forms)
 	}
 	if reach.Reason == "" {
-		k.matched[p.node] = true
+		k.matched[e.node] = true
 	}
-	return &reach
+	return reach
+}
+
+// noteQuotaCalls records that a policy calls the rate limit service for rules with quota.
+func (k *checker) noteQuotaCalls(p *policy, reach *descriptors.Reach) {
+	hasOthers := slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })
+	for _, r := range reach.Rules {
+		if k.calledFor[r].at == nil {
+			k.calledFor[r] = ruleCall{p.node, hasOthers}
+		}
+	}
 }
 
 // unmatchedPolicy is a policy that no rule of a domain can match.
@@ -59,17 +81,6 @@ func (k *checker) reportUnmatched() {
 	}
 }
 
-// forms returns the known parts of the policy's entries. known is false if the key of an entry is unknown.
-func (p *policy) forms() (forms []descriptors.Form, known bool) {
-	forms, known = make([]descriptors.Form, len(p.actions)), true
-	for i, a := range p.actions {
-		s := a.form
-		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
-		known = known && !s.anyKey
-	}
-	return forms, known
-}
-
 // checkSkipIfAbsent checks that a rule can match the rest of a descriptor when an optional entry is absent.
 func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptors.Form) {
 	for i, f := range forms {
@@ -77,7 +88,7 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 		if !f.Optional || len(rest) == 0 { // Envoy does not send empty descriptors
 			continue
 		}
-		if reach := k.set.Reach(domain, rest); reach.Reason != "" {
+		if reach := k.reach(domain, rest); reach.Reason != "" {
 			k.report(Unmatched, rules.Warning, p.actions[i].node.Pos(), "requests without %s are not limited here: skip_if_absent leaves %s, which no rule of domain %q can match: %s; "+
 				"add a rule for it, or remove skip_if_absent so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
 		}

@@ -8,13 +8,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// countRoute counts a route for the policy at the given node. why is the reason why the route does not send the policy;
-// empty if it does.
-func (k *checker) countRoute(at *tree.Node, r *route, why string) {
-	t := k.tallies[at]
+// countRoute counts a route for a list. why is the reason why the route does not send the list; empty if it does.
+func (k *checker) countRoute(l *policyList, r *route, why string) {
+	t := k.tallies[l]
 	if t == nil {
 		t = &tally{}
-		k.tallies[at] = t
+		k.tallies[l] = t
 	}
 	if why == "" {
 		t.sending++
@@ -32,17 +31,19 @@ func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 // without policies.
 func (k *checker) reportNeverSent() {
 	unsent := false
-	for at, t := range k.tallies {
-		switch {
-		case t.sending == 0:
-			unsent = true
-			severity := rules.Error
-			if t.filterElsewhere {
-				severity = rules.Warning // the filter may be in another fragment
+	for l, t := range k.tallies {
+		unsent = unsent || t.sending == 0
+		for _, p := range l.policies {
+			switch {
+			case t.sending == 0:
+				severity := rules.Error
+				if t.filterElsewhere {
+					severity = rules.Warning // the filter may be in another fragment
+				}
+				k.report(NoEffect, severity, p.node.Pos(), "no route sends this descriptor: %s (route %v)", t.why, t.at)
+			case t.notSending > 0:
+				k.report(NoEffect, rules.Note, p.node.Pos(), "%d of %d routes do not send this descriptor; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
 			}
-			k.report(NoEffect, severity, at.Pos(), "no route sends this descriptor: %s (route %v)", t.why, t.at)
-		case t.notSending > 0:
-			k.report(NoEffect, rules.Note, at.Pos(), "%d of %d routes do not send this descriptor; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
 		}
 	}
 	k.reportHidden()
@@ -87,10 +88,10 @@ func (k *checker) reportUnusedRouteDomains(unsent bool) {
 func (k *checker) reportHidden() {
 	type hiding struct{ list, policy *tree.Node }
 	var all []hiding
-	for at, t := range k.tallies {
+	for l, t := range k.tallies {
 		for _, list := range t.hidden {
 			if t.sending > 0 {
-				all = append(all, hiding{list, at})
+				all = append(all, hiding{list, l.policies[0].node})
 			}
 		}
 	}

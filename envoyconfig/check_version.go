@@ -83,18 +83,23 @@ func (k *checker) endCallsCrash(m *manager) (crash, known bool) {
 
 // checkEndCall reports the Envoys that may crash if a call at the end of a stream fails. This requires a call at its
 // start by the same filter.
-func (k *checker) checkEndCall(m *manager, sent []filterPolicy) {
-	end := slices.IndexFunc(sent, func(p filterPolicy) bool { return p.streamDone })
-	if end < 0 || k.reportedEndCall || !slices.ContainsFunc(sent, func(p filterPolicy) bool { return !p.streamDone }) {
+func (k *checker) checkEndCall(m *manager, sent []*checkedList) {
+	if k.reportedEndCall {
 		return
 	}
+	hasStart := func(c *checkedList) bool { return c.list.start != nil }
+	i := slices.IndexFunc(sent, func(c *checkedList) bool { return c.list.end != nil })
+	if i < 0 || !slices.ContainsFunc(sent, hasStart) {
+		return
+	}
+	end := sent[i].list.end
 	const text = "an Envoy before 1.37.1, 1.36.5, 1.35.8 or 1.34.13 may crash if the call for this element fails, as it does while sluice restarts or is unreachable (CVE-2026-26330): "
 	switch crash, known := k.endCallsCrash(m); {
 	case crash:
 		k.reportedEndCall = true
-		k.report(Version, rules.Warning, sent[end].node.Pos(), text+"upgrade this Envoy")
+		k.report(Version, rules.Warning, end.node.Pos(), text+"upgrade this Envoy")
 	case !known:
 		k.reportedEndCall = true
-		k.report(Version, rules.Note, sent[end].node.Pos(), text+"check the version")
+		k.report(Version, rules.Note, end.node.Pos(), text+"check the version")
 	}
 }

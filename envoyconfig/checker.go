@@ -18,8 +18,6 @@ type checker struct {
 	perFileByKey map[perFileKey]*perFileFinding
 	// reported contains the findings reported so far, since many routes lead to the same finding.
 	reported map[findingKey]bool
-	// reachOf caches which rules a policy reaches; many routes send the policies of one virtual host.
-	reachOf map[sentPolicy]*descriptors.Reach
 	// domains maps the domain of each filter to the first position that names it. unknownDomains are those whose
 	// descriptors cannot be computed; sentDomains are those to which at least one descriptor is sent.
 	domains                     map[string]rules.Pos
@@ -32,7 +30,22 @@ type checker struct {
 	matched           map[*tree.Node]bool
 	// reachedRules are the rules that some descriptor can match.
 	reachedRules map[*descriptors.Rule]bool
-	tallies      map[*tree.Node]*tally
+	tallies      map[*policyList]*tally
+	// reaches caches the results of Reach by domain and entries; lists caches the checked lists, sent are all of them, and
+	// ends, pairs, waits and leaseLists are the checks that have run.
+	reaches    map[string]*descriptors.Reach
+	lists      map[checkedKey]*checkedList
+	sent       []*checkedList
+	ends       map[any]bool
+	pairs      map[[2]*checkedList]bool
+	waits      map[waitKey]bool
+	leaseLists map[string][]leasePolicy
+	// statement is complete after complete, which calls completeRows. unlimited are its rows of routes without limits,
+	// stated the rules that no route reaches.
+	statement    Statement
+	completeRows []func()
+	unlimited    map[unlimitedKey]*Row
+	stated       map[*descriptors.Rule]bool
 	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes on which the filter sends
 	// descriptors.
 	routeDomains map[*tree.Node]*tally
@@ -48,12 +61,6 @@ type checker struct {
 	hasLeases bool
 	// reportedEndCall is true once it is reported that the end call of some element may crash Envoy.
 	reportedEndCall bool
-}
-
-// sentPolicy is a policy as sent to a domain.
-type sentPolicy struct {
-	domain string
-	at     *tree.Node
 }
 
 // findingKey identifies a finding: its code and position.

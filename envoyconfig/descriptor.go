@@ -58,23 +58,20 @@ func (d *Descriptor) String() string {
 	return b.String()
 }
 
-// descriptor computes the descriptor for a request. own is true for a policy of the filter or of its per-route
-// configuration: Envoy sends hits only for these.
-func (p *policy) descriptor(x *exchange, own bool) Descriptor {
-	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.streamDone, Lease: p.streamDone && isLease(p)}
-	for _, a := range p.actions {
+// descriptor computes the descriptor for a request.
+func (e *evaluation) descriptor(x *exchange) Descriptor {
+	d := Descriptor{Pos: e.node.Pos(), StreamDone: e.streamDone, Lease: e.streamDone && isLease(e.policy)}
+	for _, a := range e.actions {
 		d.keys = append(d.keys, a.form.key)
 	}
-	if key := p.node.Field("disable_key").Text; key != "" {
-		if why, never := x.runtime.disabled(elementEnabled(key)); never {
-			d.NotSent = why
-			return d
-		} else if why != "" {
-			d.Unknown = strings.TrimPrefix(why, UnknownPrefix)
-		}
+	if unknown, ok := strings.CutPrefix(e.disabled, UnknownPrefix); ok {
+		d.Unknown = unknown
+	} else if e.disabled != "" {
+		d.NotSent = e.disabled
+		return d
 	}
-	x.streamDone = p.streamDone
-	for _, a := range p.actions {
+	for i, a := range e.actions {
+		x.origin = e.entries[i].origin
 		result := a.entry(x)
 		switch {
 		case result.unknown != "" && d.Unknown == "":
@@ -88,9 +85,9 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 			d.Entries = append(d.Entries, Entry{a.form.key, result.value})
 		}
 	}
-	d.Override, d.HasOverride, d.OverrideUnknown = p.override(x)
-	d.OverridePos = p.node.Field("limit").Pos()
-	if hits := p.node.Field("hits_addend"); own && hits.Exists() {
+	d.Override, d.HasOverride, d.OverrideUnknown = e.override(x)
+	d.OverridePos = e.node.Field("limit").Pos()
+	if hits := e.node.Field("hits_addend"); e.own && hits.Exists() {
 		d.HasHits, d.Hits = true, hits.Field("number").Uint(0)
 		d.Refund = hits.Field("is_negative_hits").Bool(false)
 		if format := hits.Field("format"); format.Exists() {

@@ -18,11 +18,8 @@ type exchange struct {
 	// managerNode is the connection manager, tableNode its route configuration, and routeNode the selected route once it
 	// is known.
 	managerNode, tableNode, routeNode *tree.Node
-	// manager and limiter are the connection manager and the rate limit filter whose call is computed.
-	manager *manager
-	limiter *filter
-	// streamDone is true at the end of the stream.
-	streamDone bool
+	// origin describes the metadata that the current action reads.
+	origin metadataOrigin
 	// earlyMutation is the reason why headers may change before routing; empty if they do not. internalOnly are headers
 	// that Envoy removes from external requests.
 	earlyMutation string

@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -18,7 +19,9 @@ type filter struct {
 	// config is the typed_config.
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
-	policies []*policy
+	policies []*policyList
+	// routePolicies are the rate_limits of the per-route configurations, by their nodes.
+	routePolicies sync.Map
 	// perRouteStrings are the strings in the per-route configurations of a filter that may use them as metadata
 	// namespaces.
 	perRouteStrings map[string]bool
@@ -87,31 +90,48 @@ type filterPolicy struct {
 	*policy
 	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits for these only.
 	own bool
-	// notSent is the reason why the filter does not send the policy here; empty if it does.
+}
+
+// sentList is a list of policies that a filter may send on a route.
+type sentList struct {
+	*policyList
+	own bool
+	// notSent is the reason why the filter does not send the list here; empty if it does.
 	notSent string
 }
 
 // hiddenByRoute is the reason why, by default, Envoy does not send the rate_limits of a virtual host for a route.
 const hiddenByRoute = "the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too"
 
-// policiesFor returns the policies that a filter may send on a route, and the filter's configuration for the route.
-func (f *filter) policiesFor(t *table, h *virtualHost, r *route) (all []filterPolicy, config *tree.Node) {
+// policiesOf returns the rate_limits of a per-route configuration.
+func (f *filter) policiesOf(config *tree.Node) []*policyList {
+	n := config.Field("rate_limits")
+	found, ok := f.routePolicies.Load(n)
+	if !ok && len(n.Nodes) > 0 {
+		found, _ = f.routePolicies.LoadOrStore(n, newPolicies(n))
+	}
+	lists, _ := found.([]*policyList)
+	return lists
+}
+
+// listsFor returns the lists that a filter may send on a route, and the filter's configuration for the route.
+func (f *filter) listsFor(t *table, h *virtualHost, r *route) (all []sentList, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
-	add := func(policies []*policy, own bool, why string) {
+	add := func(lists []*policyList, own bool, why string) {
 		if disabled && why == "" {
 			why = "the filter is disabled here"
 		}
-		for _, p := range policies {
-			if !own && why == "" && p.stage != f.stage() {
-				all = append(all, filterPolicy{p, own, fmt.Sprintf("no filter has its stage, %d", p.stage)})
-				continue
+		for _, l := range lists {
+			notSent := why
+			if !own && why == "" && l.stage != f.stage() {
+				notSent = fmt.Sprintf("no filter has its stage, %d", l.stage)
 			}
-			all = append(all, filterPolicy{p, own, why})
+			all = append(all, sentList{l, own, notSent})
 		}
 	}
 	hidden := ""
-	if own := config.Field("rate_limits"); len(own.Nodes) > 0 {
-		add(newPolicies(own), true, "")
+	if own := f.policiesOf(config); len(own) > 0 {
+		add(own, true, "")
 		hidden = "the filter's configuration for the route has rate_limits of its own"
 	}
 	add(f.policies, true, hidden)

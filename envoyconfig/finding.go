@@ -22,6 +22,12 @@ const (
 	NoEffect Code = "no-effect"
 	// HitsDropped is a hits_addend that Envoy does not send.
 	HitsDropped Code = "hits-dropped"
+	// NeverDenies is a limit that is never asked for, or never charged.
+	NeverDenies Code = "never-denies"
+	// ClientHits are hits that clients choose.
+	ClientHits Code = "client-hits"
+	// ChargedTwice is a counter that one request charges more than once.
+	ChargedTwice Code = "charged-twice"
 	// SameAddress is an address that may be the same for all clients or chosen by the client.
 	SameAddress Code = "same-address"
 	// QueryInKey is a descriptor value that contains the query string.
@@ -56,7 +62,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NoEffect), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

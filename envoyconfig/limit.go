@@ -13,17 +13,16 @@ var limitUnits = []string{"UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH",
 
 // override returns the limit that the descriptor carries in place of the rules' limit
 // (config.route.v3.RateLimit.Override). unknown is the reason if it cannot be determined.
-func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknown string) {
-	limit := p.node.Field("limit")
+func (e *evaluation) override(x *exchange) (o descriptors.Override, has bool, unknown string) {
+	limit := e.node.Field("limit")
 	if at := limit.At("dynamic_metadata", "metadata_key"); at.Exists() {
 		name := metadataName(at)
 		value, given := x.Metadata[name]
 		if !given {
-			by, none := x.metadataSetter(at)
-			if none != "" {
+			if e.limit.none != "" {
 				return o, false, ""
 			}
-			return o, false, "limit: metadata " + name + ": " + by + "; pass --metadata " + name + "={} if no filter sets it"
+			return o, false, "limit: metadata " + name + ": " + e.limit.by + "; pass --metadata " + name + "={} if no filter sets it"
 		}
 		o, has = metadataOverride(value)
 		return o, has, ""

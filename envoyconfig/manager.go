@@ -27,8 +27,10 @@ type manager struct {
 	chain istio.Chain
 	// hasUpstreamFilters is true if filters may run after the router.
 	hasUpstreamFilters bool
-	// setters caches the results of describeSetter by setterKey.
-	setters sync.Map
+	// runtime contains the values of the static layers.
+	runtime runtimeValues
+	// evaluations caches the results of evaluateList by listKey.
+	evaluations sync.Map
 }
 
 // rateLimitFilters returns the rate limit filters before the router.

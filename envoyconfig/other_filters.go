@@ -50,9 +50,9 @@ func (m *manager) localFilters() []*filter {
 	return slices.DeleteFunc(slices.Clone(m.filters), func(f *filter) bool { return f.typeName != api.LocalRateLimit })
 }
 
-// hasLocal reports whether a local rate limit filter uses the policy.
-func (m *manager) hasLocal(p *policy) bool {
-	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == p.stage })
+// hasLocal reports whether a local rate limit filter uses the policies of a stage.
+func (m *manager) hasLocal(stage uint64) bool {
+	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == stage })
 }
 
 // connectionForms returns the descriptors of a network filter, which are the same for all connections.
@@ -78,10 +78,13 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	}
 	for i, forms := range f.connectionForms() {
 		k.sentDomains[domain] = true
-		reach := k.set.Reach(domain, forms)
-		k.checkMaxWait(f, &reach)
+		reach := k.reach(domain, forms)
+		k.checkMaxWait(f, reach)
+		at := f.config.Field("descriptors").Nodes[i].Pos()
 		for _, r := range reach.Rules {
-			k.reachedRules[r] = true
+			if names := leaseNames(r); len(names) > 0 {
+				k.report(Leases, rules.Error, at, "the lease of %s is never released, since a network filter makes no call at the end of a connection: use the rate limit filter for HTTP, or a limit without leases", r.Path())
+			}
 		}
 		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
 			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)

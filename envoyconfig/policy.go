@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -15,13 +16,42 @@ type policy struct {
 	streamDone bool
 }
 
-func newPolicies(list *tree.Node) []*policy {
-	return tree.Map(list, func(n *tree.Node) *policy {
-		return &policy{
+// policyList contains the elements of a rate_limits list that have the same stage. A route sends all of them or none.
+type policyList struct {
+	stage    uint64
+	policies []*policy
+	// start and end are the first elements that are sent at the start and at the end of a stream; nil if there is none.
+	start, end *policy
+	// readsRoute is true if an action reads the metadata of the route.
+	readsRoute bool
+}
+
+// newPolicies returns the elements of a list, usually as one policyList.
+func newPolicies(list *tree.Node) (all []*policyList) {
+	for n := range list.Elements() {
+		p := &policy{
 			node: n, stage: n.Field("stage").Uint(0), streamDone: n.Field("apply_on_stream_done").Bool(false),
 			actions: tree.Map(n.Field("actions"), newAction),
 		}
-	})
+		i := slices.IndexFunc(all, func(l *policyList) bool { return l.stage == p.stage })
+		if i < 0 {
+			i, all = len(all), append(all, &policyList{stage: p.stage})
+		}
+		l := all[i]
+		l.policies = append(l.policies, p)
+		if p.streamDone {
+			l.end = cmp.Or(l.end, p)
+		} else {
+			l.start = cmp.Or(l.start, p)
+		}
+		l.readsRoute = l.readsRoute || slices.ContainsFunc(p.actions, (*action).readsRoute)
+	}
+	return all
+}
+
+// readsRoute reports whether the action reads the metadata of the route.
+func (a *action) readsRoute() bool {
+	return (a.kind == "metadata" || a.kind == "dynamic_metadata") && metadataSource(a.node) == "ROUTE_ENTRY"
 }
 
 // newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.

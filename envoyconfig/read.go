@@ -206,7 +206,7 @@ func (c *Config) resolveTable(m *manager) {
 }
 
 func (c *Config) resolveFilters(m *manager) {
-	m.hasUpstreamFilters = c.mayRunUpstream(m)
+	m.hasUpstreamFilters, m.runtime = c.mayRunUpstream(m), c.runtime
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").Exists() {
 			if config := c.extensions[f.name]; config != nil {

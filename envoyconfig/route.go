@@ -20,11 +20,19 @@ type table struct {
 
 var tableSeed = maphash.MakeSeed()
 
+// hashOf returns a number that is equal for equal trees.
+func hashOf(n *tree.Node) uint64 {
+	var h maphash.Hash
+	h.SetSeed(tableSeed)
+	n.Hash(&h)
+	return h.Sum64()
+}
+
 type virtualHost struct {
 	node     *tree.Node
 	name     string
 	domains  []string
-	policies []*policy
+	policies []*policyList
 	routes   []*route
 }
 
@@ -34,7 +42,7 @@ type route struct {
 	// the service.
 	action   *tree.Node
 	match    routeMatch
-	policies []*policy
+	policies []*policyList
 	// branches has a copy of the route for each entry of weighted_clusters if one of these configures filters;
 	// otherwise it is empty.
 	branches []*route
@@ -45,10 +53,7 @@ type route struct {
 }
 
 func newTable(n *tree.Node) *table {
-	var h maphash.Hash
-	h.SetSeed(tableSeed)
-	n.Field("virtual_hosts").Hash(&h)
-	t := &table{node: n, hash: h.Sum64()}
+	t := &table{node: n, hash: hashOf(n.Field("virtual_hosts"))}
 	for host := range n.Field("virtual_hosts").Elements() {
 		h := newHost(host)
 		h.routes = tree.Map(host.Field("routes"), newRoute)

@@ -66,3 +66,35 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 		return fmt.Sprintf("%sthe runtime has %s: %s, at %v", UnknownPrefix, key, n.Text, n.Pos()), false
 	}
 }
+
+// percentage is the value of a runtime fraction.
+type percentage struct {
+	percent float64
+	// key is the runtime key that may change it; empty if none does.
+	key string
+}
+
+func (p percentage) text() string { return strconv.FormatFloat(p.percent, 'g', 4, 64) }
+
+// percentOf returns the value of a RuntimeFractionalPercent: that of the runtime if its static layers have the key, or
+// else the default.
+func (r runtimeValues) percentOf(fraction *tree.Node) percentage {
+	p := percentage{key: fraction.Field("runtime_key").Text}
+	at := fraction.Field("default_value")
+	if n, ok := r[p.key]; ok && p.key != "" {
+		if n.overriddenBy == nil {
+			p.key = ""
+		}
+		if n.Kind == tree.Object {
+			at = n.Node
+		} else if whole, err := strconv.ParseFloat(n.Text, 64); err == nil && whole >= 0 {
+			p.percent = min(math.Floor(whole), 100)
+			return p
+		}
+	}
+	all := map[string]float64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[at.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
+	if all > 0 {
+		p.percent = min(100*float64(at.Field("numerator").Uint(0))/all, 100)
+	}
+	return p
+}

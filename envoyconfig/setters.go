@@ -1,12 +1,10 @@
 package envoyconfig
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -177,68 +175,6 @@ func containsQuoted(code, text string) bool {
 	return strings.Contains(code, `"`+text+`"`) || strings.Contains(code, "'"+text+"'")
 }
 
-// unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set or may be.
-// streamDone is true if the metadata is read at the end of the stream, when all filters have run.
-func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, streamDone bool) string {
-	namespace := key.Field("key").Text
-	if m.fragments || namespace == "" {
-		return ""
-	}
-	switch s := m.findSetters(limiter, namespace); {
-	case s.mayBefore, streamDone && s.mayAfter:
-		return ""
-	case s.before != nil, streamDone && s.after != nil:
-		return m.noPayloadReason(limiter, key, streamDone)
-	case s.after != nil:
-		return fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())
-	default:
-		before := " before the rate limit filter"
-		if streamDone {
-			before = ""
-		}
-		return fmt.Sprintf("no filter%s sets the metadata %s: add the one that does, or correct the key", before, namespace)
-	}
-}
-
-// noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if one does, or if
-// the metadata is not from jwt_authn.
-func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, streamDone bool) string {
-	path := metadataPath(key)
-	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
-		return ""
-	}
-	var keys []string
-	var last *filter
-	for _, f := range m.filters {
-		if f == limiter && !streamDone {
-			break
-		}
-		switch {
-		case f.typeName == jwtAuthn:
-			keys, last = append(keys, f.payloads()...), f
-		case f.writesTo(namespaces[jwtAuthn]) == writes:
-			return "" // it may have other keys
-		}
-	}
-	if last == nil || slices.Contains(keys, path[0]) {
-		return ""
-	}
-	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
-		rules.DidYouMean(rules.Nearest(path[0], keys)))
-}
-
-// payloads returns the metadata keys that a jwt_authn filter writes.
-func (f *filter) payloads() (keys []string) {
-	for provider := range f.config.Field("providers").Fields() {
-		for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
-			if name := provider.Field(field).Text; name != "" {
-				keys = append(keys, name)
-			}
-		}
-	}
-	return keys
-}
-
 // headerSetAfter returns the first filter after the rate limit filter that sets a request header; nil if there is none,
 // or if an earlier filter also sets the header.
 func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
@@ -272,42 +208,4 @@ func setsHeader(f *filter, header string) (found bool) {
 		})
 	}
 	return found
-}
-
-// setterKey is the key of manager.setters.
-type setterKey struct {
-	limiter    *filter
-	key        *tree.Node
-	streamDone bool
-}
-
-// metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why no filter does.
-func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
-	if x.manager == nil {
-		return maySetMetadata, ""
-	}
-	k := setterKey{x.limiter, key, x.streamDone}
-	if found, ok := x.manager.setters.Load(k); ok { // the same for all requests of a log
-		texts, _ := found.([2]string)
-		return texts[0], texts[1]
-	}
-	by, none = x.manager.describeSetter(k)
-	x.manager.setters.Store(k, [2]string{by, none})
-	return by, none
-}
-
-const maySetMetadata = "another filter may set it"
-
-func (m *manager) describeSetter(k setterKey) (by, none string) {
-	if none = m.unsetMetadataReason(k.limiter, k.key, k.streamDone); none != "" {
-		return "", none
-	}
-	s := m.findSetters(k.limiter, k.key.Field("key").Text)
-	if s.before == nil && k.streamDone {
-		s.before = s.after
-	}
-	if s.before != nil {
-		return "the filter " + s.before.name + " sets it", ""
-	}
-	return maySetMetadata, ""
 }

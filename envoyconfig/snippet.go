@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,9 @@ type snippetList struct {
 	unreserved       bool     // whether a limit grants no leases
 }
 
+// alternative matches the comment after an action with another one.
+var alternative = regexp.MustCompile(` # or where .*`)
+
 // snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
 // counter of a call and the quota of the Envoys together would allow twice the limit. values are those that the lists
 // charge, for an llm.
@@ -118,10 +122,12 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) (text string
 		for depth, l := range r.Levels() {
 			text.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}], llm) + "\n")
 		}
-		list := byActions[text.String()]
+		// Lists that differ in comments only would charge a request several times.
+		same := alternative.ReplaceAllString(text.String(), "")
+		list := byActions[same]
 		if list == nil {
 			list = &snippetList{actions: text.String()}
-			byActions[list.actions], order = list, append(order, list)
+			byActions[same], order = list, append(order, list)
 		}
 		list.add(r, llm)
 	}

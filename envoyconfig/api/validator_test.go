@@ -54,7 +54,7 @@ func TestFieldNamesExist(t *testing.T) {
 		}
 	}
 	// Field names of other formats.
-	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers tls_certificate validation_context generic_secret`) {
+	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers tls_certificate validation_context generic_secret target_uri`) {
 		known[name] = true
 	}
 	sources, err := filepath.Glob("../*.go")

@@ -42,14 +42,26 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	for _, f := range all {
 		addChains(f.scope)
 	}
+	var classes []*Patch // the first patch of each class
+	seenClass := map[string]bool{}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			if hasComplement[p] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
+			if class := p.Class(); (p.AddsFilter || p.AddsPolicies) && !seenClass[class] {
+				seenClass[class] = true
+				classes = append(classes, p)
+			}
+		}
+	}
+	tried := map[string]bool{}
+	for _, f := range all {
+		for _, p := range f.Patches {
+			if hasComplement[p] || tried[p.Class()] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
 				continue
 			}
-			for _, o := range all {
-				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Complements(other) && p.MayShareListener(other) }) {
-					addChains(f.scope.intersect(o.scope))
+			tried[p.Class()] = true
+			for _, other := range classes {
+				if p.Complements(other) && p.MayShareListener(other) {
+					addChains(f.scope.intersect(other.parent.scope))
 				}
 			}
 		}

@@ -96,6 +96,16 @@ type Patch struct {
 
 	parent *EnvoyFilter
 	match  *tree.Node
+	class  string
+}
+
+// Class is equal for patches with equal kinds of values that apply to the same listeners.
+func (p *Patch) Class() string {
+	if p.class == "" {
+		typeName, _ := p.Value.Field("typed_config").Typed()
+		p.class = fmt.Sprint(p.AddsFilter, p.AddsPolicies, typeName, p.Context, p.parent.scope.key())
+	}
+	return p.class
 }
 
 // Read reads an EnvoyFilter. wrong has an error for each part that Kubernetes or istiod rejects.

@@ -1,0 +1,362 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// evaluation is the static evaluation of a policy as one filter sends it: everything that does not depend on the
+// request. Check, the statement and Calls use the same one.
+type evaluation struct {
+	filterPolicy
+
+	// limiter is the filter, nil if it is unknown.
+	limiter *filter
+	entries []evaluatedEntry
+	// never is the reason why Envoy never sends the descriptor; empty if it may send it.
+	never string
+	// conditions are the requests for which Envoy sends the descriptor, such as "with the header x-user"; none if it is
+	// sent for all.
+	conditions []string
+	// disabled is the reason why the runtime disables the policy, or why that is unknown.
+	disabled string
+	hits     evaluatedHits
+	// limit describes the metadata from which the policy's limit is read.
+	limit metadataOrigin
+	// faults are the problems of the policy.
+	faults []fault
+}
+
+// evaluatedEntry describes the entries that an action makes.
+type evaluatedEntry struct {
+	form entryForm
+	// source describes the value, such as <x-user header>, unless it is constant.
+	source string
+	// condition describes the requests with the entry; empty if all have it.
+	condition string
+	// never is the reason why no request has the entry.
+	never string
+	// origin describes the metadata that the action reads.
+	origin metadataOrigin
+}
+
+// metadataOrigin describes who sets a value of the dynamic metadata: by is a description, none the reason why no filter
+// does.
+type metadataOrigin struct{ by, none string }
+
+// fault is a problem of a policy.
+type fault struct {
+	code     Code
+	severity rules.Severity
+	at       *tree.Node
+	text     string
+}
+
+// listKey identifies the evaluation of a list. values are the metadata of the route if actions read it.
+type listKey struct {
+	limiter *filter
+	list    *policyList
+	own     bool
+	values  uint64
+}
+
+// evaluateList returns the evaluation of the policies that a filter sends on a route. It is computed once for all
+// routes on which it is equal.
+func (m *manager) evaluateList(f *filter, l *policyList, own bool, r *route) []*evaluation {
+	key := listKey{limiter: f, list: l, own: own}
+	if l.readsRoute {
+		key.values = hashOf(r.node.Field("metadata"))
+	}
+	if found, ok := m.evaluations.Load(key); ok {
+		all, _ := found.([]*evaluation)
+		return all
+	}
+	all := make([]*evaluation, len(l.policies))
+	for i, p := range l.policies {
+		all[i] = m.evaluate(f, filterPolicy{p, own}, r)
+	}
+	m.evaluations.Store(key, all)
+	return all
+}
+
+// evaluate evaluates a policy. f is nil if the filter is unknown.
+func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
+	e := &evaluation{filterPolicy: p, limiter: f, entries: make([]evaluatedEntry, len(p.actions))}
+	if key := p.node.Field("disable_key"); key.Text != "" {
+		why, never := m.runtime.disabled(elementEnabled(key.Text))
+		e.disabled = why
+		if never {
+			e.fail(NoEffect, rules.Warning, key, "%s, so the descriptor is never sent", why)
+			e.never = why
+		} else if why != "" {
+			e.conditions = append(e.conditions, strings.TrimPrefix(why, UnknownPrefix))
+		}
+	}
+	for i, a := range p.actions {
+		e.entries[i] = m.evaluateAction(f, p.policy, a, r)
+		e.addEntry(a, &e.entries[i])
+		m.checkValue(e, a)
+	}
+	e.findContradictions()
+	if e.never == "" && len(e.entries) > 0 && !slices.ContainsFunc(e.entries, func(s evaluatedEntry) bool { return s.never == "" || !s.form.anyValue }) {
+		e.never = e.entries[0].never // Envoy does not send an empty descriptor
+	}
+	e.hits = m.evaluateHits(e)
+	if key := p.node.At("limit", "dynamic_metadata", "metadata_key"); key.Exists() {
+		if e.limit = m.originOf(f, key, p.streamDone, false); e.limit.none != "" {
+			e.fail(NoEffect, rules.Warning, key, "the limit is never sent: %s", e.limit.none)
+		}
+	}
+	return e
+}
+
+func (e *evaluation) fail(code Code, severity rules.Severity, at *tree.Node, format string, args ...any) {
+	e.faults = append(e.faults, fault{code, severity, at, fmt.Sprintf(format, args...)})
+}
+
+// neverSend records that Envoy never sends the descriptor.
+func (e *evaluation) neverSend(at *tree.Node, why string) {
+	e.fail(NoEffect, rules.Error, at, "the descriptor is never sent: %s", why)
+	if e.never == "" {
+		e.never = why
+	}
+}
+
+// addEntry combines an entry with the others: the descriptor is sent if it has all entries that are not optional.
+func (e *evaluation) addEntry(a *action, entry *evaluatedEntry) {
+	hasDefault := a.node.Field("default_value").Exists() && strings.HasSuffix(a.kind, "metadata")
+	switch {
+	case entry.never != "" && (entry.form.optional || hasDefault):
+		e.fail(NoEffect, rules.Warning, a.node, "the entry never has a value from the %s: %s", a.sourceNoun(), entry.never)
+	case entry.never != "":
+		e.neverSend(a.node, entry.never)
+	case entry.condition != "" && !entry.form.optional && !hasDefault && !slices.Contains(e.conditions, entry.condition):
+		e.conditions = append(e.conditions, entry.condition)
+	}
+}
+
+func (a *action) sourceNoun() string {
+	switch a.kind {
+	case "request_headers":
+		return "header"
+	case "query_parameters":
+		return "query"
+	default:
+		return "metadata"
+	}
+}
+
+// forms returns the known parts of the entries. known is false if the key of an entry is unknown.
+func (e *evaluation) forms() (forms []descriptors.Form, known bool) {
+	known = true
+	for i := range e.entries {
+		s := e.entries[i].form
+		forms = append(forms, descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional})
+		known = known && !s.anyKey
+	}
+	return forms, known
+}
+
+// text formats the entries: user=<x-user header>, path=/search.
+func (e *evaluation) text() string {
+	texts := make([]string, len(e.entries))
+	for i := range e.entries {
+		s := &e.entries[i]
+		key, value := rules.Shorten(s.form.key), rules.Shorten(s.form.value)
+		if s.form.anyKey {
+			key = "?"
+		}
+		if s.form.anyValue {
+			value = "<" + rules.Shorten(s.source) + ">"
+		}
+		texts[i] = key + "=" + value
+		if s.form.optional {
+			texts[i] = "[" + texts[i] + "]"
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// counter identifies the counters that the descriptor reaches: equal texts reach the same ones for each request.
+func (e *evaluation) counter() string {
+	var b strings.Builder
+	for i := range e.entries {
+		s := &e.entries[i]
+		if s.form.anyKey {
+			return ""
+		}
+		fmt.Fprintf(&b, "%q%q%q%t", s.form.key, s.form.value, s.source, s.form.anyValue)
+	}
+	return b.String()
+}
+
+// evaluateAction evaluates an action.
+func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) evaluatedEntry {
+	e := evaluatedEntry{form: a.form, source: strings.ReplaceAll(a.kind, "_", " ")}
+	switch a.kind {
+	case "request_headers":
+		name := a.header()
+		e.source, e.never = name+" header", m.impossibleHeader(f, name)
+		if !slices.Contains(alwaysPresent, name) {
+			e.condition = "with the header " + rules.Shorten(name)
+		}
+	case "query_parameters":
+		name := a.node.Field("query_parameter_name").Text
+		e.source, e.condition = "query parameter "+name, "with the query parameter "+rules.Shorten(name)
+	case "header_value_match":
+		e.condition = "whose headers match"
+		if a.node.Field("expect_match").Bool(true) {
+			for n := range a.node.Field("headers").Elements() {
+				e.never = m.impossibleMatch(f, n, e.never)
+			}
+		} else {
+			e.condition = "whose headers do not match"
+		}
+	case "query_parameter_value_match":
+		e.condition = "whose query matches"
+	case "remote_address_match":
+		e.condition = "whose address matches"
+		if ranges := a.node.At("address_matcher", "ranges"); len(ranges.Nodes) == 0 && !a.node.At("address_matcher", "invert_match").Bool(false) {
+			e.never = "address_matcher has no ranges, so no address matches"
+		}
+	case "metadata", "dynamic_metadata":
+		m.evaluateMetadata(f, p, a, r, &e)
+	case "":
+		e.source, e.condition = "?", "for which an action that sluice does not support makes an entry"
+	}
+	return e
+}
+
+// evaluateMetadata evaluates an action that reads metadata of another filter or of the route.
+func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e *evaluatedEntry) {
+	at := a.node.Field("metadata_key")
+	name := metadataName(at)
+	e.source = "metadata " + name
+	switch source := metadataSource(a.node); source {
+	case "ROUTE_ENTRY":
+		value := routeMetadata(r.node, at)
+		switch {
+		case value != "":
+			e.form.value, e.form.anyValue = value, false
+		case !m.fragments && !r.fragment:
+			e.never = fmt.Sprintf("the route, at %v, has no text in its metadata %s", r.node.Pos(), name)
+		}
+	case "DYNAMIC":
+		e.condition = "with the metadata " + rules.Shorten(name)
+		if f != nil {
+			e.origin = m.originOf(f, at, p.streamDone, true)
+			e.never = e.origin.none
+		}
+	default:
+		e.condition = "whose metadata of source " + source + " has " + rules.Shorten(name)
+	}
+	if byDefault := a.node.Field("default_value").Text; e.never != "" && byDefault != "" {
+		e.form.value, e.form.anyValue = byDefault, false
+	}
+}
+
+// alwaysPresent are headers that every request has.
+var alwaysPresent = []string{":authority", ":method", ":path", ":scheme", "host", "x-request-id", "x-forwarded-proto"}
+
+// impossibleHeader returns why no request has a header; empty if a request may have it.
+func (m *manager) impossibleHeader(f *filter, name string) string {
+	const valid = "!#$%&'*+-.^_|~`0123456789abcdefghijklmnopqrstuvwxyz"
+	switch {
+	case strings.HasPrefix(name, ":"):
+		if !slices.Contains([]string{":authority", ":method", ":path", ":scheme", ":protocol"}, name) {
+			return fmt.Sprintf("no request has a pseudo-header %q", name)
+		}
+	case strings.Trim(name, valid) != "":
+		return fmt.Sprintf("no request has a header %q, since %q cannot be in the name of a header", name, strings.Trim(name, valid)[:1])
+	case strings.Contains(name, "_") && !m.fragments:
+		at := m.node.At("common_http_protocol_options", "headers_with_underscores_action")
+		if action := at.Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER"); action != "ALLOW" && !m.mayAddHeader(f, name) {
+			return fmt.Sprintf("no request has the header %s, since headers_with_underscores_action, at %v, is %s", name, at.Pos(), action)
+		}
+	}
+	return ""
+}
+
+// mayAddHeader reports whether a filter before f may add a request header.
+func (m *manager) mayAddHeader(f *filter, name string) bool {
+	for _, other := range m.filters {
+		if other == f {
+			break
+		}
+		if setsHeader(other, name) || other.writesTo("") == mayWrite {
+			return true
+		}
+	}
+	return false
+}
+
+// impossibleMatch returns why no request satisfies a header matcher; otherwise is returned if one may.
+func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) string {
+	name := strings.ToLower(n.Field("name").Text)
+	absent := n.Field("treat_missing_header_as_empty").Bool(false) || n.Field("present_match").Exists() && n.Field("present_match").Bool(true) == n.Field("invert_match").Bool(false)
+	if why := m.impossibleHeader(f, name); why != "" && !absent {
+		return why
+	}
+	if r := n.Field("range_match"); r.Exists() && !n.Field("invert_match").Bool(false) && r.Field("start").Text == r.Field("end").Text {
+		return "the range_match of the header " + name + " is empty, since it excludes its end"
+	}
+	return otherwise
+}
+
+// findContradictions finds entries that no request has together.
+func (e *evaluation) findContradictions() {
+	type match struct {
+		matcher uint64 // hash of the matchers
+		expect  bool
+	}
+	seen := map[match]*tree.Node{}
+	exact := map[string]*tree.Node{} // matchers of headers that compare with one text
+	for _, a := range e.actions {
+		matchers := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
+		if !matchers.Exists() {
+			continue
+		}
+		expect := a.node.Field("expect_match").Bool(true)
+		m := match{hashOf(matchers), expect}
+		if other := seen[match{m.matcher, !m.expect}]; other != nil {
+			why := fmt.Sprintf("no request has both this entry and the one at %v, which requires the opposite", other.Pos())
+			e.fail(NoEffect, rules.Error, a.node, "%s, so the descriptor is never sent: use a separate list of actions for each", why)
+			e.never = why
+		}
+		seen[m] = a.node
+		for n := range matchers.Elements() {
+			want, text := n.Field("name").Text, exactText(n)
+			if !expect || !text.Exists() || n.Field("invert_match").Bool(false) {
+				continue
+			}
+			if other := exact[a.kind+want]; other != nil && other.Text != text.Text {
+				e.neverSend(text, fmt.Sprintf("no request has both this value of %s and the one at %v", rules.Shorten(want), other.Pos()))
+			}
+			exact[a.kind+want] = text
+		}
+	}
+}
+
+// exactText returns the text with which a matcher compares, or missing.
+func exactText(n *tree.Node) *tree.Node {
+	if at := n.Field("exact_match"); at.Exists() {
+		return at
+	}
+	return n.At("string_match", "exact")
+}
+
+// checkValue finds values that mislead, or that a later filter sets.
+func (m *manager) checkValue(e *evaluation, a *action) {
+	if a.kind != "request_headers" || e.limiter == nil {
+		return
+	}
+	if later := m.headerSetAfter(e.limiter, a.header()); later != nil {
+		e.fail(NoEffect, rules.Warning, a.node, "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",
+			rules.Shorten(a.header()), later.node.Pos())
+	}
+}

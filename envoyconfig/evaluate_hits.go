@@ -1,0 +1,92 @@
+package envoyconfig
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// evaluatedHits are the hits of a descriptor.
+type evaluatedHits struct {
+	// text describes the number: "1 hit", "hits of BYTES_SENT".
+	text string
+	// charges is true if the descriptor can charge a counter: the number may be positive and is not returned.
+	charges bool
+}
+
+var (
+	// startless are commands that have no value when a request arrives, and bytesCommands those that are 0 then.
+	startless     = []string{"RESP", "RESPONSE_HEADER", "TRAILER", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_TX_DURATION", "DURATION", "UPSTREAM_REQUEST_ATTEMPT_COUNT"}
+	bytesCommands = []string{"BYTES_SENT", "BYTES_RECEIVED", "UPSTREAM_WIRE_BYTES_SENT", "UPSTREAM_WIRE_BYTES_RECEIVED", "DOWNSTREAM_WIRE_BYTES_SENT"}
+	// textCommands never are a number.
+	textCommands = []string{
+		"PROTOCOL", "RESPONSE_CODE_DETAILS", "RESPONSE_FLAGS", "RESPONSE_FLAGS_LONG", "ROUTE_NAME", "UPSTREAM_CLUSTER", "VIRTUAL_CLUSTER_NAME", "HOSTNAME", "CONNECTION_TERMINATION_DETAILS",
+		"DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS", "UPSTREAM_HOST", "STREAM_ID", "PATH",
+	}
+	// anyCommand matches a format string with one command.
+	anyCommand = regexp.MustCompile(`^%([A-Z0-9_]+)(?:\((.*)\))?(?::[0-9]+)?%$`)
+)
+
+// evaluateHits evaluates hits_addend. Envoy does not send the descriptor if the format gives no number.
+func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
+	at := e.node.Field("hits_addend")
+	if !at.Exists() {
+		return evaluatedHits{"1 hit", true}
+	}
+	if !e.own {
+		e.fail(HitsDropped, rules.Error, at, "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
+			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
+		return evaluatedHits{"1 hit", true}
+	}
+	refund := at.Field("is_negative_hits").Bool(false)
+	format := at.Field("format")
+	n := at.Field("number").Uint(0)
+	switch {
+	case format.Text != "":
+		h := m.evaluateFormat(e, format)
+		if refund {
+			h.text, h.charges = "a refund of "+h.text, false
+		}
+		return h
+	case refund:
+		return evaluatedHits{"a refund of " + rules.Count(int(min(n, 1<<31)), "hit"), false}
+	default:
+		return evaluatedHits{rules.Count(int(min(n, 1<<31)), "hit"), n > 0}
+	}
+}
+
+func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits {
+	found := anyCommand.FindStringSubmatch(format.Text)
+	if found == nil {
+		n, err := strconv.ParseFloat(format.Text, 64)
+		return evaluatedHits{"hits of " + rules.Shorten(format.Text), err != nil || n >= 1}
+	}
+	command, argument := found[1], found[2]
+	hits := evaluatedHits{"hits of " + rules.Shorten(strings.Trim(format.Text, "%")), true}
+	switch {
+	case slices.Contains(clientCommands, command):
+		e.fail(ClientHits, rules.Warning, format, "clients choose the hits with %s: a request with 0 charges nothing, and one without a number is not limited at all: set the value in a filter before the rate limit filter, or use a number", rules.Shorten(format.Text))
+		e.conditions = append(e.conditions, "with a number in "+rules.Shorten(strings.Trim(format.Text, "%")))
+	case slices.Contains(textCommands, command):
+		e.neverSend(format, rules.Shorten(format.Text)+" is no number, which hits must be")
+	case slices.Contains(startless, command) && !e.streamDone:
+		e.neverSend(format, rules.Shorten(format.Text)+" has no value when a request arrives: add apply_on_stream_done: true, and an element with hits_addend: { number: 0 } for the start")
+	case slices.Contains(bytesCommands, command) && !e.streamDone:
+		e.fail(NoEffect, rules.Warning, format, "%s is 0 when a request arrives, so the descriptor charges nothing: add apply_on_stream_done: true, and an element with hits_addend: { number: 0 } for the start", rules.Shorten(format.Text))
+		hits.charges = false
+	case command == "DYNAMIC_METADATA" && e.limiter != nil:
+		namespace, path, _ := strings.Cut(argument, ":")
+		name, _, _ := strings.Cut(path, ":")
+		if namespace == e.limiter.namespace() {
+			break // see checkReleasedLease
+		}
+		if origin := m.originOfValue(e.limiter, metadataValue{namespace, name}, e.streamDone); origin.none != "" {
+			e.neverSend(format, "the hits have no value: "+origin.none)
+		}
+	}
+	return hits
+}

@@ -1,0 +1,175 @@
+package envoyconfig
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// keyWrite is a key of the dynamic metadata that a filter sets.
+type keyWrite struct {
+	key string
+	// value is the value that the filter sets, or missing if it depends on the request.
+	value *tree.Node
+	// isNumber is true if the value is a number, and isText if it is a text.
+	isNumber, isText bool
+	// atResponse is true if the filter sets it when the response arrives.
+	atResponse bool
+}
+
+// keyWrites returns the keys of a namespace that the filter sets. complete is false if it may set others.
+func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
+	if len(f.perRouteStrings) > 0 {
+		return nil, false
+	}
+	add := func(n *tree.Node, atResponse bool) {
+		if n.Field("key").Text == "" || cmp.Or(n.Field("metadata_namespace").Text, responseNamespace(f), namespaces[f.typeName]) != namespace {
+			return
+		}
+		w := keyWrite{key: n.Field("key").Text, value: &tree.Missing, atResponse: atResponse}
+		switch kind := n.Field("type"); f.typeName {
+		case headerToMetadata:
+			name := kind.Enum("STRING", "NUMBER", "PROTOBUF_VALUE")
+			w.isText, w.isNumber = name == "STRING", name == "NUMBER"
+		default:
+			w.isNumber = kind.Enum("PROTOBUF_VALUE", "STRING", "NUMBER") == "NUMBER"
+		}
+		all = append(all, w)
+	}
+	switch f.typeName {
+	case headerToMetadata, jsonToMetadata, sseToMetadata:
+		f.config.Field("request_rules").Walk(func(n *tree.Node) { add(n, false) })
+		f.config.Field("response_rules").Walk(func(n *tree.Node) { add(n, true) })
+	case setMetadata:
+		for _, n := range append(tree.Map(f.config.Field("metadata"), func(n *tree.Node) *tree.Node { return n }), f.config) {
+			if n.Field("metadata_namespace").Text != namespace {
+				continue
+			}
+			for value := range n.Field("value").Fields() {
+				all = append(all, keyWrite{key: value.Name, value: value, isNumber: value.Kind == tree.Number || value.Kind == tree.Boolean, isText: value.Kind == tree.Text})
+			}
+		}
+	case jwtAuthn:
+		for provider := range f.config.Field("providers").Fields() {
+			for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
+				if name := provider.Field(field).Text; name != "" {
+					all = append(all, keyWrite{key: name, value: &tree.Missing})
+				}
+			}
+		}
+	default:
+		return nil, false
+	}
+	return all, true
+}
+
+const maySetMetadata = "another filter may set it"
+
+// originOf describes who sets the metadata at a key. textOnly is true if the reader ignores numbers.
+func (m *manager) originOf(limiter *filter, key *tree.Node, streamDone, textOnly bool) metadataOrigin {
+	return m.findOrigin(limiter, key.Field("key").Text, metadataPath(key), streamDone, textOnly)
+}
+
+// originOfValue describes who sets a value that hits read.
+func (m *manager) originOfValue(limiter *filter, v metadataValue, streamDone bool) metadataOrigin {
+	return m.findOrigin(limiter, v.namespace, []string{v.key}, streamDone, false)
+}
+
+// findOrigin describes who sets the dynamic metadata that a descriptor reads. streamDone is true if it is read at the end
+// of the stream, when all filters have run.
+func (m *manager) findOrigin(limiter *filter, namespace string, path []string, streamDone, textOnly bool) metadataOrigin {
+	if m.fragments || namespace == "" || limiter == nil {
+		return metadataOrigin{by: maySetMetadata}
+	}
+	s := m.findSetters(limiter, namespace)
+	found := s.before
+	if found == nil && streamDone {
+		found = s.after
+	}
+	by := maySetMetadata
+	if found != nil {
+		by = "the filter " + found.name + " sets it"
+	}
+	before := " before the rate limit filter"
+	if streamDone {
+		before = ""
+	}
+	switch {
+	case s.mayBefore, streamDone && s.mayAfter:
+		return metadataOrigin{by: by}
+	case found == nil && s.after != nil:
+		return metadataOrigin{none: fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())}
+	case found == nil:
+		return metadataOrigin{none: fmt.Sprintf("no filter%s sets the metadata %s: add the one that does, or correct the key", before, namespace)}
+	case len(path) == 0:
+		return metadataOrigin{by: by}
+	}
+	return metadataOrigin{by, m.unsetKeyReason(limiter, namespace, path, streamDone, textOnly)}
+}
+
+// unsetKeyReason returns why a key of a namespace is never set, or is never of the kind that the reader needs; empty if
+// it may be. A filter sets the namespace.
+func (m *manager) unsetKeyReason(limiter *filter, namespace string, path []string, streamDone, textOnly bool) string {
+	var keys []string
+	var last *filter
+	why := ""
+	for _, f := range m.filters {
+		if f == limiter && !streamDone {
+			break
+		}
+		if f == limiter || f.writesTo(namespace) != writes {
+			continue
+		}
+		all, complete := f.keyWrites(namespace)
+		if !complete {
+			return ""
+		}
+		last = f
+		for _, w := range all {
+			keys = append(keys, w.key)
+			if w.key != path[0] {
+				continue
+			}
+			wrong := w.mismatch(path, streamDone, textOnly)
+			if wrong == "" {
+				return ""
+			}
+			why = fmt.Sprintf("the filter at %v sets %s:%s, but %s", f.node.Pos(), namespace, rules.Shorten(strings.Join(path, ".")), wrong)
+		}
+	}
+	switch {
+	case why != "" || last == nil:
+		return why
+	case namespace == namespaces[jwtAuthn]:
+		return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], keys)))
+	default:
+		slices.Sort(keys)
+		return fmt.Sprintf("the filter at %v sets the metadata %s, but not its key %s%s", last.node.Pos(), namespace, rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], slices.Compact(keys))))
+	}
+}
+
+// mismatch returns why a reader never gets the value at the path; empty if it may.
+func (w keyWrite) mismatch(path []string, streamDone, textOnly bool) string {
+	value := w.value
+	for _, key := range path[1:] {
+		value = value.Value(key)
+	}
+	switch {
+	case w.atResponse && !streamDone:
+		return "when the response arrives, after the rate limit filter has read it"
+	case w.value.Exists() && !value.Exists():
+		return "not that part of it"
+	case w.value.Exists() && textOnly && value.Kind != tree.Text:
+		return "as " + value.Kind.String() + ", and the action metadata reads only text"
+	case len(path) > 1 && (w.isText || w.isNumber) && !w.value.Exists():
+		return "as one value without parts"
+	case len(path) == 1 && textOnly && w.isNumber:
+		return "as a number, and the action metadata reads only text"
+	default:
+		return ""
+	}
+}

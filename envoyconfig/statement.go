@@ -1,0 +1,398 @@
+package envoyconfig
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Statement says what a configuration and its rules limit.
+type Statement struct {
+	// Rows has an element for each descriptor that routes send, each route that sends none, and each rule that no route
+	// reaches.
+	Rows []*Row
+}
+
+// Row is what a descriptor does on the routes that send it.
+type Row struct {
+	// Route names the first route that sends the descriptor, and Routes is the number of all. Both are zero for a rule
+	// that no route reaches.
+	Route  string
+	Routes int
+	Pos    rules.Pos
+	Domain string
+	// Entries are the entries, such as user=<x-user header>.
+	Entries string
+	Rules   []*descriptors.Rule
+	// Asked is when Envoy asks the service: AskedAtStart, AskedAtEnd or NeverAsked.
+	Asked string
+	// Why is the reason why Envoy never asks, or why a route or a rule has no limit.
+	Why string
+	// Hits describes the hits, and Charges reports whether they can charge a counter.
+	Hits    string
+	Charges bool
+	// Charged is how often one request charges the counter.
+	Charged int
+	// Conditions describe the requests for which Envoy sends the descriptor; none for all.
+	Conditions []string
+
+	host *virtualHost
+}
+
+// Values of Row.Asked.
+const (
+	AskedAtStart = "start"
+	AskedAtEnd   = "end"
+	NeverAsked   = "never"
+)
+
+// Limits reports whether the row limits some requests: Envoy asks at the start, and a rule that enforces matches.
+func (r *Row) Limits() bool {
+	return r.Asked == AskedAtStart && slices.ContainsFunc(r.Rules, Enforces)
+}
+
+// String formats a row for people.
+func (r *Row) String() string {
+	var b strings.Builder
+	b.WriteString(cmp.Or(r.Route, "no route"))
+	if r.Routes > 1 {
+		fmt.Fprintf(&b, " and %s", rules.Count(r.Routes-1, "other route"))
+	}
+	if r.Entries != "" {
+		b.WriteString(": " + r.Entries)
+	}
+	switch n := len(r.Rules); {
+	case n > 0:
+		b.WriteString(" -> rule " + describeRule(r.Rules[0]))
+		if n > 1 {
+			fmt.Fprintf(&b, " and %s", rules.Count(n-1, "other rule"))
+		}
+	case r.Entries != "":
+		b.WriteString(" -> no rule")
+	}
+	switch {
+	case r.Entries == "" && len(r.Rules) == 0:
+		b.WriteString(": not limited, since " + r.Why)
+		return b.String()
+	case r.Entries == "":
+		b.WriteString(": " + r.Why)
+		return b.String()
+	case r.Asked == NeverAsked:
+		b.WriteString(": never asked, since " + r.Why)
+		return b.String()
+	case r.Asked == AskedAtStart:
+		b.WriteString(": asked at the start, ")
+	default:
+		b.WriteString(": charged at the end, ")
+	}
+	b.WriteString(r.Hits)
+	switch {
+	case len(r.Rules) == 0:
+	case !r.Charges:
+		b.WriteString(", charges nothing")
+	case r.Charged == 1:
+		b.WriteString(", charged once")
+	case r.Charged > 1:
+		fmt.Fprintf(&b, ", charged %d times", r.Charged)
+	}
+	if len(r.Conditions) > 0 {
+		b.WriteString("; only requests " + strings.Join(r.Conditions, " and "))
+	}
+	return b.String()
+}
+
+// describeRule returns the path and the limits of a rule: user (60/minute).
+func describeRule(r *descriptors.Rule) string {
+	var limits []string
+	for _, l := range r.Limits {
+		limits = append(limits, l.String())
+	}
+	text := strings.Join(limits, ", ")
+	switch {
+	case r.Unlimited:
+		text = "unlimited"
+	case r.Shadow:
+		text += ", shadow mode"
+	case len(limits) == 0:
+		text = "soft limits only"
+	}
+	return fmt.Sprintf("%s (%s)", r.Path(), text)
+}
+
+// Enforces reports whether a rule can deny requests.
+func Enforces(r *descriptors.Rule) bool {
+	return !r.Unlimited && !r.Shadow && len(r.Limits) > 0 && r.Divided() == nil
+}
+
+// describe names the route by its virtual host and its name or path.
+func (r *route) describe(h *virtualHost) string {
+	match := r.node.Field("match")
+	text := ""
+	for _, name := range []string{"prefix", "path", "path_separated_prefix"} {
+		if at := match.Field(name); at.Exists() {
+			text = at.Text
+		}
+	}
+	if at := match.At("safe_regex", "regex"); at.Exists() {
+		text = "~" + at.Text
+	}
+	if name := r.node.Field("name").Text; name != "" {
+		text = name
+	}
+	host := rules.Shorten(h.name)
+	switch {
+	case host == "" && text == "":
+		return "each route"
+	case text == "":
+		return host + ", each route"
+	case host == "":
+		return "route " + rules.Shorten(text)
+	}
+	return host + ", route " + rules.Shorten(text)
+}
+
+// countCharge counts how often the i-th policy of a list charges its counter together with the policies before it.
+func (k *checker) countCharge(c *checkedList, i int) {
+	c.times[i] = 1
+	key := c.counterOf(i)
+	if key == "" {
+		return
+	}
+	if first, ok := c.byCounter[key]; ok {
+		c.times[first]++
+		c.times[i] = c.times[first]
+		k.reportChargedTwice(c.all[i], c.all[first])
+		return
+	}
+	c.byCounter[key] = i
+}
+
+// counterOf identifies the counters that the i-th policy charges; "" if it charges none.
+func (c *checkedList) counterOf(i int) string {
+	e := c.all[i]
+	uses := slices.ContainsFunc(c.reached[i].Rules, func(r *descriptors.Rule) bool { return !r.Unlimited && len(leaseNames(r)) == 0 })
+	counter := e.counter()
+	if e.never != "" || !e.hits.charges || !uses || counter == "" {
+		return ""
+	}
+	service := c.limiter.config.At("rate_limit_service", "grpc_service")
+	return fmt.Sprintf("%s %s %s %t %s", service.At("envoy_grpc", "cluster_name").Text, service.At("google_grpc", "target_uri").Text, c.domain, e.streamDone, counter)
+}
+
+func (k *checker) reportChargedTwice(e, first *evaluation) {
+	what := "the element"
+	if e.node == first.node && e.limiter != first.limiter {
+		k.report(ChargedTwice, rules.Warning, e.limiter.node.Pos(), "each request charges its counters twice, since the filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one another stage or domain",
+			first.limiter.node.Pos(), e.node.Pos())
+		return
+	}
+	k.report(ChargedTwice, rules.Warning, e.node.Pos(), "each request charges the counter of %s twice, since %s at %v sends the same descriptor: remove one", e.text(), what, first.node.Pos())
+}
+
+// checkChargedTwice finds counters that lists of one route charge in common.
+func (k *checker) checkChargedTwice(all []*checkedList) {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a == b || k.pairs[[2]*checkedList{a, b}] {
+				continue
+			}
+			k.pairs[[2]*checkedList{a, b}] = true
+			few, many := a, b
+			if len(b.byCounter) < len(a.byCounter) {
+				few, many = b, a
+			}
+			for key, at := range few.byCounter {
+				if other, ok := many.byCounter[key]; ok {
+					few.times[at]++
+					many.times[other]++
+					one, two := at, other
+					if few != a {
+						one, two = other, at
+					}
+					k.reportChargedTwice(a.all[one], b.all[two])
+				}
+			}
+		}
+	}
+}
+
+// stateRoute adds what a route sends to the statement.
+func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checkedList, notCalled string) {
+	for _, c := range all {
+		if c.rows != nil && c.rows[0].host == h {
+			for _, row := range c.rows {
+				row.Routes++
+			}
+			continue
+		}
+		c.rows = make([]*Row, len(c.all))
+		for i, e := range c.all {
+			c.rows[i] = &Row{host: h, Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(), Rules: c.reached[i].Rules, Hits: e.hits.text, Charges: e.hits.charges}
+			k.fillRow(c.rows[i], m, c, i)
+			k.statement.Rows = append(k.statement.Rows, c.rows[i])
+			k.completeRows = append(k.completeRows, func() { c.rows[i].Charged = c.chargesOf(i) })
+		}
+	}
+	if len(all) == 0 {
+		k.stateUnlimited(h, r, cmp.Or(notCalled, "no rate_limits apply"))
+	}
+}
+
+// chargesOf returns how often a request charges the counter of the i-th policy.
+func (c *checkedList) chargesOf(i int) int {
+	if e := c.all[i]; e.never != "" || !e.hits.charges {
+		return 0
+	}
+	return c.times[i]
+}
+
+// stateUnlimited adds a route that sends nothing; one row for all of a virtual host with the same reason.
+func (k *checker) stateUnlimited(h *virtualHost, r *route, why string) {
+	key := unlimitedKey{h, why}
+	if row := k.unlimited[key]; row != nil {
+		row.Routes++
+		return
+	}
+	row := &Row{host: h, Route: r.describe(h), Routes: 1, Pos: r.node.Pos(), Asked: NeverAsked, Why: why}
+	k.unlimited[key] = row
+	k.statement.Rows = append(k.statement.Rows, row)
+}
+
+type unlimitedKey struct {
+	host *virtualHost
+	why  string
+}
+
+// fillRow sets when Envoy asks, and for which requests.
+func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
+	e := c.all[i]
+	never, conditions := m.callsOf(c.limiter)
+	row.Conditions = slices.Concat(conditions, e.conditions, valueConditions(e, row.Rules))
+	row.Asked, row.Why = AskedAtStart, cmp.Or(never, e.never)
+	switch {
+	case row.Why != "":
+		row.Asked = NeverAsked
+	case e.streamDone:
+		row.Asked = AskedAtEnd
+	}
+}
+
+// valueConditions describes the values that a descriptor needs to match one of the rules; none if a rule matches all.
+func valueConditions(e *evaluation, reached []*descriptors.Rule) []string {
+	condition := ""
+	for _, r := range reached {
+		levels := r.Levels()
+		needs := ""
+		for i := range levels {
+			if len(levels) == len(e.entries) && e.entries[i].form.anyValue && levels[i].Value != "" && levels[i].Value != "*" {
+				needs = "whose " + rules.Shorten(e.entries[i].source) + " is " + rules.Shorten(levels[i].Value)
+			}
+		}
+		switch {
+		case needs == "":
+			return nil
+		case condition == "":
+			condition = needs
+		default:
+			condition = "with values of these rules"
+		}
+	}
+	if condition == "" {
+		return nil
+	}
+	return []string{condition}
+}
+
+// callsOf returns why a filter never calls the service, and the requests for which it does.
+func (m *manager) callsOf(f *filter) (never string, conditions []string) {
+	if why, disabled := m.runtime.disabled(filterEnabled); !f.config.Field("filter_enabled").Exists() {
+		switch {
+		case disabled:
+			never = why
+		case why != "":
+			conditions = append(conditions, "that "+strings.TrimPrefix(why, UnknownPrefix))
+		}
+	}
+	for _, field := range []string{"filter_enabled", "filter_enforced"} {
+		at := f.config.Field(field)
+		switch p := m.runtime.percentOf(at); {
+		case !at.Exists() || p.percent >= 100:
+		case p.percent == 0:
+			never = field + " is 0 %"
+		default:
+			conditions = append(conditions, fmt.Sprintf("in the %s %% of %s", p.text(), field))
+		}
+	}
+	if kind := f.config.Field("request_type").Text; kind == "internal" || kind == "external" {
+		conditions = append(conditions, "that are "+kind)
+	}
+	return never, conditions
+}
+
+// reportIneffectiveRules reports rules that enforce but deny nothing: no policy asks about them at the start, or none
+// charges them.
+func (k *checker) reportIneffectiveRules() {
+	type use struct {
+		at             *evaluation
+		asked, charged bool
+		elsewhere      bool
+	}
+	uses := map[*descriptors.Rule]*use{}
+	byReach := map[*descriptors.Reach]*use{}
+	for _, c := range k.sent {
+		for i, e := range c.all {
+			u := byReach[c.reached[i]]
+			if u == nil {
+				u = &use{at: e}
+				byReach[c.reached[i]] = u
+			}
+			if e.never == "" {
+				u.asked, u.charged = u.asked || !e.streamDone, u.charged || e.hits.charges
+			}
+			u.elsewhere = u.elsewhere || e.node.Field("limit").Exists()
+		}
+	}
+	for reach, u := range byReach {
+		for _, r := range reach.Rules {
+			if uses[r] == nil {
+				uses[r] = &use{at: u.at}
+			}
+			o := uses[r]
+			o.asked, o.charged, o.elsewhere = o.asked || u.asked, o.charged || u.charged, o.elsewhere || u.elsewhere
+			if comparePos(u.at.node.Pos(), o.at.node.Pos()) < 0 {
+				o.at = u.at
+			}
+		}
+	}
+	for r, u := range uses {
+		severity := rules.Error
+		if k.config.fragments != nil {
+			severity = rules.Warning
+		}
+		switch {
+		case !Enforces(r) || k.unknownDomains[r.Domain()] || u.at.never != "":
+		case !u.asked:
+			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: every element that reaches it has apply_on_stream_done, so Envoy asks only after the response: add an element with the same actions for the start, with hits_addend: { number: 0 }", r.Path())
+		case !u.charged:
+			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: no element that reaches it charges hits (%s)", r.Path(), u.at.hits.text)
+		}
+	}
+}
+
+// complete finishes the statement.
+func (k *checker) complete() *Statement {
+	for _, do := range k.completeRows {
+		do()
+	}
+	for _, l := range k.set.Limits {
+		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && !k.stated[r] {
+			k.stated[r] = true
+			k.statement.Rows = append(k.statement.Rows, &Row{Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it"})
+		}
+	}
+	return &k.statement
+}

@@ -1,0 +1,209 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestStatement covers configurations that limit nothing, or less than they seem to, with the finding and the statement
+// of each.
+func TestStatement(t *testing.T) {
+	const (
+		user      = "request_headers: { header_name: x-user, descriptor_key: user }"
+		toTenant  = "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: x-tenant, on_header_present: { metadata_namespace: ns, key: tenant } }] } }"
+		setNumber = "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { tenant: 5, nested: { tenant: a } } }] } }"
+		second    = "{ name: second, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } }"
+		rule      = " -> rule user (60/hour): "
+	)
+	metadata := func(path string) string {
+		return "[{ actions: [{ metadata: { descriptor_key: user, metadata_key: { key: ns, path: [" + path + "] } } }] }]"
+	}
+	own := func(elements string) string { return "rate_limits: [" + elements + "]" }
+	for name, tt := range map[string]struct {
+		// filter are fields of the rate limit filter, before is a filter before it, and host are fields of the virtual
+		// host.
+		filter, before, host string
+		// finding is the start of a warning or an error; empty if there is none. row is a part of the statement.
+		finding, row string
+	}{
+		"a limit": {
+			host: "rate_limits: [{ actions: [{ " + user + " }] }]",
+			row:  "all, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged once; only requests with the header x-user",
+		},
+		"asked only at the end": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%BYTES_SENT%' }, apply_on_stream_done: true }"),
+			finding: "error: never-denies: the limit of user never denies a request: every element that reaches it has apply_on_stream_done", row: rule + "charged at the end, hits of BYTES_SENT",
+		},
+		"asked with 0 hits, and charged at the end": {
+			filter: own("{ actions: [{ " + user + " }], hits_addend: { number: 0 } }, { actions: [{ " + user + " }], hits_addend: { format: '%BYTES_SENT%' }, apply_on_stream_done: true }"),
+			row:    rule + "asked at the start, 0 hits, charges nothing",
+		},
+		"0 hits": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { number: 0 } }"),
+			finding: "error: never-denies: the limit of user never denies a request: no element that reaches it charges hits (0 hits)", row: "0 hits, charges nothing",
+		},
+		"only refunds": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { number: 1, is_negative_hits: true } }"),
+			finding: "error: never-denies: ", row: "a refund of 1 hit, charges nothing",
+		},
+		"bytes at the start": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%BYTES_RECEIVED%' } }"),
+			finding: "warning: no-effect: %BYTES_RECEIVED% is 0 when a request arrives", row: "charges nothing",
+		},
+		"a response code at the start": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%RESPONSE_CODE%' } }"),
+			finding: "error: no-effect: the descriptor is never sent: %RESPONSE_CODE% has no value when a request arrives", row: "never asked, since %RESPONSE_CODE% has no value",
+		},
+		"text as hits": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%PROTOCOL%' } }"),
+			finding: "error: no-effect: the descriptor is never sent: %PROTOCOL% is no number", row: "never asked",
+		},
+		"hits of a header": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%REQ(x-page-size)%' } }"),
+			finding: "warning: client-hits: clients choose the hits with %REQ(x-page-size)%", row: "only requests with the header x-user and with a number in REQ(x-page-size)",
+		},
+		"hits of metadata that nothing sets": {
+			before: toTenant, filter: own("{ actions: [{ " + user + " }], hits_addend: { format: '%DYNAMIC_METADATA(ns:tokens)%' } }"),
+			finding: "error: no-effect: the descriptor is never sent: the hits have no value: the filter at envoy.yaml:8:15 sets the metadata ns, but not its key tokens", row: "never asked",
+		},
+		"metadata of a route that has none": {
+			host:    "rate_limits: [{ actions: [{ metadata: { descriptor_key: user, source: ROUTE_ENTRY, metadata_key: { key: ns, path: [{ key: tenant }] } } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: the route, at envoy.yaml:21:26, has no text in its metadata ns:tenant", row: "never asked, since the route",
+		},
+		"another key of metadata": {
+			before: toTenant, host: "rate_limits: " + metadata("{ key: tennant }"),
+			finding: `error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets the metadata ns, but not its key tennant; did you mean "tenant"?`, row: "never asked",
+		},
+		"the key of metadata": {
+			before: toTenant, host: "rate_limits: " + metadata("{ key: tenant }"),
+			row: "user=<metadata ns:tenant>" + rule + "asked at the start, 1 hit, charged once; only requests with the metadata ns:tenant",
+		},
+		"a number as metadata": {
+			before: setNumber, host: "rate_limits: " + metadata("{ key: tenant }"),
+			finding: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets ns:tenant, but as a number, and the action metadata reads only text", row: "never asked",
+		},
+		"a part of metadata": {
+			before: setNumber, host: "rate_limits: " + metadata("{ key: nested }, { key: tenant }"), row: "asked at the start",
+		},
+		"metadata of the response": {
+			before: strings.Replace(toTenant, "request_rules", "response_rules", 1), host: "rate_limits: " + metadata("{ key: tenant }"),
+			finding: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets ns:tenant, but when the response arrives", row: "never asked",
+		},
+		"a header with a space": {
+			host:    "rate_limits: [{ actions: [{ request_headers: { header_name: 'x user', descriptor_key: user } }] }]",
+			finding: `error: no-effect: the descriptor is never sent: no request has a header "x user", since " " cannot be in the name of a header`, row: "never asked",
+		},
+		"a pseudo-header that does not exist": {
+			host:    "rate_limits: [{ actions: [{ request_headers: { header_name: ':user', descriptor_key: user } }] }]",
+			finding: `error: no-effect: the descriptor is never sent: no request has a pseudo-header ":user"`, row: "never asked",
+		},
+		"two values of a header": {
+			host: "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [" +
+				"{ name: x, string_match: { exact: a } }, { name: x, string_match: { exact: b } }] } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: no request has both this value of x", row: "never asked",
+		},
+		"no addresses": {
+			host:    "rate_limits: [{ actions: [{ remote_address_match: { descriptor_key: user, descriptor_value: a, address_matcher: {} } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: address_matcher has no ranges", row: "never asked",
+		},
+		"an element twice": {
+			host:    "rate_limits: [{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }]",
+			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice, since the element at", row: "charged 2 times",
+		},
+		"two filters": {
+			before: second, host: "rate_limits: [{ actions: [{ " + user + " }] }]",
+			finding: "warning: charged-twice: each request charges its counters twice, since the filter at envoy.yaml:8:15 sends the same descriptors", row: "charged 2 times",
+		},
+		"two filters with two services": {
+			before: strings.Replace(second, "domain: shop", "domain: shop, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: other } } }", 1),
+			host:   "rate_limits: [{ actions: [{ " + user + " }] }]", row: "charged once",
+		},
+		"nearly never": {
+			host: "rate_limits: [{ actions: [{ " + user + " }] }]", filter: "filter_enforced: { default_value: { numerator: 1, denominator: MILLION } }",
+			finding: "warning: no-effect: filter_enforced is 0.0001 %", row: "only requests in the 0.0001 % of filter_enforced",
+		},
+		"disabled by default": {
+			host: "rate_limits: [{ actions: [{ " + user + " }] }]", filter: "filter_enabled: { default_value: {}, runtime_key: k }",
+			finding: "warning: no-effect: filter_enabled is 0 % unless the runtime changes k, so the filter never calls", row: "never asked, since filter_enabled is 0 %",
+		},
+		"a route for no request": {
+			host:    "rate_limits: [{ actions: [{ " + user + " }] }]\nroutes: [{ match: { prefix: /a, runtime_fraction: { default_value: { numerator: 0 } } }, route: { cluster: backend } }]",
+			finding: "error: no-effect: no route sends this descriptor: runtime_fraction is 0 %", row: "not limited, since runtime_fraction is 0 %",
+		},
+		"a tenth": {
+			host: "rate_limits: [{ actions: [{ " + user + " }] }]", filter: "filter_enabled: { default_value: { numerator: 10 } }", row: "only requests in the 10 % of filter_enabled and with the header x-user",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(tt.host, "routes:") {
+				tt.host += "\n" + toBackend
+			}
+			text := hostOf(tt.host)
+			text = strings.Replace(text, "domain: shop\n", "domain: shop\n                timeout: 1s\n                "+tt.filter+"\n", 1)
+			if tt.before != "" {
+				text = strings.Replace(text, "http_filters:\n", "http_filters:\n            - "+tt.before+"\n", 1)
+			}
+			c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings, statement := c.Verify(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 60, count_refused: true } }]\n"))
+			var found, rows []string
+			for _, f := range findings {
+				if s := f.Severity.String(); s == "error" || s == "warning" {
+					found = append(found, strings.TrimPrefix(f.String(), f.Pos.String()+": "))
+				}
+			}
+			for _, row := range statement.Rows {
+				rows = append(rows, row.String())
+			}
+			if all := strings.Join(found, "\n"); tt.finding == "" && all != "" || !strings.Contains(all, tt.finding) {
+				t.Errorf("found %s\nwant %s", all, tt.finding)
+			}
+			if all := strings.ReplaceAll(strings.Join(rows, "\n"), ", count_refused: true", ""); !strings.Contains(all, tt.row) {
+				t.Errorf("the statement is\n%s\nwant %s", all, tt.row)
+			}
+		})
+	}
+}
+
+// TestServiceThatIsNeverReached covers clusters with which every call fails.
+func TestServiceThatIsNeverReached(t *testing.T) {
+	for name, tt := range map[string]struct{ cluster, manager, want string }{
+		"HTTP/2":                        {"explicit_http_config: { http2_protocol_options: {} } } }", "", ""},
+		"the protocol of the client":    {"use_downstream_protocol_config: {} } }", "", "error: cluster: the cluster \"sluice\" speaks the protocol of the client"},
+		"the client's, which is HTTP/2": {"use_downstream_protocol_config: {} } }", "codec_type: HTTP2", ""},
+		"no calls at once":              {"explicit_http_config: { http2_protocol_options: {} } } }, circuit_breakers: { thresholds: [{ max_requests: 0 }] }", "", "error: cluster: cluster \"sluice\": max_requests is 0"},
+	} {
+		text := strings.Replace(hostOf("rate_limits: "+userPolicy+"\n"+toBackend), "domain: shop\n", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: sluice } } }\n", 1)
+		text = strings.Replace(text, "http_filters:\n", tt.manager+"\n          http_filters:\n", 1)
+		cluster := "name: sluice\nload_assignment: {}\ntyped_extension_protocol_options: { envoy.extensions.upstreams.http.v3.HttpProtocolOptions: { '@type': x/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, " + tt.cluster
+		c, err := Read([]File{{"envoy.yaml", []byte(text)}, {"cluster.yaml", []byte(strings.Replace(cluster, "} }, circuit_breakers", "} }\ncircuit_breakers", 1))}})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		var found []string
+		for _, f := range findingsOf(t, c) {
+			if strings.Contains(f, ": error: ") {
+				found = append(found, f)
+			}
+		}
+		if all := strings.Join(found, "\n"); tt.want == "" && all != "" || !strings.Contains(all, tt.want) {
+			t.Errorf("%s: found %q, want %q", name, all, tt.want)
+		}
+	}
+}
+
+// TestLeasesOfConnections covers a network filter, which makes no call when a connection ends.
+func TestLeasesOfConnections(t *testing.T) {
+	const listener = `filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: shop, timeout: 1s,
+  descriptors: [{ entries: [{ key: user, value: a }] }], rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: sluice } } } } }] }]`
+	c, err := Read([]File{{"envoy.yaml", []byte(listener)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 3, algorithm: concurrency, name: n } }]\n"))
+	if len(found) != 1 || !strings.Contains(found[0].String(), "error: leases: the lease of user is never released, since a network filter") {
+		t.Errorf("found %v", found)
+	}
+}
