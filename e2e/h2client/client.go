@@ -190,7 +190,7 @@ func (c *Conn) Call(ctx context.Context, path string, timeout time.Duration, mes
 	select {
 	case <-s.Done:
 	case <-ctx.Done():
-		s.reset()
+		s.Reset()
 		return nil, context.Cause(ctx)
 	}
 	switch {

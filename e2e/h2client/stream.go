@@ -69,8 +69,8 @@ func (s *Stream) reserveWindow(most int) int {
 	return 0
 }
 
-// reset resets the stream, as Envoy does when a call has timed out.
-func (s *Stream) reset() {
+// Reset resets the stream, as Envoy does when a call has timed out.
+func (s *Stream) Reset() {
 	s.conn.mu.Lock()
 	s.state = ignored
 	s.conn.mu.Unlock()

@@ -19,21 +19,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// defect is a mistake in the service that the simulation must find. It is planted by replacing lines
-// that occur once in the file.
+// defect is a bug of the service that the simulation must find. It is planted by mistakes.
 type defect struct {
-	name     string
-	what     string
-	file     string
-	old, new string
-	foundBy  string // the test that finds it, "package.Test"; empty for the simulation
+	name    string
+	what    string
+	changes []mistake
+	foundBy string // the test that finds it, "package.Test"; empty for the simulation
 }
+
+// mistake replaces lines that occur once in a file.
+type mistake struct{ file, old, new string }
 
 //go:embed testdata/defects.diff
 var defectsText string
 
 // defects are separated by empty lines. The first line of each is "name: what". A line "found by TEST,
-// because REASON" may follow, then the changes.
+// because REASON" may follow, then the changes. Each begins with "--- FILE".
 var defects = func() (all []*defect) {
 	for text := range strings.SplitSeq(defectsText, "\n\n") {
 		d := new(defect)
@@ -44,15 +45,17 @@ var defects = func() (all []*defect) {
 			case found:
 				d.foundBy, _, _ = strings.Cut(test, ",")
 			case isFile:
-				d.file = strings.TrimSpace(file)
-			case line[0] == '-':
-				d.old += line[1:]
-			case line[0] == '+':
-				d.new += line[1:]
-			case d.file != "":
-				d.old, d.new = d.old+line[1:], d.new+line[1:]
-			default:
+				d.changes = append(d.changes, mistake{file: strings.TrimSpace(file)})
+			case len(d.changes) == 0:
 				d.name, d.what, _ = strings.Cut(strings.TrimSpace(line), ": ")
+			default:
+				c := &d.changes[len(d.changes)-1]
+				if line[0] != '+' {
+					c.old += line[1:]
+				}
+				if line[0] != '-' {
+					c.new += line[1:]
+				}
 			}
 		}
 		all = append(all, d)
@@ -67,16 +70,20 @@ const root = "../.."
 func plant(t *testing.T, defects ...*defect) string {
 	t.Helper()
 	dir, replace := t.TempDir(), map[string]string{}
-	for i, d := range defects {
-		original, err := filepath.Abs(path.Join(root, d.file))
-		must.OK(t, err)
-		text, err := os.ReadFile(cmp.Or(replace[original], original))
-		must.OK(t, err)
-		if n := strings.Count(string(text), d.old); n != 1 {
-			t.Fatalf("%s: %s: the text to replace occurs %d times, want once; adapt the defect to the changed code", d.name, d.file, n)
+	for _, d := range defects {
+		for _, c := range d.changes {
+			original, err := filepath.Abs(path.Join(root, c.file))
+			must.OK(t, err)
+			text, err := os.ReadFile(cmp.Or(replace[original], original))
+			must.OK(t, err)
+			if n := bytes.Count(text, []byte(c.old)); n != 1 {
+				t.Fatalf("%s: %s: the text to replace occurs %d times, want once; adapt the defect to the changed code", d.name, c.file, n)
+			}
+			if replace[original] == "" {
+				replace[original] = path.Join(dir, fmt.Sprint(len(replace), path.Base(c.file)))
+			}
+			must.OK(t, os.WriteFile(replace[original], bytes.Replace(text, []byte(c.old), []byte(c.new), 1), 0o600))
 		}
-		replace[original] = path.Join(dir, fmt.Sprint(i, path.Base(d.file)))
-		must.OK(t, os.WriteFile(replace[original], bytes.Replace(text, []byte(d.old), []byte(d.new), 1), 0o600))
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	must.OK(t, err)
@@ -88,7 +95,8 @@ func plant(t *testing.T, defects ...*defect) string {
 func TestDefectsApply(t *testing.T) {
 	packages := map[string][]*defect{}
 	for _, d := range defects {
-		packages[path.Dir(d.file)] = append(packages[path.Dir(d.file)], d)
+		dir := path.Dir(d.changes[0].file)
+		packages[dir] = append(packages[dir], d)
 	}
 	for _, dir := range sortedKeys(packages) {
 		build := exec.CommandContext(t.Context(), "go", "build", plant(t, packages[dir]...), "./"+dir)

@@ -27,8 +27,7 @@
 // SLUICE_SEED=n replays the run of a seed and prints its events. Otherwise TestSimulation runs the
 // seeds from 1 to 20, to 200 with SLUICE_EFFORT=10, or those from -first to -last. Latencies depend
 // only on the seed, the connection and the time, GOMAXPROCS is 1, and events of the same nanosecond
-// may be in any order, so most seeds give the same trace each time. TestSameSeedSameTrace counts the
-// others.
+// may be in any order, so most seeds give the same trace each time.
 //
 // # Defects
 //

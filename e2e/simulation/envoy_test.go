@@ -146,10 +146,7 @@ type request struct {
 
 // newRequest returns a request with random properties.
 func (e *envoy) newRequest(l *limit, tenant string, random *rand.Rand) *request {
-	q := &request{entry: &entry{limit: l, tenant: tenant, replica: e.pick(), hits: 1}, envoy: e, disconnects: time.Hour}
-	if random.IntN(20) == 0 && !l.grantsLeases() {
-		q.hits = 1 + random.Uint64N(3)
-	}
+	q := &request{entry: &entry{limit: l, tenant: tenant, replica: e.pick(), hits: l.cost(random)}, envoy: e, disconnects: time.Hour}
 	if random.IntN(20) == 0 {
 		q.disconnects = time.Duration(1 + random.Int64N(int64(3*time.Millisecond)))
 	}
@@ -221,7 +218,11 @@ func (q *request) run() {
 	if q.disconnects >= w.callTimeout && (q.outcome == unknown || q.outcome == failed) {
 		q.unanswered = err
 	}
-	if !q.limit.grantsLeases() || q.outcome != admitted {
+	if !q.limit.grantsLeases() {
+		return
+	}
+	if q.outcome != admitted {
+		q.endWithoutLease()
 		return
 	}
 	q.lease = uint64(reply.GetDynamicMetadata().GetFields()[q.limit.key].GetNumberValue())
@@ -249,4 +250,17 @@ func (q *request) run() {
 		_, err = q.call(q.endReplica, time.Hour, descs[0])
 		w.record(q.envoy.host, "%s %s ends again at %s: %v", q.limit.key, q.tenant, q.endReplica, err)
 	}
+}
+
+// endWithoutLease makes the call at the end of a request that was denied, or got no answer. It
+// reserves nothing, whatever the cost (docs/algorithms.md, "reserve").
+func (q *request) endWithoutLease() {
+	if q.endsTwice == 0 {
+		return
+	}
+	time.Sleep(q.lasts)
+	cost := q.descriptor(q.cost, false)
+	cost.HitsAddend = wrapperspb.UInt64(q.cost) // also if it is 1
+	_, err := q.call(q.endReplica, time.Hour, cost)
+	q.envoy.world.record(q.envoy.host, "%s %s of cost %d ends without a lease at %s: %v", q.limit.key, q.tenant, q.cost, q.endReplica, err)
 }

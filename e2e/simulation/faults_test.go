@@ -37,8 +37,6 @@ const (
 	slowFor = 5 * time.Second
 	// clockFor is how long the clock of a replica is wrong, by d.
 	clockFor = 10 * time.Second
-	// resumeFor is the time in which a resumed sluice reads what has arrived.
-	resumeFor = 200 * time.Millisecond
 )
 
 // Kinds of faults, by host.
@@ -47,10 +45,9 @@ var (
 	storeFaults = []string{"silence", "silence", "slow", "reset", "stall", "stall", "stall", "stop", "flush", "failover", "loading", "oom"}
 	// operations are faults of a sluice that operators and the platform cause.
 	operations = []string{"kill", "restart", "reload"}
+	// boundChanges are operations that change max_counters.
+	boundChanges = []string{"partition", "partition", "repartition", "resize"}
 )
-
-// isSuspended reports whether the only fault is that the sluice is suspended, for 3 to 6 s.
-func (c *scenario) isSuspended() bool { return len(c.faults) == 1 && c.faults[0].kind == "suspend" }
 
 // chooseFaults chooses up to six faults; one run in five has none.
 func (c *scenario) chooseFaults(r *rand.Rand) {
@@ -77,6 +74,30 @@ func (c *scenario) chooseFaults(r *rand.Rand) {
 		f.d = min(f.d, 8*time.Second)
 		c.faults = append(c.faults, f)
 	}
+}
+
+// chooseBounds lets operators add, change and remove max_counters in half of the scenarios.
+func (c *scenario) chooseBounds() {
+	r := rand.New(rand.NewPCG(c.seed, 7))
+	if r.IntN(2) == 0 {
+		return
+	}
+	c.maxCounters = 100 * r.IntN(2)
+	for range 1 + r.IntN(16) {
+		c.faults = append(c.faults, fault{
+			at: time.Duration(r.Int64N(int64(c.duration))), kind: boundChanges[r.IntN(len(boundChanges))],
+			host: fmt.Sprint("sluice-", r.IntN(c.replicas)), d: time.Duration(r.Int64N(int64(100 * time.Millisecond))),
+		})
+	}
+}
+
+// newBound returns max_counters after an operation, 0 for none. A partition begins or ends.
+func (f fault) newBound(before int) int {
+	toggles := f.kind == "partition" || f.kind == "repartition"
+	if toggles == (before > 0) {
+		return 0
+	}
+	return 16 + int(f.d%1000)
 }
 
 // playFaults makes the faults of the scenario happen.
@@ -143,20 +164,18 @@ func (r *replica) suffer(f fault) {
 		r.kill()
 		time.Sleep(f.d)
 		r.start()
-	case "restart":
+	case "restart", "repartition":
 		r.stop()
+		r.maxCounters = f.newBound(r.maxCounters)
 		time.Sleep(f.d)
 		r.start()
+	case "partition", "resize":
+		r.maxCounters = f.newBound(r.maxCounters)
+		r.reload(r.world.rules)
 	case "reload":
 		r.reload(r.world.changedRules)
 		time.Sleep(f.d)
 		r.reload(r.world.rules)
-	case "suspend": // its clock stands still
-		r.world.network.update(r.host, func(l *links) { l.silentUntil, l.suspended = time.Now().Add(f.d), true })
-		r.suspendedAt.Store(time.Now().UnixNano())
-		time.Sleep(f.d)
-		r.suspendedAt.Store(0)
-		time.Sleep(resumeFor)
 	case "clock":
 		r.clockError.Store(int64(f.d))
 		time.Sleep(clockFor)
@@ -194,9 +213,11 @@ var effectsOf = map[string]effects{
 	"split failover":  {outage: true, breaks: true, forgets: twice}, // the old primary goes on admitting
 	"kill":            {breaks: true, starts: true, forgets: inMemory(once)},
 	"restart":         {breaks: true, starts: true, forgets: inMemory(unsaved)},
+	"repartition":     {breaks: true, starts: true, forgets: inMemory(once)},
 	"reload":          {changes: true, forgets: changedBucket},
+	"partition":       {forgets: once}, // of counters in memory (docs/rules.md, "max_counters")
+	"resize":          {},
 	"clock":           {changes: true, forgets: inMemory(twice)}, // it is corrected later
-	"suspend":         {breaks: true},                            // of a sluice without a store
 	"pause":           {},                                        // of an Envoy with the quota filter
 }
 
@@ -267,7 +288,9 @@ func (w *world) interval(i int) (begins, ends time.Time) {
 	if ends = w.faultEnds[i]; ends.IsZero() { // it has not ended
 		ends = time.Now()
 	}
-	begins = w.traffic.Add(f.at)
+	if begins = w.traffic.Add(f.at); f.kind == "partition" {
+		return begins, ends
+	}
 	return begins, later(begins.Add(f.lasts()), ends).Add(recovery)
 }
 
@@ -304,6 +327,9 @@ func (w *world) alone(from, to time.Time) (n uint64) {
 func (w *world) readmitted(l *limit, from, to time.Time) (hits uint64) {
 	for i, f := range w.faults {
 		begins, ends := w.interval(i)
+		if f.kind == "partition" && w.shared && !w.withoutStore(f.host, from, to) {
+			continue
+		}
 		if forgets := effectsOf[f.kind].forgets; forgets != nil && !f.ofQuotaEnvoy() && begins.Before(to) && ends.After(from) {
 			hits += forgets(w, l, f) * max(l.n, l.burst)
 		}

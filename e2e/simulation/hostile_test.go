@@ -6,8 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +20,7 @@ import (
 
 // attack is a hostile client of one sluice.
 type attack struct {
-	name    string // of ownAttacks or of package hostile
+	name    string // of quotaAttacks or of package hostile
 	replica string
 	at      time.Duration // after the start of the traffic
 	d       time.Duration // 0: until all sluices have stopped
@@ -33,35 +31,18 @@ func (a attack) String() string {
 	return fmt.Sprintf("%v: %d connections to %s: %s for %v", a.at, a.conns, a.replica, a.name, a.d)
 }
 
-// ownAttacks are the attacks in addition to those of package hostile. They return when ctx ends.
-var ownAttacks = map[string]func(ctx context.Context, a *attacker){
+// stormName is the attack of a storm, see [quotaPlan].
+const stormName = "quota streams come and go"
+
+// quotaAttacks are attacks by streams of the quota service. They return when ctx ends.
+var quotaAttacks = map[string]func(ctx context.Context, a *attacker){
 	"quota streams never read": func(ctx context.Context, a *attacker) {
 		a.reportQuotas(ctx, func(c net.Conn) net.Conn { return neverRead{c, ctx} }, h2client.Options{})
 	},
 	"quota streams without pongs": func(ctx context.Context, a *attacker) {
 		a.reportQuotas(ctx, func(c net.Conn) net.Conn { return c }, h2client.Options{PongDelay: time.Hour, Window: 1 << 20})
 	},
-	"half-open connections": func(ctx context.Context, a *attacker) { a.trickle(ctx, a.replica+grpcPort, nil) },
-	"half a preface": func(ctx context.Context, a *attacker) {
-		a.trickle(ctx, a.replica+grpcPort, hostile.Preface()[:11])
-	},
-	"trickled frames": func(ctx context.Context, a *attacker) {
-		call := hostile.CompleteCall(1, hostile.Request(domain, "key", "value"))
-		a.trickle(ctx, a.replica+grpcPort, append(hostile.Preface(), call...))
-	},
-	"garbage": func(ctx context.Context, a *attacker) {
-		b := make([]byte, 2048)
-		for i := range b {
-			b[i] = byte(a.random.Uint32())
-		}
-		a.trickle(ctx, a.replica+grpcPort, append(hostile.Preface()[:24*a.random.IntN(2)], b...))
-	},
-	"slow scrapes": func(ctx context.Context, a *attacker) {
-		a.trickle(ctx, a.replica+metricsPort, []byte("GET /metrics HTTP/1.1\r\nHost: sluice\r\n\r\n"))
-	},
-	"slow requests": func(ctx context.Context, a *attacker) {
-		a.trickle(ctx, a.replica+debugPort, []byte("GET /rlconfig HTTP/1.1\r\nHost: sluice\r\nX: "+strings.Repeat("x", 200)))
-	},
+	stormName: func(ctx context.Context, a *attacker) { a.openAndReset(ctx) },
 }
 
 // moreRules returns the rules of the domains other than [domain], as documents of a rule file.
@@ -73,11 +54,8 @@ func (w *world) moreRules() string {
 	return rules
 }
 
-// attackNames are the names of all attacks.
+// attackNames are the names of the attacks of package hostile.
 var attackNames = func() (names []string) {
-	for range 2 { // more often, since package hostile has more
-		names = append(names, sortedKeys(ownAttacks)...)
-	}
 	for _, a := range hostile.Attacks(hostile.Target{}) {
 		names = append(names, a.Name)
 	}
@@ -87,7 +65,10 @@ var attackNames = func() (names []string) {
 // chooseAttacks adds attacks to a third of the scenarios.
 func (c *scenario) chooseAttacks() {
 	r := rand.New(rand.NewPCG(c.seed, 3))
-	if r.IntN(3) > 0 || c.isSuspended() {
+	if c.quota != nil && c.quota.storm {
+		c.attacks = []attack{{name: stormName, replica: "sluice-0", at: 22 * time.Second, d: 20 * time.Second, conns: 1}}
+	}
+	if r.IntN(3) > 0 {
 		return
 	}
 	for range 1 + r.IntN(3) {
@@ -95,21 +76,16 @@ func (c *scenario) chooseAttacks() {
 			name: attackNames[r.IntN(len(attackNames))], replica: fmt.Sprint("sluice-", r.IntN(c.replicas)),
 			at: time.Duration(r.Int64N(int64(c.duration - 10*time.Second))), conns: 1 + r.IntN(4),
 		}
-		if c.quota != nil && r.IntN(2) == 0 {
-			a.name = []string{"quota streams never read", "quota streams without pongs"}[r.IntN(2)]
-		}
-		if a.isOfQuotas() || r.IntN(2) == 0 {
+		if isOfQuotas := c.quota != nil && r.IntN(2) == 0; isOfQuotas || r.IntN(2) == 0 {
 			a.d = min(time.Duration(1+r.IntN(20))*time.Second, c.duration-a.at)
-		}
-		if ownAttacks[a.name] != nil {
-			a.conns *= 1 + r.IntN(12)
+			if isOfQuotas {
+				a.name = []string{"quota streams never read", "quota streams without pongs"}[r.IntN(2)]
+				a.conns *= 1 + r.IntN(12)
+			}
 		}
 		c.attacks = append(c.attacks, a)
 	}
 }
-
-// isOfQuotas reports whether the attacker requests shares of the divided limit.
-func (a attack) isOfQuotas() bool { return strings.HasPrefix(a.name, "quota") }
 
 // attacker plays an attack.
 type attacker struct {
@@ -117,7 +93,7 @@ type attacker struct {
 
 	world  *world
 	host   string
-	link   string        // name of a connection of ownAttacks
+	link   string        // name of a connection of quotaAttacks
 	random *rand.Rand    // of the connection
 	left   *atomic.Int64 // bytes that all connections still send
 }
@@ -125,8 +101,7 @@ type attacker struct {
 // maxHostileBytes is how much an attacker sends, since processing it takes time.
 const maxHostileBytes = 150 << 10
 
-// startAttacks starts all attackers, and a scraper that they must not disturb. The function that it
-// returns ends them.
+// startAttacks starts all attackers. The function that it returns ends them.
 func (w *world) startAttacks() (stop func()) {
 	if len(w.attacks) == 0 {
 		return func() {}
@@ -138,16 +113,6 @@ func (w *world) startAttacks() (stop func()) {
 		a.left.Store(maxHostileBytes)
 		all.Go(func() { a.play(ctx) })
 	}
-	for _, r := range w.replicas {
-		all.Go(func() { w.scrapeOften(ctx, r.host) })
-	}
-	before := heapBytes()
-	all.Go(func() {
-		time.Sleep(w.duration)
-		if growth := heapBytes() - before; growth > int64(maxGrowth+(len(w.processes)-len(w.replicas))<<23) { // a killed process remains
-			w.fail("the heap grows by %d MiB during attacks", growth>>20)
-		}
-	})
 	return func() {
 		cancel()
 		all.Wait()
@@ -164,7 +129,7 @@ func (a *attacker) play(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, a.d)
 		defer cancel()
 	}
-	if own := ownAttacks[a.name]; own != nil {
+	if own := quotaAttacks[a.name]; own != nil {
 		var conns sync.WaitGroup
 		for i := range a.conns {
 			c := *a
@@ -229,9 +194,7 @@ func (c neverRead) Read(p []byte) (int, error) {
 // reportQuotas opens streams of the quota service and reports requests on all of them, again and
 // again. In the end it reads what was queued for them.
 func (a *attacker) reportQuotas(ctx context.Context, use func(net.Conn) net.Conn, o h2client.Options) {
-	report := mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
-		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: 1000, NumRequestsDenied: 1000,
-	}}})
+	report := hostileReport(1000)
 	a.connect(ctx, a.replica+grpcPort, func(conn net.Conn) {
 		c, err := h2client.New(use(conn), o)
 		if err != nil {
@@ -265,6 +228,39 @@ func (a *attacker) reportQuotas(ctx context.Context, use func(net.Conn) net.Conn
 		}
 		a.world.checkQueued(most)
 	})
+}
+
+// hostileReport returns a report of a large demand.
+func hostileReport(n uint64) []byte {
+	return mustMarshal(&rlqs.RateLimitQuotaUsageReports{Domain: quotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+		BucketId: &rlqs.BucketId{Bucket: map[string]string{"sluice": quotaKey, quotaKey: "steady"}}, NumRequestsAllowed: n, NumRequestsDenied: n,
+	}}})
+}
+
+// openAndReset opens a quota stream, reports and resets it, each 1 to 4 ms. It resets some only when
+// it has opened the next one.
+func (a *attacker) openAndReset(ctx context.Context) {
+	gap := time.Duration(1+a.random.IntN(4)) * time.Millisecond
+	for sleep(ctx, time.Second) {
+		conn, err := a.world.network.dial(ctx, a.host, a.replica+grpcPort)
+		if err != nil {
+			continue
+		}
+		c := mustHave(h2client.New(conn, h2client.Options{Window: 1 << 20}))
+		for sleep(ctx, gap) {
+			s, err := c.Open(quotaPath, 0, hostileReport(100), func(*h2client.Stream, []byte) {})
+			if err != nil {
+				break
+			}
+			late := time.Duration(0)
+			if a.random.IntN(50) == 0 {
+				late = 2 * gap
+			}
+			time.AfterFunc(late, s.Reset)
+		}
+		c.Close()
+		<-c.Done
+	}
 }
 
 // burst counts the messages that arrive together with the first one.
@@ -305,50 +301,11 @@ func (a *attacker) connect(ctx context.Context, to string, use func(net.Conn)) {
 	}
 }
 
-// trickle sends bytes one by one and reads one byte per second. It sends many bytes at once.
-func (a *attacker) trickle(ctx context.Context, to string, b []byte) {
-	size := 1
-	if len(b) > 500 || to != a.replica+grpcPort {
-		size = len(b)
-	}
-	a.connect(ctx, to, func(c net.Conn) {
-		one := make([]byte, 1)
-		var err error
-		for sent := 0; err == nil; time.Sleep(time.Second) {
-			if sent < len(b) {
-				_, err = c.Write(b[sent : sent+size])
-				sent += size
-			}
-			if err == nil && sent >= len(b)-1 {
-				_, err = c.Read(one)
-			}
-		}
-	})
-}
-
 // Bounds on what honest clients notice (DESIGN.md, docs/operations.md).
 const (
-	maxScrape = 500 * time.Millisecond
 	maxReload = 2 * time.Second
 	maxDrain  = drainTimeout + 3*time.Second
-	// maxGrowth bounds the heap's growth during attacks of a few hundred KiB; the documented bound
-	// is 96 MiB for attacks of any size.
-	maxGrowth = 32 << 20
 )
-
-// scrapeOften scrapes a replica until ctx ends.
-func (w *world) scrapeOften(ctx context.Context, replica string) {
-	for sleep(ctx, 13*time.Second+w.network.latencyOf(replica+" scrapes")) {
-		began := time.Now()
-		status, _, err := w.network.requestHTTP(ctx, "prometheus", replica+metricsPort, http.MethodGet, "/metrics")
-		took := time.Since(began)
-		w.record("prometheus", "scrapes %s: %d %v", replica, status, err)
-		disturbed := w.during(began, time.Now(), func(f fault) bool { return w.affects(f, replica) }) > 0 || ctx.Err() != nil || w.stopping.Load()
-		if !disturbed && (err != nil || status != http.StatusOK || took > maxScrape) {
-			w.fail("a scrape of %s took %v, status %d: %v", replica, took, status, err)
-		}
-	}
-}
 
 // checkAnswered verifies that each call was decided within its deadline, unless there was a fault. A
 // response may be delayed until the deadline, and then arrive too late (docs/algorithms.md).
@@ -357,18 +314,10 @@ func (w *world) checkAnswered() {
 		if e.limit.maxWait > w.callTimeout-4*maxLatency {
 			continue
 		}
-		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return w.affects(f, e.replica) && !effectsOf[f.kind].changes }) == 0 {
+		if e.unanswered != nil && w.during(e.sent, e.received.Add(time.Millisecond), func(f fault) bool { return w.affects(f, e.replica) && disturbs(f) && !effectsOf[f.kind].changes }) == 0 {
 			w.fail("a call to %s at %v was not answered although there was no fault: %v", e.replica, e.sent.Sub(w.began), e.unanswered)
 		}
 	}
-}
-
-// heapBytes returns the size of all objects that are in use.
-func heapBytes() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // isExpected reports whether attacks may have counted in a metric.

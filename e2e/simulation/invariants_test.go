@@ -54,6 +54,7 @@ func TestInvariantsCanFail(t *testing.T) {
 		{"", "fixed_window", "denied 1 hits at 12s, although at most 2.0 of 3 may be used", acts{admit(10, 10, 11), deny(12)}, acts{admit(9, 10, 11), deny(12)}},
 		{"", "sliding_window", "denied 1 hits at 14s, although at most 2.0 of 3 may be used", acts{admit(3, 10, 11), deny(12, 13.9)}, acts{admit(2, 10, 11), deny(12, 14)}},
 		{"", "token_bucket", "denied 1 hits at 4.5s, although at most 1.0 of 2 may be used", acts{admit(1, 1), deny(4.3)}, acts{admit(1, 1), deny(4.5)}},
+		{"", "fixed_window", "blocks of ann admitted 2 hits", acts{blocksOf, admit(0, 1, 2), deny(3)}, acts{blocksOf, admit(0, 1), deny(3)}},
 		{ // a replica that has its store
 			"", "sliding_window", "denied 1 hits at 7s, although at most 0.0 of 3 may be used",
 			acts{withoutStore(denied, store.Deny, "sluice-0")},
@@ -75,7 +76,7 @@ func TestInvariantsCanFail(t *testing.T) {
 			acts{assignRates(180_000, 180_000)},
 			acts{assignRates(180_000, 180_001)},
 		},
-		{"", "fixed_window", "after a suspension, what Envoys have received reserves 0.89 of the limit", acts{reserves(0.91)}, acts{reserves(0.89)}},
+		{"", "fixed_window", "quota-0 denied 16 of 300 requests", acts{deniesCalm(15)}, acts{deniesCalm(16)}},
 		{"", "fixed_window", "3 messages were queued", acts{queued(2)}, acts{queued(3)}},
 
 		// At rest, and metrics.
@@ -244,6 +245,13 @@ func change(kind string, n uint64, from, to float64) act {
 // blocks lets replicas use blocks.
 func blocks(h *handmade) { h.blocks = "auto" }
 
+// blocksOf lets replicas use blocks of the limit.
+func blocksOf(h *handmade) {
+	blocks(h)
+	h.limit.key = "blocks"
+	h.rules = yamlOf(h.limits)
+}
+
 // rule changes the rule.
 func rule(change func(*orderRule)) act { return func(h *handmade) { change(h.kind.rules[0]) } }
 
@@ -281,12 +289,12 @@ func unanswered(at float64) act {
 	}
 }
 
-// reserves has assignments reserve a part of the limit after a suspension.
-func reserves(part float64) act {
+// deniesCalm has an Envoy deny requests during a storm.
+func deniesCalm(n uint64) act {
 	return func(h *handmade) {
 		assignRates(1)(h)
-		h.quotas.ledger.reserved, h.quotas.ledger.samples = 10*part, 10
-		h.quotas.ledger.checkReserved()
+		h.quotas.ledger.calm[0] = calmCounts{300, n}
+		h.quotas.ledger.checkCalm()
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store"
 )
 
@@ -73,9 +76,42 @@ func (l *ledger) check(w *world) {
 				checkRate(w, limit, tenant, entries)
 				if !w.usesBlocks(limit) {
 					checkDenials(w, limit, tenant, entries)
+				} else if limit.key == "blocks" && len(w.faults) == 0 {
+					checkAdmitted(w, limit, tenant, entries)
 				}
 			}
 		}
+	}
+}
+
+// minAdmitted is the part of the hits admitted by one sluice that sluices with blocks admit, and of the
+// requests of each size (docs/blocks.md, "What clients notice").
+const minAdmitted = 0.97
+
+// checkAdmitted compares the admitted requests of a limit with blocks with those of one sluice.
+func checkAdmitted(w *world, l *limit, tenant string, entries []*entry) {
+	configs, _ := rulefile.Parse("rules.yaml", []byte(w.rules))
+	table := mustHave(limiter.New(limiter.Options{Bytes: 1 << 20}))
+	set, _ := descriptors.Compile(configs, descriptors.Options{HashKey: table.Key()})
+	var p descriptors.Plan
+	var got, want, gotLarge, wantLarge float64
+	slices.SortFunc(entries, func(a, b *entry) int { return a.sent.Compare(b.sent) })
+	for _, e := range entries {
+		of := []descriptors.Entry{{Key: []byte(l.key), Value: []byte(tenant)}}
+		set.Plan(&p, &descriptors.Request{
+			Domain: []byte(domain), Descriptors: []descriptors.Descriptor{{Entries: of, Hits: e.hits, HasHits: true}},
+		}, descriptors.Global{})
+		table.Decide(limiter.Time(e.sent.UnixNano()), &p.Batch)
+		large := float64(count(e.hits > l.maxCost/2))
+		if e.outcome == admitted {
+			got, gotLarge = got+float64(e.hits), gotLarge+large
+		}
+		if !p.Batch.Denied && e.outcome != unknown {
+			want, wantLarge = want+float64(e.hits), wantLarge+large
+		}
+	}
+	if got < minAdmitted*want || gotLarge < minAdmitted*wantLarge {
+		w.fail("%s of %s admitted %.0f hits and %.0f large requests, one sluice %.0f and %.0f", l.key, tenant, got, gotLarge, want, wantLarge)
 	}
 }
 

@@ -32,7 +32,6 @@ type network struct {
 // links are the connections of a host.
 type links struct {
 	silentUntil time.Time     // no byte arrives or leaves before this time
-	suspended   bool          // then they continue in any order, one after the other
 	extra       time.Duration // additional latency
 	slowUntil   time.Time     // of extra
 	behind      string        // the host whose address it shares, as with NAT
@@ -111,13 +110,7 @@ func (n *network) readableFrom(h *half) time.Time {
 	if until.IsZero() {
 		return until
 	}
-	spread := 100 * time.Microsecond // so that not all connections continue at once
-	if n.links[h.to].suspended {
-		if spread = resumeFor; len(h.segments) == 0 {
-			until = until.Add(time.Millisecond) // the end, after others have run
-		}
-	}
-	return until.Add(time.Duration(hashText(h.name) % uint64(spread)))
+	return until.Add(time.Duration(hashText(h.name) % 100_000)) // so that not all connections continue at once
 }
 
 // extraLatency returns the additional latency between two hosts.
@@ -247,13 +240,10 @@ func (n *network) latencyOf(name string) time.Duration {
 func (n *network) pipe(name, from, to string) (client, server *conn) {
 	there := newHalf(n, name+" requests", from, hostOf(to))
 	back := newHalf(n, name+" replies", hostOf(to), from)
-	switch hostile := strings.HasPrefix(from, "hostile-"); {
-	case strings.HasSuffix(to, grpcPort):
-		if back.limit = unboundedInFlight; !hostile {
+	if strings.HasSuffix(to, grpcPort) {
+		if back.limit = unboundedInFlight; !strings.HasPrefix(from, "hostile-") {
 			there.limit = unboundedInFlight
 		}
-	case hostile:
-		back.limit = 2 << 10
 	}
 	client = &conn{network: n, name: name, local: from + ":0", remote: to, in: back, out: there}
 	server = &conn{network: n, name: name, local: to, remote: from + ":0", in: there, out: back}

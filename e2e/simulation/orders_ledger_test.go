@@ -7,7 +7,7 @@ import (
 )
 
 // disturbs selects the faults that may change decisions of orders, whose rules are reloaded unchanged.
-func disturbs(f fault) bool { return f.kind != "reload" }
+func disturbs(f fault) bool { return f.kind != "reload" && f.kind != "partition" && f.kind != "resize" }
 
 // addedByOperator returns how many more hits the changes of an operator admit in an interval.
 func (w *world) addedByOperator(l *limit, from, to time.Time) (hits uint64) {

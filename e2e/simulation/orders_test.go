@@ -189,8 +189,8 @@ func (o *orders) run(ctx context.Context) {
 func (o *orders) generate(ctx context.Context, k *orderKind) {
 	o.world.request(ctx, ordersDomain+k.name, k.rules[0].limits[0].demand, func(e *envoy, random *rand.Rand) func() {
 		hits, disconnects := uint64(1), time.Hour
-		if random.IntN(8) == 0 && k.name != "penalty" && k.name != "delayed" {
-			hits = 2
+		if k.name != "penalty" && k.name != "delayed" {
+			hits = k.rules[random.IntN(len(k.rules))].limits[0].cost(random)
 		}
 		if random.IntN(20) == 0 {
 			disconnects = time.Duration(1 + random.Int64N(int64(3*time.Millisecond+k.waits)))

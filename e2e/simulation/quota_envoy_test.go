@@ -98,8 +98,11 @@ func (e *quotaEnvoy) admit(name string) (first bool) {
 		e.buckets[name] = b
 		b.Start(now)
 	}
-	active := b.Active(now)
-	switch allowed := b.Admit(now, n, q.allow); {
+	active, allowed := b.Active(now), b.Admit(now, n, q.allow)
+	if c := &q.ledger.calm[e.index]; name == "steady" && e.world.isStormy() {
+		c.all, c.denied = c.all+n, c.denied+n-allowed
+	}
+	switch {
 	case active && !b.stale:
 		q.ledger.admitted(name, allowed)
 	case !active && !first && allowed > 0:
@@ -167,9 +170,6 @@ func (e *quotaEnvoy) receive(s *h2client.Stream, message []byte) {
 		b.stale = time.Since(e.pausedUntil) < 50*time.Millisecond && e.pausedUntil.Sub(e.pauseBegan) >= 12*time.Second
 		e.world.record(e.host, "%s gets kind %d, %d/h, %v tokens", name, b.Kind, b.Rate, b.MaxTokens)
 		q.ledger.applied(e, name, b, max(b.Tokens-before, 0))
-		if name == "steady" && b.known() { // otherwise it was abandoned, but its rate remains reserved
-			q.ledger.last[s] = assignment{b.Rate, time.Now()}
-		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -23,11 +22,11 @@ type quotaLedger struct {
 	leads   map[string][2]float64         // see noticeLeaders; by replica
 	steps   map[string][]quotaSums        // by bucket, one per quotaStep
 	failed  bool                          // one violation is enough
-	// last are the last assignments of all streams, and reserved is the sum of the parts of the
-	// limit that they reserve at samples points in time.
-	last              map[*h2client.Stream]assignment
-	reserved, samples float64
+	calm    []calmCounts                  // by Envoy
 }
+
+// calmCounts are those of the requests of an Envoy during a storm.
+type calmCounts struct{ all, denied uint64 }
 
 type (
 	// limitChange is the time until which the limit was rate at a sluice. pending is the number of
@@ -40,11 +39,6 @@ type (
 	// quotaSums are sums over all Envoys in a step. gained are the tokens that buckets gained by an
 	// action.
 	quotaSums struct{ admitted, gained, bound float64 }
-	// assignment is one that an Envoy has received.
-	assignment struct {
-		rate division.Rate
-		at   time.Time
-	}
 )
 
 // Durations of the guarantee: a divider that starts, or becomes the leader, learns for 6 s or 15.5
@@ -115,7 +109,6 @@ func (l *quotaLedger) watch(ctx context.Context) {
 	for sleep(ctx, quotaStep/2) {
 		l.quotas.mu.Lock()
 		l.noticeLeaders()
-		l.sampleReserved()
 		l.quotas.mu.Unlock()
 	}
 }
@@ -208,24 +201,22 @@ func (l *quotaLedger) applied(e *quotaEnvoy, name string, b *quotaBucket, gained
 	}
 }
 
-// sampleReserved records which part of the limit the last assignments of all streams reserve, even of
-// ended ones, in the 15 s after a suspension.
-func (l *quotaLedger) sampleReserved() {
-	w := l.quotas.world
-	if !w.isSuspended() {
-		return
+// isStormy reports whether a client has opened and reset streams for two seconds, and goes on.
+func (w *world) isStormy() bool {
+	if !w.quota.storm {
+		return false
 	}
-	if since := time.Since(w.traffic.Add(w.faults[0].at + w.faults[0].d)); since < resumeFor || since > 15*time.Second {
-		return
-	}
-	sum := division.Rate(0)
-	for _, a := range l.last {
-		if time.Since(a.at) < quotaTTL {
-			sum += a.rate
+	since := time.Since(w.traffic) - w.attacks[0].at
+	return since > 2*time.Second && since < w.attacks[0].d
+}
+
+// checkCalm checks that no Envoy with a demand below its share denied requests during a storm.
+func (l *quotaLedger) checkCalm() {
+	for i, c := range l.calm {
+		if c.denied > max(6, c.all/20) { // a few random ones may exceed the bucket
+			l.quotas.world.fail("quota-%d denied %d of %d requests while streams came and went, although it has a share", i, c.denied, c.all)
 		}
 	}
-	l.reserved += min(1, float64(sum)/float64(l.bound("steady")))
-	l.samples++
 }
 
 func (l *quotaLedger) admitted(name string, n uint64) { l.step(name).admitted += float64(n) }
@@ -270,7 +261,7 @@ func (l *quotaLedger) checkRecovered() {
 	q := l.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l.checkReserved()
+	l.checkCalm()
 	const name = "steady"
 	for _, e := range q.envoys {
 		if b := e.buckets[name]; !b.known() || !b.Active(e.now()) || b.Kind != division.Assign || b.Rate == 0 {
@@ -279,14 +270,6 @@ func (l *quotaLedger) checkRecovered() {
 	}
 	if sum, r := l.sum(name), int64(q.rate)*int64(division.Fill/time.Second); sum < r*95/100 {
 		q.world.fail("%d/h of %s are assigned long after the last fault, want %d", sum, name, r)
-	}
-}
-
-// checkReserved checks that a resumed sluice has assigned nothing to streams that had ended: that
-// would remain reserved for 12.5 s.
-func (l *quotaLedger) checkReserved() {
-	if l.reserved < 0.9*l.samples {
-		l.quotas.world.fail("after a suspension, what Envoys have received reserves %.2f of the limit, want 0.9", l.reserved/l.samples)
 	}
 }
 

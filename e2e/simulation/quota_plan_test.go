@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -28,6 +27,7 @@ type quotaPlan struct {
 	pongDelay  time.Duration
 	idles      bool // at the end Envoys have no requests; otherwise they disconnect
 	demands    map[string][]demand
+	storm      bool // a client opens and resets streams at a high rate, and Envoys have little demand
 }
 
 // demand is the number of requests per second of a bucket at an Envoy. It changes every period,
@@ -70,13 +70,14 @@ func (c *scenario) chooseQuota() {
 		q.demands["idle"] = append(q.demands["idle"], demand{rates: []float64{share, 0, 0, 0}, period: 8 * time.Second})
 	}
 	c.quota = q
-	switch kind := r.IntN(4); {
-	case kind == 0:
+	if r := rand.New(rand.NewPCG(c.seed, 8)); c.replicas == 1 && r.IntN(2) == 0 {
+		q.storm, q.changes, q.pongDelay, q.minTokens, c.faults = true, nil, 0, max(q.minTokens, 8), nil
+		for i := range q.demands["steady"] {
+			q.demands["steady"][i].rates[0] = float64(q.rates[0]) * (0.02 + 0.03*r.Float64())
+		}
 		return
-	case kind == 1 && !c.shared:
-		q.oneAddress, q.changes, q.pongDelay = true, nil, 0
-		d := 3*time.Second + time.Duration(r.Int64N(int64(3*time.Second))) // PINGs 30 s after the start may be late
-		c.faults = []fault{{at: 30*time.Second + time.Duration(r.Int64N(int64(d))) + time.Second - d, kind: "suspend", host: "sluice-0", d: d}}
+	}
+	if r.IntN(4) == 0 {
 		return
 	}
 	for range 1 + r.IntN(3) {
@@ -112,8 +113,9 @@ func newQuotas(w *world) *quotas {
 	}
 	q := &quotas{quotaPlan: w.quota, world: w, rate: w.quota.rates[0]}
 	q.ledger = quotaLedger{
-		quotas: q, excused: map[string]time.Time{}, metrics: map[string]*telemetry.Metrics{}, leads: map[string][2]float64{}, steps: map[string][]quotaSums{}, last: map[*h2client.Stream]assignment{},
+		quotas: q, excused: map[string]time.Time{}, metrics: map[string]*telemetry.Metrics{}, leads: map[string][2]float64{}, steps: map[string][]quotaSums{},
 	}
+	q.ledger.calm = make([]calmCounts, q.quotaPlan.envoys)
 	for i := range q.quotaPlan.envoys {
 		e := &quotaEnvoy{quotas: q, world: w, index: i, host: fmt.Sprint("quota-", i), healthy: map[string]bool{}, buckets: map[string]*quotaBucket{}}
 		e.conns, e.health = w.newConnections(e.host), w.newConnections(e.host)

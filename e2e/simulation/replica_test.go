@@ -41,12 +41,11 @@ type replica struct {
 	world *world
 	host  string
 
-	operations  turn         // guards the fields below
-	clockError  atomic.Int64 // nanoseconds that its clock is ahead
-	suspendedAt atomic.Int64 // nanoseconds since 1970; 0 if it is not suspended
-	*process                 // the current one, or the last
-	running     bool
-	restarts    int
+	operations turn         // guards the fields below
+	clockError atomic.Int64 // nanoseconds that its clock is ahead
+	*process                // the current one, or the last
+	running    bool
+	restarts   int
 }
 
 // process is a process of a sluice. A killed one goes on running, but without the network and
@@ -60,8 +59,9 @@ type process struct {
 	orders *orders
 	ended  chan struct{} // closed when Run has returned
 
-	started time.Time
-	changed *orderKind // whose rule is changed or removed; nil for none
+	started     time.Time
+	changed     *orderKind // whose rule is changed or removed; nil for none
+	maxCounters int        // of [domain]; 0 for none
 }
 
 const grpcPort, debugPort, metricsPort = ":8081", ":6070", ":9090"
@@ -78,9 +78,6 @@ func (r *replica) start() {
 	w.quotas.started(r.host, metrics)
 	o := newDaemonOptions(metrics, func() (limiter.Time, time.Time) {
 		now := time.Now()
-		if at := r.suspendedAt.Load(); at > 0 {
-			now = time.Unix(0, at)
-		}
 		return limiter.Time(now.UnixNano() + r.clockError.Load()), now
 	})
 	o.Logger = r.newLogger(metrics.Events)
@@ -88,7 +85,10 @@ func (r *replica) start() {
 		o.State = daemon.StateOptions{File: r.stateFile(), Interval: 5 * time.Second}
 	}
 	_ = mustHave(o.Tables.Add(table, ""))
-	p := &process{host: r.host, started: time.Now(), ended: make(chan struct{}), orders: w.orders}
+	p := &process{host: r.host, started: time.Now(), ended: make(chan struct{}), orders: w.orders, maxCounters: w.maxCounters}
+	if r.process != nil {
+		p.maxCounters = r.maxCounters
+	}
 	if w.store != nil {
 		o.Store = w.store.options(w.scenario, func(ctx context.Context, _, to string) (net.Conn, error) {
 			if p.killed.Load() {
@@ -139,6 +139,9 @@ func (r *replica) stateFile() string { return fmt.Sprint(r.world.dir, "/", r.hos
 
 // load activates rules.
 func (p *process) load(text string) error {
+	if p.maxCounters > 0 {
+		text = fmt.Sprintf("max_counters: %d\n%s", p.maxCounters, text)
+	}
 	return loadRules(p.daemon, text+"---\n"+p.orders.rules(p.changed))
 }
 

@@ -59,8 +59,8 @@ func (w *world) checkCounterAtRest(l *limit, tenant string, left uint64) {
 	if l.reserve > 0 {
 		held *= l.reserve
 	} else if l.algorithm != "concurrency" {
-		if held = 0; l.maxWait > w.callTimeout-4*maxLatency {
-			held = l.waiting // the call may have no time to wait
+		if held = min(l.waiting, 1); l.maxWait > w.callTimeout-4*maxLatency {
+			held = l.waiting // the call may have no time to wait; otherwise intervals are rounded up
 		}
 	}
 	if left > whole || left+held < whole {
@@ -74,7 +74,7 @@ func (w *world) checkCounterAtRest(l *limit, tenant string, left uint64) {
 // (docs/failure-modes.md, "Requests in flight").
 func (w *world) forgotten(e *entry) bool {
 	broken := w.during(e.sent, e.received.Add(10*time.Millisecond), func(f fault) bool {
-		return f.host == e.replica && (f.kind == "reset" || f.kind == "kill" || f.kind == "restart")
+		return f.host == e.replica && (f.kind == "reset" || effectsOf[f.kind].starts)
 	}) > 0
 	failover := w.during(e.ending, e.ended, func(f fault) bool { return f.isFailover() }) > 0
 	return e.outcome == unknown && broken || failover ||

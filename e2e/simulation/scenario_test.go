@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +23,24 @@ type limit struct {
 	waiting   uint64        // hits whose response is delayed
 	maxWait   time.Duration // for how long
 	reserve   uint64        // amount
+	maxCost   uint64        // hits of a request; 0 for mostly 1
 	demand    float64       // requests per second and tenant
 	lasts     float64       // mean duration of a request in seconds
 	changes   []ruleChange  // that an operator makes
 }
 
 func (l *limit) grantsLeases() bool { return l.algorithm == "concurrency" || l.reserve > 0 }
+
+// cost returns the hits of a request.
+func (l *limit) cost(r *rand.Rand) uint64 {
+	switch {
+	case l.maxCost > 0:
+		return 1 + r.Uint64N(l.maxCost)
+	case r.IntN(20) == 0 && !l.grantsLeases():
+		return 1 + r.Uint64N(3)
+	}
+	return 1
+}
 
 func (l *limit) yaml(name string) string {
 	return fmt.Sprintf("{ unit: second, unit_multiplier: %d, requests_per_unit: %d, name: %s, algorithm: %s%s }\n", l.window/time.Second, l.n, name, l.algorithm, l.fields)
@@ -55,6 +68,7 @@ type scenario struct {
 	quota        *quotaPlan // nil for none
 	attacks      []attack
 	blocks       string // --store-blocks
+	maxCounters  int    // of [domain] at the start; 0 for none
 }
 
 // newScenario returns the scenario of a seed.
@@ -74,6 +88,7 @@ func newScenario(seed uint64) *scenario {
 	}
 	c.chooseLimits(r)
 	c.chooseFaults(r)
+	c.chooseBounds()
 	c.chooseTopology()
 	c.chooseBlocks()
 	c.chooseQuota()
@@ -85,13 +100,19 @@ func newScenario(seed uint64) *scenario {
 func newLimit(r *rand.Rand, key, algorithm string, n uint64, seconds ...int) *limit {
 	l := &limit{key: key, algorithm: algorithm, n: 3 + r.Uint64N(n-2), window: time.Duration(seconds[r.IntN(len(seconds))]) * time.Second}
 	rate := float64(l.n) / l.window.Seconds()
-	l.demand = min((0.5+2*r.Float64())*rate, max(5, 1.3*rate)) // more hits only take CPU time
+	l.demand = min((0.5+2*r.Float64())*rate, max(5, 1.3*rate)) // more requests only take CPU time
+	mean := uint64(1)
+	if r.IntN(2) == 0 && !slices.Contains([]string{"concurrency", "reserve", "delayed", "penalty"}, key) {
+		l.maxCost = []uint64{5, 25, 100}[r.IntN(3)]
+		mean = (l.maxCost + 1) / 2
+		l.n *= mean
+	}
 	switch algorithm {
 	case "token_bucket":
 		l.burst = 1 + r.Uint64N(2*l.n)
 		l.fields = fmt.Sprintf(", burst: %d", l.burst)
 	case "leaky_bucket":
-		l.burst = 1 + r.Uint64N(5)
+		l.burst = mean * (1 + r.Uint64N(5))
 		l.fields = fmt.Sprintf(", slack: %d", l.burst-1)
 	}
 	return l
@@ -107,7 +128,7 @@ func (c *scenario) chooseLimits(r *rand.Rand) {
 			if wait := uint64(r.IntN(3)); wait > 0 { // at most the hits of as many tenths of a window
 				l.maxWait = time.Duration(wait) * l.window / 10
 				l.fields += fmt.Sprintf(", max_wait: %v", l.maxWait)
-				l.waiting = l.n * wait / 10
+				l.waiting = min(l.n*wait/10, 100) // the default of max_waiting
 				l.burst += l.waiting
 			}
 		case "concurrency":
@@ -144,6 +165,9 @@ func (c *scenario) chooseBlocks() {
 	}
 	rate := float64(25*c.replicas) * (1 + r.Float64())
 	l.n, l.demand = uint64(rate*l.window.Seconds()), rate*(0.7+r.Float64())/float64(len(c.tenants))
+	if r.IntN(2) == 0 {
+		c.faults = nil
+	}
 	switch l.algorithm {
 	case "sliding_window":
 		l.fields = ", sub_windows: 2"
