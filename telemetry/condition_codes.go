@@ -20,6 +20,7 @@ const (
 	TableNotSaved               Code = "table_not_saved"
 	StoreUnavailable            Code = "store_unavailable"
 	StoreNotReached             Code = "store_not_reached"
+	ClocksDiffer                Code = "clocks_differ"
 	ManagementServerUnavailable Code = "management_server_unavailable"
 	TLSFilesRejected            Code = "tls_files_rejected"
 	CertificateExpiresSoon      Code = "certificate_expires_soon"
@@ -103,6 +104,11 @@ var Definitions = []Definition{
 		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
 		Sentence: "the store has not been reached since startup; --store-fallback decides",
 		Remedy:   "check address, port and TLS (rediss://) of --store, that the store is running there, and that this host can reach it",
+	},
+	{
+		Code: ClocksDiffer, Level: zapcore.WarnLevel, Docs: "docs/migrating.md#in-place-with-the-redis-that-you-have",
+		Sentence: "the clock of this machine differs from the store's; envoyproxy/ratelimit at such a clock counts in other windows, and up to twice a limit passes",
+		Remedy:   "synchronise the clocks of the store and of all replicas with NTP; after the migration, use --store-names exact",
 	},
 	{
 		Code: ManagementServerUnavailable, Level: zapcore.WarnLevel, Docs: "docs/xds.md",

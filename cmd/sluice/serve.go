@@ -163,7 +163,7 @@ func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d
 	}
 	options = s.Server
 	options.NewQuotas = newQuotas
-	options.Optional = s.environment.DefaultAddrs("http-addr", "debug-addr", "metrics-addr")
+	options.Optional = s.environment.OptionalListeners()
 	limits := &options.Limits
 	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.Logger)
 	if options.TLS, err = s.TLS.serverTLS(d.Metrics, d.Logger); err != nil {
@@ -179,6 +179,9 @@ func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d
 	options.Tracing = tracing
 	if d.Store != nil {
 		options.Name, _ = os.Hostname() // only for display
+		if s.Store.Names == ratelimitNames {
+			group.Go(daemon.Task(ctx, d.WatchClocks))
+		}
 	}
 	return options, func() {
 		stopTracing()
