@@ -157,18 +157,19 @@ func (e *Environment) isBool(name string, want bool) bool {
 	return err == nil && on == want
 }
 
-// DefaultAddrs selects from the given address flags those that neither the command line nor a
-// variable sets. It returns a map from the name of the listener to a text with the flag and the
-// variables that change its address.
-func (e *Environment) DefaultAddrs(flags ...string) map[string]string {
-	addrs := map[string]string{}
-	for _, flag := range flags {
-		if _, assigned := e.assigned[flag]; !assigned && !e.given[flag] {
-			listener := strings.TrimSuffix(flag, "-addr")
-			addrs[listener] = "--" + flag + ", or the variables " + strings.Join(Of(flag), ", ")
+// OptionalListeners returns the HTTP listeners without which the process starts if their port is in
+// use: those at their default addresses and, as in envoyproxy/ratelimit, those of debug and metrics
+// whose address a variable sets. It returns a map from the name of the listener to a text with the
+// flag and the variables that change its address.
+func (e *Environment) OptionalListeners() map[string]string {
+	listeners := map[string]string{}
+	for _, name := range []string{"http", "debug", "metrics"} {
+		flag := name + "-addr"
+		if _, assigned := e.assigned[flag]; !e.given[flag] && (!assigned || name != "http") {
+			listeners[name] = "--" + flag + ", or the variables " + strings.Join(Of(flag), ", ")
 		}
 	}
-	return addrs
+	return listeners
 }
 
 // Given reports whether the command line sets a flag.

@@ -76,7 +76,9 @@ func (v *Variable) check(text string) error {
 	switch {
 	case allowed != "":
 	case choices[v.Name] != nil && !slices.Contains(choices[v.Name], text):
-		allowed = "must be " + strings.Join(choices[v.Name], " or ")
+		if allowed = "must be " + strings.Join(choices[v.Name], " or "); text == decayBackend {
+			allowed = reasonDecay
+		}
 	case v.has(port) && !isPort(text):
 		allowed = "must be a port, 0 to 65535"
 	default:

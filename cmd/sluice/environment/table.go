@@ -88,8 +88,12 @@ const (
 	reasonAWS          = "sluice does not request tokens from AWS: let another program write `user:token` to the file of REDIS_AUTH_FILE, which is read for each new connection"
 	reasonAWSPerSecond = "sluice does not request tokens from AWS: let another program write `user:token` to the file of REDIS_PERSECOND_AUTH_FILE"
 	reasonMemcache     = "memcached is not supported: it cannot run scripts"
+	reasonDecay        = "only proposed in envoyproxy/ratelimit: use redis, and `algorithm: token_bucket` in rules"
 	reasonMemcacheHost = "unless BACKEND_TYPE is memory, or --store is set: limits would have another meaning"
 )
+
+// decayBackend is a proposed value of BACKEND_TYPE.
+const decayBackend = "redis_decay"
 
 // section is a group of variables in the documentation.
 type section struct {
@@ -197,7 +201,7 @@ var sections = []section{
 		{"OTEL_*", aString, "", "", secret, "read by OpenTelemetry, as in envoyproxy/ratelimit: OTEL_EXPORTER_OTLP_ENDPOINT and others; an invalid endpoint, header, timeout or queue size disables tracing with a warning"},
 	}},
 	{"The store of counters", []Variable{
-		{"BACKEND_TYPE", aString, "redis", "", 0, "unset: redis if REDIS_URL is set, else memory. `memory` counts in this process, whatever else is set; memcache prevents the start: " + reasonMemcache},
+		{"BACKEND_TYPE", aString, "redis", "", 0, "unset: redis if REDIS_URL is set, else memory. `memory` counts in this process, whatever else is set; memcache prevents the start: " + reasonMemcache + "; so does `" + decayBackend + "`: " + reasonDecay},
 		{"REDIS_URL", aString, "/var/run/nutcracker/ratelimit.sock", "store", computed | secret, "as in envoyproxy/ratelimit: host:port, redis://user:password@host:port/database or a path; it also sets `--store-names=ratelimit`"},
 		{"REDIS_TYPE", aString, "SINGLE", "store", computed, "case-insensitive; REDIS_URL must match it, as in envoyproxy/ratelimit"},
 		{"REDIS_SOCKET_TYPE", aString, "unix", "store", computed, "unset: unix if REDIS_URL is a path, else tcp"},
