@@ -98,6 +98,11 @@ func (l *Recorder) SetRules(set *descriptors.Set) []*Domain {
 		}
 		all[i] = d
 	}
+	for name, d := range old {
+		if s := d.sketch.Load(); s != nil && l.domains[name] == nil {
+			s.removeTexts()
+		}
+	}
 	for d := range l.domainsLocked {
 		d.unmatched.Store(newUnmatched(&l.now))
 		if s := d.sketch.Load(); s != nil {

@@ -223,7 +223,7 @@ func (s *sketch) storeTextLocked(id identity.ID, at int, entries []descriptors.E
 	t.stored.Or(1 << at)
 }
 
-// removeTexts removes all texts. s.clear must be false.
+// removeTexts overwrites all texts, so that a dump of the memory does not contain them.
 func (s *sketch) removeTexts() {
 	all := s.texts.Load()
 	if all == nil {
@@ -232,6 +232,9 @@ func (s *sketch) removeTexts() {
 	for i := range s.sets {
 		s.sets[i].mu.Lock()
 		all[i].stored.Store(0)
+		if all[i].all != nil {
+			clear(all[i].all[:])
+		}
 		all[i].all = nil
 		s.sets[i].mu.Unlock()
 	}

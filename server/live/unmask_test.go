@@ -73,10 +73,50 @@ func TestUnmask(t *testing.T) {
 	}
 	deny(4)
 	expect("unmasked again", "user=4")
+	stored := textsOf(t, d)
 	if err := l.Unmask(begin, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	expect("ended early")
+	expectOverwritten(t, stored)
+}
+
+// textsOf returns the memory of the values of a domain.
+func textsOf(t *testing.T, d *Domain) (stored []*[ways]text) {
+	t.Helper()
+	for i := range d.sketch.Load().texts.Load() {
+		if all := d.sketch.Load().texts.Load()[i].all; all != nil {
+			stored = append(stored, all)
+		}
+	}
+	if len(stored) == 0 {
+		t.Fatal("no values are stored")
+	}
+	return stored
+}
+
+// expectOverwritten checks that the memory of values contains none.
+func expectOverwritten(t *testing.T, stored []*[ways]text) {
+	t.Helper()
+	for _, all := range stored {
+		if *all != ([ways]text{}) {
+			t.Errorf("values stay in memory: %q", all)
+		}
+	}
+}
+
+// TestValuesOfARemovedDomain removes a domain while its values are shown.
+func TestValuesOfARemovedDomain(t *testing.T) {
+	set := compile(t, unmaskRules)
+	l := New(Hashed, identity.Key{1}, nil)
+	d := l.SetRules(set)[0]
+	if err := l.Unmask(begin, 0, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	d.RecordDenial(&Denial{ID: id(1), Limit: set.Limits[0], Domain: "shop", Entries: entries("user=1")})
+	stored := textsOf(t, d)
+	l.SetRules(compile(t, "{domain: other}"))
+	expectOverwritten(t, stored)
 }
 
 // TestUnmaskIsRejected passes durations and modes that are not allowed.
