@@ -22,7 +22,7 @@ func ReportSchema() []byte { return report.Schema() }
 
 func newReport(r *run, rd *readPlan) *report.Report {
 	out := &report.Report{
-		Version: 1, Lines: r.Read, Requests: r.requests, WithoutDescriptor: r.withoutDescriptor, OutsideRange: r.outsideRange, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late,
+		Version: 1, Lines: r.Read, Requests: r.requests, WithoutDescriptor: r.withoutDescriptor, OutsideRange: r.outsideRange, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late, Ahead: r.ahead,
 		FirstBad: r.FirstBad, OtherDomain: r.otherDomain, UnknownDomain: r.rules.unknownDomain,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
 		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,

@@ -177,6 +177,8 @@ type run struct {
 
 	counts
 
+	// ahead is the line because of which the first request came too late, or nil.
+	ahead *report.AheadLine
 	// queued counts the requests to be sorted, and queuedBytes their records' bytes.
 	queued, queuedBytes uint64
 	// requests counts the decided requests.
@@ -190,6 +192,7 @@ type run struct {
 // countBatch adds the counts of a batch and checks the memory bound.
 func (r *run) countBatch(s *stream, b *batch) {
 	r.add(&b.counts, s.name, s.rows)
+	r.ahead = cmp.Or(r.ahead, s.ahead)
 	r.queued += uint64(len(b.requests) - b.late)
 	r.queuedBytes += uint64(len(b.arena))
 	err := r.checkMemory()

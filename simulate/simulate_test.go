@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
@@ -157,6 +158,31 @@ func TestLateLines(t *testing.T) {
 	report := simulateUsers(t, nil, logOf("log", log))
 	if report.Requests != 3 || report.Late != 1 {
 		t.Errorf("%d requests, %d late, want 3, 1", report.Requests, report.Late)
+	}
+}
+
+// TestLineAhead has one line, in the second of two logs, that is 20 minutes ahead of the lines after
+// it. The report names it.
+func TestLineAhead(t *testing.T) {
+	var sorted, ahead strings.Builder
+	const lines, wrong = 3000, 1234
+	for n := range lines {
+		at := noon.Add(time.Duration(n) * time.Second)
+		sorted.WriteString(usersLine(at, 200, "al"))
+		if n+1 == wrong {
+			at = at.Add(20 * time.Minute)
+		}
+		ahead.WriteString(usersLine(at, 200, "al"))
+	}
+	got := simulateUsers(t, nil, logOf("sorted", sorted.String()), logOf("ahead", ahead.String()))
+	want := &report.AheadLine{Log: "ahead", Line: wrong, Seconds: 1199}
+	if got.Late == 0 || got.Ahead == nil || *got.Ahead != *want {
+		t.Errorf("%d lines are late because of %v, want %v", got.Late, got.Ahead, want)
+	}
+	var text strings.Builder
+	must.OK(t, got.WriteText(&text))
+	if want := "ahead:1234 is 19m59s ahead of later lines; correct or remove that line, sort"; !strings.Contains(text.String(), want) {
+		t.Errorf("the report lacks %q:\n%s", want, text.String())
 	}
 }
 

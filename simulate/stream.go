@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // job is a chunk to be parsed by a worker. done is closed when batch is set.
@@ -23,6 +25,11 @@ type stream struct {
 	reorder *reorder
 	rows    int
 	ended   bool
+	// newest is the time of the newest request, and newestRow its row; 0 before the first.
+	newest    int64
+	newestRow int
+	// ahead is the line because of which a request came too late, or nil.
+	ahead *report.AheadLine
 	// err is the error of reading the log, set before jobs is closed.
 	err     error
 	onBatch func(s *stream, b *batch)
@@ -59,9 +66,13 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
-		for _, w := range j.batch.requests {
+		for i, w := range j.batch.requests {
 			if !s.reorder.add(w) {
-				j.batch.late++
+				if j.batch.late++; s.ahead == nil {
+					s.ahead = &report.AheadLine{Log: s.name, Line: s.newestRow, Seconds: time.Duration(s.newest - w.at).Seconds()}
+				}
+			} else if s.newestRow == 0 || w.at > s.newest {
+				s.newest, s.newestRow = w.at, s.rows+int(j.batch.rows[i])
 			}
 		}
 		s.onBatch(s, j.batch)

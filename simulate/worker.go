@@ -17,6 +17,7 @@ type source interface {
 type batch struct {
 	arena    []byte
 	requests []queuedRequest
+	rows     []uint32 // of the requests in the chunk, from 1
 	counts
 	// pending counts the undecided requests. At 0 the batch is recycled.
 	pending int
@@ -80,7 +81,7 @@ func (b *batch) free() {
 		return
 	}
 	clear(b.unknown)
-	*b = batch{arena: b.arena[:0], requests: b.requests[:0], counts: counts{unknown: b.unknown}}
+	*b = batch{arena: b.arena[:0], requests: b.requests[:0], rows: b.rows[:0], counts: counts{unknown: b.unknown}}
 	batchPool.Put(b)
 }
 
@@ -158,6 +159,7 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 		}
 		return nil
 	}
+	r.batch.rows = append(r.batch.rows, uint32(r.reader.Row()))
 	r.batch.requests = append(r.batch.requests, queuedRequest{at: l.At, offset: uint32(start), batch: r.batch})
 	return nil
 }

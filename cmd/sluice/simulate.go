@@ -165,7 +165,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if skipped := report.Bad + report.Late; skipped*100 > report.Lines && !k.Lenient {
 		remedy := "correct --format"
 		if report.Late >= report.Bad {
-			remedy = "sort them by time, or raise --reorder"
+			remedy = fmt.Sprintf("%v; correct or remove that line, sort the log by time, or raise --reorder", report.Ahead)
 		}
 		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", skipped, report.Lines, remedy)
 	}

@@ -97,6 +97,9 @@ func (r *Reader) Read(c Chunk) Counts {
 	return r.counts
 }
 
+// Row returns the number of the current line in its chunk, from 1.
+func (r *Reader) Row() int { return r.counts.Rows }
+
 func (r *Reader) readLine(line []byte) {
 	r.current = line
 	r.counts.Read++

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
@@ -26,8 +27,10 @@ type Report struct {
 	NoRequest int `json:"without_request,omitempty"`
 	// Bad counts the unreadable lines, and Late the requests that came too late to be sorted. Both
 	// are skipped.
-	Bad      int                 `json:"unreadable"`
-	Late     int                 `json:"late"`
+	Bad  int `json:"unreadable"`
+	Late int `json:"late"`
+	// Ahead is the line because of which the first of the Late requests came too late, or nil.
+	Ahead    *AheadLine          `json:"ahead,omitempty"`
 	FirstBad []accesslog.BadLine `json:"first_unreadable"`
 	// OtherDomain counts the calls to unselected domains, and UnknownDomain those to domains
 	// without rules.
@@ -52,6 +55,21 @@ type Report struct {
 	Rules      Outcome `json:"rules"`
 	// Against are the outcomes of the other rules.
 	Against []Comparison `json:"against,omitempty"`
+}
+
+// AheadLine is a line with a later time than lines after it.
+type AheadLine struct {
+	Log string `json:"log"`
+	// Line is counted from 1.
+	Line int `json:"line"`
+	// Seconds is how far its time is ahead of that of the first late line.
+	Seconds float64 `json:"seconds"`
+}
+
+// String formats the line for messages.
+func (a *AheadLine) String() string {
+	by := time.Duration(a.Seconds * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%s:%d is %v ahead of later lines", a.Log, a.Line, by)
 }
 
 // SetZone sets the time zone in which the text and the page show times.

@@ -65,6 +65,10 @@ func (r *Report) notes() []string {
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
+	late := "; sort the log by time, or raise --reorder"
+	if r.Ahead != nil {
+		late = fmt.Sprintf(": %v; correct or remove that line%s", r.Ahead, strings.Replace(late, ";", ",", 1))
+	}
 	for _, note := range []struct {
 		n         any
 		one, many string
@@ -74,7 +78,7 @@ func (r *Report) notes() []string {
 		{r.UnknownDomain, "call to a domain without rules, which nothing limits", "calls to domains without rules, which nothing limits"},
 		{r.OutsideRange, "line outside the time range skipped", "lines outside the time range skipped"},
 		{r.NoRequest, "line without a request skipped", "lines without a request skipped"},
-		{r.Late, "line skipped because it came too late to be sorted; sort the log by time, or raise --reorder", "lines skipped because they came too late to be sorted; sort the log by time, or raise --reorder"},
+		{r.Late, "line skipped because it came too late to be sorted" + late, "lines skipped because they came too late to be sorted" + late},
 		{r.Bad, "unreadable line skipped:", "unreadable lines skipped:"},
 	} {
 		switch n := toUint(note.n); {
