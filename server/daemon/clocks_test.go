@@ -26,8 +26,12 @@ func TestClocksDiffer(t *testing.T) {
 			ahead time.Duration
 			want  any // the field of the condition, or nil
 		}{
-			{0, nil}, {500 * time.Millisecond, nil}, {501 * time.Millisecond, "501ms"}, {5 * time.Second, "5s"},
-			{-5 * time.Second, "-5s"}, {-400 * time.Millisecond, nil},
+			{0, nil},
+			{500 * time.Millisecond, nil},
+			{501 * time.Millisecond, "501ms"},
+			{5 * time.Second, "5s"},
+			{-5 * time.Second, "-5s"},
+			{-400 * time.Millisecond, nil},
 		} {
 			offset.Store(int64(s.ahead))
 			time.Sleep(clocksInterval + 1)
