@@ -23,10 +23,12 @@ import (
 // takeTasks uses all tokens that tasks may use, until the returned function is called.
 func (s *Server) takeTasks() (release func()) {
 	var tasks []*cpu.Task
-	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		task := s.tokens.NewTask(cpu.Source{Address: netip.IPv6Loopback()})
-		task.Resume()
-		tasks = append(tasks, task)
+	for kind, n := range map[cpu.Kind]int{cpu.Handshake: max(1, runtime.GOMAXPROCS(0)/2), cpu.Scrape: max(1, runtime.GOMAXPROCS(0)/4)} {
+		for range n {
+			task := s.tokens.NewTask(cpu.Source{Kind: kind, Address: netip.IPv6Loopback()})
+			task.Resume()
+			tasks = append(tasks, task)
+		}
 	}
 	return func() {
 		for _, task := range tasks {

@@ -4,7 +4,7 @@
 // network late while many run. A client that causes much work would therefore delay all others. So
 // work that can be long needs a token, of which there is one per CPU: batches of connections that
 // send without a pause ([Tokens.AcquireCall]), and everything else that a client can cause, as a
-// [Task]. The usual batch of a connection needs no token and never waits.
+// [Task]. Scrapes and pages for operators, which can take seconds, have tokens of their own. The usual batch of a connection needs no token and never waits.
 package cpu
 
 import (
@@ -27,6 +27,10 @@ const (
 	OtherCall             // health and reflection
 )
 
+// isLong reports whether a task can have a token for more than some milliseconds: a scrape of 10,000
+// rules takes a second.
+func (k Kind) isLong() bool { return k == Scrape || k == Operator }
+
 // Source is the origin of tasks. The sources take turns.
 type Source struct {
 	Kind    Kind
@@ -37,8 +41,12 @@ type Source struct {
 const callsPerTask = 8
 
 // Tokens are the tokens of a process. Calls have precedence over tasks, and tasks use at most half
-// of the tokens, so that a CPU remains for calls. Its methods may be called concurrently.
+// of the tokens, so that a CPU remains for calls. Long tasks have other tokens, one per four CPUs, so
+// that handshakes and health checks, and calls on a single CPU, do not wait until one ends. Its
+// methods may be called concurrently.
 type Tokens struct {
+	long *Tokens // for long tasks
+
 	mu                      sync.Mutex
 	size, free              int
 	runningTasks, maxTasks  int
@@ -58,7 +66,14 @@ type waitingTasks struct {
 func NewTokens() *Tokens { return newTokens(runtime.GOMAXPROCS(0)) }
 
 func newTokens(n int) *Tokens {
-	return &Tokens{size: n, free: n, maxTasks: max(1, n/2), bySource: map[Source]*waitingTasks{}}
+	t := newPool(n, max(1, n/2))
+	longTasks := max(1, n/4)
+	t.long = newPool(longTasks, longTasks)
+	return t
+}
+
+func newPool(size, maxTasks int) *Tokens {
+	return &Tokens{size: size, free: size, maxTasks: maxTasks, bySource: map[Source]*waitingTasks{}}
 }
 
 // AcquireCall waits for a token for a batch of calls.
@@ -149,7 +164,9 @@ func (t *Tokens) nextTaskLocked() (granted chan struct{}) {
 }
 
 // Waiting returns the number of tasks that wait for a token.
-func (t *Tokens) Waiting() int {
+func (t *Tokens) Waiting() int { return t.countWaiting() + t.long.countWaiting() }
+
+func (t *Tokens) countWaiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waiting
@@ -157,6 +174,12 @@ func (t *Tokens) Waiting() int {
 
 // InUse returns the number of tokens in use by calls and by tasks.
 func (t *Tokens) InUse() (calls, tasks int) {
+	calls, tasks = t.inUse()
+	_, long := t.long.inUse()
+	return calls, tasks + long
+}
+
+func (t *Tokens) inUse() (calls, tasks int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.size - t.free - t.runningTasks, t.runningTasks
@@ -172,7 +195,12 @@ type Task struct {
 }
 
 // NewTask returns a paused task.
-func (t *Tokens) NewTask(s Source) *Task { return &Task{tokens: t, source: s} }
+func (t *Tokens) NewTask(s Source) *Task {
+	if s.Kind.isLong() {
+		t = t.long
+	}
+	return &Task{tokens: t, source: s}
+}
 
 // Resume waits for a token, unless the task has one.
 func (t *Task) Resume() {
@@ -187,7 +215,7 @@ func (t *Task) Pause() {
 	if t == nil || !t.running.Load() {
 		return
 	}
-	if t.tokens.Waiting() > 0 {
+	if t.tokens.countWaiting() > 0 {
 		Yield()
 	}
 	if t.running.Swap(false) {

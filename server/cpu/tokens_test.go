@@ -65,6 +65,45 @@ func TestTasksUseHalfOfTheTokens(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsForLongTasks starts scrapes and pages for operators. They wait for each other, but no
+// call and no other task does.
+func TestNobodyWaitsForLongTasks(t *testing.T) {
+	for n, most := range map[int]int{1: 1, 2: 1, 4: 1, 8: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			tokens := newTokens(n)
+			end := make(chan struct{})
+			for i := range 2 * n {
+				go func() {
+					task := tokens.NewTask(source([]Kind{Scrape, Operator}[i%2], "192.0.2.1"))
+					task.Resume()
+					<-end
+					task.Pause()
+				}()
+			}
+			settle()
+			if _, tasks := tokens.InUse(); tasks != most || tokens.Waiting() != 2*n-most {
+				t.Errorf("with %d CPUs, %d long tasks run and %d wait, want %d and %d", n, tasks, tokens.Waiting(), most, 2*n-most)
+			}
+			for _, kind := range []Kind{Handshake, JSON, OtherCall} {
+				task := tokens.NewTask(source(kind, "192.0.2.1"))
+				task.Resume() // a wait would be a deadlock
+				task.Pause()
+			}
+			for range n {
+				tokens.AcquireCall()
+			}
+			for range n {
+				tokens.ReleaseCall()
+			}
+			close(end)
+			settle()
+			if calls, tasks := tokens.InUse(); calls+tasks+tokens.Waiting() != 0 {
+				t.Errorf("at the end, %d calls and %d tasks use a token", calls, tasks)
+			}
+		})
+	}
+}
+
 // TestOrderOfTokens checks that calls have precedence, that tasks do not starve, and that sources
 // take turns however many tasks each has.
 func TestOrderOfTokens(t *testing.T) {
