@@ -1,5 +1,7 @@
 package limiter
 
+import "math"
+
 // A State is a counter as an external store reports it, independent of the memory of a [Table]. The
 // zero value is an absent counter. The fields in use depend on the algorithm:
 //
@@ -80,6 +82,28 @@ func (s *State) TakeOff(p *Policy, hits uint64) {
 			whole, sixteenths = need>>fine, sixteenths-need&(1<<fine-1)
 		}
 		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
+		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
+	case SlidingLog, Concurrency:
+	}
+}
+
+// PutOn undoes TakeOff, which took all of the hits.
+func (s *State) PutOn(p *Policy, hits uint64) {
+	switch p.Algorithm {
+	case FixedWindow:
+		s.Hits += hits
+	case SlidingWindow:
+		if len(s.Counts) > 0 {
+			s.Counts[0] += uint32(min(hits, uint64(math.MaxUint32-s.Counts[0]))) //nolint:gosec // at most a count
+		}
+	case TokenBucket, LeakyBucket:
+		k := p.bucket()
+		need := int64(k.need(hits)) //nolint:gosec // at most 2^63-1
+		whole, sixteenths := need, int64(s.Sixteenths&15)
+		if k.unit == fine {
+			whole, sixteenths = need>>fine, sixteenths+need&(1<<fine-1)
+		}
+		s.Time += Time(whole) + Time(sixteenths>>fine)
 		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
 	case SlidingLog, Concurrency:
 	}

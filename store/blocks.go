@@ -200,7 +200,7 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)
 		}
 	}
-	return done, len(all) == 1 && all[0].hot.largest() == 0
+	return done, len(all) == 1 && (all[0].hot.largest() == 0 || all[0].hot.unused() > 0)
 }
 
 // countDemand counts the hits of a request, without those that another limit of their group denies.

@@ -19,6 +19,7 @@ type ownPart struct {
 	charge int
 	all    bool // the rest is 0
 	late   bool // the block had ended when the store decided
+	unused bool // the hits were given back
 }
 
 // spendOwn takes hits from blocks for b, which the store decides, and takes them off its charges until
@@ -140,12 +141,24 @@ func (req *request) settleOwn(at limiter.Time) (uncounted int64, alike bool) {
 			}
 		case d.Charged == 0:
 			part.w.giveBack(part.word, part.hits)
+			part.unused = true
 		case part.all && !d.Over:
 			uncounted++
 		}
 	}
-	req.own = req.own[:0]
 	return uncounted, alike
+}
+
+// mirrorOwn adds own hits that were given back to the mirror: during an outage the block is used, too.
+func (req *request) mirrorOwn(at limiter.Time, mirror *limiter.Table) {
+	for i := range req.own {
+		if part := &req.own[i]; part.unused {
+			found := &req.call.Found[part.charge]
+			found.PutOn(req.batch.Charges[part.charge].Policy, part.hits)
+			req.batch.Stored().MergeInto(mirror, at, part.charge, found)
+		}
+	}
+	req.own = req.own[:0]
 }
 
 // loseOwn gives own hits up: the store may have decided the request, or may do so later.

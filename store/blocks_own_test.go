@@ -169,3 +169,31 @@ func TestOwnHitsOfAReplacedBlockAreCharged(t *testing.T) {
 		}
 	})
 }
+
+// An outage begins after a denied request has given its part of a block back: with the fallback [Local], the
+// only replica admits the limit and no more.
+func TestDeniedRequestBeforeAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBlockWorldWith(t, 1, time.Millisecond, Local)
+		r, c := w.replicas[0], &caller{}
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: limiter.MaxWindow}
+		w.fill(p, 40)
+		time.Sleep(2 * sweepBlocks)
+		charge := oneHit(1, p)
+		charge.Hits = 1001
+		must.OK(t, c.decide(r.store, charge))
+		if !c.b.Denied {
+			t.Fatal("a request beyond the limit was admitted")
+		}
+		w.unreachable.Store(true)
+		r.cut()
+		synctest.Wait()
+		for range 1500 {
+			r.request(p, 1)
+		}
+		synctest.Wait()
+		if n := w.total(); n > 1000 {
+			t.Errorf("%d hits were admitted, want at most 1000", n)
+		}
+	})
+}

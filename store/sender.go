@@ -328,6 +328,7 @@ func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided 
 		admitted = script.CountAdmitted(req.batch) - uncounted
 		if !owned {
 			sh.backend.store.updateMirror(at, req.batch, &f.state)
+			req.mirrorOwn(at, sh.backend.store.mirror)
 		}
 	}); !decided {
 		sh.backend.resolve(outcomeCounted, req)
