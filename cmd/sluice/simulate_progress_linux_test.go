@@ -147,13 +147,12 @@ func simulateUntilShown(t *testing.T) *simulation {
 	shown, fed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(fed)
-		lines := bytes.Repeat([]byte("2026-11-21T12:00:00Z al\n"), 1000)
-		for {
+		for at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC); ; at = at.Add(time.Second) { // or lines would be held to be sorted
 			select {
 			case <-shown:
 				return
 			default:
-				if _, err := feed.Write(lines); err != nil {
+				if _, err := feed.Write(bytes.Repeat([]byte(at.Format(time.RFC3339)+" al\n"), 1000)); err != nil {
 					return
 				}
 			}
