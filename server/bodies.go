@@ -26,7 +26,9 @@ var errTooManyBodies = errors.New("too many large requests are in flight")
 
 // bodyBudget bounds the memory of large request bodies. The zero value is ready.
 type bodyBudget struct {
-	mu        sync.Mutex
+	mu sync.Mutex
+	// total has at most maxBodiesOfAddress of an address, so that one cannot exclude others: small
+	// requests that wait are counted without a bound.
 	total     int
 	byAddress map[netip.Addr]int
 }
@@ -110,8 +112,10 @@ func (b *body) countLocked(bytes int) {
 	if u.byAddress == nil {
 		u.byAddress = map[netip.Addr]int{}
 	}
-	u.total += bytes - b.counted
-	if u.byAddress[b.address] += bytes - b.counted; u.byAddress[b.address] == 0 {
+	before := u.byAddress[b.address]
+	now := before + bytes - b.counted
+	u.total += min(now, maxBodiesOfAddress) - min(before, maxBodiesOfAddress)
+	if u.byAddress[b.address] = now; now == 0 {
 		delete(u.byAddress, b.address)
 	}
 	b.counted = bytes

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -75,6 +76,31 @@ func TestDelayedRepliesHaveFullWriteTimeout(t *testing.T) {
 	newHTTPServer(newJSONHandler(h, web.MaxBody), maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(w, r)
 	if w.Code != http.StatusOK || len(w.Set) != 2 || !w.Set[1].After(w.Set[0]) {
 		t.Errorf("status %d with the deadlines %v, want a second deadline after the decision", w.Code, w.Set)
+	}
+}
+
+// TestSmallRequestsOfAnAddressExcludeNoOther has a client whose waiting requests, which are small, have
+// more memory than all large requests may have.
+func TestSmallRequestsOfAnAddressExcludeNoOther(t *testing.T) {
+	var budget bodyBudget
+	var waiting []*body
+	for range 1000 {
+		b := &body{budget: &budget, address: netip.MustParseAddr("192.0.2.1")}
+		b.count(2 * maxBodies / 1000)
+		waiting = append(waiting, b)
+	}
+	others := &body{budget: &budget, address: netip.MustParseAddr("192.0.2.2")}
+	if !others.tryCount(maxBodiesOfAddress) {
+		t.Error("a large request of another client is rejected")
+	}
+	if waiting[0].tryCount(maxBodiesOfAddress) {
+		t.Error("a large request of the same client is admitted")
+	}
+	for _, b := range append(waiting, others) {
+		b.close()
+	}
+	if budget.total != 0 || len(budget.byAddress) != 0 {
+		t.Errorf("%d bytes of %d addresses are counted at the end", budget.total, len(budget.byAddress))
 	}
 }
 
