@@ -68,10 +68,7 @@ var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUE
 
 // checkLeasesOnce calls checkLeases once for all routes that send the same lists.
 func (k *checker) checkLeasesOnce(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
-	key := fmt.Sprintf("%p %p %q", m, f, domain)
-	for _, c := range sent {
-		key += fmt.Sprintf(" %p", c)
-	}
+	key := fmt.Sprintf("%p %p %q %v", m, f, domain, sent) // the addresses of the lists
 	all, ok := k.leaseLists[key]
 	if !ok {
 		all = k.checkLeases(m, f, domain, sent)

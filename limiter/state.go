@@ -94,7 +94,7 @@ func (s *State) PutOn(p *Policy, hits uint64) {
 		s.Hits += hits
 	case SlidingWindow:
 		if len(s.Counts) > 0 {
-			s.Counts[0] += uint32(min(hits, uint64(math.MaxUint32-s.Counts[0]))) //nolint:gosec // at most a count
+			s.Counts[0] += uint32(min(hits, uint64(math.MaxUint32-s.Counts[0])))
 		}
 	case TokenBucket, LeakyBucket:
 		k := p.bucket()

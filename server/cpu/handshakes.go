@@ -96,7 +96,7 @@ func (c *Conn) readBounded(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.reading = false; c.hurried {
-		c.left -= time.Since(c.boundAt) //nolint:forbidigo // of a socket
+		c.left -= time.Since(c.boundAt)
 	}
 	return n, err
 }

@@ -105,43 +105,45 @@ func TestHandshakesOfAnAddressAreBounded(t *testing.T) {
 // TestHandshakesHaveTokens checks that a handshake has a token between its reads and writes, and
 // that its end and a close release it.
 func TestHandshakesHaveTokens(t *testing.T) {
-	for name, release := range map[string]func(*Conn){
-		"write":    func(c *Conn) { _, _ = c.Write([]byte{1}) },
-		"end":      (*Conn).EndHandshake,
-		"deadline": func(c *Conn) { _ = c.SetDeadline(time.Time{}) },
-		"close":    func(c *Conn) { _ = c.Close() },
-	} {
-		h := NewHandshakes(newTokens(2))
-		client, server := net.Pipe()
-		c := h.NewConn(server, netip.Addr{})
-		go func() { // until the end
-			b := make([]byte, 1)
-			for {
-				if _, err := client.Write(b); err != nil {
-					return
+	synctest.Test(t, func(t *testing.T) {
+		for name, release := range map[string]func(*Conn){
+			"write":    func(c *Conn) { _, _ = c.Write([]byte{1}) },
+			"end":      (*Conn).EndHandshake,
+			"deadline": func(c *Conn) { _ = c.SetDeadline(time.Time{}) },
+			"close":    func(c *Conn) { _ = c.Close() },
+		} {
+			h := NewHandshakes(newTokens(2))
+			client, server := net.Pipe()
+			c := h.NewConn(server, netip.Addr{})
+			go func() { // until the end
+				b := make([]byte, 1)
+				for {
+					if _, err := client.Write(b); err != nil {
+						return
+					}
+					_, _ = client.Read(b)
 				}
-				_, _ = client.Read(b)
+			}()
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
 			}
-		}()
-		if _, err := c.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-		if _, tasks := h.tokens.InUse(); tasks != 1 {
-			t.Errorf("%d tokens are in use after a read, want 1", tasks)
-		}
-		if release(c); name == "write" {
-			if _, tasks := h.tokens.InUse(); tasks != 0 {
-				t.Errorf("%d tokens are in use after a write, want none", tasks)
+			if _, tasks := h.tokens.InUse(); tasks != 1 {
+				t.Errorf("%d tokens are in use after a read, want 1", tasks)
 			}
-			_, _ = c.Read(make([]byte, 1))
-			c.EndHandshake()
+			if release(c); name == "write" {
+				if _, tasks := h.tokens.InUse(); tasks != 0 {
+					t.Errorf("%d tokens are in use after a write, want none", tasks)
+				}
+				_, _ = c.Read(make([]byte, 1))
+				c.EndHandshake()
+			}
+			if _, tasks := h.tokens.InUse(); tasks != 0 || len(h.byAddress) != 0 {
+				t.Errorf("%s: %d tokens are in use and %d slots are taken, want none", name, tasks, len(h.byAddress))
+			}
+			_ = c.Close()
+			_ = client.Close()
 		}
-		if _, tasks := h.tokens.InUse(); tasks != 0 || len(h.byAddress) != 0 {
-			t.Errorf("%s: %d tokens are in use and %d slots are taken, want none", name, tasks, len(h.byAddress))
-		}
-		_ = c.Close()
-		_ = client.Close()
-	}
+	})
 }
 
 // TestSlowServerEndsNoHandshake has more handshakes of an address than may be in progress, with clients
