@@ -41,11 +41,9 @@ func sizeClass(hits int) int {
 func runCosts(t *testing.T, p *limiter.Policy, mix costMix, demand float64, blocks bool, took time.Duration) (commands float64, got, want [4]int, hits [2]int) {
 	t.Helper()
 	w, l := newBlockWorld(t, 3, time.Millisecond), newBlockLedger()
-	if !blocks {
-		for _, r := range w.replicas {
-			r.store.blocks = nil
-		}
-	}
+	policy := *p
+	policy.NoBlocks = !blocks
+	p = &policy
 	time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(10 * time.Second)))
 	idle := w.commands.Load()
 	time.Sleep(10 * time.Second)
