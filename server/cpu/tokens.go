@@ -4,7 +4,8 @@
 // network late while many run. A client that causes much work would therefore delay all others. So
 // work that can be long needs a token, of which there is one per CPU: batches of connections that
 // send without a pause ([Tokens.AcquireCall]), and everything else that a client can cause, as a
-// [Task]. Scrapes and pages for operators, which can take seconds, have tokens of their own. The usual batch of a connection needs no token and never waits.
+// [Task]. Scrapes and pages for operators, which can take seconds, have tokens of their own. The
+// usual batch of a connection needs no token and never waits.
 package cpu
 
 import (
