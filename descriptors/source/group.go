@@ -26,8 +26,8 @@ type Group struct {
 	read []TableUpdate
 	// onWait is set by OnWait, or nil.
 	onWait func(Wait)
-	// waited is called between two snapshots. Nil, except in tests.
-	waited func()
+	// betweenSnapshots is called between two snapshots. Nil, except in tests.
+	betweenSnapshots func()
 }
 
 // Wait describes the files that the first reading waits for.
@@ -235,8 +235,8 @@ func (g *Group) applyChanges(ctx context.Context) {
 		if !wait(ctx, g.settle()) {
 			return
 		}
-		if g.waited != nil {
-			g.waited()
+		if g.betweenSnapshots != nil {
+			g.betweenSnapshots()
 		}
 		now := g.snapshot()
 		settled, all := g.changed(&now).stable(&before, &now)

@@ -34,7 +34,7 @@ func versionOf(u Update) int {
 
 // poll calls applyChanges. next is called between two snapshots.
 func poll(ctx context.Context, g *Group, next func()) {
-	g.waited = next
+	g.betweenSnapshots = next
 	g.applyChanges(ctx)
 }
 
