@@ -6,6 +6,7 @@ import (
 	_ "time/tzdata" // independent of the machine's time zones
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -91,7 +92,7 @@ func TestCalendarOverrideDoesNotAllocate(t *testing.T) {
 	s, p := load(t, Options{}, calendarRules), &Plan{}
 	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("berlin", "x").limit(9, 4, 0)}}
 	s.Plan(p, req, Global{})
-	if n := testing.AllocsPerRun(100, func() { s.Plan(p, req, Global{}) }); n > 0 {
+	if n := must.AllocsPerRun(100, func() { s.Plan(p, req, Global{}) }); n > 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
 }

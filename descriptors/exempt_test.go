@@ -149,7 +149,7 @@ func TestExemptAllocatesNothing(t *testing.T) {
 		for _, value := range []string{"10.2.3.4", "[2001:db8::1]:80", "203.0.113.9", "10.2.3.4, 203.0.113.9", "unknown"} {
 			req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("user", "u"), desc("remote_address", value)}}
 			var p Plan
-			if n := testing.AllocsPerRun(100, func() { s.Plan(&p, req, Global{}) }); n > 0 {
+			if n := must.AllocsPerRun(100, func() { s.Plan(&p, req, Global{}) }); n > 0 {
 				t.Errorf("%s: %v allocations", value, n)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -273,7 +274,7 @@ func TestRatelimitNamingDoesNotAllocate(t *testing.T) {
 		namer.Name(p, req)
 	}
 	run()
-	if n := testing.AllocsPerRun(10, run); n != 0 {
+	if n := must.AllocsPerRun(10, run); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

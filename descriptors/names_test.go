@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -130,7 +131,7 @@ func TestNamingDoesNotAllocate(t *testing.T) {
 	s.Plan(p, req, Global{})
 	namer := NewNamer("pre:", nil)
 	namer.Name(p, req)
-	if n := testing.AllocsPerRun(10, func() { namer.Name(p, req) }); n != 0 {
+	if n := must.AllocsPerRun(10, func() { namer.Name(p, req) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -62,7 +62,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		if tc.descs == nil {
 			req.Domain = []byte("e")
 		}
-		if n := testing.AllocsPerRun(100, func() { s.Plan(p, req, Global{}) }); n != 0 {
+		if n := must.AllocsPerRun(100, func() { s.Plan(p, req, Global{}) }); n != 0 {
 			t.Errorf("Plan of %s allocates %v times", tc.name, n)
 		}
 	}
@@ -71,10 +71,10 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	if rule == nil || !rule.RuntimeMetric {
 		t.Fatalf("rule = %+v, want one with runtime metrics", rule)
 	}
-	if n := testing.AllocsPerRun(100, func() { rule.AppendMetricKey(key, entries) }); n != 0 {
+	if n := must.AllocsPerRun(100, func() { rule.AppendMetricKey(key, entries) }); n != 0 {
 		t.Errorf("AppendMetricKey allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { MetricKeys{}.AppendOverride(key, entries) }); n != 0 {
+	if n := must.AllocsPerRun(100, func() { MetricKeys{}.AppendOverride(key, entries) }); n != 0 {
 		t.Errorf("AppendOverride allocates %v times", n)
 	}
 }

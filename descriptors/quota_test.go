@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestQuotaDiagnostics(t *testing.T) {
@@ -55,7 +57,7 @@ func TestMatchSingleDescriptor(t *testing.T) {
 	if s.Match([]byte("e"), b) != nil || !s.Divides() {
 		t.Error("an unknown domain has a rule, or the set has no quota")
 	}
-	if n := testing.AllocsPerRun(10, func() { s.Match([]byte("d"), b) }); n != 0 {
+	if n := must.AllocsPerRun(10, func() { s.Match([]byte("d"), b) }); n != 0 {
 		t.Errorf("Match allocates %v times", n)
 	}
 }

@@ -116,7 +116,7 @@ func TestRangesCount(t *testing.T) {
 		}
 		reqA, reqB := request(tt.a), request(tt.b)
 		plan := func(p *Plan, req *Request) (id, name string) {
-			if n := testing.AllocsPerRun(10, func() {
+			if n := must.AllocsPerRun(10, func() {
 				s.Plan(p, req, Global{})
 				namer.Name(p, req)
 			}); n != 0 {

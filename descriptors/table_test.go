@@ -320,7 +320,7 @@ descriptors:
 `)
 	req := Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("k", "al"), desc("k", "gold"), desc("k", "free"), desc("k", "bo")}}
 	var p Plan
-	if n := testing.AllocsPerRun(100, func() { set.Plan(&p, &req, Global{}) }); n != 0 || len(p.Limits) != 6 {
+	if n := must.AllocsPerRun(100, func() { set.Plan(&p, &req, Global{}) }); n != 0 || len(p.Limits) != 6 {
 		t.Errorf("%v allocations, %d limits", n, len(p.Limits))
 	}
 }

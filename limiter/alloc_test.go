@@ -3,6 +3,8 @@ package limiter
 import (
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestNoAllocations checks that no path of Decide allocates once a batch has grown.
@@ -66,23 +68,23 @@ func TestNoAllocations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tab, b, now := newTable(t, 64<<10), &Batch{Charges: tt.charges}, min1
 			tab.Decide(now, b)
-			if n := testing.AllocsPerRun(100, func() { tab.Prefetch(b); tab.Decide(now, b) }); n != 0 {
+			if n := must.AllocsPerRun(100, func() { tab.Prefetch(b); tab.Decide(now, b) }); n != 0 {
 				t.Errorf("known counters: %v allocations", n)
 			}
 			step := 24 * time.Hour
 			if tt.charges[0].Policy.Calendar != nil { // a calendar allocates once per window, for any number of counters
 				step /= 10
 			}
-			if n := testing.AllocsPerRun(100, func() { now += Time(step); tab.Decide(now, b) }); n != 0 {
+			if n := must.AllocsPerRun(100, func() { now += Time(step); tab.Decide(now, b) }); n != 0 {
 				t.Errorf("new windows: %v allocations", n)
 			}
 			found := make([]State, len(tt.charges))
 			b.Stored().ReadStates(tab, now, found)
 			b.Stored().Decide(now, found)
-			if n := testing.AllocsPerRun(100, func() { b.Stored().ReadStates(tab, now, found); b.Stored().Decide(now, found) }); n != 0 {
+			if n := must.AllocsPerRun(100, func() { b.Stored().ReadStates(tab, now, found); b.Stored().Decide(now, found) }); n != 0 {
 				t.Errorf("stored: %v allocations", n)
 			}
-			if n := testing.AllocsPerRun(100, func() { b.Stored().StateAfter(now, 0, &found[0]); b.Stored().BucketAfter(now, 0) }); n != 0 {
+			if n := must.AllocsPerRun(100, func() { b.Stored().StateAfter(now, 0, &found[0]); b.Stored().BucketAfter(now, 0) }); n != 0 {
 				t.Errorf("reported: %v allocations", n)
 			}
 		})
@@ -92,7 +94,7 @@ func TestNoAllocations(t *testing.T) {
 		reserves := &Policy{Algorithm: TokenBucket, Limit: 100, Window: time.Minute, Burst: 100, Reserve: NewReserve(10, time.Minute, true)}
 		for _, acquire := range []Charge{{ID: counterID(0), Policy: permits, Hits: 1}, {ID: counterID(1), Policy: reserves, Hits: 5, Reserve: true}} {
 			now := min1
-			if n := testing.AllocsPerRun(100, func() {
+			if n := must.AllocsPerRun(100, func() {
 				now += Time(time.Second)
 				b.Charges = append(b.Charges[:0], acquire)
 				tab.Decide(now, b)
@@ -112,7 +114,7 @@ func TestNoAllocations(t *testing.T) {
 	})
 	t.Run("new counters", func(t *testing.T) {
 		tab, b, i := newTable(t, MinBytes), &Batch{Charges: single(wide, 1)}, 0
-		if n := testing.AllocsPerRun(1000, func() { b.Charges[0].ID = counterID(i); i++; tab.Decide(min1, b) }); n != 0 {
+		if n := must.AllocsPerRun(1000, func() { b.Charges[0].ID = counterID(i); i++; tab.Decide(min1, b) }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
 		if s := tab.Stats(); s.Evicted == 0 {

@@ -114,7 +114,7 @@ func TestCalendarAllocatesNothing(t *testing.T) {
 	c := calendarOf(t, "Europe/Berlin", 31, Months)
 	at := Time(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixNano())
 	c.Window(at)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		c.Window(at)
 		c.Window(at - Time(24*24*time.Hour)) // a late call in the previous window
 	}); n > 0 {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/internal/effort"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestMergeInto checks that a table that merges the counters of another one decides like it.
@@ -122,7 +123,7 @@ func TestAdoptAllocatesNothing(t *testing.T) {
 		b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: &p, Hits: 1}}}
 		found, left := []State{{}}, State{Counts: make([]uint32, 0, 61)}
 		at := now
-		if n := testing.AllocsPerRun(100, func() {
+		if n := must.AllocsPerRun(100, func() {
 			at += Time(time.Millisecond)
 			found[0] = State{Counts: found[0].Counts[:0]}
 			b.Stored().Decide(at, found)

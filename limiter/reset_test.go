@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -233,7 +234,7 @@ func TestResetAllocatesNothing(t *testing.T) {
 	for name, p := range resetPolicies {
 		table := newTable(t, 64<<10)
 		now, b := Time(time.Hour), &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
-		if n := testing.AllocsPerRun(100, func() {
+		if n := must.AllocsPerRun(100, func() {
 			now++
 			table.Decide(now, b)
 			table.Reset(now, b, 0)

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -360,7 +361,7 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 	for name, s := range map[string]*answer.Service{"without": open, "with": listed} {
 		h := answer.NewHandler(s, zap.NewNop(), nil, false)
 		x := &answer.Exchange{Request: request, Client: client}
-		allocs := testing.AllocsPerRun(100, func() {
+		allocs := must.AllocsPerRun(100, func() {
 			if err := h.Answer(t.Context(), x, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ func TestBlocksAllocateNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := limiter.Time(time.Now().UnixNano())
-		if n := testing.AllocsPerRun(10, func() {
+		if n := must.AllocsPerRun(20, func() {
 			if done, err := r.store.Decide(now, &c.b, c.names, &c); !done || err != nil {
 				t.Error("not decided from the block")
 			}

@@ -111,7 +111,7 @@ func TestHotCountersEnd(t *testing.T) {
 	for lo := range uint64(maxHot) {
 		promote(lo)
 	}
-	if n := testing.AllocsPerRun(10, func() { promote(maxHot) }); n != 0 || len(bl.all) != maxHot {
+	if n := must.AllocsPerRun(10, func() { promote(maxHot) }); n != 0 || len(bl.all) != maxHot {
 		t.Errorf("%v allocations for a counter whose place is taken, and %d hot counters", n, len(bl.all))
 	}
 	w := &bl.all[0].balances[0]

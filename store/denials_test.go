@@ -181,7 +181,7 @@ func TestCachedDenialAllocatesNothing(t *testing.T) {
 	if err := c.decide(s, none); err != nil || !c.b.Denied {
 		t.Fatal(err, c.b.Denied)
 	}
-	if n := testing.AllocsPerRun(1000, func() {
+	if n := must.AllocsPerRun(1000, func() {
 		if !s.denyFromMemory(frozenTime(), &c.b) {
 			t.Error("the store was queried")
 		}

@@ -176,7 +176,7 @@ func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 		must.OK(t, c.decide(s, charge))
 		now := limiter.Time(time.Now().UnixNano())
 		var w limiter.Waiter = &c
-		if n := testing.AllocsPerRun(1000, func() {
+		if n := must.AllocsPerRun(1000, func() {
 			if done, err := s.Decide(now, &c.b, c.names, w); !done || err != nil {
 				t.Error(done, err)
 			}

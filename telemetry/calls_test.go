@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // histograms returns the response times by status code.
@@ -82,7 +84,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := m.Calls.ShouldRateLimit
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		call.Requests.Inc()
 		call.Done(0, 17*time.Microsecond)
 		call.Done(2, 17*time.Microsecond)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // newTestRules returns rules and a registry for them, which validates their metrics.
@@ -97,7 +99,7 @@ func TestUnhitRulesHaveNoSeries(t *testing.T) {
 	if got := series(); got != MaxUnhit+1 {
 		t.Errorf("%d series, want one more for the rule that was hit", got)
 	}
-	if n := testing.AllocsPerRun(100, func() { c.Get(n - 1).Add(Hits{Total: 1}) }); n != 0 {
+	if n := must.AllocsPerRun(100, func() { c.Get(n - 1).Add(Hits{Total: 1}) }); n != 0 {
 		t.Errorf("a hit of a rule that was hit before allocates %v times, want 0", n)
 	}
 	before := c.Get(n - 1)
@@ -141,7 +143,7 @@ func TestRuntimeSeries(t *testing.T) {
 	other, _ := r.Runtime(scratch, "d", "1/hour", []byte("k_x"), 3, 0)
 	other.Add(Hits{Total: 5})
 	expectTotalHits(t, reg, `{domain="d",key1="k_x",key2="s_1",limit="",rule="k_x.s_1"} 2`, `{domain="d",key1="k_x",key2="",limit="1/hour",rule="k_x"} 5`)
-	if n := testing.AllocsPerRun(100, func() { _, scratch = r.Runtime(scratch, "d", "", []byte("k_x.s_1"), 3, 7) }); n != 0 {
+	if n := must.AllocsPerRun(100, func() { _, scratch = r.Runtime(scratch, "d", "", []byte("k_x.s_1"), 3, 7) }); n != 0 {
 		t.Errorf("Runtime of a known key allocates %v times, want 0", n)
 	}
 }
@@ -349,7 +351,7 @@ func TestOverflowTakesNoLock(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key, scratch := []byte("one more"), make([]byte, 0, 64)
-	if n := testing.AllocsPerRun(100, func() { _, scratch = r.Runtime(scratch, "d", "", key, 3, 0) }); n != 0 {
+	if n := must.AllocsPerRun(100, func() { _, scratch = r.Runtime(scratch, "d", "", key, 3, 0) }); n != 0 {
 		t.Errorf("Runtime beyond the bound allocates %v times, want 0", n)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestUnknownDomainMetricNames checks that metrics have their names in envoyproxy/ratelimit. A
@@ -71,7 +73,7 @@ func TestUnknownDomainsAreBounded(t *testing.T) {
 		t.Error("a domain beyond the bound has its own count")
 	}
 	known, strange := []byte("domain 1"), []byte("domain 999")
-	if n := testing.AllocsPerRun(100, func() { u.Add(known, 1); u.Add(strange, 1) }); n > 0 {
+	if n := must.AllocsPerRun(100, func() { u.Add(known, 1); u.Add(strange, 1) }); n > 0 {
 		t.Errorf("known domains cause %v allocations", n)
 	}
 }

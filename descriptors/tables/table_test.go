@@ -195,7 +195,7 @@ func TestConcurrentReaders(t *testing.T) {
 func TestFindAllocatesNothing(t *testing.T) {
 	rows := read(t, lines(10_000)).Rows()
 	key := []byte("customer-0000007")
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		h := rows.Hasher()
 		h.AddBytesAt(0, key)
 		if hit, ok := rows.Find(h.Sum()); !ok || hit.RequestsPerUnit != 7 {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEveryBitMatters flips each bit of strings: about half of the bits of both
@@ -98,7 +100,7 @@ func TestProcessesHashDifferently(t *testing.T) {
 func TestHasherAllocatesNothing(t *testing.T) {
 	key, value := []byte("remote_address"), []byte("10.0.0.1")
 	prefix := Key{}.Hasher()
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		h := prefix
 		h.AddBytes(key)
 		h.AddBytesAt(2*precomputed, value)

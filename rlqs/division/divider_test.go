@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
 
@@ -454,7 +455,7 @@ func TestReportsDoNotAllocate(t *testing.T) {
 	for range 5 {
 		f.round(1)
 	}
-	if got := testing.AllocsPerRun(20, func() { f.round(1) }); got > 0 {
+	if got := must.AllocsPerRun(20, func() { f.round(1) }); got > 0 {
 		t.Errorf("150 reports, divided, taken and confirmed, allocate %v times", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -350,7 +351,7 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 			if c.OverLimit() != test.over {
 				t.Fatalf("OverLimit() = %v, want %v", c.OverLimit(), test.over)
 			}
-			if got := testing.AllocsPerRun(100, answer); got != 0 {
+			if got := must.AllocsPerRun(100, answer); got != 0 {
 				t.Errorf("Answer allocates %v times, want 0", got)
 			}
 		})

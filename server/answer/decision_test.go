@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -24,7 +25,7 @@ func TestNoDescriberCostsNothing(t *testing.T) {
 		t.Error("newDescribe() is not nil without tracing and at the level info")
 	}
 	x, ctx := &Exchange{Request: marshal(t, simpleRequest())}, t.Context()
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		if err := h.Answer(ctx, x, nil); err != nil {
 			t.Fatal(err)
 		}

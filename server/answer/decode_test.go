@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func entry(key, value string) *rlcommon.RateLimitDescriptor_Entry {
@@ -224,7 +225,7 @@ func FuzzDecode(f *testing.F) {
 func TestDecodeDoesNotAllocate(t *testing.T) {
 	in := marshal(t, sampleRequests()[2])
 	var d decoder
-	allocs := testing.AllocsPerRun(100, func() {
+	allocs := must.AllocsPerRun(100, func() {
 		d.reset()
 		if err := d.decode(in, &unbounded); err != nil {
 			t.Fatal(err)

@@ -333,7 +333,7 @@ func TestDeniedResponseAllocatesNothing(t *testing.T) {
 			must.OK(t, err)
 		}
 		answer()
-		if n := testing.AllocsPerRun(100, answer); n != 0 {
+		if n := must.AllocsPerRun(100, answer); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", key, n)
 		}
 	}

@@ -3,6 +3,7 @@ package answer
 import (
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
@@ -20,7 +21,7 @@ func TestDeniedRequestAllocatesNothing(t *testing.T) {
 			i++
 		}
 		ask() // grow the memory
-		if n := testing.AllocsPerRun(1000, ask); n != 0 {
+		if n := must.AllocsPerRun(1000, ask); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", mode, n)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
@@ -166,7 +167,7 @@ func TestLeasesLeaveNoGarbage(t *testing.T) {
 			}
 		}
 		x, request := &Exchange{Connection: b}, marshal(t, simpleRequest())
-		if allocs := testing.AllocsPerRun(400, func() {
+		if allocs := must.AllocsPerRun(400, func() {
 			x.Stream += 2
 			if _, _, err := s.Answer(s.now(), time.Minute, x, request); err != nil {
 				t.Fatal(err)

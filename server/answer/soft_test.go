@@ -218,7 +218,7 @@ func TestSoftAllocatesNothing(t *testing.T) {
 	request := marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		softDescriptor(t, "secret"), softDescriptor(t, "open"), softDescriptor(t, "near"), softDescriptor(t, "list"),
 	}})
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = s.Answer(noon, 0, &x, request) }); n != 0 {
+	if n := must.AllocsPerRun(100, func() { _, _, _ = s.Answer(noon, 0, &x, request) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -111,7 +111,7 @@ func TestStructuredHeadersAllocateNothing(t *testing.T) {
 	x, request := &Exchange{}, marshal(t, &rls.RateLimitRequest{
 		Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}},
 	})
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		_, _, err := s.Answer(noon, 0, x, request)
 		must.OK(t, err)
 	}); n != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -235,7 +236,7 @@ func TestDeniedAllocatesNothing(t *testing.T) {
 		own := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
 		d.RecordDenial(&Denial{ID: id(0), Entries: sent})
 		i := 0
-		if n := testing.AllocsPerRun(1000, func() {
+		if n := must.AllocsPerRun(1000, func() {
 			i++
 			d.RecordDenial(&Denial{ID: id(0), Entries: sent})
 			d.RecordDenial(&Denial{ID: id(i), Entries: sent})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func logOf(text string) Log {
@@ -283,7 +285,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 			}
 		}
 		r.readLine(line)
-		if n := testing.AllocsPerRun(100, func() { r.readLine(line) }); n > 0 {
+		if n := must.AllocsPerRun(100, func() { r.readLine(line) }); n > 0 {
 			t.Errorf("%s: reading a line allocates %v times", test.name, n)
 		}
 	}

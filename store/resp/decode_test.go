@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // largeLimits suffice for all valid replies of these tests.
@@ -132,7 +134,7 @@ func TestReplyMemory(t *testing.T) {
 		t.Errorf("the reply keeps memory for %d bytes and %d values", cap(r.text), cap(r.values))
 	}
 	small := []byte("*5\r\n:1795342320\r\n:12\r\n$8\r\nabcdefgh\r\n*1\r\n:1\r\n$-1\r\n")
-	if n := testing.AllocsPerRun(100, func() {
+	if n := must.AllocsPerRun(100, func() {
 		r.Reset(most)
 		if _, done, err := d.Decode(small[:20], &r); done || err != nil {
 			t.Fatal(done, err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -58,7 +59,7 @@ func TestKeptTracingHeaders(t *testing.T) {
 	if keep([]byte("b3"), maxTraceHeader+1) {
 		t.Error("a header that is too long is kept")
 	}
-	if name := []byte("b3"); testing.AllocsPerRun(100, func() { keep(name, 10) }) != 0 {
+	if name := []byte("b3"); must.AllocsPerRun(100, func() { keep(name, 10) }) != 0 {
 		t.Error("shouldKeepHeader allocates")
 	}
 }

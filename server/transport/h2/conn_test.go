@@ -336,7 +336,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 	}
 	c.conn.handler = constant{}
 	out := make([]byte, 0, 1<<10)
-	if n := testing.AllocsPerRun(len(calls)-1, func() {
+	if n := must.AllocsPerRun(len(calls)-1, func() {
 		out, _, _, c.err = c.conn.Feed(out[:0], calls[0], c.now)
 		calls = calls[1:]
 	}); n != 0 || c.err != nil || !bytes.Contains(out, reply) {
