@@ -25,9 +25,6 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
-	for _, f := range c.validator.Unknown {
-		k.report(Unknown, rules.Note, f.Pos, "%s, unless Envoy %v has it, which wrote the dump", f.Message, c.release)
-	}
 	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}

@@ -49,9 +49,9 @@ type Config struct {
 	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings; see
 	// [formatterFeature].
 	valuesAreFormats bool
-	// validator collects the errors for which Envoy would reject the configuration. It has none once Read has returned
-	// the Config.
+	// validator collects errors while the files are read, and isDump is true while a dump is read.
 	validator api.Validator
+	isDump    bool
 	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
 	SoftHeader string
 	// AddsLimitHeaders reports whether serve adds headers with limits. DeniedResponse is the value of serve

@@ -73,7 +73,12 @@ func isPolicies(list *tree.Node) bool {
 
 // readSnippet reads the output of [Snippet].
 func (c *Config) readSnippet(n *tree.Node) {
-	c.validator.Validate(n, api.Snippet)
+	for f := range n.Field("http_filters").Elements() {
+		c.validator.Validate(f, api.HTTPFilter)
+	}
+	for p := range n.Field("rate_limits").Elements() {
+		c.validator.Validate(p, api.Policy)
+	}
 	m := c.fragmentManager(n)
 	m.filters = append(m.filters, tree.Map(n.Field("http_filters"), newFilter)...)
 	c.readResources(n.Field("clusters"))

@@ -12,42 +12,31 @@ import (
 // patchMessages maps applyTo to the message type of a patch's value.
 var patchMessages = map[string]string{
 	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
-	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
+	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.HTTPFilter,
 }
 
 // readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been read.
 func (c *Config) readEnvoyFilter(n *tree.Node) {
-	c.validator.Validate(n, api.EnvoyFilter)
 	f, wrong := istio.Read(n)
 	c.validator.Errors = append(c.validator.Errors, wrong...)
 	c.envoyFilters, c.patches = append(c.envoyFilters, f), append(c.patches, f.Patches...)
-	c.validator.Strict = true
 	for _, p := range f.Patches {
 		if p.Value.Kind == tree.Object {
 			c.readPatch(p)
 		}
 	}
-	c.validator.Strict = false
 }
 
-// readPatch validates the value of a patch and reads values that are resources. A value that is merged may lack
-// fields, but the elements of its lists may not.
+// readPatch validates the value of a patch and reads values that are resources.
 func (c *Config) readPatch(p *istio.Patch) {
 	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
-	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // operations other than MERGE are checked later
-	if message, ok := patchMessages[p.ApplyTo]; ok && p.IsComplete() && !hosts {
-		c.validator.Validate(p.Value, message)
-	} else if ok {
-		c.validator.ValidatePart(p.Value, message)
-	}
-	wrong := func(at *tree.Node, format string, args ...any) {
-		c.validator.Errors = append(c.validator.Errors, fmt.Errorf("%v: "+format, append([]any{at.Pos()}, args...)...))
-	}
+	c.validator.Validate(p.Value, patchMessages[p.ApplyTo])
 	switch {
 	case p.ApplyTo == istio.NetworkFilter:
 		typeName, config := p.Value.Field("typed_config").Typed()
 		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
-			wrong(p.Node.Field("apply_to"), "Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", typeName)
+			c.validator.Errors = append(c.validator.Errors, fmt.Errorf(
+				"%v: Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", p.Node.Field("apply_to").Pos(), typeName))
 		}
 		c.validator.Validate(config, typeName)
 	case p.ApplyTo == istio.Cluster && !p.IsMerge():

@@ -55,13 +55,10 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"configPatches as in protobuf", "configPatches:", "config_patches:", "an EnvoyFilter has no field config_patches here, and Kubernetes rejects or drops it: write configPatches"},
 	{"value beside patch", "      patch:\n" + hostPatch, "      patch: { operation: MERGE }\n      value:\n" + strings.SplitAfterN(hostPatch, "value:\n", 2)[1], "an EnvoyFilter has no field value here, and Kubernetes rejects or drops it: put it into patch"},
 	{"a virtual host with route", hostPatch, "        operation: MERGE\n        value:\n          route:\n            rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n", "put it into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE"},
-	{"a filter without @type", "            \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n", "", `typed_config: Envoy requires "@type", which names the message: add it`},
-	{"a filter without its service", serviceOfFilter, "", "Envoy requires rate_limit_service: add it"},
 	{"another message", "v3.RateLimit\n", "v3.Ratelimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
 	{"a message that Envoy lacks", "v3.RateLimit\n", "v3.GlobalRateLimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
 	{"rate_limits of a route configuration", "applyTo: VIRTUAL_HOST", "applyTo: ROUTE_CONFIGURATION", "has no field rate_limits here, and rejects it: put it into a virtual host or a route"},
 	{"a network filter", "applyTo: HTTP_FILTER", "applyTo: NETWORK_FILTER", "applyTo: HTTP_FILTER"},
-	{"no descriptor_key", "header_name: x-user, descriptor_key: user }\n    - applyTo", "header_name: x-user }\n    - applyTo", "request_headers: Envoy requires descriptor_key: add it"},
 	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `no virtual host has the name "*", and istiod compares names exactly: names are host:port, such as "*:80"; without a name the patch applies to all virtual hosts`},
 	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `no virtual host has the name "shop.example.com", and istiod compares names exactly: names are host:port, such as "shop.example.com:80"`},
 	{"the name of a filter before Istio 1.6", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.router }", `Istio adds no filter named "envoy.router", and no patch in these files does: unless something else adds it, this patch does nothing: write envoy.filters.http.router`},
@@ -89,8 +86,6 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"two ways to select", "spec:\n  workloadSelector", "spec:\n  targetRefs: [{ kind: Gateway, name: shop }]\n  workloadSelector", "Istio accepts only one of targetRefs, workloadSelector: remove one"},
 	{"a class that Istio lacks", "        operation: INSERT_BEFORE", "        filterClass: AUTHENTICATION\n        operation: INSERT_BEFORE", `filterClass: found "AUTHENTICATION", want UNSPECIFIED or AUTHN`},
 	{"a version that is no pattern", "        context: GATEWAY\n        listener", "        context: GATEWAY\n        proxy: { proxyVersion: '^1.(' }\n        listener", "proxyVersion: found \"^1.(\", want a regular expression"},
-	{"one action without its list", "                - request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "                  request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "actions: found an object of 1, want a list of objects"},
-	{"one endpoint without its list", "                  - endpoint:", "                    endpoint:", "lb_endpoints: found an object of 1, want a list of objects"},
 }
 
 // TestIstioMistakes inserts common mistakes into a valid EnvoyFilter.

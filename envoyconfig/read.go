@@ -30,9 +30,8 @@ func Read(files []File) (*Config, error) {
 		}
 	}
 	c.sources = nil
-	c.validator.Finish(c.release)
-	if len(c.validator.Errors) > 0 {
-		return nil, errors.Join(c.validator.Errors...)
+	if errs := c.validator.Finish(c.release); len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	for _, m := range c.managers {
 		c.resolveTable(m)
@@ -169,7 +168,6 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 	case n.Field("configs").Kind == tree.List:
 		return c.readDump(n)
 	case n.Field("resources").Kind == tree.List:
-		c.validator.Validate(n, api.Discovery)
 		return c.readResources(n.Field("resources"))
 	default:
 		return c.readResource(n) || c.readDumpPart(n, "") || c.readFragment(n) || c.readWrapped(n)

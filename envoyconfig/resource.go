@@ -50,7 +50,9 @@ func (c *Config) readMessage(n *tree.Node, message string) bool {
 	if read == nil || n.Kind != tree.Object {
 		return false
 	}
-	c.validator.Validate(n, message)
+	if !c.isDump {
+		c.validator.Validate(n, message)
+	}
 	read(n)
 	return true
 }

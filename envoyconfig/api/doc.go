@@ -1,9 +1,8 @@
-// Package api validates trees of fields against the messages of Envoy's API on which limiting depends: names of fields,
-// kinds of values, and required fields. It converts values that Envoy accepts in several forms to one. Envoy checks
-// everything else itself, with --mode validate.
+// Package api finds fields that Envoy's API does not have, and values of a wrong kind, in the messages on which limiting
+// depends. Other messages can be anything. Envoy itself validates a configuration completely (envoy --mode validate).
 //
 // schema.txt describes the messages. go generate writes it from the descriptors of go-control-plane and their
-// protoc-gen-validate rules.
+// dependencies, in the versions pinned by go.mod.
 package api
 
 //go:generate go test -run TestSchemaIsCurrent -update .

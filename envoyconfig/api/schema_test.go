@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/envoyproxy/protoc-gen-validate/validate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -88,13 +88,6 @@ envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation
 envoy.extensions.filters.http.set_filter_state.v3.Config envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue
 envoy.extensions.filters.http.fault.v3.HTTPFault
 `
-
-// complete are name prefixes of messages whose required fields are checked. Excerpts contain these completely.
-var complete = []string{
-	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
-	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
-	"envoy.config.core.v3.GrpcService", "envoy.config.core.v3.RuntimeFractionalPercent", "xds.type.matcher.", httpFilter,
-}
 
 // sources are the modules with the generated code of Envoy's API and of its dependencies.
 var sources = []string{
@@ -231,7 +224,7 @@ func writeSchema(t *testing.T, files *protoregistry.Files) string {
 	return text.String()
 }
 
-// describer collects the texts of messages and enums.
+// describer collects the texts of messages.
 type describer struct {
 	texts map[protoreflect.FullName]string
 	kept  []string
@@ -245,41 +238,22 @@ func (w *describer) keeps(name protoreflect.FullName) bool {
 	})
 }
 
-// message describes a message, and the kept messages and the enums that it uses.
+// message describes a message, and the kept messages that it uses.
 func (w *describer) message(d protoreflect.MessageDescriptor) {
 	if _, ok := w.texts[d.FullName()]; ok || d.IsMapEntry() || !w.keeps(d.FullName()) {
 		return
 	}
-	isComplete := slices.ContainsFunc(complete, func(prefix string) bool { return strings.HasPrefix(string(d.FullName()), prefix) })
 	w.texts[d.FullName()] = ""
 	var text strings.Builder
-	fmt.Fprintf(&text, "\n%s", d.FullName())
-	for i := range d.Oneofs().Len() {
-		if o := d.Oneofs().Get(i); isComplete && isTrue(o, validate.E_Required) {
-			fmt.Fprintf(&text, " %s", o.Name())
-		}
-	}
-	text.WriteByte('\n')
+	fmt.Fprintf(&text, "\n%s\n", d.FullName())
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
-		fmt.Fprintf(&text, "%s %s", f.Name(), w.typeOf(f))
-		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
-			fmt.Fprintf(&text, " |%s", o.Name())
-		}
-		if rules, ok := proto.GetExtension(f.Options(), validate.E_Rules).(*validate.FieldRules); isComplete && ok && isRequired(rules) {
-			text.WriteString(" required")
-		}
-		text.WriteByte('\n')
+		fmt.Fprintf(&text, "%s %s\n", f.Name(), w.typeOf(f))
 	}
 	for i := range d.Messages().Len() {
 		w.message(d.Messages().Get(i))
 	}
 	w.texts[d.FullName()] = text.String()
-}
-
-// isTrue reports whether a boolean option is set.
-func isTrue(d protoreflect.Descriptor, option protoreflect.ExtensionType) bool {
-	return proto.GetExtension(d.Options(), option) == true
 }
 
 // typeOf returns the name of a field's type, and describes the type.
@@ -295,55 +269,29 @@ func (w *describer) typeOf(f protoreflect.FieldDescriptor) string {
 }
 
 func (w *describer) single(f protoreflect.FieldDescriptor) string {
-	relative := func(name protoreflect.FullName) string {
-		if below, ok := strings.CutPrefix(string(name), string(f.ParentFile().Package())+"."); ok {
-			return "." + below
-		}
-		return string(name)
-	}
 	switch {
 	case f.Enum() != nil:
-		w.enum(f.Enum())
-		return relative(f.Enum().FullName())
+		return "name"
 	case f.Message() == nil:
-		return f.Kind().String()
-	case wellKnown(f.Message()) == "" && !w.keeps(f.Message().FullName()):
-		return "Struct"
-	case wellKnown(f.Message()) != "":
-		return wellKnown(f.Message())
-	default:
+		return scalars[f.Kind().String()]
+	case w.keeps(f.Message().FullName()):
 		w.message(f.Message())
-		return relative(f.Message().FullName())
+		return string(f.Message().FullName())
+	default:
+		return cmp.Or(scalars[string(f.Message().FullName())], "object")
 	}
 }
 
-// wellKnown returns the name of a message of protobuf itself without its package, "" for others.
-func wellKnown(d protoreflect.MessageDescriptor) string {
-	name, ok := strings.CutPrefix(string(d.FullName()), "google.protobuf.")
-	if !ok || strings.Contains(name, ".") || strings.HasSuffix(name, "Options") || strings.HasSuffix(name, "Proto") {
-		return ""
-	}
-	return name
-}
-
-// enum describes an enum.
-func (w *describer) enum(d protoreflect.EnumDescriptor) {
-	if _, ok := w.texts[d.FullName()]; ok {
-		return
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "\nenum %s\n", d.FullName())
-	for i := range d.Values().Len() {
-		v := d.Values().Get(i)
-		fmt.Fprintf(&text, "%s %d", v.Name(), v.Number())
-		text.WriteByte('\n')
-	}
-	w.texts[d.FullName()] = text.String()
-}
-
-// isRequired reports whether the rules of protoc-gen-validate reject a message without the field.
-func isRequired(r *validate.FieldRules) bool {
-	text := r.GetString_()
-	return r.GetMessage().GetRequired() || r.GetAny().GetRequired() || r.GetDuration().GetRequired() ||
-		text.GetMinLen() > 0 || text.GetMinBytes() > 0 || r.GetBytes().GetMinLen() > 0 || r.GetRepeated().GetMinItems() > 0 || r.GetMap().GetMinPairs() > 0
+// scalars are the kinds of protobuf's scalar and well-known types.
+var scalars = map[string]string{
+	"string": "text", "google.protobuf.StringValue": "text", "bytes": "text", "google.protobuf.BytesValue": "text",
+	"google.protobuf.FieldMask": "text", "google.protobuf.Timestamp": "text",
+	"bool": "bool", "google.protobuf.BoolValue": "bool",
+	"int32": "number", "google.protobuf.Int32Value": "number", "sint32": "number",
+	"int64": "number", "google.protobuf.Int64Value": "number", "sint64": "number",
+	"uint32": "number", "google.protobuf.UInt32Value": "number", "fixed32": "number",
+	"uint64": "number", "google.protobuf.UInt64Value": "number", "fixed64": "number",
+	"float": "number", "google.protobuf.FloatValue": "number", "double": "number", "google.protobuf.DoubleValue": "number",
+	"google.protobuf.Duration": "duration", "google.protobuf.Any": "any",
+	"google.protobuf.Value": "value", "google.protobuf.ListValue": "value",
 }

@@ -15,7 +15,7 @@ import (
 func TestNormalizedForms(t *testing.T) {
 	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7", "0x10": "16"} {
 		x := valueOf(t, text)
-		if good := kinds["BoolValue"].accepts(x) || kinds["UInt32Value"].accepts(x); !good || x.Text != want || x.Name != "x" {
+		if good := kinds["bool"].accepts(x) || kinds["number"].accepts(x); !good || x.Text != want || x.Name != "x" {
 			t.Errorf("%s is read as %q of %q, want %q", text, x.Text, x.Name, want)
 		}
 	}
@@ -27,7 +27,7 @@ func TestNormalizedForms(t *testing.T) {
 			t.Errorf("%s is read as %q, want %q", text, d.Text, want)
 		}
 	}
-	for _, text := range []string{".25s", "1.s", "-1s", "{ millis: 1 }", "1", "1S", "1ms", "0.0000000001s", "'1 s'", "315576000001s", "{ seconds: a }"} {
+	for _, text := range []string{".25s", "1.s", "-1s", "1", "1S", "1ms", "0.0000000001s", "'1 s'"} {
 		if d := valueOf(t, text); normalizeDuration(d) {
 			t.Errorf("%s is read as %q, want an error", text, d.Text)
 		}
@@ -46,15 +46,13 @@ func valueOf(t *testing.T, text string) *tree.Node {
 // TestFieldNamesExist checks that each field name in envoyconfig's code is in the schema.
 func TestFieldNamesExist(t *testing.T) {
 	known := map[string]bool{"@type": true}
-	for name, text := range paragraphs() {
-		if !strings.HasPrefix(text, "enum ") && name != "#" {
-			for _, f := range parseMessage(text).fields {
-				known[f.name] = true
-			}
+	for _, fields := range messages() {
+		for name := range fields {
+			known[name] = true
 		}
 	}
 	// Field names of other formats.
-	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers tls_certificate validation_context generic_secret target_uri`) {
+	for name := range strings.FieldsSeq(`configs bootstrap resources spec data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers tls_certificate validation_context generic_secret target_uri`) {
 		known[name] = true
 	}
 	sources, err := filepath.Glob("../*.go")
