@@ -106,8 +106,6 @@ type Batch struct {
 	Clock func() Time
 	// Partition contains the counters; nil is the table's common partition.
 	Partition *Partition
-	// Describer, if set, describes the counters to operators.
-	Describer Describer
 
 	// Decisions has one decision per charge, in the same order. It is set by [Table.Decide].
 	Decisions []Decision
@@ -137,13 +135,6 @@ type Batch struct {
 	penalties     []activePenalty // penalties of the charges; valid if usesPenalties
 }
 
-// A Describer describes the counters of a batch.
-type Describer interface {
-	// DescribeCounter returns a description of the counter of the given charge, which may be kept. It
-	// may allocate. It is only called while the batch is being decided.
-	DescribeCounter(charge int) any
-}
-
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	b.poison()
@@ -151,7 +142,7 @@ func (b *Batch) Reset() {
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Denied, b.offsetDone = false, false, false
 	b.usesLeases, b.usesPenalties, b.special = false, false, false
-	b.Budget, b.Partition, b.Describer, b.Wait, b.table = 0, nil, nil, 0, nil
+	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
 	clear(b.stored)
 	b.poisonStored()
 	b.stored = b.stored[:0]

@@ -129,9 +129,8 @@ type hotCounter struct {
 	retryAt   atomic.Int64 // monotonic time before which no block is requested
 	acquiring atomic.Bool  // a block is being acquired, or the counter is retired
 
-	partition   *limiter.Partition
-	name        []byte // without the start of a window
-	description any    // by [limiter.Batch.Describer], or nil
+	partition *limiter.Partition
+	name      []byte // without the start of a window
 
 	// Used by the owner of acquiring.
 	batch limiter.Batch

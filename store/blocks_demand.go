@@ -51,9 +51,6 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 		return
 	}
 	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: b.Partition, name: append([]byte(nil), name...)}
-	if b.Describer != nil {
-		h.description = b.Describer.DescribeCounter(i)
-	}
 	h.policy.CountRefused = false
 	h.policy.Prepare()
 	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}

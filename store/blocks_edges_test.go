@@ -125,28 +125,6 @@ func TestBlocksAreReturned(t *testing.T) {
 	}
 }
 
-// Block returns the block of the current window.
-func TestBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorld(t, 1, time.Millisecond)
-		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour}
-		c, other := oneHit(1, p), oneHit(2, p)
-		w.fill(p, 20)
-		now := limiter.Time(time.Now().UnixNano())
-		if unused, size := r.store.Block(now, &c); int(unused) != r.unused() || size < unused {
-			t.Errorf("%d of a block of %d unused, want %d", unused, size, r.unused())
-		}
-		for _, none := range []struct {
-			c  *limiter.Charge
-			at limiter.Time
-		}{{&c, now + limiter.Time(time.Hour)}, {&other, now}} {
-			if unused, size := r.store.Block(none.at, none.c); unused+size > 0 {
-				t.Errorf("%d of a block of %d unused, want no block", unused, size)
-			}
-		}
-	})
-}
-
 // A replica whose demand has become small does not keep its block.
 func TestBlocksShrinkWithDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

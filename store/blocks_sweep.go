@@ -198,27 +198,6 @@ func (bl *blocks) drop(at limiter.Time, c *limiter.Charge) {
 	}
 }
 
-// Block returns the unused hits of this replica's blocks of the counter of c at the time now, and
-// their number when the last block was charged; 0 and 0 if it has none. See [Options.Blocks].
-func (s *Store) Block(now limiter.Time, c *limiter.Charge) (unused, size uint64) {
-	if s.blocks == nil {
-		return 0, 0
-	}
-	h := s.blocks.find(c)
-	if h == nil {
-		return 0, 0
-	}
-	at, elapsed := s.main.time(now), s.blocks.elapsed()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.balances {
-		if w := &h.balances[i]; w.usable(at, periodEnd(&h.policy, at), elapsed) {
-			unused, size = unused+w.unused(), size+w.granted
-		}
-	}
-	return unused, size
-}
-
 // counters returns all hot counters.
 func (bl *blocks) counters() []*hotCounter {
 	bl.mu.Lock()

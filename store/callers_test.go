@@ -71,9 +71,6 @@ type caller struct {
 // Exceeded implements [limiter.Waiter].
 func (c *caller) Exceeded(int) func(hits uint64) { return c.exceeded }
 
-// DescribeCounter implements [limiter.Describer].
-func (c *caller) DescribeCounter(charge int) any { return c.b.Charges[charge].ID }
-
 func (c *caller) Decided(err error) { c.decided <- err }
 
 func (c *caller) decide(s *Store, charges ...limiter.Charge) error {
@@ -94,7 +91,8 @@ func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge
 		c.decided = make(chan error, 1)
 	}
 	c.b.Reset()
-	c.b.Charges, c.b.Budget, c.b.Describer = append(c.b.Charges, charges...), budget, c
+	c.b.Charges = append(c.b.Charges, charges...)
+	c.b.Budget = budget
 	c.names = c.names[:0]
 	for i := range charges {
 		name := nameOf("s1", &charges[i])

@@ -131,9 +131,6 @@ func counterText(s *admin.CounterState, reset bool) string {
 	if h := s.Held; h != nil {
 		text += heldText(h, s.Reserves > 0)
 	}
-	if s.Block != nil {
-		text += fmt.Sprintf(", %d of a block of %d unused", s.Block.Unused, s.Block.Size)
-	}
 	if s.Reserves > 0 {
 		text += fmt.Sprintf(", the next request reserves %d", s.Reserves)
 		if s.Estimated {

@@ -20,7 +20,7 @@ func TestReportsAreDocumented(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	fields := 0
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[admin.CounterReport](), reflect.TypeFor[admin.RuleLimit](), reflect.TypeFor[admin.CounterState](), reflect.TypeFor[admin.HeldState](), reflect.TypeFor[live.BlockState](),
+		reflect.TypeFor[admin.CounterReport](), reflect.TypeFor[admin.RuleLimit](), reflect.TypeFor[admin.CounterState](), reflect.TypeFor[admin.HeldState](),
 		reflect.TypeFor[admin.TablesReport](), reflect.TypeFor[admin.TableReport](), reflect.TypeFor[rowsReport](), reflect.TypeFor[live.Reset](),
 	} {
 		for f := range of.Fields() {

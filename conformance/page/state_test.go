@@ -68,7 +68,7 @@ func TestPageShowsEveryPart(t *testing.T) {
 	s.Domains = []live.DomainState{{
 		Domain: "shop",
 		DeniedKeys: []live.Key{
-			{Hash: "cafe", Rule: "user", Limit: "5/hour", Block: &live.BlockState{Unused: 3, Size: 1007}, PenaltyUntil: &at, PerSecond: 9, Share: 0.75, Since: at, Last: at},
+			{Hash: "cafe", Rule: "user", Limit: "5/hour", PenaltyUntil: &at, PerSecond: 9, Share: 0.75, Since: at, Last: at},
 			{Hash: "beef", Descriptor: "customer=acme", Rule: "customer", Limit: "60/minute", OwnLimit: "0/minute", Table: "customers"},
 			{Hash: "f00d", Descriptor: "upload=1", Rule: "upload", Limit: "3 concurrent requests, each for at most 1 minute", Unit: "permits", Permits: 3, InFlight: &inFlight},
 			{Hash: "d00d", Descriptor: "user=own"},
@@ -85,11 +85,6 @@ func TestPageShowsEveryPart(t *testing.T) {
 		Domain: "shop", Rule: "api", Limit: "100/second", Hash: "ba11", LimitRate: 100, Assigned: 98.5, DemandRate: 130, Unconfirmed: 3,
 		Lost: 20, LostUntil: &at, LearningUntil: &at, Holders: 1, Shares: []live.QuotaShare{{Stream: 2, Share: 60, Demand: 90}},
 	}}}
-	s.Blocks = &live.Blocks{HotCounters: 3, Unused: 1412, Largest: []live.BlockCounter{
-		{Hash: "b10c", CounterName: live.CounterName{Domain: "shop", Rule: "user", Limit: "200000/hour"}, BlockState: live.BlockState{Unused: 1400, Size: 1767}},
-		{CounterName: live.CounterName{Domain: "shop", Descriptor: "plan=free", Rule: "plan", Limit: "9/hour, table: plans", OwnLimit: "7/hour", Table: "plans"}, BlockState: live.BlockState{Unused: 12, Size: 40}},
-		{CounterName: live.CounterName{Domain: "shop", Rule: "api", Limit: "150/second"}},
-	}}
 	for i := range 9 {
 		s.Events = append(s.Events, telemetry.Event{Time: at, Text: fmt.Sprint("event ", i), Count: 1})
 	}
@@ -102,11 +97,10 @@ func TestPageShowsEveryPart(t *testing.T) {
 		"calls/s 1,234", "denied/s 56.7", "errors/s 8.9", "Envoy connections 4", "p99 time 0.21 ms", "counters used 5,000 of 2,000,000", "store unavailable",
 		"a condition rules_rejected since 2026-01-02 09:00:00 peer=10.0.0.1", "Remedy: a remedy (docs/a.md)", "a line",
 		"an event ends a_code (2 times) another line", "event 4 2026-01-02 09:00:00 rules loaded hash=cafe shop: user 5/hour -> 0/hour and 2 more", "earlier events: 3",
-		"9.0 75% 0 2026-01-02 09:00:00 #cafe shop: user 5/hour, 3 of a block of 1,007 unused, penalty until 2026-01-02 09:00:00",
+		"9.0 75% 0 2026-01-02 09:00:00 #cafe shop: user 5/hour, penalty until 2026-01-02 09:00:00",
 		"customer=acme shop: customer 0/minute, from table customers", "upload=1 shop: upload 3 concurrent requests, each for at most 1 minute, 3 of 3 in flight", "user=own shop: limit override of the request",
 		"shop: a reason seen 3", "1.0 descriptors per second for the domain shpo, which has no rules; did you mean shop?", "none now, 7 before, for the domain past",
 		"shop: user 5/hour a.yaml:7:3", "shop: shy 5/hour, shadow: would deny 2.0/s", "shop: llm 40000/minute (tokens) a.yaml:9:3",
-		"hot counters 3", "unused hits in blocks 1,412", "replicas with blocks unknown", "1,400 1,767 #b10c shop: user 200000/hour 12 40 plan=free shop: plan 7/hour, from table plans 0 0 shop: api 150/second",
 		"130.0 98.5 100.0 shop: api 100/second #ba11 1: stream 2 60.0 of 90.0 unconfirmed; 3.0 not confirmed; 20.0 lost until 2026-01-02 09:00:00; learning until",
 	} {
 		if !strings.Contains(got, want) {
@@ -126,7 +120,7 @@ func TestPageShowsEveryPart(t *testing.T) {
 		t.Errorf("without Envoys and limits the page is\n%s", got)
 	}
 	showState(ctx, t, newState())
-	if got := bodyText(ctx, t); !strings.Contains(got, "no rules loaded: every request gets an error") || strings.Contains(got, "Divided limits") || strings.Contains(got, "lock") ||
+	if got := bodyText(ctx, t); !strings.Contains(got, "no rules loaded: every request gets an error") || strings.Contains(got, "Divided limits") ||
 		!strings.Contains(got, "; no rules; keys:") || !strings.Contains(got, "no rules are loaded") {
 		t.Errorf("without rules the page is\n%s", got)
 	}

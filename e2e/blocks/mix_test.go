@@ -2,7 +2,6 @@ package blocks_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -101,8 +99,8 @@ func newMix(f *fleet, all []mixClient) *mix {
 	for _, c := range all {
 		var counters []*counter
 		for i, limits := range c.descriptors {
-			for n, l := range limits {
-				counters = append(counters, &counter{limit: l, domain: c.domain(), descriptor: fmt.Sprintf("k%d=%s", i, c.name), index: n})
+			for _, l := range limits {
+				counters = append(counters, &counter{limit: l, domain: c.domain(), descriptor: fmt.Sprintf("k%d=%s", i, c.name)})
 			}
 		}
 		m.counters = append(m.counters, counters)
@@ -231,23 +229,6 @@ func (m *mix) burst(ctx context.Context, which int, replicas ...int) {
 		}
 	}
 	senders.Wait()
-}
-
-// state is a counter as /counters shows it.
-type state struct {
-	Used, Remaining int
-	Block           *struct{ Unused, Size int }
-}
-
-// look returns the state of a counter at a replica.
-func (m *mix) look(t *testing.T, replica int, c *counter) state {
-	t.Helper()
-	var page struct{ Counters []state }
-	must.OK(t, json.Unmarshal(suite.Get(t, m.fleet.counters(replica, c.domain, c.descriptor)), &page))
-	if len(page.Counters) <= c.index {
-		t.Fatalf("%s of %s has %d limits", c.descriptor, c.domain, len(page.Counters))
-	}
-	return page.Counters[c.index]
 }
 
 // verify checks all limits, with the bounds multiplied by factor.

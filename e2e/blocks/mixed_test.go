@@ -92,17 +92,17 @@ func (m *mix) round(ctx context.Context, which []int, p pace, event func(replica
 
 func noEvent(int) func() { return func() {} }
 
-// awaitBlocks waits until each of the given clients has been seen with a block of each of its limits.
-func (m *mix) awaitBlocks(t *testing.T, which []int) {
+// awaitBlocks waits, for one of the given clients after the other, until a request is decided by
+// blocks of its limits.
+func (m *mix) awaitBlocks(t *testing.T, all []int) {
 	t.Helper()
-	together(which, func(which int) {
-		for _, c := range m.counters[which] {
-			suite.Eventually(t, c.descriptor+" uses blocks", func() bool {
-				m.trickle(t.Context(), 0, which, 20*time.Millisecond)
-				return m.look(t, 0, c).Block != nil
-			})
-		}
-	})
+	for _, which := range all {
+		before := m.decidedBy(t, 0)["block"]
+		suite.Eventually(t, m.clients[which].name+" uses blocks", func() bool {
+			m.trickle(t.Context(), 0, which, 20*time.Millisecond)
+			return m.decidedBy(t, 0)["block"] > before
+		})
+	}
 }
 
 // flood sends requests of all clients to all replicas, more than most limits admit, and logs the

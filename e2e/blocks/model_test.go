@@ -116,7 +116,6 @@ func floor(a, b int64) int64 { return a / b }
 type counter struct {
 	limit
 	domain, descriptor string // as /counters takes it
-	index              int    // among the limits of the descriptor
 
 	mu      sync.Mutex
 	brief   bool   // all stays empty

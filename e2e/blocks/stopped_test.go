@@ -40,19 +40,10 @@ func TestStoppedReplica(t *testing.T) {
 	for range times(t, 1, 20) {
 		m.awaitBlocks(t, all)
 		together(all, func(which int) { m.trickle(ctx, 0, which, 700*time.Millisecond) })
-		blocks := make([]string, len(stopped))
-		together(all, func(which int) {
-			m.trickle(ctx, 0, which, between(20*time.Millisecond, 100*time.Millisecond))
-			for _, c := range m.counters[which] {
-				if b := m.look(t, 0, c).Block; b != nil {
-					blocks[which] += fmt.Sprintf(" %d", b.Unused)
-				}
-			}
-		})
+		together(all, func(which int) { m.trickle(ctx, 0, which, between(20*time.Millisecond, 100*time.Millisecond)) })
 		s := m.sluices[0].Load()
 		must.OK(t, s.Signal(syscall.SIGSTOP))
 		suite.Eventually(t, "the replica has stopped", func() bool { return hasStopped(t, s.PID()) })
-		began := time.Now()
 		wait(ctx, 1500*time.Millisecond+between(0, time.Second))
 		var continued atomic.Int64
 		var queued sync.WaitGroup
@@ -65,7 +56,6 @@ func TestStoppedReplica(t *testing.T) {
 		continued.Store(m.now())
 		must.OK(t, s.Signal(syscall.SIGCONT))
 		queued.Wait()
-		t.Logf("stopped for %.1f s with unused hits of%q", time.Since(began).Seconds(), blocks)
 		together(all, func(which int) { m.burst(ctx, which, 0, 1, 2) })
 		for range 8 { // sub-windows with hits of the blocks expire one window after these ended
 			wait(ctx, 500*time.Millisecond)

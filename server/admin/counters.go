@@ -80,8 +80,6 @@ type CounterState struct {
 	// Held describes the leases. It is nil if the limit grants none, or if the counters are in a
 	// store.
 	Held *HeldState `json:"held,omitempty"`
-	// Block describes the block of this replica. It is nil if it has none.
-	Block *live.BlockState `json:"block,omitempty"`
 	// Reserves is the number of hits that the next request reserves, 0 without reserve. If
 	// Estimated is set, it is the 90th percentile of past costs: Samples are known, and it no longer
 	// depends on the initial estimate once SamplesNeeded are.
@@ -172,7 +170,6 @@ func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answe
 	if held := lookup.Held(now, i); held != nil {
 		c.Held = &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
 	}
-	c.Block = a.blockState(now, charge)
 	if r := limit.Reservation; r != nil {
 		c.Reserves = r.Hits(charge.Policy)
 		c.Samples, c.SamplesNeeded = r.Samples()

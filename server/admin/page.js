@@ -17,7 +17,7 @@ function show() {
     + `; keys: ${state.top_keys}`
     + (state.unmasked_until ? `, values shown until ${clock(state.unmasked_until)}` : "")
     + (shared ? "; counters are shared: rates and keys are those seen by this replica" : ""));
-  showStatus(state.status, state.blocks);
+  showStatus(state.status);
   const warnings = [];
   if (state.shadow_mode) warnings.push(["warn", "shadow mode: every request is allowed, despite the denials below"]);
   if (!config.hash) warnings.push(["bad", "no rules loaded: every request gets an error"]);
@@ -58,9 +58,6 @@ function showLists() {
   byId("quota").hidden = !quota;
   tables.quota.none = quota?.streams ? "" : "no Envoy is connected";
   tables.quota.items = quota?.streams ? quota.largest : [];
-  byId("blocks").hidden = !state.blocks;
-  tables.blocks.none = "no counter has a block";
-  tables.blocks.items = (state.blocks?.largest ?? []).map((c, rank) => ({ ...c, rank }));
   const unmatched = [
     ...state.unknown_domains.filter((u) => u.descriptors_per_second),
     ...flat(state, "unmatched"),
@@ -81,7 +78,7 @@ function showLists() {
 const soft = (text) => element("span", { class: "soft" }, text);
 
 // showStatus shows the tiles.
-function showStatus(s, blocks) {
+function showStatus(s) {
   const tiles = [
     ["calls/s", rate(s.calls_per_second)],
     ["denied/s", rate(s.denied_per_second)],
@@ -91,10 +88,6 @@ function showStatus(s, blocks) {
     ["counters used", `${count(s.counters_used)} of ${count(s.counters_max)}`],
     ["store", s.store, s.store === "unavailable" && "bad"],
   ];
-  if (blocks) {
-    tiles.push(["hot counters", count(blocks.hot_counters)], ["unused hits in blocks", count(blocks.unused)],
-      ["replicas with blocks", blocks.replicas ? count(blocks.replicas) : "unknown"]);
-  }
   rebuild(byId("status"), tiles, ([title, text, style]) =>
     element("div", {}, element("dt", {}, title), element("dd", { class: style }, text)));
 }
@@ -152,7 +145,7 @@ async function readCounter() {
     counter = response.ok && (await response.json()).counters.find((c) => c.key === k.hash);
   } catch { /* without an answer no counter is shown */ }
   asked.reading = false;
-  asked.counter = counter && `${count(counter.used)} of ${count(counter.capacity)} used` + blockText(counter.block)
+  asked.counter = counter && `${count(counter.used)} of ${count(counter.capacity)} used`
     + (counter.resets_at ? `, resets at ${clock(counter.resets_at)}` : "");
   if (asked === opened && !isSelecting()) showDetails();
 }

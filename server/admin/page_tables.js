@@ -55,15 +55,11 @@ const keyName = (k) => k.descriptor || (k.hash ? "#" + k.hash : "");
 const limitName = (l) => `${l.domain}: ${l.rule ? `${l.rule} ${l.limit}` : "limit override of the request"}`;
 const unitOf = (l) => (l.unit === "tokens" || l.unit === "hits" ? ` (${l.unit})` : "");
 
-// blockText describes a block, if there is one.
-const blockText = (b) => (b ? `, ${count(b.unused)} of a block of ${count(b.size)} unused` : "");
-
 // limitOfKey returns the limit of a key with the number that applies to it, and the state of both.
 function limitOfKey(k) {
   const from = k.table ? `, from table ${k.table}` : ", from the request";
   return (k.own_limit ? limitName({ ...k, limit: k.own_limit }) + from : limitName(k)) + unitOf(k)
     + (k.in_flight === undefined ? "" : `, ${k.in_flight} of ${k.permits} in flight`)
-    + blockText(k.block)
     + (k.penalty_until ? `, penalty until ${clock(k.penalty_until)}` : "");
 }
 
@@ -130,12 +126,6 @@ const tables = {
     number("of limit", (b) => b.limit_per_second, rate),
     { title: "limit", value: limitName, text: (b) => `${cut(limitName(b))} ${keyName(b)}` },
     { title: "Envoys: share of demand", text: sharesText },
-  ]),
-  blocks: newTable("blocks", (c) => c.hash ?? String(c.rank), [
-    number("unused", (c) => c.unused, count),
-    number("size", (c) => c.size, count),
-    { title: "counter", value: keyName, text: keyName },
-    { title: "limit", value: limitName, text: (c) => cut(limitOfKey(c)) },
   ]),
 };
 

@@ -124,7 +124,6 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	}
 	state.Status = a.statusLocked(now)
 	state.Quota = a.quotaState(now)
-	state.Blocks = a.blocks(limiter.Time(now.UnixNano()))
 	r, err := a.service.Active()
 	if err != nil {
 		return state
@@ -167,10 +166,9 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		if d := denials[name]; d != nil {
 			domains[i].DeniedKeys, domains[i].OmittedKeys, domains[i].DeniedRequests = d.Keys, d.Omitted, d.PerSecond
 			for j := range d.Keys {
-				k, at := &d.Keys[j], limiter.Time(now.UnixNano())
-				k.Block = a.blockState(at, k.Charge())
+				k := &d.Keys[j]
 				if k.Charge().Policy.Algorithm == limiter.Concurrency {
-					if held := r.LookupCharge(i, *k.Charge(), nil).Held(at, 0); held != nil {
+					if held := r.LookupCharge(i, *k.Charge(), nil).Held(limiter.Time(now.UnixNano()), 0); held != nil {
 						k.InFlight = &held.Hits
 					}
 				}

@@ -77,7 +77,6 @@ func (s *Service) planRequest(x *Exchange, global descriptors.Global, budget tim
 	}
 	if s.decidesAsync {
 		s.settings.Namer.Name(&x.plan, &x.decoder.req)
-		b.Describer = x
 		b.Budget = max(1, b.Budget) // 0 would mean that the call has no deadline
 	}
 }

@@ -49,9 +49,6 @@ type State struct {
 	// Quota is the state of the rate limit quota service, nil if no limit is divided and no Envoy
 	// is connected.
 	Quota *Quota `json:"quota,omitempty"`
-	// Blocks describes the hits that were charged to the store in advance. It is nil with
-	// --store-blocks off, and without a store.
-	Blocks *Blocks `json:"blocks,omitempty"`
 	// UnknownDomains contains the domains of requests that have no rules, at most the first hundred
 	// since the start of the process.
 	UnknownDomains []UnknownDomain `json:"unknown_domains"`
@@ -168,9 +165,6 @@ type Key struct {
 	// in a store.
 	Permits  uint64  `json:"permits,omitempty"`
 	InFlight *uint64 `json:"in_flight,omitempty"`
-	// Block is the block of this replica, or with several replicas the sum of those of the replicas
-	// that have denied the key. It is nil if there is none.
-	Block *BlockState `json:"block,omitempty"`
 	// PerSecond is the rate of denied descriptors over the last five to ten seconds.
 	PerSecond float64 `json:"denied_per_second"`
 	// Share is the key's share of the domain's denials in that time.

@@ -24,7 +24,7 @@ func Sum(addrs []string, states []*State) *State {
 	}
 	sum := *states[0]
 	sum.Host = fmt.Sprintf("%d replicas", len(states))
-	sum.Quota, sum.Blocks = nil, nil
+	sum.Quota = nil
 	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	if slices.ContainsFunc(states, func(s *State) bool { return s.HashKey != sum.HashKey }) {
 		sum.HashKey = ""
@@ -63,7 +63,7 @@ func Sum(addrs []string, states []*State) *State {
 			e.Replica = addr
 			sum.Events = append(sum.Events, e)
 		}
-		sum.Quota, sum.Blocks = sum.Quota.add(s.Quota, addr), sum.Blocks.add(s.Blocks, addr)
+		sum.Quota = sum.Quota.add(s.Quota, addr)
 		sum.UnknownDomains = mergeByName(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
 			a.Descriptors = limiter.SaturatingAdd(a.Descriptors, b.Descriptors)
 			a.PerSecond += b.PerSecond
@@ -167,7 +167,7 @@ func (m keyMerger) add(a, b *Key) {
 	} else {
 		a.Permits = limiter.SaturatingAdd(a.Permits, b.Permits)
 	}
-	a.InFlight, a.Block = addCounts(a.InFlight, b.InFlight), a.Block.add(b.Block)
+	a.InFlight = addCounts(a.InFlight, b.InFlight)
 	if b.PenaltyUntil != nil && (a.PenaltyUntil == nil || a.PenaltyUntil.Before(*b.PenaltyUntil)) {
 		a.PenaltyUntil = b.PenaltyUntil
 	}

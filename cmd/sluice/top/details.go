@@ -37,8 +37,8 @@ func (m *model) explain(i item) tea.Cmd {
 	}
 	m.explaining = i.id
 	query, replicas := client.CounterQuery{Domain: i.domain, Descriptor: i.key.Descriptor}, m.snapshot.Replicas
-	if m.snapshot.Sum.Counters == "store" && m.snapshot.Sum.Blocks == nil {
-		replicas = replicas[:min(1, len(replicas))] // they share the counter, and have no blocks
+	if m.snapshot.Sum.Counters == "store" {
+		replicas = replicas[:min(1, len(replicas))] // they share the counter
 	}
 	return func() tea.Msg {
 		msg := explained{id: i.id}

@@ -85,6 +85,12 @@ func TestDetailsFollowTheState(t *testing.T) {
 			t.Errorf("the details lack %q:\n%s", want, text)
 		}
 	}
+	p.press("esc")
+	s.Counters = "store"
+	p.run(p.press("enter"))
+	if text := ansi.Strip(strings.Join(texts(p.list.lines), "\n")); strings.Contains(text, "403 Forbidden") {
+		t.Errorf("with shared counters the second replica was asked, too:\n%s", text)
+	}
 	gone := *s
 	gone.Domains = nil
 	p.send(fetched{&Snapshot{Sum: &gone}, nil})
@@ -323,7 +329,6 @@ func TestHostileNames(t *testing.T) {
 			Rules:      []live.RuleState{{Rule: evil, Limit: evil, Name: evil, At: evil, Unit: evil, Line: &live.Line{Seconds: 10, Hits: []uint32{1}, Denied: []uint32{1}}}},
 		}},
 		UnknownDomains: []live.UnknownDomain{{Domain: evil, Meant: evil, PerSecond: 1}},
-		Blocks:         &live.Blocks{Largest: []live.BlockCounter{{Replica: evil, Hash: evil, CounterName: live.CounterName{Domain: evil, Descriptor: evil, Rule: evil, Limit: evil, OwnLimit: evil, Table: evil}}}},
 		Events:         []telemetry.Event{{Text: evil, Code: evil, Level: "error", Replica: evil, Fields: map[string]any{evil: evil}, Lines: []string{evil}}},
 	}
 	check := func(p *program, about string) {

@@ -102,15 +102,6 @@ func (v *view) sections(s *live.State, o order) []section {
 	slices.SortStableFunc(keys, o.compare)
 	slices.SortStableFunc(limits, o.compare)
 	slices.SortStableFunc(unmatched, func(a, b item) int { return cmp.Compare(a.rank, b.rank) })
-	blocks := section{title: "COUNTER WITH A BLOCK", columns: []column{{"UNUSED", 8}, {"SIZE", 8}}, parts: 1}
-	if b := s.Blocks; b != nil {
-		for i := range b.Largest {
-			blocks.items = append(blocks.items, blockItem(&b.Largest[i]))
-		}
-		if more := b.HotCounters - len(b.Largest); more > 0 {
-			blocks.note, blocks.partial = rules.Count(more, "other hot counter")+", with fewer unused hits or none", true
-		}
-	}
 	omitted := ""
 	if n := s.Config.Omitted; n > 0 {
 		omitted = rules.Count(n, "other") + ", with fewer hits"
@@ -120,7 +111,6 @@ func (v *view) sections(s *live.State, o order) []section {
 		{title: "KEY", columns: []column{{"DENIED/S", 8}, {"SHARE", 5}, {"DENIED", 8}, {"SINCE", sinceWidth}}, items: keys, parts: 2, about: "share of domain's denials"},
 		{title: "NO RULE MATCHES", items: unmatched, parts: 1},
 		{title: "LIMIT", columns: []column{{"HITS/S", 8}, {"DENIED/S", 8}, {"LAST 5 MINUTES", 15}}, items: limits, parts: 2, note: omitted, partial: true},
-		blocks,
 		{title: "EVENTS", items: events, parts: 5},
 	}
 }
@@ -178,9 +168,6 @@ func keyItem(domain string, k *live.Key, now time.Time) item {
 		limit = fmt.Sprintf(" %d of %d in flight,", *k.InFlight, k.Permits) + limit
 	}
 	i.text = i.name + limit + unitSuffix(k.Unit)
-	if b := k.Block; b != nil {
-		i.text += fmt.Sprintf(", blocks: %d of %d unused", b.Unused, b.Size)
-	}
 	if k.PenaltyUntil != nil {
 		i.text = "until " + format.TimeAt(*k.PenaltyUntil, now) + "  " + i.text
 	}
@@ -202,14 +189,6 @@ func limitText(limit, own, table string) string {
 		return own + ", from table " + table
 	}
 	return limit
-}
-
-// clientText returns the descriptor of a client, or its hash if that is all that is known.
-func clientText(descriptor, hash string) string {
-	if descriptor == "" && hash != "" {
-		return "#" + hash
-	}
-	return descriptor
 }
 
 // unitSuffix labels limits of anything but requests.
@@ -259,16 +238,6 @@ func (v *view) limitItem(domain string, r *live.RuleState) item {
 		id: makeID("limit", domain, r.Rule, r.Limit, r.Name, strconv.FormatBool(r.Shadow)), name: domain + ": " + r.Rule, text: text,
 		cells:  []string{format.Rate(r.Hits), format.Rate(r.Denied), v.sparkline(hits, 15)},
 		domain: domain, rank: strings.Index("requests permits tokens hits", r.Unit), denied: r.Denied, hits: r.Hits, limit: r,
-	}
-}
-
-// blockItem returns a counter of which a replica has a block.
-func blockItem(c *live.BlockCounter) item {
-	name := replicaPrefix(c.Replica) + c.Domain + ": " + c.Rule
-	return item{
-		id: makeID("block", c.Replica, c.Domain, c.Rule, c.Limit, c.Hash), client: clientText(c.Descriptor, c.Hash), name: name,
-		text:  name + " " + limitText(c.Limit, c.OwnLimit, c.Table),
-		cells: []string{strconv.FormatUint(c.Unused, 10), strconv.FormatUint(c.Size, 10)},
 	}
 }
 

@@ -2,7 +2,6 @@ package top
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -171,9 +170,6 @@ func (v *view) status(s *live.State) []line {
 	if c.Store != live.StoreNone && c.Store != "" {
 		parts = append(parts, "store "+c.Store)
 	}
-	if b := s.Blocks; b != nil {
-		parts = append(parts, blocksText(b))
-	}
 	rest := strings.Join(parts, ", ")
 	var all []line
 	if text := clock + calls + ", " + rest; len(text) <= v.width {
@@ -189,16 +185,6 @@ func (v *view) status(s *live.State) []line {
 		all = append(all, v.wrap(yellow, "", "no calls, but "+rules.Count(c.Connections, "connection")+": Envoy only calls for routes with rate_limits, or the filter is disabled; sluice envoy check verifies its configuration", 3)...)
 	}
 	return all
-}
-
-// blocksText describes the hits that are charged to the store in advance.
-func blocksText(b *live.Blocks) string {
-	replicas := "replicas unknown"
-	if b.Replicas > 0 {
-		replicas = rules.Count(int(b.Replicas), "replica")
-	}
-	unused := int(min(b.Unused, math.MaxInt32))
-	return fmt.Sprintf("blocks: %s, %s, %s", rules.Count(b.HotCounters, "hot counter"), rules.Count(unused, "unused hit"), replicas)
 }
 
 // Text returns a snapshot as text for the given terminal, or for another output if it is nil. It

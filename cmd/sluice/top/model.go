@@ -35,7 +35,6 @@ Rates are averages of the last five to ten seconds.
 Rates of keys count denied descriptors.
 Rates of limits count requests, unless the limit names another unit.
 SHARE is the part of all denials of the key's domain.
-UNUSED hits were charged to the store in advance, in blocks.
 Times are in the time zone of the status line.`
 )
 
