@@ -31,8 +31,6 @@ type Calls struct {
 	ByFilter []Call
 	// ByConnection has an element for each network filter, which calls the service once per connection.
 	ByConnection []Call
-	// Buckets has an element for each quota filter, which decides without a call.
-	Buckets []Bucket
 }
 
 // Call is the call of a rate limit filter.
@@ -74,24 +72,26 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		calls.VirtualHost = h.name
 	}
 	m, rejected := m.resolveUpgrade(x, found)
-	for _, f := range m.quotaFilters() {
-		if rejected != "" {
-			calls.Buckets = append(calls.Buckets, Bucket{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f), NoBucket: rejected})
-			continue
-		}
-		calls.Buckets = append(calls.Buckets, f.bucketOf(x, m, h, found))
-	}
 	if none != "" {
 		return calls, nil
 	}
 	calls.Route, calls.Pos, x.routeNode = found.displayName(), found.node.Pos(), found.node
-	if calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x)); calls.NotCalled != "" {
+	calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x), m.onlyQuotasReason())
+	if calls.NotCalled != "" {
 		return calls, nil
 	}
 	for _, f := range m.rateLimitFilters() {
 		calls.ByFilter = append(calls.ByFilter, f.callOf(x, m, h, found))
 	}
 	return calls, nil
+}
+
+// onlyQuotasReason returns why the filters of a manager never call the service; empty if one may.
+func (m *manager) onlyQuotasReason() string {
+	if quotas := m.quotaFilters(); len(quotas) > 0 && len(m.rateLimitFilters()) == 0 {
+		return "the quota filter at " + quotas[0].node.Pos().String() + " decides itself"
+	}
+	return ""
 }
 
 // findRoute returns the virtual host and route of a request. If there is no route, or it is unknown, none is the reason.

@@ -38,7 +38,6 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 func (k *checker) checkAll() {
 	c := k.config
 	hasFilters := false
-	k.checkQuotaOverrides()
 	k.checkPatches()
 	for m := range c.filterChains() {
 		hasFilters = k.checkManager(m) || hasFilters

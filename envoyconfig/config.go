@@ -30,8 +30,6 @@ type Config struct {
 	localFilters, uncheckedFilters []*tree.Node
 	// networkFilters are rate limit filters that call the service once per connection.
 	networkFilters []*filter
-	// quotaOverrides are the per-route configurations of quota filters.
-	quotaOverrides []*tree.Node
 	// allListeners and allClusters are true if the files contain all listeners or clusters. listenerSource is the
 	// lds_config that provides other listeners, or missing.
 	allListeners, allClusters bool

@@ -29,8 +29,6 @@ func (c *Config) findOtherFilters() {
 			c.localFilters = append(c.localFilters, n)
 		case typeName == api.NetworkRateLimit:
 			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
-		case typeName == api.QuotaOverride:
-			c.quotaOverrides = append(c.quotaOverrides, n)
 		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !known[config], slices.Contains(uncheckedTypes, typeName):
 			c.uncheckedFilters = append(c.uncheckedFilters, n)
 		}

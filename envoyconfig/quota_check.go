@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,23 +67,12 @@ func lacksTimeout(at *tree.Node) bool {
 	return at.Field("fallback_rate_limit").Exists() && parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// quotaInputs maps the matcher inputs that Envoy supports to whether they have a text value when a request arrives.
-var quotaInputs = map[string]bool{
-	api.HeaderInput: true, api.QueryInput: true, api.AddressInput: true, api.DirectInput: true,
-	"envoy.type.matcher.v3.HttpRequestTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseHeaderMatchInput": false,
-	"envoy.type.matcher.v3.HttpResponseTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseLocalReplyMatchInput": false,
-	"envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput": false, "envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput": false,
-	"xds.type.matcher.v3.HttpAttributesCelMatchInput": false, // not a text
-	networkInput + "DestinationIPInput":               true, networkInput + "DestinationPortInput": true, networkInput + "SourcePortInput": true,
-	networkInput + "SourceTypeInput": true, networkInput + "ServerNameInput": true, networkInput + "FilterStateInput": true,
-	networkInput + "DynamicMetadataInput": true, networkInput + "NetworkNamespaceInput": true,
-	"envoy.extensions.matching.common_inputs.ssl.v3.UriSanInput": true, "envoy.extensions.matching.common_inputs.ssl.v3.DnsSanInput": true,
-	"envoy.extensions.matching.common_inputs.ssl.v3.SubjectInput":                   true,
-	"envoy.extensions.matching.common_inputs.environment_variable.v3.Config":        true,
-	"envoy.extensions.matching.http.dynamic_modules.v3.HttpDynamicModuleMatchInput": false, "envoy.extensions.matching.http.dynamic_modules.v3.DynamicModuleDataInput": true,
-}
-
-const networkInput = "envoy.extensions.matching.common_inputs.network.v3."
+// textlessInput matches the types of matcher inputs that have no text value when a request arrives, and knownInput those
+// of all inputs that Envoy supports.
+var (
+	textlessInput = regexp.MustCompile(`Response|Trailer|Cel|HttpDynamicModuleMatchInput`)
+	knownInput    = regexp.MustCompile(`^envoy\.(type\.matcher\.v3\.Http|extensions\.matching\.).*|^xds\.type\.matcher\.v3\.HttpAttributesCelMatchInput$`)
+)
 
 // checkQuotaFilter checks a filter of the rate limit quota service.
 func (k *checker) checkQuotaFilter(m *manager, f *filter) {
@@ -142,16 +132,13 @@ func (k *checker) checkBucket(domain string, b *bucket) {
 func (k *checker) checkIDEntry(b *bucket, entry *tree.Node) {
 	input := entry.Field("custom_value")
 	typeName, name := inputSource(input)
-	has, known := quotaInputs[typeName]
 	at := input.Field("typed_config")
 	client := map[string]string{api.HeaderInput: "header", api.QueryInput: "query parameter"}[typeName]
 	switch {
 	case !at.Exists():
-	case !known && k.config.release > 40:
-		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: sluice does not know this input", quote(typeName))
-	case !known:
+	case !knownInput.MatchString(typeName):
 		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it is not a request input, and Envoy 1.40 crashes at the first request: write %s with a header_name, or string_value", quote(typeName), api.HeaderInput)
-	case !has:
+	case textlessInput.MatchString(typeName):
 		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it has no text when a request arrives, so every request is allowed and none is reported", quote(typeName))
 	case client != "" && name == "":
 		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it names no %s, so every request is allowed and none is reported", quote(typeName), client)
@@ -228,13 +215,5 @@ func (k *checker) checkQuotaRules() {
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: sluice envoy snippet --rlqs prints one", r.Path(), more)
 		}
-	}
-}
-
-// checkQuotaOverrides checks that no route has per-route configuration for a quota filter.
-func (k *checker) checkQuotaOverrides() {
-	for _, at := range k.config.quotaOverrides {
-		k.report(Quota, rules.Error, at.Pos(), "the quota filter has no per-route configuration, and Envoy 1.40 does not start with one: remove it; select buckets per route in bucket_matchers, for example by :path. "+
-			"To disable the filter on a route, use %s with disabled: true", api.FilterConfig)
 	}
 }

@@ -72,14 +72,11 @@ func formatCalls(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		writeCall(&b, "for each connection, domain", &calls.ByConnection[i], set)
 	}
 	switch {
-	case calls.NotCalled == "" || len(calls.Buckets) > 0:
+	case calls.NotCalled == "":
 	case len(calls.ByConnection) > 0:
 		fmt.Fprintf(&b, "no call for the request: %s\n", calls.NotCalled)
 	default:
 		fmt.Fprintf(&b, "no call: %s\n", calls.NotCalled)
-	}
-	for i := range calls.Buckets {
-		writeBucket(&b, &calls.Buckets[i], set)
 	}
 	for i := range calls.ByFilter {
 		writeCall(&b, "domain", &calls.ByFilter[i], set)
@@ -116,28 +113,6 @@ func writeCall(b *strings.Builder, title string, call *envoyconfig.Call, set *de
 		fmt.Fprintf(table, "%2d\t%s\t%s\n", i+1, d, describeLimits(d, set, call.Domain))
 	}
 	_ = table.Flush() // to memory
-}
-
-// writeBucket writes the quota bucket of a request and the rule that assigns its rate.
-func writeBucket(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
-	fmt.Fprintf(b, "quota filter of domain %q  (%v)\n", k.Domain, k.Filter)
-	if len(k.FiltersBefore) > 0 {
-		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(k.FiltersBefore, ", "))
-	}
-	if k.NoBucket != "" {
-		fmt.Fprintf(b, "no bucket: %s\n", k.NoBucket)
-		return
-	}
-	fmt.Fprintf(b, "bucket %v  (%v)\n", k, k.Pos)
-	x := set.Explain(k.Domain, entriesOf(k.Entries))
-	switch {
-	case k.Invalid != "":
-		fmt.Fprintf(b, "no assignment: %s\n", k.Invalid)
-	case x.Rule == nil || x.Rule.Divided() == nil:
-		fmt.Fprintf(b, "no assignment: no rule with quota matches\n%v", x)
-	default:
-		fmt.Fprintf(b, "the limit is divided among Envoys\n%v", x)
-	}
 }
 
 // describeLimits returns the limits of a descriptor, or why there are none, and after a tab the

@@ -21,17 +21,12 @@ const (
 	FilterConfig     = "envoy.config.route.v3.FilterConfig"
 
 	RateLimitQuota = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig"
-	// QuotaBucket is an action in the matcher tree of the quota filter, and QuotaOverride its per-route
-	// configuration.
-	QuotaBucket   = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings"
-	QuotaOverride = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride"
+	// QuotaBucket is an action in the matcher tree of the quota filter.
+	QuotaBucket = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings"
 
 	// HeaderInput and QueryInput are inputs of matcher trees and bucket IDs whose values clients choose.
 	HeaderInput = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 	QueryInput  = "envoy.type.matcher.v3.HttpRequestQueryParamMatchInput"
-	// AddressInput is the client's address, and DirectInput the peer's.
-	AddressInput = "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"
-	DirectInput  = "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput"
 
 	// DumpPart begins the names of the parts of the output of /config_dump.
 	DumpPart = "envoy.admin.v3."
