@@ -22,7 +22,7 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
 		config: c, set: set, reaches: map[string]*descriptors.Reach{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, pairs: map[[2]*checkedList]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
+		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, pos := range c.placeholders {
@@ -160,10 +160,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 				results[i].why = ""
 			}
 		}
-		if own.Text != "" && !m.fragments {
-			k.countDomain(own, r, len(sent) > 0, notCalled)
-		}
-		k.checkEndCall(m, sent)
+		k.checkEndCall(sent)
 		if k.hasLeases {
 			k.checkSharedLeases(f, k.checkLeasesOnce(m, f, domain, sent), leases)
 		}
@@ -268,7 +265,6 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation)
 	k.sentDomains[domain] = true
 	reach := k.checkPolicy(domain, m, e)
 	k.reportFaults(e, reach)
-	k.checkNewFields(e.node, newPolicyFields)
 	k.checkHits(e.filterPolicy, reach)
 	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)

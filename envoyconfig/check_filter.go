@@ -22,7 +22,6 @@ const defaultRequests = 1024
 
 // checkFilter checks the settings of a rate limit filter.
 func (k *checker) checkFilter(f *filter) {
-	k.checkNewFields(f.config, newFilterFields)
 	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").Exists() {
 		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}

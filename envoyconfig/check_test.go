@@ -161,23 +161,3 @@ func TestCheckWithoutFilter(t *testing.T) {
 		}
 	}
 }
-
-// TestCheckRouteDomains covers domains of a RateLimitPerRoute on routes with and without descriptors.
-func TestCheckRouteDomains(t *testing.T) {
-	const config = ", typed_per_filter_config: { limit: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shop } } }"
-	const sending = "- { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " }"
-	for route, want := range map[string]string{
-		"{ match: { prefix: / }, route: { cluster: backend }" + config:                                                                                                         "the filter sends no descriptors there: no rate_limits apply to it (route envoy.yaml:21:",
-		"{ match: { prefix: / }, direct_response: { status: 200 }" + config:                                                                                                    "the filter sends no descriptors there: the route is a direct_response, for which Envoy never calls the service",
-		"{ match: { prefix: / }, route: { cluster: backend, rate_limits: " + userPolicy + " }" + config:                                                                        "",
-		"{ match: { prefix: / }, route: { cluster: backend } }\ntyped_per_filter_config:" + strings.TrimSuffix(strings.TrimPrefix(config, ", typed_per_filter_config:"), " }"): "",
-	} {
-		var got []string
-		for _, f := range proxy(t, "routes:\n"+sending+" }\n- "+route+"\n", "timeout: 0.25s").Check(ruleSet(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}")) {
-			got = append(got, f.String())
-		}
-		if all := strings.Join(got, "\n"); want == "" && all != "" || want != "" && (len(got) != 1 || !strings.Contains(all, want)) {
-			t.Errorf("%s: found %q, want %q", route, got, want)
-		}
-	}
-}

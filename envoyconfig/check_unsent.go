@@ -47,7 +47,6 @@ func (k *checker) reportNeverSent() {
 		}
 	}
 	k.reportHidden()
-	k.reportUnusedRouteDomains(unsent)
 	for domain, at := range k.domains {
 		if k.sentDomains[domain] || k.quotaDomains[domain] || k.unknownDomains[domain] || unsent {
 			continue
@@ -56,30 +55,6 @@ func (k *checker) reportNeverSent() {
 			k.report(Unknown, rules.Note, at, "these files contain no rate_limits, so the descriptors of domain %q are unknown: also pass the virtual hosts or routes", rules.Shorten(domain))
 		} else {
 			k.report(NoEffect, rules.Error, at, "no descriptor is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
-		}
-	}
-}
-
-// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why the
-// filter never calls the service on the route; empty if it may call it.
-func (k *checker) countDomain(domain *tree.Node, r *route, sent bool, why string) {
-	t := k.routeDomains[domain]
-	if t == nil {
-		t = &tally{why: cmp.Or(why, "no rate_limits apply to it"), at: r.node.Pos()}
-		k.routeDomains[domain] = t
-	}
-	if sent {
-		t.sending++
-	}
-}
-
-// reportUnusedRouteDomains warns about a RateLimitPerRoute with a domain on routes where the filter sends no
-// descriptors. If no descriptor at all is sent to the domain, reportNeverSent reports an error instead, unless an
-// unsent policy may be meant for the domain.
-func (k *checker) reportUnusedRouteDomains(unsent bool) {
-	for at, t := range k.routeDomains {
-		if t.sending == 0 && (unsent || k.sentDomains[at.Text]) {
-			k.report(NoEffect, rules.Warning, at.Pos(), "this domain has no effect, since the filter sends no descriptors there: %s (route %v); add rate_limits, or remove the domain", t.why, t.at)
 		}
 	}
 }

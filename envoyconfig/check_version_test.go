@@ -3,8 +3,6 @@ package envoyconfig
 import (
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // dumpOf returns the part of Envoy 1.N's /config_dump that contains the version.
@@ -13,41 +11,6 @@ func dumpOf(minor string) File {
  "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
  "bootstrap": {"node": {"user_agent_name": "envoy", "user_agent_build_version": {"version": {"major_number": 1, "minor_number": ` + minor + `, "patch": 3}}}}
 }]}`)}
-}
-
-// TestVersion covers the dump of an older Envoy together with a configuration for it.
-func TestVersion(t *testing.T) {
-	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: 'OFF', limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
-	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n                timeout: 1s\n                enable_retry_after_header: true\n                rate_limits: "+limits+"\n", 1)
-	const upgrade = ", which rejects it or, from a management server, ignores it: upgrade, or remove it"
-	for minor, want := range map[string][]string{
-		"40": nil,
-		"39": {`envoy.yaml:13:44: warning: version: enable_retry_after_header was added in Envoy 1.40, but the dump is of 1.39` + upgrade},
-		"38": {
-			`envoy.yaml:13:44: warning: version: enable_retry_after_header was added in Envoy 1.40, but the dump is of 1.38` + upgrade,
-			`envoy.yaml:14:212: warning: version: limit.rate_limit was added in Envoy 1.39, but the dump is of 1.38` + upgrade,
-		},
-		"37": {
-			`envoy.yaml:13:44: warning: version: enable_retry_after_header was added in Envoy 1.40, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:156: warning: version: hits_addend.is_negative_hits was added in Envoy 1.38, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:184: warning: version: x_ratelimit_option was added in Envoy 1.38, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:212: warning: version: limit.rate_limit was added in Envoy 1.39, but the dump is of 1.37` + upgrade,
-		},
-	} {
-		c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}, dumpOf(minor)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, finding := range findingsOf(t, c) {
-			if strings.Contains(finding, ": version: ") {
-				got = append(got, finding)
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("of Envoy 1.%s (-want +got):\n%s", minor, diff)
-		}
-	}
 }
 
 // TestAcknowledgements covers comments that acknowledge warnings, in Envoy's files and in the rules.
@@ -94,21 +57,6 @@ func TestAcknowledgements(t *testing.T) {
 			if !strings.HasPrefix(got[i].String(), want) {
 				t.Errorf("%s: found %v, want %s", name, got[i], want)
 			}
-		}
-	}
-}
-
-// TestVersionOfAction covers the dump of an Envoy that does not have an action.
-func TestVersionOfAction(t *testing.T) {
-	text := strings.Replace(listenerText, "request_headers: { header_name: x-user, descriptor_key: user }",
-		"remote_address_match: { descriptor_key: user, descriptor_value: inside, address_matcher: { ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }] } }", 1)
-	for minor, want := range map[string]bool{"37": true, "38": false} {
-		c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}, dumpOf(minor)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(strings.Join(findingsOf(t, c), "\n"), "actions.remote_address_match was added in Envoy 1.38"); got != want {
-			t.Errorf("of Envoy 1.%s: found is %v, want %v", minor, got, want)
 		}
 	}
 }

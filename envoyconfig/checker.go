@@ -46,9 +46,6 @@ type checker struct {
 	completeRows []func()
 	unlimited    map[unlimitedKey]*Row
 	stated       map[*descriptors.Rule]bool
-	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes on which the filter sends
-	// descriptors.
-	routeDomains map[*tree.Node]*tally
 	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
 	// networkDomains are the domains that only network filters use.

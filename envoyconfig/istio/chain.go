@@ -2,8 +2,6 @@ package istio
 
 import (
 	"cmp"
-	"fmt"
-	"regexp"
 	"slices"
 )
 
@@ -67,26 +65,6 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		}
 	}
 	return chains
-}
-
-// Releases returns the oldest and the newest minor version of Envoy 1 in the proxies that all patches of the chain select by
-// their proxyVersion, or 0 if these do not tell.
-func (c Chain) Releases() (oldest, newest uint64) {
-	const first, last, ahead uint64 = 1, 50, 8 // Istio 1.28 contains Envoy 1.36
-	for minor := first; minor <= last; minor++ {
-		version := fmt.Sprintf("1.%d.0", minor)
-		selected := !slices.ContainsFunc(c, func(p *Patch) bool {
-			pattern, err := regexp.Compile(p.match.At("proxy", "proxy_version").Text)
-			return err != nil || !pattern.MatchString(version)
-		})
-		if selected {
-			oldest, newest = cmp.Or(oldest, minor+ahead), minor+ahead
-		}
-	}
-	if oldest == first+ahead {
-		return 0, 0 // no pattern excludes old proxies
-	}
-	return oldest, newest
 }
 
 func addsFilter(p *Patch) bool   { return p.AddsFilter }

@@ -114,29 +114,3 @@ func TestScopes(t *testing.T) {
 		}
 	}
 }
-
-// TestReleases covers the releases of Envoy in the proxies that all patches of a chain select.
-func TestReleases(t *testing.T) {
-	for _, tt := range []struct {
-		versions       string // of two patches
-		oldest, newest uint64
-	}{
-		{`, `, 0, 0},
-		{`.*, `, 0, 0},
-		{`'^1\.2[0-5].*', `, 28, 33},
-		{`'^1\.2[0-5].*', '^1\.(24|25|26).*'`, 32, 33},
-		{`'^1\.24.*', '^1\.25.*'`, 0, 0},
-		{`, '^1\.28.*'`, 36, 36},
-		{`'^1\.(28|29|3[0-9]).*', `, 36, 47},
-		{`'^1\.30', `, 38, 38},
-	} {
-		first, second, _ := strings.Cut(tt.versions, ", ")
-		withVersion := func(version string) string {
-			return patch("GATEWAY, proxy: { proxyVersion: "+version+" }", "INSERT_FIRST", "", "name: a")
-		}
-		f := read(t, object("name: f", "", withVersion(first), withVersion(second)))[0]
-		if oldest, newest := Chain(f.Patches).Releases(); oldest != tt.oldest || newest != tt.newest {
-			t.Errorf("%s: from 1.%d to 1.%d, want from 1.%d to 1.%d", tt.versions, oldest, newest, tt.oldest, tt.newest)
-		}
-	}
-}
