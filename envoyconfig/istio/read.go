@@ -2,13 +2,8 @@ package istio
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -23,9 +18,6 @@ const (
 	Listener           = "LISTENER"
 	ExtensionConfig    = "EXTENSION_CONFIG"
 )
-
-// apiGroup is the API group of EnvoyFilter.
-const apiGroup = "networking.istio.io"
 
 // Operations and contexts of patches.
 const (
@@ -42,36 +34,32 @@ const (
 	gateway    = "GATEWAY"
 	inbound    = "SIDECAR_INBOUND"
 	outbound   = "SIDECAR_OUTBOUND"
-	waypoint   = "WAYPOINT"
 )
 
 var (
-	contexts         = []string{anyContext, inbound, outbound, gateway, waypoint}
 	addOperations    = []string{add, insertBefore, insertAfter, insertFirst}
 	filterOperations = append([]string{merge, remove, replace}, addOperations...)
 	objectOperations = append([]string{merge, mergeLists, remove}, addOperations...)
-	operations       = append([]string{mergeLists}, filterOperations...)
-
-	filterClasses = []string{"UNSPECIFIED", "AUTHN", "AUTHZ", "STATS"}
 )
 
-// targets maps applyTo to the operations that istiod implements for it, the field of match that it uses, and the
-// usual operation.
-var targets = map[string]struct {
-	operations   []string
-	match, usual string
-}{
-	Listener:           {objectOperations, "listener", add},
-	"FILTER_CHAIN":     {objectOperations, "listener", merge},
-	NetworkFilter:      {filterOperations, "listener", insertBefore},
-	HTTPFilter:         {filterOperations, "listener", insertBefore},
-	"LISTENER_FILTER":  {filterOperations, "listener", insertBefore},
-	RouteConfiguration: {[]string{merge, mergeLists}, "routeConfiguration", merge},
-	VirtualHost:        {append([]string{replace}, objectOperations...), "routeConfiguration", merge},
-	HTTPRoute:          {objectOperations, "routeConfiguration", merge},
-	Cluster:            {objectOperations, "cluster", add},
-	ExtensionConfig:    {addOperations, "", add},
-	"BOOTSTRAP":        {[]string{merge, mergeLists}, "", merge},
+// target has the operations that istiod implements for an applyTo, and the usual one.
+type target struct {
+	operations []string
+	usual      string
+}
+
+var targets = map[string]target{
+	Listener:           {objectOperations, add},
+	"FILTER_CHAIN":     {objectOperations, merge},
+	NetworkFilter:      {filterOperations, insertBefore},
+	HTTPFilter:         {filterOperations, insertBefore},
+	"LISTENER_FILTER":  {filterOperations, insertBefore},
+	RouteConfiguration: {[]string{merge, mergeLists}, merge},
+	VirtualHost:        {append([]string{replace}, objectOperations...), merge},
+	HTTPRoute:          {objectOperations, merge},
+	Cluster:            {objectOperations, add},
+	ExtensionConfig:    {addOperations, add},
+	"BOOTSTRAP":        {[]string{merge, mergeLists}, merge},
 }
 
 // EnvoyFilter is an object that patches the configuration of proxies.
@@ -108,19 +96,12 @@ func (p *Patch) Class() string {
 	return p.class
 }
 
-// Read reads an EnvoyFilter. wrong has an error for each part that Kubernetes or istiod rejects.
+// Read reads an EnvoyFilter. wrong has an error for each field that Kubernetes drops.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
 	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkFields(n, "")
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
-	}
-	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
-	if at := n.Field("api_version"); at.Exists() && group != apiGroup {
-		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Describe(), apiGroup))
-	}
-	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").Exists() {
-		wrong = append(wrong, fmt.Errorf("%v: Istio accepts only one of targetRefs, workloadSelector: remove one", at.Pos()))
 	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
@@ -130,53 +111,9 @@ func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 		if p.Context == "" {
 			p.Context = anyContext
 		}
-		wrong = append(wrong, p.check()...)
 		f.Patches = append(f.Patches, p)
 	}
 	return f, wrong
-}
-
-// check returns the errors of a patch.
-func (p *Patch) check() (wrong []error) {
-	report := func(at *tree.Node, format string, args ...any) {
-		wrong = append(wrong, fmt.Errorf("%v: %s", at.Pos(), fmt.Sprintf(format, args...)))
-	}
-	oneOf := func(at *tree.Node, name string, names []string) {
-		if at.Exists() && !slices.Contains(names, at.Text) {
-			report(at, "%s: found %s, want %s%s", name, at.Describe(), strings.Join(names, " or "), rules.DidYouMean(rules.Nearest(strings.ToUpper(at.Text), names)))
-		}
-	}
-	patch, of, names := p.Node.Field("patch"), targets[p.ApplyTo], slices.Sorted(maps.Keys(targets))
-	oneOf(p.match.Field("context"), "context", contexts)
-	oneOf(p.Node.Field("apply_to"), "applyTo", names)
-	oneOf(patch.Field("operation"), "operation", operations)
-	oneOf(patch.Field("filter_class"), "filterClass", filterClasses)
-	version := p.match.At("proxy", "proxy_version")
-	if _, err := regexp.Compile(version.Text); err != nil {
-		report(version, "proxyVersion: found %s, want a regular expression", version.Describe())
-	}
-	if p.Context == waypoint {
-		return wrong // istiod validates nothing else
-	}
-	switch {
-	case p.ApplyTo == "":
-		report(p.Node, "the patch has no applyTo, and Istio rejects it: add one of %s", strings.Join(names, ", "))
-	case !patch.Exists():
-		report(p.Node, "the element has no patch, and Istio rejects it: add patch: { operation: %s, value: ... }", of.usual)
-	case p.Operation == "":
-		report(patch, "the patch has no operation, and Istio rejects it: add operation: %s", of.usual)
-	case p.Operation != remove && !p.Value.Exists():
-		report(patch, "%s needs a value, and Istio rejects the patch without one: add value below patch", p.Operation)
-	}
-	for _, other := range []string{"listener", "routeConfiguration", "cluster"} {
-		if at := p.match.Field(tree.SnakeCase(other)); of.match != "" && at.Exists() && other != of.match {
-			report(at, "Istio rejects match.%s for applyTo: %s: write match.%s, or another applyTo", other, p.ApplyTo, of.match)
-		}
-	}
-	if sub := p.subFilter(); sub.Exists() && p.ApplyTo != HTTPFilter && of.match == "listener" {
-		report(sub, "Istio rejects subFilter for applyTo: %s: write applyTo: HTTP_FILTER, or remove subFilter", p.ApplyTo)
-	}
-	return wrong
 }
 
 // IsComplete reports whether the value is a complete object and not merged into another.
