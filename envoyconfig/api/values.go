@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -75,11 +76,19 @@ func normalizeBoolean(n *tree.Node) bool {
 // durationPattern matches a duration of protobuf's JSON.
 var durationPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]{1,9})?s$`)
 
-// normalizeDuration converts {seconds: 5, nanos: 250000000} to 5.25s.
+// normalizeDuration converts {seconds: 5, nanos: 250000000} to 5.25s. It converts 250ms to 0.25s, because istiod accepts
+// durations of Go in EnvoyFilters.
 func normalizeDuration(n *tree.Node) bool {
 	if n.Kind == tree.Object {
 		seconds := float64(n.Field("seconds").Uint(0)) + float64(n.Field("nanos").Uint(0))/1e9
 		n.Kind, n.Text, n.Nodes = tree.Text, strconv.FormatFloat(seconds, 'f', -1, 64)+"s", nil
 	}
-	return n.Kind == tree.Text && durationPattern.MatchString(n.Text)
+	if n.Kind != tree.Text || durationPattern.MatchString(n.Text) {
+		return n.Kind == tree.Text
+	}
+	d, err := time.ParseDuration(n.Text)
+	if err == nil {
+		n.Text = strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+	}
+	return err == nil && d >= 0
 }
