@@ -58,10 +58,8 @@ func (m *manager) strips(header string) bool {
 		if typeName != earlyHeaderMutation {
 			return true // it runs code of its own
 		}
-		for mutation := range config.Field("mutations").Elements() {
-			if strings.EqualFold(mutation.Field("remove").Text, header) {
-				return true
-			}
+		if removesHeader(config.Field("mutations"), header) {
+			return true
 		}
 	}
 	return false

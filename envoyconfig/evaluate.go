@@ -260,41 +260,6 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 	}
 }
 
-// alwaysPresent are headers that every request has.
-var alwaysPresent = []string{":authority", ":method", ":path", ":scheme", "host", "x-request-id", "x-forwarded-proto"}
-
-// impossibleHeader returns why no request has a header; empty if a request may have it.
-func (m *manager) impossibleHeader(f *filter, name string) string {
-	const valid = "!#$%&'*+-.^_|~`0123456789abcdefghijklmnopqrstuvwxyz"
-	switch {
-	case strings.HasPrefix(name, ":"):
-		if !slices.Contains([]string{":authority", ":method", ":path", ":scheme", ":protocol"}, name) {
-			return fmt.Sprintf("no request has a pseudo-header %q", name)
-		}
-	case strings.Trim(name, valid) != "":
-		return fmt.Sprintf("no request has a header %q, since %q cannot be in the name of a header", name, strings.Trim(name, valid)[:1])
-	case strings.Contains(name, "_") && !m.fragments:
-		at := m.node.At("common_http_protocol_options", "headers_with_underscores_action")
-		if action := at.Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER"); action != "ALLOW" && !m.mayAddHeader(f, name) {
-			return fmt.Sprintf("no request has the header %s, since headers_with_underscores_action, at %v, is %s", name, at.Pos(), action)
-		}
-	}
-	return ""
-}
-
-// mayAddHeader reports whether a filter before f may add a request header.
-func (m *manager) mayAddHeader(f *filter, name string) bool {
-	for _, other := range m.filters {
-		if other == f {
-			break
-		}
-		if setsHeader(other, name) || other.writesTo("") == mayWrite {
-			return true
-		}
-	}
-	return false
-}
-
 // impossibleMatch returns why no request satisfies a header matcher; otherwise is returned if one may.
 func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) string {
 	name := strings.ToLower(n.Field("name").Text)
@@ -354,6 +319,9 @@ func exactText(n *tree.Node) *tree.Node {
 func (m *manager) checkValue(e *evaluation, a *action) {
 	if a.kind != "request_headers" || e.limiter == nil {
 		return
+	}
+	if a.header() == "x-request-id" {
+		e.fail(NoEffect, rules.Warning, a.node, "x-request-id differs for each request, so each request has its own counter, and no limit denies it: use a header that names the client")
 	}
 	if later := m.headerSetAfter(e.limiter, a.header()); later != nil {
 		e.fail(NoEffect, rules.Warning, a.node, "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",

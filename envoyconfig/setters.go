@@ -27,6 +27,7 @@ const (
 	headerToMetadata = filterTypes + "header_to_metadata.v3.Config"
 	jsonToMetadata   = filterTypes + "json_to_metadata.v3.JsonToMetadata"
 	setMetadata      = filterTypes + "set_metadata.v3.Config"
+	headerMutation   = filterTypes + "header_mutation.v3.HeaderMutation"
 	luaCode          = filterTypes + "lua.v3.Lua"
 )
 
@@ -37,7 +38,7 @@ var writesNoMetadata = []string{
 	filterTypes + "bandwidth_limit.v3.BandwidthLimit", filterTypes + "buffer.v3.Buffer", filterTypes + "compressor.v3.Compressor",
 	filterTypes + "cors.v3.Cors", filterTypes + "csrf.v3.CsrfPolicy", filterTypes + "decompressor.v3.Decompressor",
 	filterTypes + "grpc_stats.v3.FilterConfig", filterTypes + "grpc_web.v3.GrpcWeb",
-	filterTypes + "header_mutation.v3.HeaderMutation", filterTypes + "health_check.v3.HealthCheck",
+	headerMutation, filterTypes + "health_check.v3.HealthCheck",
 }
 
 // writeCertainty is the certainty with which a filter writes a namespace of the dynamic metadata.
@@ -197,7 +198,7 @@ func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
 // name and adds or replaces headers.
 func setsHeader(f *filter, header string) (found bool) {
 	switch f.typeName {
-	case filterTypes + "header_mutation.v3.HeaderMutation":
+	case headerMutation:
 		for mutation := range f.config.At("mutations", "request_mutations").Elements() {
 			found = found || strings.EqualFold(mutation.At("append", "header", "key").Text, header)
 		}

@@ -15,6 +15,9 @@ func TestStatement(t *testing.T) {
 		second    = "{ name: second, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } }"
 		rule      = " -> rule user (60/hour): "
 	)
+	mutation := func(all string) string {
+		return "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [" + all + "] } } }"
+	}
 	metadata := func(path string) string {
 		return "[{ actions: [{ metadata: { descriptor_key: user, metadata_key: { key: ns, path: [" + path + "] } } }] }]"
 	}
@@ -23,6 +26,8 @@ func TestStatement(t *testing.T) {
 		// filter are fields of the rate limit filter, before is a filter before it, and host are fields of the virtual
 		// host.
 		filter, before, host string
+		// manager are fields of the connection manager.
+		manager string
 		// finding is the start of a warning or an error; empty if there is none. row is a part of the statement.
 		finding, row string
 	}{
@@ -97,6 +102,33 @@ func TestStatement(t *testing.T) {
 			host:    "rate_limits: [{ actions: [{ request_headers: { header_name: ':user', descriptor_key: user } }] }]",
 			finding: `error: no-effect: the descriptor is never sent: no request has a pseudo-header ":user"`, row: "never asked",
 		},
+		"a header that an earlier filter removes": {
+			before: strings.Replace(toTenant, "header: x-tenant,", "header: x-user, remove: true,", 1), host: "rate_limits: " + userPolicy,
+			finding: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 removes the header x-user before", row: "never asked, since the filter",
+		},
+		"a header that a mutation removes": {
+			before: mutation("{ remove: X-User }"), host: "rate_limits: " + userPolicy,
+			finding: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 removes the header x-user", row: "never asked",
+		},
+		"a header that a mutation replaces": {
+			before: mutation("{ remove: x-user }, { append: { header: { key: x-user, value: a } } }"), host: "rate_limits: " + userPolicy, row: "charged once",
+		},
+		"a header that is removed before routing": {
+			manager: "early_header_mutation_extensions: [{ typed_config: { '@type': x/envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation, mutations: [{ remove: x-user }] } }]",
+			host:    "rate_limits: " + userPolicy, finding: "error: no-effect: the descriptor is never sent: early_header_mutation_extensions, at", row: "never asked",
+		},
+		"a header that Envoy removes": {
+			host:    "rate_limits: " + strings.Replace(userPolicy, "x-user", "x-envoy-retry-on", 1),
+			finding: "error: no-effect: the descriptor is never sent: Envoy removes the header x-envoy-retry-on", row: "never asked",
+		},
+		"a header that Envoy removes at the edge": {
+			manager: "use_remote_address: true", host: "rate_limits: " + strings.Replace(userPolicy, "x-user", "x-envoy-original-path", 1),
+			finding: "error: no-effect: the descriptor is never sent: Envoy removes the header x-envoy-original-path", row: "never asked",
+		},
+		"a header of an earlier Envoy": {host: "rate_limits: " + strings.Replace(userPolicy, "x-user", "x-envoy-original-path", 1), row: "charged once"},
+		"another number for each request": {
+			host: "rate_limits: " + strings.Replace(userPolicy, "x-user", "x-request-id", 1), finding: "warning: no-effect: x-request-id differs for each request", row: "charged once",
+		},
 		"two values of a header": {
 			host: "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [" +
 				"{ name: x, string_match: { exact: a } }, { name: x, string_match: { exact: b } }] } }] }]",
@@ -140,6 +172,9 @@ func TestStatement(t *testing.T) {
 			}
 			text := hostOf(tt.host)
 			text = strings.Replace(text, "domain: shop\n", "domain: shop\n                timeout: 1s\n                "+tt.filter+"\n", 1)
+			if tt.manager != "" {
+				text = strings.Replace(text, "http_filters:\n", tt.manager+"\n          http_filters:\n", 1)
+			}
 			if tt.before != "" {
 				text = strings.Replace(text, "http_filters:\n", "http_filters:\n            - "+tt.before+"\n", 1)
 			}
