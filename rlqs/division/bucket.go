@@ -28,50 +28,75 @@ type bucket struct {
 // share is the entry of one stream in a bucket.
 type share struct {
 	stream *stream
-	// expiry is when maxRate expires, unless expiryUnknown is set. If maxRate is 0, it is the
-	// deadline of a probe, or of the wait for a first assignment.
-	expiry   Time
+	expiry Time // when maxRate expires, unless expiryUnknown is set
+	// deadline is until when a probed Envoy may report the bucket again, or, if the bucket is
+	// unassigned, until when it may wait for a rate.
+	deadline Time
 	reported Time // start of the interval that counted covers
 	// rateSeq is the batch that first contained current, renewalSeq the last one that did. They
 	// wrap around.
 	rateSeq, renewalSeq uint32
 	// maxRate is the greatest rate that may be in effect: the maximum of the confirmed rate and all
-	// rates taken since. current is the rate taken last, and next the rate in the outbox. While the
-	// share is probed, next is the rate that is reserved for it. While the Envoy has no assignment,
-	// next is the rate at which it admitted requests.
+	// rates taken since. current is the rate taken last, and next the rate of a queued assignment.
 	maxRate, current, next Rate
+	reserved               Rate // for a probed Envoy, in case it reports the bucket again
+	admitted               Rate // lower bound of the rate admitted in the last interval before an assignment
 	// demand is the estimated number of requests per second, lastRate that of the last interval,
 	// and counted the number of requests since reported.
 	demand, lastRate, counted float32
 	index                     uint32 // index in stream.shares
-	state                     state
+	flags                     flags
+	assignment                assignment
+	abandonment               abandonment
+	outbox                    outboxEntry
+	ended                     bool  // to be removed in this division
 	idleReports               uint8 // consecutive reports without a request
 	deniedPart                uint8 // denied part of lastRate, in 255ths
 }
 
-// state is a set of flags of a share.
-type state uint16
+// assignment is what an Envoy applies to a bucket.
+type assignment uint8
 
 const (
-	assigned        state = 1 << iota // an assignment was taken, and no Abandon since
-	rateUnconfirmed                   // current is unconfirmed, so maxRate may be greater
+	unknown    assignment = iota // nothing of this stream; maybe a rate of an earlier one
+	unassigned                   // nothing: it waits for an assignment
+	assigned                     // an assignment of this stream was taken, and no Abandon since
+)
+
+// abandonment is whether, and why, the last action of a share, taken or not, is Abandon.
+type abandonment uint8
+
+const (
+	kept    abandonment = iota // it is not
+	retired                    // the bucket has no requests, or no limit
+	probed                     // to find out whether the Envoy reports the bucket again
+)
+
+// outboxEntry is the entry of a share in the outbox of its stream.
+type outboxEntry uint8
+
+const (
+	absent    outboxEntry = iota
+	withdrawn             // an entry without an action
+	queued                // an assignment of next, or Abandon
+)
+
+// flags is a set of independent facts about a share.
+type flags uint8
+
+const (
+	rateUnconfirmed flags = 1 << iota // current is unconfirmed, so maxRate may be greater
 	expiryUnknown                     // an assignment or its renewal is unconfirmed, so its expiry is unknown
 	everConfirmed                     // an action was confirmed
-	inOutbox                          // the bucket is in the stream's outbox
-	queued                            // next, or Abandon, is in the outbox
-	abandoning                        // the last action, taken or not, is Abandon
-	probing                           // abandoned to find out whether the Envoy reports it again
 	replyDue                          // reported since the last division: an assignment is due, even an unchanged one
-	unassigned                        // the Envoy has no assignment and waits for one
 	measured                          // demand has been measured
 	denied                            // requests were denied in the last interval
 	demandFell                        // demand was much lower in the last interval than before
-	ended                             // to be removed in this division
 	reconnected                       // the Envoy knew the bucket before this stream was opened
 )
 
 // has reports whether all given flags are set.
-func (s *share) has(flags state) bool { return s.state&flags == flags }
+func (s *share) has(f flags) bool { return s.flags&f == f }
 
 // lost is a rate that may still be in effect although its stream is closed.
 type lost struct {
@@ -90,7 +115,7 @@ type lost struct {
 // mayActOnLost reports whether the Envoy of s may still apply a lost rate, which was assigned over
 // an earlier stream. Such a share gets no assignment until it can get about the same rate.
 func (b *bucket) mayActOnLost(s *share) bool {
-	return s.state&(assigned|unassigned) == 0 && len(b.lost) > 0 && !b.isLearning()
+	return s.assignment == unknown && len(b.lost) > 0 && !b.isLearning()
 }
 
 // findShare returns the index of a stream's share, or the index at which to insert it.
@@ -105,7 +130,9 @@ func (b *bucket) findShare(id StreamID) (int, bool) {
 // taken.
 func (s *share) reservedRate() Rate {
 	switch {
-	case s.has(probing), s.state&(queued|abandoning) == queued:
+	case s.abandonment == probed:
+		return max(s.maxRate, s.reserved)
+	case s.abandonment == kept && s.outbox == queued:
 		return max(s.maxRate, s.next)
 	}
 	return s.maxRate
@@ -130,19 +157,20 @@ func (b *bucket) lostRate() int64 {
 
 // takeAction returns the queued action and records that batch seq contains it.
 func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
-	if s.state&(assigned|abandoning) != assigned || s.next != s.current {
+	isRenewal := s.assignment == assigned && s.abandonment == kept && s.next == s.current
+	if !isRenewal {
 		s.rateSeq = seq
-		s.state |= rateUnconfirmed
+		s.flags |= rateUnconfirmed
 	}
 	s.renewalSeq = seq
-	s.state &^= queued | unassigned
-	if s.has(abandoning) {
+	if s.abandonment != kept {
 		// Abandon puts no rate into effect, so a confirmed rate still expires at expiry.
 		s.current = 0
-		s.state &^= assigned
+		s.assignment = unknown
 		return Action{Bucket: b.key, ID: b.id, Kind: Abandon}
 	}
-	s.state |= expiryUnknown | assigned
+	s.flags |= expiryUnknown
+	s.assignment = assigned
 	s.current = s.next
 	s.maxRate = max(s.maxRate, s.next)
 	a := Action{Bucket: b.key, ID: b.id, Kind: AssignDenyAll, TTL: ttl}
@@ -159,14 +187,14 @@ func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
 func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 	before := s.maxRate
 	if s.has(expiryUnknown) && int32(seq-s.renewalSeq) >= 0 {
-		s.state &^= expiryUnknown
+		s.flags &^= expiryUnknown
 		s.expiry = now + o.TTL + o.ExpiryMargin
 	}
 	if s.has(rateUnconfirmed) && int32(seq-s.rateSeq) >= 0 {
-		s.state = s.state&^rateUnconfirmed | everConfirmed
+		s.flags = s.flags&^rateUnconfirmed | everConfirmed
 		s.maxRate = s.current
-		if s.state&(abandoning|queued) == abandoning {
-			s.expiry = now + probeTimeout
+		if s.abandonment != kept && s.outbox != queued {
+			s.deadline = now + probeTimeout
 			return true
 		}
 	}
@@ -186,7 +214,7 @@ func (d *Divider) newBucket(c *client, r Report) *bucket {
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.envoyInterval(), 0), time.Hour), index: uint32(len(s.shares))}
 	if r.Elapsed > 0 {
-		if n.state |= reconnected; !d.o.Strict {
+		if n.flags |= reconnected; !d.o.Strict {
 			n.adoptReportedRate(b, max(d.predecessorExpiry, d.handoverExpiry(b)), r)
 		}
 	}
@@ -203,7 +231,7 @@ func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 func (d *Divider) removeEnded(b *bucket) {
 	kept := 0
 	for i := range b.shares {
-		if s := &b.shares[i]; s.has(ended) {
+		if s := &b.shares[i]; s.ended {
 			d.addBytes(s.stream.client, -shareBytes)
 			if d.shares--; s.stream.closed {
 				d.closedShares--
@@ -246,8 +274,9 @@ func (d *Divider) setLimit(b *bucket, limit *Limit) {
 	d.addUnknown(b)
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.state |= replyDue; !s.has(abandoning) {
-			s.state &^= queued
+		s.flags |= replyDue
+		if s.abandonment == kept {
+			s.withdraw()
 		}
 	}
 	d.dirty.push(b)

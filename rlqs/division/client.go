@@ -3,7 +3,7 @@ package division
 // Estimated memory in bytes. Bucket IDs are added to it.
 const (
 	bucketBytes    = 320
-	shareBytes     = 100
+	shareBytes     = 135
 	lostBytes      = 80
 	untrackedBytes = 80
 )

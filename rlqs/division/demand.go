@@ -17,22 +17,24 @@ const maxCount = 1 << 30
 // addReport updates the share with a report.
 func (s *share) addReport(now, assignTimeout Time, r Report) {
 	s.counted += float32(min(r.Allowed, maxCount)) + float32(min(r.Denied, maxCount))
-	s.state |= replyDue
-	s.state &^= denied
+	s.flags |= replyDue
+	s.flags &^= denied
 	if r.Denied > 0 {
-		s.state |= denied
+		s.flags |= denied
 	}
-	if s.has(abandoning) && (r.Elapsed == 0 || s.state&(queued|probing) == queued && r.Allowed+r.Denied > 0) {
-		s.endAbandoning(now)
+	hasRequests := r.Allowed+r.Denied > 0
+	if s.abandonment != kept && (r.Elapsed == 0 || s.abandonment == retired && s.outbox == queued && hasRequests) {
+		s.endAbandonment(now)
 	}
-	if r.Elapsed == 0 && s.state&(assigned|queued|unassigned) == 0 {
-		s.setUnassigned(now + assignTimeout)
-	}
-	if s.state&(assigned|queued|probing|unassigned) == 0 && r.Elapsed > 0 {
-		s.next = Rate(min(r.admittedRate(), int64(MaxRate)))
+	if s.assignment == unknown && s.outbox != queued {
+		if r.Elapsed == 0 {
+			s.setUnassigned(now + assignTimeout)
+		} else {
+			s.admitted = Rate(min(r.admittedRate(), int64(MaxRate)))
+		}
 	}
 	s.idleReports = min(s.idleReports, 254) + 1
-	if r.Allowed+r.Denied > 0 {
+	if hasRequests {
 		s.idleReports = 0
 	}
 	passed := r.interval(now - s.reported)
@@ -64,23 +66,23 @@ func (r *Report) envoyInterval() time.Duration {
 	return r.Elapsed
 }
 
-// endAbandoning ends the abandoning of a bucket that still has requests. If a probed Envoy reports
+// endAbandonment keeps the share of a bucket that still has requests. If a probed Envoy reports
 // the bucket only after a time t, its demand is at most 3/t: at a greater demand, the first request
 // would come so late with a probability below one in twenty.
-func (s *share) endAbandoning(now Time) {
-	if probedAt := s.expiry - probeTimeout; s.state&(probing|queued) == probing && s.maxRate == 0 && now > probedAt {
+func (s *share) endAbandonment(now Time) {
+	probedAt := s.deadline - probeTimeout
+	if s.abandonment == probed && s.outbox != queued && s.maxRate == 0 && now > probedAt {
 		s.demand = min(s.demand, float32(3/(now-probedAt).Seconds()))
 	}
-	s.state &^= abandoning | probing | queued
+	s.abandonment = kept
+	s.withdraw()
 }
 
 // setUnassigned records that the Envoy has no assignment. until is the time at which it gets
 // DENY_ALL if there is no other assignment before.
 func (s *share) setUnassigned(until Time) {
-	s.state |= unassigned
-	if s.maxRate == 0 {
-		s.expiry = until
-	}
+	s.assignment = unassigned
+	s.deadline = until
 }
 
 // updateDemand updates the demand with the rate of an interval and the denied part of that rate. A
@@ -89,7 +91,7 @@ func (s *share) setUnassigned(until Time) {
 func (s *share) updateDemand(rate, denied, seconds float32) {
 	last, lastDenied := s.lastRate, s.lastRate*float32(s.deniedPart)/math.MaxUint8
 	s.lastRate, s.deniedPart = rate, uint8(min(denied/max(rate, 1)*math.MaxUint8, math.MaxUint8))
-	s.state &^= demandFell
+	s.flags &^= demandFell
 	// chance is the standard deviation of the difference between two counts of a Poisson process,
 	// as a rate.
 	chance := func(a, b float32) float32 {
@@ -98,11 +100,11 @@ func (s *share) updateDemand(rate, denied, seconds float32) {
 	differ := func(a, b float32) bool { return max(a-b, b-a) > 3*chance(a, b)+b/20 }
 	if !s.has(measured) {
 		s.demand = rate
-		s.state |= measured
+		s.flags |= measured
 		return
 	}
 	if last-rate > 1.5*chance(rate, last) {
-		s.state |= demandFell
+		s.flags |= demandFell
 	}
 	switch {
 	case differ(rate, last) && differ(s.demand, last) && (rate < last) == (s.demand < last):

@@ -24,8 +24,8 @@ func (d *Divider) divide(b *bucket) {
 	d.counts.Divisions++
 	n := d.expireRates(b)
 	for i := range b.shares {
-		if s := &b.shares[i]; !s.has(ended) && d.retireShare(b, s) {
-			s.state |= ended
+		if s := &b.shares[i]; !s.ended && d.retireShare(b, s) {
+			s.ended = true
 			n++
 		}
 	}
@@ -51,7 +51,7 @@ func (d *Divider) divide(b *bucket) {
 			rate = unlimited
 		}
 		for i := range b.shares {
-			if s := &b.shares[i]; s.has(replyDue) && !s.has(abandoning) {
+			if s := &b.shares[i]; s.has(replyDue) && s.abandonment == kept {
 				d.queueAssignment(b, s, rate)
 			}
 		}
@@ -67,11 +67,12 @@ func (d *Divider) retireShare(b *bucket, s *share) bool {
 	switch {
 	case s.maxRate == 0 && d.now-s.reported > d.o.TTL:
 		return true
-	case s.has(abandoning):
-		return s.maxRate == 0 && s.state&(inOutbox|expiryUnknown) == 0 && (!s.has(probing) || s.expiry <= d.now)
-	case b.limit == nil, d.isIdle(s) && s.state&(queued|expiryUnknown) == 0:
+	case s.abandonment != kept:
+		isOver := s.abandonment == retired || s.deadline <= d.now
+		return s.maxRate == 0 && s.outbox == absent && !s.has(expiryUnknown) && isOver
+	case b.limit == nil, d.isIdle(s) && s.outbox != queued && !s.has(expiryUnknown):
 		d.counts.Abandoned++
-		d.queueAbandon(b, s)
+		d.queueAbandon(b, s, retired)
 	}
 	return false
 }
@@ -97,12 +98,12 @@ func (d *Divider) apportion(b *bucket) {
 	for i := range b.shares {
 		s := &b.shares[i]
 		excess += int64(s.current)
-		if s.has(probing) {
+		if s.abandonment == probed {
 			free -= int64(s.reservedRate())
 			continue
 		}
 		free -= int64(s.maxRate)
-		if !s.has(abandoning) {
+		if s.abandonment == kept {
 			need += max(d.demands[i].allocation-int64(s.maxRate), 0)
 		}
 	}
@@ -113,7 +114,7 @@ func (d *Divider) apportion(b *bucket) {
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.has(abandoning) {
+		if s.abandonment != kept {
 			continue
 		}
 		target := d.demands[i].allocation
@@ -133,7 +134,7 @@ func (d *Divider) apportion(b *bucket) {
 			rate = current // a new rate makes Envoy replace its token bucket
 		}
 		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) && !lower {
-			s.state &^= queued
+			s.withdraw()
 			continue
 		}
 		free -= max(rate-int64(s.maxRate), 0)
@@ -144,22 +145,22 @@ func (d *Divider) apportion(b *bucket) {
 // shouldAssign reports whether to assign a rate now, although it may be below the allocation.
 func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starved bool) bool {
 	reported := s.has(replyDue)
-	s.state &^= replyDue
+	s.flags &^= replyDue
 	current := int64(s.current)
 	switch {
 	case d.isIdle(s): // no renewal, so that the last assignment is confirmed and the bucket can be abandoned
 		return false
-	case s.has(assigned):
-		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(current)
-		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate > current && rate-current >= current/10
-	case !s.has(unassigned) && b.isLearning():
+	case s.assignment == assigned:
+		needs := s.has(denied) || !s.has(measured) || s.demandPerFill() > float64(current)
+		return reported || s.outbox == queued || starved && current-rate > current/32 || needs && rate > current && rate-current >= current/10
+	case s.assignment == unknown && b.isLearning():
 		return rate > 0
 	case b.mayActOnLost(s):
 		return rate > 0 && rate >= int64(w.claim)/8*7
 	case w.allocation > 0 && 2*rate >= w.allocation:
 		return true
 	default:
-		return s.has(unassigned) && s.maxRate == 0 && s.expiry <= d.now && !b.isLearning()
+		return s.assignment == unassigned && s.maxRate == 0 && s.deadline <= d.now && !b.isLearning()
 	}
 }
 
@@ -186,8 +187,12 @@ func (d *Divider) nextChange(b *bucket) Time {
 		if s.maxRate == 0 {
 			next = min(next, s.reported+d.o.TTL+1)
 		}
-		if (s.maxRate > 0 || s.state&(unassigned|probing) != 0) && s.expiry > d.now && !s.has(expiryUnknown) {
+		switch {
+		case s.has(expiryUnknown):
+		case s.maxRate > 0:
 			next = min(next, s.expiry)
+		case s.deadline > d.now && (s.assignment == unassigned || s.abandonment == probed):
+			next = min(next, s.deadline)
 		}
 	}
 	return next

@@ -163,10 +163,10 @@ func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 		d.insertShare(b, i, s, r)
 	}
 	share := &b.shares[i]
-	wasProbed := share.has(probing) && b.limit.Strategy == Divide && b.assignedRate() <= b.limit.perFill()
+	wasProbed := share.abandonment == probed && b.limit.Strategy == Divide && b.assignedRate() <= b.limit.perFill()
 	share.addReport(d.now, d.o.AssignTimeout, r)
-	if wasProbed && !share.has(abandoning) { // the Envoy need not wait for the next division
-		d.queueAssignment(b, share, share.next)
+	if wasProbed && share.abandonment == kept { // the Envoy need not wait for the next division
+		d.queueAssignment(b, share, share.reserved)
 	}
 	d.markDirty(b)
 	return Accepted

@@ -17,7 +17,7 @@ func (d *Divider) TakenRate(key Bucket) int64 {
 	}
 	sum := b.lostRate()
 	for i := range b.shares {
-		if s := &b.shares[i]; s.has(probing) {
+		if s := &b.shares[i]; s.abandonment == probed {
 			sum += int64(s.reservedRate())
 		} else {
 			sum += int64(s.maxRate)

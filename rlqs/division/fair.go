@@ -27,7 +27,7 @@ func (d *Divider) totalsOf(c *client) *totals {
 }
 
 // isLive reports whether a share takes part in the division.
-func (s *share) isLive() bool { return !s.has(abandoning) || s.has(probing) }
+func (s *share) isLive() bool { return s.abandonment != retired }
 
 // allocate computes the allocation of each share: the rate that it gets once all other shares have
 // been lowered to theirs. starved is true if a share needs a higher rate, or if the rates exceed
@@ -73,7 +73,8 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.state&(denied|assigned) != assigned && !s.has(abandoning) && d.demands[i].allocation > int64(s.current) {
+		mayNeedMore := s.has(denied) || s.assignment != assigned
+		if mayNeedMore && s.abandonment == kept && d.demands[i].allocation > int64(s.current) {
 			starved = true
 		}
 	}
@@ -87,11 +88,11 @@ func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
 		deniedShares--
 	}
 	starved := s.has(denied) && s.demandPerFill() >= float64(s.maxRate) // a probe would only refill its token bucket
-	if deniedShares > 0 && !starved && s.maxRate > 0 && s.state&(demandFell|everConfirmed|expiryUnknown|queued|abandoning) == demandFell|everConfirmed {
-		s.state |= probing
-		s.state &^= demandFell
+	isSettled := s.has(everConfirmed) && !s.has(expiryUnknown) && s.outbox != queued && s.abandonment == kept
+	if deniedShares > 0 && !starved && s.maxRate > 0 && s.has(demandFell) && isSettled {
+		s.flags &^= demandFell
 		d.counts.Probed++
-		d.queueAbandon(b, s)
+		d.queueAbandon(b, s, probed)
 	}
 }
 
@@ -118,10 +119,10 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 	}
 	for i := range b.shares {
 		s, w := &b.shares[i], &d.demands[i]
-		if !w.live || !b.mayActOnLost(s) {
+		if s.abandonment != kept || !b.mayActOnLost(s) {
 			continue
 		}
-		w.claim = Rate(min(int64(s.next), largest))
+		w.claim = Rate(min(int64(s.admitted), largest))
 		t, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
 		own := min(claim, t.lost)
 		t.lost -= own

@@ -153,11 +153,10 @@ func (d *Divider) expireRates(b *bucket) (n int) {
 		switch s := &b.shares[i]; {
 		case d.closedShares > 0 && s.stream.closed:
 			d.addLostShare(b, s)
-			s.state |= ended
+			s.ended = true
 			n++
 		case s.maxRate > 0 && !s.has(expiryUnknown) && s.expiry <= d.now:
 			s.maxRate = 0
-			s.state &^= assigned
 			s.setUnassigned(d.now + d.o.AssignTimeout)
 		}
 	}
@@ -189,7 +188,7 @@ func (d *Divider) inheritLost(b *bucket, l lost) bool {
 		return false
 	}
 	i, found := b.findShare(p.newest)
-	if !found || b.shares[i].has(ended) || l.succeeded && (d.now < p.sharedUntil || !b.shares[i].has(reconnected)) {
+	if !found || b.shares[i].ended || l.succeeded && (d.now < p.sharedUntil || !b.shares[i].has(reconnected)) {
 		return false
 	}
 	if s := &b.shares[i]; !s.has(everConfirmed) {

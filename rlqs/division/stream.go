@@ -77,25 +77,37 @@ func (d *Divider) isFull(s *stream, n int) bool {
 // queueAssignment queues the assignment of a rate in the stream's outbox.
 func (d *Divider) queueAssignment(b *bucket, s *share, rate Rate) {
 	s.next = rate
-	s.state |= queued
-	if !s.has(inOutbox) {
-		s.state |= inOutbox
-		s.stream.outbox = append(s.stream.outbox, b)
-	}
-	d.markReady(s.stream)
+	d.queue(b, s)
 }
 
 // queueAbandon queues Abandon for a share. A probed share keeps its rate reserved.
-func (d *Divider) queueAbandon(b *bucket, s *share) {
-	s.state |= abandoning
-	s.state &^= replyDue
-	d.queueAssignment(b, s, s.current)
+func (d *Divider) queueAbandon(b *bucket, s *share, why abandonment) {
+	s.abandonment = why
+	s.reserved = s.current
+	s.flags &^= replyDue
+	d.queue(b, s)
 }
 
-// removeFromOutbox records that the share left the outbox. It reports whether an action is queued.
+func (d *Divider) queue(b *bucket, s *share) {
+	if s.outbox == absent {
+		s.stream.outbox = append(s.stream.outbox, b)
+	}
+	s.outbox = queued
+	d.markReady(s.stream)
+}
+
+// withdraw withdraws the queued action of a share, if there is one.
+func (s *share) withdraw() {
+	if s.outbox == queued {
+		s.outbox = withdrawn
+	}
+}
+
+// removeFromOutbox records that the share left the outbox. It reports whether an action was queued.
 func (s *share) removeFromOutbox() bool {
-	s.state &^= inOutbox
-	return s.has(queued)
+	wasQueued := s.outbox == queued
+	s.outbox = absent
+	return wasQueued
 }
 
 // popConfirmed removes the batches up to seq and returns how many entries of sent belong to them.
@@ -126,16 +138,15 @@ func dropFirst(list []*bucket, n int) []*bucket {
 // those of its shares.
 const maxStaleEntries = 64
 
-// compactOutbox removes duplicates and the entries of removed shares once they are more than half
-// of the outbox.
+// compactOutbox removes duplicates and entries without an action once the outbox has more than two
+// for each share.
 func (s *stream) compactOutbox() {
 	if len(s.outbox) <= 2*len(s.shares)+maxStaleEntries {
 		return
 	}
 	kept := s.outbox[:0]
 	for _, b := range s.outbox {
-		if i, found := b.findShare(s.id); found && b.shares[i].has(inOutbox) {
-			b.shares[i].state &^= inOutbox
+		if i, found := b.findShare(s.id); found && b.shares[i].removeFromOutbox() {
 			kept = append(kept, b)
 		}
 	}
@@ -143,7 +154,7 @@ func (s *stream) compactOutbox() {
 	s.outbox = kept
 	for _, b := range kept {
 		if i, found := b.findShare(s.id); found {
-			b.shares[i].state |= inOutbox
+			b.shares[i].outbox = queued
 		}
 	}
 }

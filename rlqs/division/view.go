@@ -57,7 +57,7 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 		v.UnconfirmedRate += int64(s.maxRate) - int64(min(s.maxRate, s.current))
 		v.Shares = append(v.Shares, ShareView{
 			Stream: s.stream.id, Demand: float64(s.demand), Rate: s.current, MaxRate: s.maxRate,
-			Assigned: s.state&assigned != 0, Confirmed: s.state&(assigned|rateUnconfirmed) == assigned,
+			Assigned: s.assignment == assigned, Confirmed: s.assignment == assigned && !s.has(rateUnconfirmed),
 		})
 	}
 	return v, true
