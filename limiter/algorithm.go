@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -42,7 +43,7 @@ type algorithm interface {
 	// finish completes d with the fields that describe the counter in the state st after the
 	// charge.
 	finish(v *view, at Time, p *Policy, budget time.Duration, st state, d *Decision)
-	// undo returns v's state at now without the hits that d charged at the time at. mark is the num
+	// undo returns v's state at now without the hits that d charged at the time at. mark is that
 	// of the state after that charge. lost is true if the charge cannot be undone: it or a later
 	// charge is delayed, and it is not the newest.
 	undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool)
@@ -85,7 +86,7 @@ func (p *Policy) algorithm() algorithm { return algorithmsByTag[p.Algorithm&(1<<
 // A state is the value of a counter at a given time, after expired hits were removed. The meaning
 // of the fields depends on the algorithm:
 //
-//	                used                   past                       num
+//	                used                   past                       mark
 //	fixed window    hits                   -                          end, Unix seconds
 //	sliding window  hits of the current    hits of earlier sub-       number of the
 //	                sub-window             windows that count         current sub-window
@@ -95,11 +96,11 @@ func (p *Policy) algorithm() algorithm { return algorithmsByTag[p.Algorithm&(1<<
 //	concurrency     permits to acquire     permits held in cells      lease acquired or
 //	                                                                  released last; 0 if none
 //
-// If two states of one view are equal, no write is needed. num distinguishes the time of a charge
+// If two states of one view are equal, no write is needed. mark distinguishes the time of a charge
 // from later times.
 type state struct {
 	used, past uint64
-	num        int64
+	mark       int64
 }
 
 // A view is a counter as it was read at some moment.
@@ -108,8 +109,9 @@ type view struct {
 	slot      *slot      // nil if the counter is absent
 	index     uint64     // number of slot
 	word      uint64     // slot.word as loaded
-	head      int64      // sliding window: number of the sub-window that word counts
-	newer     uint64     // log: number of hits newer than those undone; concurrency: permits held
+	head      int64      // sliding window: number of the sub-window that word counts; log, concurrency: noHead
+	newer     uint64     // log: number of hits newer than those undone
+	held      uint64     // concurrency: permits held
 	undone    int64      // sliding window: number of the sub-window whose hits are undone
 	misplaced bool       // the counter is not in the size class where it belongs
 	mirror    bool       // see Table.SetMirror
@@ -118,6 +120,9 @@ type view struct {
 	salt      uint64     // for nonces of new leases
 	state                // value of the counter at the time at
 }
+
+// noHead is the head of a counter whose hits are all in cells.
+const noHead = math.MinInt64
 
 // externalClass is the size class of views of counters that a store reported. These have no slot.
 var externalClass sizeClass

@@ -121,7 +121,7 @@ type Batch struct {
 	order      []counterKey    // sort keys of members
 	view       view            // the counter that is being charged
 	scratch    Decision        // decision of a peek, or one that may be discarded
-	marks      []int64         // state.num of the counter after each charge, or the lease
+	marks      []int64         // state.mark of the counter after each charge, or the lease
 	hitsLeft   []uint64        // hits that remain after offsetRefunds; see hits
 	offsets    []Offset        // refunds offset against charges
 	offsetDone bool            // hitsLeft and offsets are valid

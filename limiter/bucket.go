@@ -170,8 +170,8 @@ func (k *bucket) need(hits uint64) ticks {
 
 // level returns the level of a state at a time, in k's unit.
 func (k *bucket) level(st state, at Time) ticks {
-	level := ticks(uint64(st.num)-uint64(at)<<(k.unit&63)) & tatMask //nolint:gosec // modulo 2^62
-	if uint64(st.num)>>60&4 != uint64(k.unit) {                      //nolint:gosec // the fine bit, as a unit
+	level := ticks(uint64(st.mark)-uint64(at)<<(k.unit&63)) & tatMask //nolint:gosec // modulo 2^62
+	if uint64(st.mark)>>60&4 != uint64(k.unit) {                      //nolint:gosec // the fine bit, as a unit
 		level = k.convertedLevel(st, at)
 	}
 	if level > k.maxLevel {
@@ -182,7 +182,7 @@ func (k *bucket) level(st state, at Time) ticks {
 
 // convertedLevel is level for a state in another unit.
 func (k *bucket) convertedLevel(st state, at Time) ticks {
-	level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
+	level, u := levelOf(uint64(st.mark), at) //nolint:gosec // bits
 	if u > k.unit {
 		return ticks(u.toDuration(level)) //nolint:gosec // not negative
 	}
@@ -195,7 +195,7 @@ func (k *bucket) stateAt(at Time, level ticks) state {
 	if k.unit == fine {
 		tat |= fineBit
 	}
-	return state{num: int64(tat)}
+	return state{mark: int64(tat)}
 }
 
 // A Bucket has the parameters of a token or leaky bucket policy as times, in units of 1/16 ns if

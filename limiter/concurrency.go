@@ -3,7 +3,6 @@ package limiter
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -104,22 +103,22 @@ func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
 // hits, so that the costs of their requests are not charged later.
 func (concurrency) resetState(_ Time, p *Policy, st state) state {
 	if p.weighted && st.past > 0 {
-		return state{num: voided}
+		return state{mark: voided}
 	}
 	return state{}
 }
 
-// voided is the num of the state after a reset of reservations.
+// voided is the mark of the state after a reset of reservations.
 const voided = -1
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
 	ps := v.permits(p)
 	pause(beforeCellLoad)
-	v.newer, v.head = ps.countHeld(at.stamp()), math.MinInt64
-	if v.state = (state{past: v.newer}); p.weighted && v.newer > 0 {
+	v.held, v.head = ps.countHeld(at.stamp()), noHead
+	if v.state = (state{past: v.held}); p.weighted && v.held > 0 {
 		v.past = ps.heldHits(at.stamp())
 	}
-	if v.misplaced && v.newer > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
+	if v.misplaced && v.held > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
 		v.misplaced = false // leases contain cell numbers of this class
 	}
 	return v.unchanged()
@@ -131,15 +130,15 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 	switch {
 	case c.Refund:
 		if held, lease := v.leaseHits(c.Policy, hits, at); lease > 0 && held <= st.past {
-			d.Charged, st.past, st.num = held, st.past-held, int64(lease) //nolint:gosec // a lease
+			d.Charged, st.past, st.mark = held, st.past-held, int64(lease) //nolint:gosec // a lease
 		}
-	case hits > 0 && wide && (v.newer < limit || v.newer-v.voidPermits(c.Policy, at) < limit): // one reservation per charge
+	case hits > 0 && wide && (v.held < limit || v.held-v.voidPermits(c.Policy, at) < limit): // one reservation per charge
 		d.Charged, st.used = hits, hits
-		st.num = v.newLease(c, at, 1)
+		st.mark = v.newLease(c, at, 1)
 	case hits > 0 && !wide && d.Before < limit:
 		d.Charged = 1
 		st.used++
-		st.num = v.newLease(c, at, st.used)
+		st.mark = v.newLease(c, at, st.used)
 	case hits > 0 || !wide && d.Before > limit:
 		d.Over, d.RetryAfter = true, time.Second
 		if limit == 0 && hits > 0 {
@@ -162,7 +161,7 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 	if v.class == &externalClass {
 		after.used -= min(after.used, d.Charged)
 	} else if held, lease := v.leaseHits(p, uint64(mark), at); lease > 0 { //nolint:gosec // a lease is not negative
-		after.past, after.num = after.past-held, int64(lease) //nolint:gosec // a lease
+		after.past, after.mark = after.past-held, int64(lease) //nolint:gosec // a lease
 	}
 	return after, false
 }
@@ -197,9 +196,9 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		for range after.used {
 			acquire()
 		}
-	case after.num > 0:
-		ps.release(uint64(after.num))
-	case after.num == voided:
+	case after.mark > 0:
+		ps.release(uint64(after.mark))
+	case after.mark == voided:
 		ps.void(now)
 	case after.past > 0: // a store reported fewer permits
 		ps.releaseN(v.past-after.past, now)
@@ -223,13 +222,13 @@ func (v *view) heldPermits() uint64 {
 	if v.slot == nil {
 		return 0
 	}
-	return v.newer
+	return v.held
 }
 
 func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & permitMask }
 
 func (concurrency) importState(v *view, _ Time, p *Policy) {
-	v.state, v.head = state{past: v.reported.Hits}, math.MinInt64
+	v.state, v.head = state{past: v.reported.Hits}, noHead
 	if !p.weighted {
 		v.past = min(v.past, MaxLog)
 	}

@@ -10,12 +10,12 @@ func (counting) validate(*Policy) error                       { return nil }
 func (counting) capacity(p *Policy) uint64                    { return uint64(p.Limit) }
 func (counting) resizes() bool                                { return false }
 func (counting) hasWeight() bool                              { return true }
-func (counting) resetState(_ Time, _ *Policy, st state) state { return state{num: st.num} }
+func (counting) resetState(_ Time, _ *Policy, st state) state { return state{mark: st.mark} }
 
 // undo removes hits of the current window. It does nothing if the charge was in another one.
 func (counting) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
-	if v.num == mark {
+	if v.mark == mark {
 		after.used -= min(after.used, d.Charged)
 	}
 	return after, false

@@ -243,7 +243,7 @@ func (b *Batch) chargeCounter(at Time, i int) {
 		}
 		a.finish(v, at, p, b.Budget, after, d) // reads cells; write fails if they have changed
 		if b.write(at, i, v, after) {
-			b.marks[i] = after.num
+			b.marks[i] = after.mark
 			return
 		}
 	}

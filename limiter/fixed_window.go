@@ -30,7 +30,7 @@ type fixedWindow struct{ counting }
 
 func (fixedWindow) cells(*Policy) int { return 0 }
 
-func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{num: windowEnd(p, from)} }
+func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{mark: windowEnd(p, from)} }
 
 func (fixedWindow) load(v *view, at Time, p *Policy) bool {
 	left, maxLeft := secondsLeft(v.word, at), int64(p.Window)+maxAheadNanos
@@ -40,9 +40,9 @@ func (fixedWindow) load(v *view, at Time, p *Policy) bool {
 		live = p.Calendar.isLive(left, at)
 	}
 	if live {
-		v.state = state{used: v.word & windowCount, num: at.seconds() + left}
+		v.state = state{used: v.word & windowCount, mark: at.seconds() + left}
 	} else {
-		v.state = state{num: windowEnd(p, at)}
+		v.state = state{mark: windowEnd(p, at)}
 	}
 	return true
 }
@@ -58,19 +58,19 @@ func (fixedWindow) force(_ uint64, st state, hits uint64) (after state, grown ui
 }
 
 func (fixedWindow) retryAfter(_ *view, at Time, _ *Policy, _ uint64, st state, _ uint64) (time.Duration, bool) {
-	return at.until(st.num), true
+	return at.until(st.mark), true
 }
 
 // finish sets Reset to the end of the window for all decisions.
 func (fixedWindow) finish(_ *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	d.Remaining, d.Reset = 0, at.until(st.num)
+	d.Remaining, d.Reset = 0, at.until(st.mark)
 	if !d.Over {
 		d.Remaining = remaining(uint64(p.Limit), st)
 	}
 }
 
 func (fixedWindow) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
-	return windowWord(after.num, after.used)
+	return windowWord(after.mark, after.used)
 }
 
 func (fixedWindow) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
@@ -84,18 +84,18 @@ func (fixedWindow) weight(_ *sizeClass, _, word uint64) uint64 { return word & w
 // shortly after its end.
 func (fixedWindow) importState(v *view, at Time, p *Policy) {
 	if v.reported.Time == 0 {
-		v.state = state{num: windowEnd(p, at)}
+		v.state = state{mark: windowEnd(p, at)}
 		return
 	}
-	v.state = state{used: min(v.reported.Hits, maxWindowCount), num: v.reported.Time.seconds()}
+	v.state = state{used: min(v.reported.Hits, maxWindowCount), mark: v.reported.Time.seconds()}
 }
 
 func (fixedWindow) export(_ *view, _ Time, _ *Policy, st state, s *State) {
-	s.Hits, s.Time = st.used, Time(st.num*int64(time.Second))
+	s.Hits, s.Time = st.used, Time(st.mark*int64(time.Second))
 }
 
 func (fixedWindow) merge(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
-	return there.state, v.num <= there.num
+	return there.state, v.mark <= there.mark
 }
 
 // windowWord returns the word, without generation, of a window that ends at the Unix second end.

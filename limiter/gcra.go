@@ -49,7 +49,7 @@ func (gcra) resetState(at Time, p *Policy, st state) state {
 }
 
 func (gcra) load(v *view, _ Time, _ *Policy) bool {
-	v.state = state{num: int64(v.word &^ generationBit)} //nolint:gosec // below 2^63
+	v.state = state{mark: int64(v.word &^ generationBit)} //nolint:gosec // below 2^63
 	return true
 }
 
@@ -137,7 +137,7 @@ func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (aft
 	k := p.bucket()
 	level, part := k.level(v.state, now), k.need(d.Charged)
 	if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
-		if v.num != mark {
+		if v.mark != mark {
 			return v.state, true
 		}
 	} else {
@@ -150,7 +150,7 @@ func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (aft
 }
 
 func (gcra) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
-	return uint64(after.num) //nolint:gosec // bits
+	return uint64(after.mark) //nolint:gosec // bits
 }
 
 func (gcra) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
@@ -184,8 +184,8 @@ func (gcra) importState(v *view, at Time, p *Policy) {
 
 func (gcra) export(_ *view, at Time, p *Policy, st state, s *State) {
 	if k := p.bucket(); k.level(st, at) > 0 {
-		level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
-		s.Time = at + Time(level>>u)            //nolint:gosec // below 2^62
+		level, u := levelOf(uint64(st.mark), at) //nolint:gosec // bits
+		s.Time = at + Time(level>>u)             //nolint:gosec // below 2^62
 		s.Sixteenths = uint8(level & (1<<u - 1) & 15)
 	}
 }

@@ -345,7 +345,7 @@ func (b *Batch) chargeRun(at Time, run []member) bool {
 			m := &run[i]
 			p := b.Charges[m.index].Policy
 			p.algorithm().finish(&first.seen, at, p, b.Budget, m.after, &b.Decisions[m.index])
-			b.marks[m.index] = m.after.num
+			b.marks[m.index] = m.after.mark
 		}
 		if b.write(at, first.index, &first.seen, last.after) {
 			return true

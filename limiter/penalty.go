@@ -103,7 +103,7 @@ func decodePenalty(word uint64, at Time) (level uint64, forgotten int64) {
 func (penalty) load(v *view, at Time, _ *Policy) bool {
 	v.state = state{}
 	if level, forgotten := decodePenalty(v.word, at); level > 0 {
-		v.state = state{used: level, num: forgotten}
+		v.state = state{used: level, mark: forgotten}
 	}
 	return true
 }
@@ -117,7 +117,7 @@ func (penalty) decide(_ *view, _ Time, _ *Charge, _ uint64, _ time.Duration, st 
 func (penalty) finish(*view, Time, *Policy, time.Duration, state, *Decision) {}
 
 func (penalty) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
-	return after.used<<levelShift | uint64(after.num)&forgottenMask //nolint:gosec // bits
+	return after.used<<levelShift | uint64(after.mark)&forgottenMask //nolint:gosec // bits
 }
 
 func (penalty) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
@@ -133,12 +133,12 @@ func (penalty) hasWeight() bool { return false }
 func (penalty) importState(v *view, at Time, _ *Policy) {
 	v.state = state{}
 	if v.reported.PenaltyLevel > 0 && v.reported.PenaltyExpiry > at {
-		v.state = state{used: min(uint64(v.reported.PenaltyLevel), MaxPenalties), num: millis(v.reported.PenaltyExpiry)}
+		v.state = state{used: min(uint64(v.reported.PenaltyLevel), MaxPenalties), mark: millis(v.reported.PenaltyExpiry)}
 	}
 }
 
 func (penalty) export(_ *view, _ Time, _ *Policy, st state, s *State) {
-	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
+	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.mark*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
 // merge takes the store's state: a penalty that started locally during an outage, or that was reset
@@ -156,7 +156,7 @@ func (p *Policy) penaltyEnd(st state) Time {
 	if st.used == 0 {
 		return Time(-maxStamp)
 	}
-	return Time(st.num*int64(time.Millisecond) - p.window())
+	return Time(st.mark*int64(time.Millisecond) - p.window())
 }
 
 // An activePenalty is the penalty of a charge as read at the start of the decision. Level 0 means
@@ -276,11 +276,11 @@ func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 			return activePenalty{st.used, end}, false
 		}
 		level := min(st.used+1, uint64(len(p.Penalty.steps)), MaxPenalties)
-		after := state{used: level, num: millis(at+Time(p.Penalty.step(level))) + p.window()/int64(time.Millisecond)}
+		after := state{used: level, mark: millis(at+Time(p.Penalty.step(level))) + p.window()/int64(time.Millisecond)}
 		if b.table == nil {
 			penalty{}.export(nil, at, nil, after, b.reported(i))
 		} else {
-			b.table.raisePenalties(b.Charges[i].ID.Hi, after.num)
+			b.table.raisePenalties(b.Charges[i].ID.Hi, after.mark)
 			if !a.write(at, 0, &a.view, after) {
 				continue
 			}

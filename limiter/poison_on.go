@@ -22,7 +22,7 @@ var (
 		Hits: garbage, Time: garbageInt, SubWindow: garbageInt, Counts: []uint32{math.MaxUint32, math.MaxUint32}, Stamp: garbageInt, RefundStamp: garbageInt,
 		Lease: LastLease, HeldHits: garbage, Reservations: garbage, SettledHits: garbage, PenaltyExpiry: math.MaxInt64, PenaltyLevel: math.MaxUint8,
 	}
-	garbageState    = state{used: garbage, past: garbage, num: garbageInt}
+	garbageState    = state{used: garbage, past: garbage, mark: garbageInt}
 	garbageKey      = counterKey{counter: garbage, lo: garbage, index: math.MinInt}
 	garbageDecision = Decision{
 		Over: true, Denied: true, Penalty: math.MaxUint8, PenaltyStarted: true, Before: garbage, Charged: garbage, Remaining: garbage,
@@ -33,7 +33,7 @@ var (
 // poison overwrites v. Its class is nil, so that a use of it panics.
 func (v *view) poison() {
 	*v = view{
-		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, undone: garbageInt, misplaced: true, mirror: true,
+		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, held: garbage, undone: garbageInt, misplaced: true, mirror: true,
 		reported: &garbageReported, at: garbageInt, salt: garbage, state: garbageState,
 	}
 }

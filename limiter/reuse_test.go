@@ -241,7 +241,7 @@ func newKeyed(tb testing.TB, bytes int64) *Table {
 // TestReadSetsAllOfAView reads counters into a used view and into a new one.
 func TestReadSetsAllOfAView(t *testing.T) {
 	used := view{
-		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, undone: 1, misplaced: true, mirror: true, reported: &State{}, at: 5, salt: 6,
+		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, held: 7, undone: 1, misplaced: true, mirror: true, reported: &State{}, at: 5, salt: 6,
 		state: state{6, 7, 8},
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(used)) {

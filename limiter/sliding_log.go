@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -32,17 +31,17 @@ func (slidingLog) cells(p *Policy) int { return int(max(1, logLimit(p))) } //nol
 
 func (slidingLog) resizes() bool { return true }
 
-func (slidingLog) fresh(_, from Time, _ *Policy) state { return state{num: from.stamp()} }
+func (slidingLog) fresh(_, from Time, _ *Policy) state { return state{mark: from.stamp()} }
 
 func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	now := at.stamp()
-	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
+	v.state, v.head, v.newer = state{mark: now}, noHead, 0
 	count, window := min(v.word&logCountMask, v.class.stride()), p.window()
 	pause(beforeCellLoad)
 	written := v.class.noteAt(v.index).end.Load() - window
 	if !begunAhead(written, now) {
-		v.num = max(now, written)
-		v.past = v.log().countAfter(min(count, logLimit(p)), v.num-window)
+		v.mark = max(now, written)
+		v.past = v.log().countAfter(min(count, logLimit(p)), v.mark-window)
 	}
 	return v.slot.word.Load() == v.word
 }
@@ -68,7 +67,7 @@ func (slidingLog) force(limit uint64, st state, hits uint64) (after state, grown
 }
 
 func (slidingLog) retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool) {
-	stamp := st.num
+	stamp := st.mark
 	if need := st.past + st.used + hits - limit; need <= st.past {
 		stamp = v.stampAt(st.past - need + 1)
 	}
@@ -80,7 +79,7 @@ func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state,
 		return
 	}
 	d.Remaining, d.Reset = remaining(logLimit(p), st), 1
-	stamp := st.num
+	stamp := st.mark
 	if st.used == 0 {
 		if st.past == 0 {
 			return
@@ -130,9 +129,9 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 		}
 	}
 	for range after.used {
-		to.next = to.push(after.num)
+		to.next = to.push(after.mark)
 	}
-	s.noteAt(index).end.Store(after.num + p.window())
+	s.noteAt(index).end.Store(after.mark + p.window())
 	return logPayload(to.next, after.past+after.used)
 }
 
@@ -140,9 +139,9 @@ func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & lo
 
 func (slidingLog) importState(v *view, at Time, p *Policy) {
 	now, newest := at.stamp(), v.reported.Time.stamp()
-	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
+	v.state, v.head, v.newer = state{mark: now}, noHead, 0
 	if v.reported.Hits > 0 && !begunAhead(newest, now) {
-		v.num, v.past = max(now, newest), min(v.reported.Hits, logLimit(p))
+		v.mark, v.past = max(now, newest), min(v.reported.Hits, logLimit(p))
 	}
 }
 
@@ -158,7 +157,7 @@ func (slidingLog) export(v *view, _ Time, _ *Policy, st state, s *State) {
 	if s.Hits = st.used + st.past; s.Hits == 0 {
 		return
 	}
-	if s.Time = Time(st.num); st.used == 0 {
+	if s.Time = Time(st.mark); st.used == 0 {
 		s.Time = Time(v.stampAt(v.nthRemaining(1, st)))
 	}
 }

@@ -164,9 +164,9 @@ func TestSlidingWindowExample(t *testing.T) {
 		var v view
 		(&Batch{table: tab, Charges: []Charge{{ID: counterID(1), Policy: &p}}}).read(now, 0, &v)
 		for slot := range 10 {
-			x := v.num - (v.num-int64(slot))%10 // base is a whole second
+			x := v.mark - (v.mark-int64(slot))%10 // base is a whole second
 			got := v.countOf(10, x)
-			if x == v.num {
+			if x == v.mark {
 				got = v.used
 			}
 			if want := s.counts[slot]; got != want {

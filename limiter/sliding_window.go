@@ -47,7 +47,7 @@ func (slidingWindow) validate(p *Policy) error {
 func (slidingWindow) cells(p *Policy) int { return int(p.Ring().k+1) / 2 }
 
 func (slidingWindow) fresh(_, from Time, p *Policy) state {
-	return state{num: p.Ring().number(from.stamp())}
+	return state{mark: p.Ring().number(from.stamp())}
 }
 
 func (slidingWindow) load(v *view, at Time, p *Policy) bool {
@@ -60,7 +60,7 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 		v.head = r.calendar.ringHead(end, at.stamp(), r.k)
 		v.advance(r, at.stamp(), past)
 	case v.head == floorDiv(at.stamp(), r.length): // same as advance, without a call
-		v.state = state{used: v.word & payloadMask, past: past, num: v.head}
+		v.state = state{used: v.word & payloadMask, past: past, mark: v.head}
 	default:
 		v.advance(r, at.stamp(), past)
 	}
@@ -73,17 +73,17 @@ func (v *view) advance(r Ring, now int64, past uint64) {
 	current := r.number(now)
 	switch count := v.word & payloadMask; {
 	case r.setBack(v.head, current, now):
-		v.state = state{num: current}
+		v.state = state{mark: current}
 	case v.head >= current:
-		v.state = state{used: count, past: past, num: v.head}
+		v.state = state{used: count, past: past, mark: v.head}
 	case current-v.head > r.k:
-		v.state = state{num: current}
+		v.state = state{mark: current}
 	default:
 		past += count
 		for x := v.head - r.k; x < current-r.k; x++ {
 			past -= min(past, v.countOf(r.k, x)) // past may be less if the calendar has changed
 		}
-		v.state = state{past: past, num: current}
+		v.state = state{past: past, mark: current}
 	}
 }
 
@@ -100,27 +100,27 @@ func (slidingWindow) force(_ uint64, st state, hits uint64) (after state, grown 
 func (slidingWindow) retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool) {
 	r := p.Ring()
 	need := st.used + st.past + hits - limit
-	for x := st.num - r.k; x < st.num && st.past > 0; x++ {
+	for x := st.mark - r.k; x < st.mark && st.past > 0; x++ {
 		if n := v.countOf(r.k, x); n < need {
 			need -= n
 			continue
 		}
 		return time.Duration(r.subWindowEnd(x) - at.stamp()), v.unchanged()
 	}
-	return time.Duration(r.subWindowEnd(st.num) - at.stamp()), v.unchanged()
+	return time.Duration(r.subWindowEnd(st.mark) - at.stamp()), v.unchanged()
 }
 
 func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
 	if d.finishOver(p) {
 		return
 	}
-	r, x := p.Ring(), st.num
+	r, x := p.Ring(), st.mark
 	d.Remaining, d.Reset = remaining(uint64(p.Limit), st), 1
 	if st.used == 0 {
 		if st.past == 0 {
 			return
 		}
-		for x--; x > st.num-r.k && v.countIn(st, r.k, x) == 0; {
+		for x--; x > st.mark-r.k && v.countIn(st, r.k, x) == 0; {
 			x--
 		}
 	}
@@ -129,11 +129,11 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 
 // undo removes hits of the sub-window mark. Cells of that sub-window change if a later one has begun.
 func (slidingWindow) undo(v *view, _, _ Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
-	if after = v.state; v.num == mark {
+	if after = v.state; v.mark == mark {
 		after.used -= min(after.used, d.Charged)
 		return after, false
 	}
-	if k := p.Ring().k; mark < v.num && mark >= v.num-k {
+	if k := p.Ring().k; mark < v.mark && mark >= v.mark-k {
 		v.undone = mark
 		after.past -= min(after.past, d.Charged, v.countOf(k, mark))
 	}
@@ -146,7 +146,7 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 	switch {
 	case v.reported != nil: // copy the counts of the store
 		reported := view{class: &externalClass, reported: v.reported, head: v.reported.SubWindow}
-		for x := after.num - r.k; x < after.num; x++ {
+		for x := after.mark - r.k; x < after.mark; x++ {
 			s.setRingCount(index, floorMod(x, r.k), reported.countOf(r.k, x))
 		}
 	case after.past == 0: // no earlier hits count
@@ -162,7 +162,7 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 			}
 		}
 		count := v.word & payloadMask
-		for x := v.head; x < after.num; x++ {
+		for x := v.head; x < after.mark; x++ {
 			s.setRingCount(index, floorMod(x, r.k), count)
 			count = 0
 		}
@@ -171,7 +171,7 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 		}
 	}
 	note.past.Store(after.past)
-	note.end.Store(r.subWindowEnd(after.num))
+	note.end.Store(r.subWindowEnd(after.mark))
 	return after.used
 }
 
@@ -182,7 +182,7 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 func (slidingWindow) importState(v *view, at Time, p *Policy) {
 	r, s := p.Ring(), v.reported
 	if maxNumber := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > maxNumber || s.SubWindow < -maxNumber {
-		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
+		v.head, v.word, v.state = math.MinInt64/2, 0, state{mark: r.number(at.stamp())}
 		return
 	}
 	v.head, v.word = s.SubWindow, uint64(s.Counts[0])
@@ -195,8 +195,8 @@ func (slidingWindow) importState(v *view, at Time, p *Policy) {
 
 func (slidingWindow) export(v *view, _ Time, p *Policy, st state, s *State) {
 	r := p.Ring()
-	s.SubWindow, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // capacity of a cell
-	for x := st.num - 1; x >= st.num-r.k && st.past > 0; x-- {
+	s.SubWindow, s.Counts = st.mark, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // capacity of a cell
+	for x := st.mark - 1; x >= st.mark-r.k && st.past > 0; x-- {
 		s.Counts = append(s.Counts, uint32(v.countOf(r.k, x))) //nolint:gosec // as above
 	}
 }

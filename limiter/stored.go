@@ -120,7 +120,7 @@ func (s Stored) StateAfter(now Time, i int, left *State) {
 // bucket still has this TAT, a delayed charge is the newest and can be cancelled.
 func (s Stored) BucketAfter(now Time, i int) State {
 	var after State
-	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &after)
+	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{mark: s.b.marks[i]}, &after)
 	return after
 }
 

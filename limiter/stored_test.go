@@ -62,7 +62,7 @@ func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 	for i := range b.Charges {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
 			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
-			if now = max(now, Time(v.num)); v.slot != nil { // also if the log began too far ahead
+			if now = max(now, Time(v.mark)); v.slot != nil { // also if the log began too far ahead
 				now = max(now, Time(v.class.noteAt(v.index).end.Load()-b.Charges[i].Policy.window()))
 			}
 		}

@@ -17,7 +17,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		v.poison()
 		// v is reused, so each field is set below. A single assignment of all fields costs 2 % of a
 		// decision.
-		v.head, v.newer, v.undone, v.reported, v.at, v.salt, v.mirror = 0, 0, 0, nil, at, 0, t.mirror
+		v.head, v.newer, v.held, v.undone, v.reported, v.at, v.salt, v.mirror = 0, 0, 0, 0, nil, at, 0, t.mirror
 		s, moves := partition.class(p), uint64(0)
 		strays := a.resizes()
 		if strays {
@@ -114,7 +114,7 @@ func (v *view) replace(p *Policy, after state) bool {
 	switch {
 	case v.class.size == 0:
 		return v.slot.word.CompareAndSwap(v.word, withGeneration(a.store(v, nil, 0, p, after), v.word))
-	case v.reported == nil && after.num == v.head && after.past == v.past: // the cells do not change
+	case v.reported == nil && after.mark == v.head && after.past == v.past: // the cells do not change
 		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
 	case !v.lockCells():
 		return false
