@@ -69,7 +69,7 @@ var exported = sync.OnceValues(func() (exposition, error) {
 	}
 	all := exposition{}
 	for _, args := range [][]string{
-		{"--config", config, "--table", table, "--statsd-addr", "127.0.0.1:1", "--statsd-protocol", "udp", "--state-file", filepath.Join(dir, "state")},
+		{"--config", config, "--table", table, "--statsd-addr", "udp://127.0.0.1:1", "--state-file", filepath.Join(dir, "state")},
 		append([]string{"--xds-addr", "127.0.0.1:1", "--start-without-rules"}, files...),
 		{"--config", config, "--table", table, "--store", "redis://127.0.0.1:1"},
 	} {

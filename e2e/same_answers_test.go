@@ -61,7 +61,7 @@ func TestSameAnswersAsRatelimit(t *testing.T) {
 	}
 	start := func(name, store string, args ...string) service {
 		if store != "" {
-			args = append(args, "--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error")
+			args = append(args, "--store-timeout", "1m", "--REDIS_TIMEOUT", "1m", "--store-fallback", "error")
 		}
 		s := suite.StartSluice(t, sluice.Options{Binary: programs.sluice, Env: environment(store), Args: args})
 		storetest.Eventually(t, name+" is ready", func() bool {

@@ -54,7 +54,7 @@ func TestSharedStoreWithRatelimit(t *testing.T) {
 	}
 	ours := suite.StartSluice(t, sluice.Options{
 		Binary: programs.sluice, Env: environment,
-		Args: []string{"--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error"},
+		Args: []string{"--store-timeout", "1m", "--REDIS_TIMEOUT", "1m", "--store-fallback", "error"},
 	})
 	storetest.Eventually(t, "sluice has reached the store", func() bool {
 		resp, err := http.Get("http://" + ours.Addr("http") + "/healthcheck")

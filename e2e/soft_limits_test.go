@@ -44,7 +44,7 @@ defaults:
 	for range 2 {
 		s := suite.StartSluice(t, sluice.Options{Binary: programs.sluice, Args: []string{
 			"--xds-addr", ads.Addr(), "--defaults", defaults, "--denied-by", "--soft-header", "x-ratelimit-soft",
-			"--store", "redis://" + store.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error",
+			"--store", "redis://" + store.Addr, "--store-timeout", "1m", "--REDIS_TIMEOUT", "1m", "--store-fallback", "error",
 		}})
 		suite.Eventually(t, "the store is used", func() bool { return suite.Metrics(t, s).Sum("sluice_store_up") == 1 })
 		replicas = append(replicas, client(t, s.Addr("grpc")))

@@ -12,7 +12,7 @@ import (
 func (k *checker) checkLimitHeaders(f *filter) {
 	n := f.config.Field("enable_x_ratelimit_headers")
 	if k.config.AddsLimitHeaders && n.Enum("OFF", "DRAFT_VERSION_03") != "OFF" {
-		k.report(Denial, rules.Warning, n.Pos(), "clients get the limits twice, since sluice adds headers with them, too: remove this field, or --ratelimit-headers and --response-headers of serve")
+		k.report(Denial, rules.Warning, n.Pos(), "clients get the limits twice, since sluice adds headers with them, too: remove this field, or --ratelimit-headers of serve")
 	}
 }
 

@@ -50,7 +50,7 @@ func TestDevValkey(t *testing.T) {
 	}
 	s, err := sluice.Start(t.Context(), sluice.Options{Binary: binary, Args: []string{
 		"--config", rules, "--store=redis://" + srv.Addr, "--store-auth-file=" + auth, "--store-fallback=error", "--unhealthy-without-store",
-		"--store-timeout=1m", "--store-dial-timeout=1m",
+		"--store-timeout=1m", "--REDIS_TIMEOUT=1m",
 	}})
 	if err != nil {
 		t.Fatal(err)

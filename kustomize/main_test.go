@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // help is the help of serve, with whitespace collapsed.
 var help = sync.OnceValues(func() (string, error) {
-	text, err := command(binary, "serve", "--help")
+	text, err := command(binary, "serve", "--help-all")
 	return strings.Join(strings.Fields(text), " "), err
 })
 
@@ -40,7 +40,7 @@ func defaultOf(flag string) (string, error) {
 	}
 	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default: (\S+?)\.?(?: |$)`).FindStringSubmatch(text)
 	if found == nil {
-		return "", fmt.Errorf("sluice serve --help has no default of --%s", flag)
+		return "", fmt.Errorf("sluice serve --help-all has no default of --%s", flag)
 	}
 	return found[1], nil
 }

@@ -64,7 +64,7 @@ func TestBadInputGetsAClearError(t *testing.T) {
 		{"just below the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 4_190_000) }), codes.OK, ""},
 		{"10,000 descriptors", with(func(m *rls.RateLimitRequest) {
 			m.Descriptors = many(10_000)
-		}), codes.ResourceExhausted, "10000 descriptors: --max-descriptors allows 1000"},
+		}), codes.ResourceExhausted, "10000 descriptors: at most 1000 are allowed"},
 		{"key that is not UTF-8", bytes.Replace(good, []byte("k"), []byte{0xff}, 1), codes.OK, ""},
 		{"hits of 2^64-1", with(func(m *rls.RateLimitRequest) { m.Descriptors[0].HitsAddend = wrapperspb.UInt64(1<<64 - 1) }), codes.OK, ""},
 		{"override with unit 0", with(func(m *rls.RateLimitRequest) {

@@ -30,9 +30,9 @@ func TestRequestsHaveBounds(t *testing.T) {
 		count   func(*answer.Service) prometheus.Counter
 		lookUp  bool // whether a query of /counters can also reach the bound
 	}{
-		{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
-		{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
-		{"key", answer.Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
+		{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: at most 3 are allowed", countDescriptors, false},
+		{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: at most 3 are allowed", countEntries, true},
+		{"key", answer.Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: at most 3 are allowed", countKey, true},
 		{"message", answer.Bounds{MessageBytes: 300}, 300, setMessage, "the request has 301 bytes: --max-message allows 300", countMessage, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

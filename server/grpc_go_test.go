@@ -128,7 +128,7 @@ func TestGRPCGoHasBounds(t *testing.T) {
 }
 
 // TestGRPCGoClosesSilentConnections stops a server while a connected client sends nothing. Both
-// GracefulStop and Stop of grpc-go alone would wait for --connection-timeout before they notify the
+// GracefulStop and Stop of grpc-go alone would wait for Limits.ConnectionTimeout before they notify the
 // other clients.
 func TestGRPCGoClosesSilentConnections(t *testing.T) {
 	t.Parallel()

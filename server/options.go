@@ -27,9 +27,9 @@ type Options struct {
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Serve /json on --http-addr, without authentication. Default: true."`
 	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Listen address of the debug listener: the state for sluice top, /rlconfig and profiles. Without authentication unless --debug-token-file or --debug-client-ca is set."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"Listen address of the Prometheus metrics."`
-	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Path of the Prometheus metrics."`
+	MetricsPath string `name:"PROMETHEUS_PATH" hidden:"" type:"path" default:"/metrics" placeholder:"PATH" help:"Path of the Prometheus metrics."`
 	// ReusePort also lets another sluice listen on the same port by mistake, without an error.
-	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Set SO_REUSEPORT on TCP listeners, so that a new process of the same user can start before the old one exits. Default: false; true if the program is named ratelimit."`
+	ReusePort bool   `name:"reuse-port" hidden:"" default:"${reusePort}" help:"Set SO_REUSEPORT on TCP listeners, so that a new process of the same user can start before the old one exits: only if the program is named ratelimit."`
 	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"Listen address of /json over TLS, with the certificates of the rate limit service. Replaces /json on --http-addr. Default: none."`
 
 	StatusCodes string           `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"gRPC status codes of errors: compatible (UNKNOWN, as envoyproxy/ratelimit) or precise (INVALID_ARGUMENT and UNAVAILABLE)."`
@@ -37,7 +37,7 @@ type Options struct {
 
 	// UnhealthyWithoutRules concerns the active rules: if a reload fails, the previous rules stay
 	// active, and the server stays healthy.
-	UnhealthyWithoutRules bool `group:"process" help:"Report unhealthy while no domain is configured. Default: report healthy; requests are allowed or get errors."`
+	UnhealthyWithoutRules bool `name:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" hidden:"" help:"Report unhealthy while no domain is configured. Default: report healthy; requests are allowed or get errors."`
 	// UnhealthyWithoutStore requires [answer.Settings].Decider.
 	UnhealthyWithoutStore bool          `group:"store" help:"Report unhealthy while the store is unavailable. Default: report healthy; --store-fallback decides."`
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time after SIGTERM between reporting unhealthy and rejecting new calls."`

@@ -19,15 +19,15 @@ type Options struct {
 	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of the names of counters in the store. Default: none."`
 	// Jitter is the maximum extra TTL of keys of fixed windows. 0 means a minute, a negative value
 	// none.
-	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Maximum random extra TTL of fixed-window keys, on top of one second, so that they do not expire together. At most the window itself."`
+	Jitter time.Duration `name:"EXPIRATION_JITTER_MAX_SECONDS" hidden:"" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Maximum random extra TTL of fixed-window keys, on top of one second, so that they do not expire together. At most the window itself."`
 	// Timeout is the maximum time that a request waits for the store, 1ms to a minute; a request
 	// with a deadline waits less. If a server sends nothing for this long it becomes unavailable.
 	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to wait for the store; calls with a nearer deadline wait less. If the store sends nothing for this long it is unavailable, and --store-fallback decides all requests."`
 	// DialTimeout bounds connecting, handshakes included, and a query to Sentinels or to a cluster
 	// for its primaries. 0 means one second. Probes wait for the longer of it and Timeout.
 	// PerSecondDialTimeout is the same for PerSecond.
-	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to connect to the store, and to ask Sentinel or a cluster for the primaries. Requests do not wait for it."`
-	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as --store-dial-timeout, for --store-per-second."`
+	DialTimeout          time.Duration `name:"REDIS_TIMEOUT" hidden:"" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to connect to the store, and to ask Sentinel or a cluster for the primaries, for which requests do not wait. Also sets --store-timeout."`
+	PerSecondDialTimeout time.Duration `name:"REDIS_PERSECOND_TIMEOUT" hidden:"" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as REDIS_TIMEOUT, for --store-per-second."`
 	// Fallback decides while the store is unavailable.
 	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"How to decide while the store is unavailable: local (in memory, from the last known state of the store), error (answer with an error), allow or deny."`
 	// Blocks is [BlocksOff], also if empty, or [BlocksAuto].

@@ -56,7 +56,7 @@ func newCalls(r *registry, milliseconds bool) *Calls {
 	unit, help := time.Second, "Time from reading a request to writing its response, by method and gRPC status code, without the delay by a leaky bucket."
 	buckets := responseTimeBuckets
 	if milliseconds {
-		unit, help = time.Millisecond, help+" In MILLISECONDS, because of --response-time-milliseconds."
+		unit, help = time.Millisecond, help+" In MILLISECONDS, because of PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS."
 		buckets = make([]float64, len(buckets))
 		for i, b := range responseTimeBuckets {
 			buckets[i] = b * 1e3

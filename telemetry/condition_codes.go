@@ -143,12 +143,12 @@ var Definitions = []Definition{
 	{
 		Code: StatsdUnavailable, Level: zapcore.WarnLevel, Docs: "docs/metrics.md",
 		Sentence: "statsd: failed to send metrics; counter increments are kept and sent later",
-		Remedy:   "check that a server is listening at --statsd-addr or --dogstatsd-addr",
+		Remedy:   "check that a server is listening at --statsd-addr",
 	},
 	{
 		Code: StatsdNotListening, Level: zapcore.WarnLevel, Docs: "docs/metrics.md",
 		Sentence: "statsd: no server is listening; metrics are lost until one is",
-		Remedy:   "check that a server is listening at --statsd-addr or --dogstatsd-addr",
+		Remedy:   "check that a server is listening at --statsd-addr",
 	},
 	{
 		Code: SpansDropped, Level: zapcore.WarnLevel, Docs: "docs/reference.md#tracing",
@@ -163,7 +163,7 @@ var Definitions = []Definition{
 	{
 		Code: ConnectionsRejected, Level: zapcore.WarnLevel, Docs: "docs/threats.md#how-a-full-listener-makes-room",
 		Sentence: "the bound on connections is reached; idle connections are closed, or new ones rejected",
-		Remedy:   "raise --max-connections or --max-http-connections",
+		Remedy:   "raise --max-connections, or have fewer clients of the HTTP listeners",
 	},
 	{
 		Code: RequestsWithoutDomain, Level: zapcore.WarnLevel, Docs: "docs/state.md#requests-that-get-an-error",

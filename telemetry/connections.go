@@ -7,13 +7,13 @@ import "github.com/prometheus/client_golang/prometheus"
 // may be used concurrently.
 type ClosedConnections struct {
 	// Flood: thousands of frames without a request, or thousands of calls that the client reset.
-	// TooManyPings: more than --keepalive-min-time allows. FlowControl: more bytes than allowed.
+	// TooManyPings: more often than allowed. FlowControl: more bytes than allowed.
 	// Protocol: any other violation of HTTP/2.
 	Flood, TooManyPings, FlowControl, Protocol prometheus.Counter
 	// Memory: the unfinished requests of all connections exceed their bound, and this connection
 	// has the most.
 	Memory prometheus.Counter
-	// HandshakeTimeout: no HTTP/2 within --connection-timeout. FrameTimeout: an incomplete frame.
+	// HandshakeTimeout: no HTTP/2 in time. FrameTimeout: an incomplete frame.
 	// WriteTimeout: the client did not read responses. KeepaliveTimeout: a ping was not answered.
 	HandshakeTimeout, FrameTimeout, WriteTimeout, KeepaliveTimeout prometheus.Counter
 	// Panic: a bug in sluice.
@@ -22,7 +22,7 @@ type ClosedConnections struct {
 
 func newClosedConnections(r *registry) ClosedConnections {
 	v := r.counters("sluice_grpc_connections_closed_total",
-		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or thousands of calls that the client reset), too_many_pings (--keepalive-min-time), flow_control and protocol (violations of HTTP/2), memory (unfinished requests of all connections reached their bound, and this one had the most), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
+		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or thousands of calls that the client reset), too_many_pings (several within ten seconds), flow_control and protocol (violations of HTTP/2), memory (unfinished requests of all connections reached their bound, and this one had the most), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
 		"reason")
 	return ClosedConnections{
 		Flood: v.WithLabelValues("flood"), TooManyPings: v.WithLabelValues("too_many_pings"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -17,15 +18,35 @@ import (
 // StatsdOptions configure a [Statsd]. Fields that are flags carry them as tags. Host names are
 // resolved at each connection.
 type StatsdOptions struct {
-	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Address of a StatsD server to send metrics to: host:port. Default: none."`
-	// Network may also be unixgram, for DogStatsD.
-	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"Protocol of the StatsD server: tcp or udp."`
+	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Address of a StatsD server to send metrics to: host:port or tcp://host:port, udp://host:port, or of a DogStatsD server: dogstatsd://host:port (UDP) or unix:///path. Default: none."`
+	// Network is tcp, udp or unixgram. [StatsdOptions.ParseAddr] sets it.
+	Network    string        `kong:"-"`
 	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rule that rewrites names of metrics for DogStatsD: PATTERN;NAME;KEY:VALUE,KEY:VALUE, where $$1 is the first group of the pattern. The first matching rule applies. May be repeated."`
 	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
 	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags to add to every metric."`
 	// Dog is true if the server speaks DogStatsD: tags are sent as tags, and the DD_ variables of
 	// Datadog's agents apply. Otherwise tags are appended to names as `.__key=value`.
 	Dog bool `kong:"-"`
+}
+
+// ParseAddr replaces the URL in Addr by the address, and sets Network and Dog according to its
+// scheme.
+func (o *StatsdOptions) ParseAddr() error {
+	scheme, addr, found := strings.Cut(o.Addr, "://")
+	if !found {
+		scheme, addr = "tcp", o.Addr
+	}
+	o.Network = map[string]string{"tcp": "tcp", "udp": "udp", "dogstatsd": "udp", "unix": "unixgram"}[scheme]
+	o.Dog = scheme == "dogstatsd" || scheme == "unix"
+	_, _, err := net.SplitHostPort(addr)
+	if scheme == "unix" && strings.HasPrefix(addr, "/") {
+		err = nil
+	}
+	if o.Network == "" || err != nil {
+		return fmt.Errorf("%q: must be host:port, tcp://host:port, udp://host:port, dogstatsd://host:port or unix:///path", o.Addr)
+	}
+	o.Addr = addr
+	return nil
 }
 
 // chunkLines is the number of lines per write. When a connection breaks, at most these are lost;

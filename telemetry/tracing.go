@@ -25,12 +25,12 @@ import (
 // TracingOptions are the settings of envoyproxy/ratelimit, with flags as tags. All others, such as
 // the endpoint, are the OTEL_ variables of OpenTelemetry's SDK.
 type TracingOptions struct {
-	Protocol         string `enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP protocol: http or grpc."`
-	ServiceName      string `placeholder:"NAME" help:"Attribute service.name of spans. Default: OTEL_SERVICE_NAME, or RateLimit."`
-	ServiceNamespace string `placeholder:"NAME" help:"Attribute service.namespace of spans."`
-	InstanceID       string `placeholder:"ID" help:"Attribute service.instance.id of spans. Default: a random UUID."`
+	Protocol         string `name:"TRACING_EXPORTER_PROTOCOL" hidden:"" enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP protocol: http or grpc."`
+	ServiceName      string `name:"TRACING_SERVICE_NAME" hidden:"" placeholder:"NAME" help:"Attribute service.name of spans. Default: OTEL_SERVICE_NAME, or RateLimit."`
+	ServiceNamespace string `name:"TRACING_SERVICE_NAMESPACE" hidden:"" placeholder:"NAME" help:"Attribute service.namespace of spans."`
+	InstanceID       string `name:"TRACING_SERVICE_INSTANCE_ID" hidden:"" placeholder:"ID" help:"Attribute service.instance.id of spans. Default: a random UUID."`
 	// At 1, OTEL_TRACES_SAMPLER applies if it is set.
-	SamplingRate float64 `type:"ratio" default:"1" placeholder:"RATIO" help:"Fraction of new traces to sample, 0 to 1. Other traces are sampled if their parent is."`
+	SamplingRate float64 `name:"TRACING_SAMPLING_RATE" hidden:"" type:"ratio" default:"1" placeholder:"RATIO" help:"Fraction of new traces to sample, 0 to 1. Other traces are sampled if their parent is."`
 }
 
 // Tracing creates spans and sends them to a collector. Its fields may be used concurrently. Spans

@@ -35,7 +35,7 @@ now_tokens=$(go -C tools build -buildvcs=false -trimpath -o "$tmp/program" ./tok
 now_others=$(count wc -l <"$tmp/rest")
 now_words=$(grep '\.md$' "$tmp/files" | count wc -w)
 go build -buildvcs=false -trimpath -o "$tmp/sluice" ./cmd/sluice
-now_flags=$("$tmp/sluice" serve --help | grep -cE '^ {2,8}(-[a-z], )?--[a-z]')
+now_flags=$("$tmp/sluice" serve --help-all | grep -cE '^ {2,8}(-[a-z], )?--[a-z]')
 # A package that is compiled again for a test counts once.
 # shellcheck disable=SC2086 # a list
 now_packages=$(go list -test -deps $first | sed 's/ .*//' | sort -u | wc -l | tr -d ' ')

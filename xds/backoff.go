@@ -9,12 +9,12 @@ import (
 // Backoff configures the delay after a stream has ended, which grows with each stream that ends
 // before its first response.
 type Backoff struct {
-	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Delay before reconnecting after a stream has ended."`
-	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Maximum delay before reconnecting."`
+	Initial time.Duration `name:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" hidden:"" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Delay before reconnecting after a stream has ended."`
+	Max     time.Duration `name:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" hidden:"" range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Maximum delay before reconnecting."`
 	// Factor is 0.5 by default in envoyproxy/ratelimit.
-	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor by which the delay grows with each attempt. 1 or less keeps it constant."`
+	Factor float64 `name:"XDS_CLIENT_BACKOFF_RANDOM_FACTOR" hidden:"" default:"2" placeholder:"FACTOR" help:"Factor by which the delay grows with each attempt. 1 or less keeps it constant."`
 	// Without Jitter all clients of one server reconnect at the same time.
-	Jitter bool `default:"true" negatable:"" help:"Shorten each delay at random by up to half. Default: true."`
+	Jitter bool `name:"XDS_CLIENT_BACKOFF_JITTER" hidden:"" default:"true" negatable:"" help:"Shorten each delay at random by up to half."`
 }
 
 // wait returns the delay after the given number of consecutive failures.

@@ -30,16 +30,16 @@ var ErrTooLarge = errors.New("the server's response is too large")
 // [Source.SetDefaults] calls OnLoad, too. The tags are flags of cmd/sluice, with the only defaults
 // and ranges.
 type Options struct {
-	Target       string            `name:"addr" placeholder:"ADDR" help:"Management server (host:port) that rules come from, instead of files."`
-	NodeID       string            `default:"default" placeholder:"ID" help:"Node ID that is sent to the server."`
-	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Node metadata that is sent to the server. Separate several by commas, or repeat the flag."`
+	Target       string            `name:"xds-addr" placeholder:"ADDR" help:"Management server (host:port) that rules come from, instead of files."`
+	NodeID       string            `name:"xds-node-id" default:"default" placeholder:"ID" help:"Node ID that is sent to the server."`
+	NodeMetadata map[string]string `name:"xds-node-metadata" mapsep:"," placeholder:"KEY=VALUE" help:"Node metadata that is sent to the server. Separate several by commas, or repeat the flag."`
 	// RetryInterval is short, since an attempt is cheap and the rules may be outdated until it
 	// succeeds. It is also the minimum time between rejections, and the maximum pause after loading
 	// a response.
-	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Interval between attempts to connect, shortened at random by up to half."`
-	Backoff       Backoff       `embed:"" prefix:"backoff-"`
+	RetryInterval time.Duration `name:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL" hidden:"" range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Interval between attempts to connect, shortened at random by up to half."`
+	Backoff       Backoff       `embed:""`
 	// MaxMessageBytes is enough for some 200,000 descriptors by default.
-	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Maximum size of a response, which contains all rules."`
+	MaxMessageBytes int `name:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" hidden:"" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Maximum size of a response, which contains all rules."`
 
 	// Credentials secure the connection; nil means plain text.
 	Credentials credentials.TransportCredentials `kong:"-"`

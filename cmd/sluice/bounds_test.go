@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestFlagsSetBounds verifies which flag sets which bound.
+// TestFlagsSetBounds verifies which flag sets which bound, and the values of constants.
 func TestFlagsSetBounds(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
@@ -33,7 +33,7 @@ func TestFlagsSetBounds(t *testing.T) {
 				"--max-descriptors=1", "--max-entries=2", "--max-key-length=3",
 				"--max-message=5", "--max-streams=6", "--max-header-size=1031", "--max-connections=8", "--max-http-connections=16",
 				"--connection-timeout=9s", "--max-connection-idle=10s", "--keepalive-time=11s", "--keepalive-timeout=12s",
-				"--keepalive-min-time=13s", "--max-connection-age=14s", "--max-connection-age-grace=15s",
+				"--keepalive-min-time=13s", "--max-connection-age=14s", "--GRPC_MAX_CONNECTION_AGE_GRACE=15s",
 			},
 			answer.Bounds{MessageBytes: 5, Descriptors: 1, Entries: 2, KeyBytes: 3},
 			transport.Limits{

@@ -54,7 +54,7 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.Name(name),
 		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
 		kong.Writers(c.out, c.err),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), kong.Help(printHelp),
 		programDefaults(name),
 		kong.Vars{"version": versionText(currentBuild())},
 		kong.ExplicitGroups(serveGroups),

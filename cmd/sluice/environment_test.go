@@ -25,9 +25,9 @@ func TestBooleans(t *testing.T) {
 		if text == "" {
 			continue
 		}
-		root, err = parse(t, "serve", "--quota-mode="+text)
-		if err != nil || root.Serve.Settings.QuotaMode != want {
-			t.Errorf("--quota-mode=%s: %v, %v, want %v", text, root.Serve.Settings.QuotaMode, err, want)
+		root, err = parse(t, "serve", "--shadow-mode="+text)
+		if err != nil || root.Serve.Settings.ShadowMode != want {
+			t.Errorf("--shadow-mode=%s: %v, %v, want %v", text, root.Serve.Settings.ShadowMode, err, want)
 		}
 	}
 	for _, text := range []string{"yes", "on", "tRUE", "2", " true"} {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +52,48 @@ func TestHelpOfEachCommand(t *testing.T) {
 		}
 		if examples == 0 {
 			t.Errorf("%s: the help has no example", command.Path())
+		}
+	}
+}
+
+// TestHelpOfServe verifies that the help of serve is short, and that --help-all has each flag.
+func TestHelpOfServe(t *testing.T) {
+	helps := map[string]string{}
+	for _, flag := range []string{"--help", "--help-all"} {
+		var help bytes.Buffer
+		if code := run(t.Context(), []string{"sluice", "serve", flag}, console{out: &help}); code != 0 {
+			t.Errorf("%s: exit code %d", flag, code)
+		}
+		helps[flag] = help.String()
+		for line := range strings.Lines(help.String()) {
+			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%s: a line has %d columns: %s", flag, n, line)
+			}
+		}
+	}
+	if n := strings.Count(helps["--help"], "\n"); n > 60 {
+		t.Errorf("--help has %d lines, want at most 60", n)
+	}
+	parser, err := newParser(new(cli), "sluice", console{})
+	must.OK(t, err)
+	for _, flag := range parser.Model.Children[0].Flags {
+		if found := regexp.MustCompile("--(\\[no-\\])?" + flag.Name + "\\b").MatchString(helps["--help-all"]); found == flag.Hidden {
+			t.Errorf("--help-all has --%s: %v", flag.Name, found)
+		}
+		if common := slices.Contains(commonFlags, flag.Name); common != strings.Contains(helps["--help"], "  --"+flag.Name) && flag.Short == 0 {
+			t.Errorf("--help has --%s: %v", flag.Name, !common)
+		}
+	}
+}
+
+// TestHiddenFlags rejects the names of variables and constants on the command line.
+func TestHiddenFlags(t *testing.T) {
+	defer func(old string) { hiddenFlags = old }(hiddenFlags)
+	hiddenFlags = ""
+	for _, name := range []string{"max-streams", "NEAR_LIMIT_RATIO"} {
+		var errors bytes.Buffer
+		if code := run(t.Context(), []string{"sluice", "--" + name + "=1"}, console{err: &errors}); code != 2 || !strings.HasPrefix(errors.String(), "sluice: unknown flag --"+name+"\n") {
+			t.Errorf("--%s: exit code %d, %s", name, code, errors.String())
 		}
 	}
 }

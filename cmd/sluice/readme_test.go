@@ -128,7 +128,7 @@ func allFlags(t *testing.T) []string {
 	must.OK(t, err)
 	var flags []string
 	if err := kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok {
+		if flag, ok := node.(*kong.Flag); ok && !flag.Hidden {
 			flags = append(flags, flag.Name)
 		}
 		return next(nil)
@@ -197,7 +197,7 @@ func TestReferenceListsCommands(t *testing.T) {
 // helpVariables matches the variables at the end of the help of a flag.
 var helpVariables = regexp.MustCompile(` \((\$[A-Z][^)]*)\)\.$`)
 
-// flagTables returns the documentation of the flags of serve.
+// flagTables returns the documentation of the flags of serve and of the variables without a flag.
 func flagTables(t *testing.T) string {
 	t.Helper()
 	parser, err := newParser(new(cli), "sluice", console{})
@@ -208,28 +208,43 @@ func flagTables(t *testing.T) string {
 			serve = command
 		}
 	}
-	var b strings.Builder
-	for _, group := range serveGroups {
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | effect, and variables |\n| --- | --- |\n", strings.TrimSuffix(group.Title, ":"))
-		for _, flag := range serve.Flags {
-			if flag.Hidden || flag.Group == nil || flag.Group.Key != group.Key {
-				continue
+	const variablesTitle = "Variables without a flag"
+	rows := map[string]string{}
+	for _, flag := range serve.Flags {
+		help := flag.Help
+		if m := helpVariables.FindStringSubmatch(help); m != nil {
+			help = strings.TrimSuffix(help, m[0]) + "."
+			if !flag.Hidden {
+				help += " `" + strings.NewReplacer("$", "", ", $", "`, `").Replace(m[1]) + "`"
 			}
-			help := flag.Help
-			if m := helpVariables.FindStringSubmatch(help); m != nil {
-				help = strings.TrimSuffix(help, m[0]) + ". `" + strings.NewReplacer("$", "", ", $", "`, `").Replace(m[1]) + "`"
-			}
-			name := "--" + flag.Name
-			if flag.Tag.Negatable != "" {
-				name = "--[no-]" + flag.Name
-			}
-			if !flag.IsBool() {
-				name += "=" + flag.PlaceHolder
-			}
-			cell := strings.NewReplacer("|", `\|`, "<", "&lt;")
-			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(name, "|", `\|`), cell.Replace(help))
 		}
+		name := "--" + flag.Name
+		if flag.Tag.Negatable != "" {
+			name = "--[no-]" + flag.Name
+		}
+		if !flag.IsBool() {
+			name += "=" + flag.PlaceHolder
+		}
+		var title string
+		switch {
+		case flag.Hidden && flag.Name == strings.ToUpper(flag.Name):
+			title, name = variablesTitle, flag.Name
+		case flag.Hidden || flag.Group == nil: // a constant, or --help-all
+			continue
+		default:
+			title = strings.TrimSuffix(flag.Group.Title, ":")
+		}
+		cell := strings.NewReplacer("|", `\|`, "<", "&lt;")
+		rows[title] += fmt.Sprintf("| `%s` | %s |\n", strings.ReplaceAll(name, "|", `\|`), cell.Replace(help))
 	}
+	var b strings.Builder
+	write := func(title, head string) {
+		fmt.Fprintf(&b, "\n### %s\n\n| %s |\n| --- | --- |\n%s", title, head, rows[title])
+	}
+	for _, group := range serveGroups {
+		write(strings.TrimSuffix(group.Title, ":"), "flag | effect, and variables")
+	}
+	write(variablesTitle, "variable | effect")
 	return b.String() + "\n"
 }
 

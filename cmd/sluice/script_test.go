@@ -49,6 +49,7 @@ func mainWithTimeouts() {
 	}
 	os.Args = withTimeout(os.Args)
 	removeTimeouts()
+	hiddenFlags = "tests"
 	if timeout, err := time.ParseDuration(os.Getenv(storeStartTimeoutVariable)); err == nil {
 		storeStartTimeout = timeout
 	}
@@ -73,6 +74,7 @@ type leakChecker struct{ m *testing.M }
 
 func (l leakChecker) Run() int {
 	removeTimeouts()
+	hiddenFlags = "tests"
 	time.Local = time.UTC // as in the output that pages show
 	if signal.Ignored(os.Interrupt) {
 		// A shell that runs the tests in the background ignores SIGINT, and the commands of scripts

@@ -31,6 +31,8 @@ import (
 type serveCmd struct {
 	environment *environment.Environment
 
+	HelpAll helpAllFlag `name:"help-all" help:"Show the help of all flags."`
+
 	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated."`
 	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Load only the files of --config whose path, with dots for slashes, starts with this prefix."`
 	AllowEmpty   bool     `group:"rules" help:"Allow a configuration without rule files, at startup and on reload. Default: an error; a warning at startup if the program is named ratelimit."`
@@ -57,13 +59,22 @@ type serveCmd struct {
 	State    daemon.StateOptions `embed:"" group:"state"`
 
 	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters, outside the Go heap. If it is full, counters are evicted, and limits may admit more."`
-	ResponseTimeMilliseconds bool   `group:"process" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name, for dashboards that expect them."`
+	ResponseTimeMilliseconds bool   `name:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" hidden:"" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name, for dashboards that expect them."`
 	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"Minimum level of log lines: debug, info, warn or error."`
 	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Log format: text or json."`
 }
 
+// hiddenFlags is not empty in programs that tests build or run, which may set hidden flags: the
+// constants, and the variables without a flag.
+var hiddenFlags string
+
 // BeforeResolve adds the environment as a source of flags.
 func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
+	for _, path := range ctx.Path {
+		if path.Flag != nil && path.Flag.Hidden && hiddenFlags == "" {
+			return fmt.Errorf("unknown flag --%s", path.Flag.Name)
+		}
+	}
 	s.environment, err = environment.Resolve(ctx, nil)
 	return err
 }

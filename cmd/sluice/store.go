@@ -19,34 +19,33 @@ import (
 
 // storeFlags configures the shared store of counters.
 type storeFlags struct {
-	URL                       string `name:"store" placeholder:"URL" help:"Redis (6.2 or later) or Valkey that stores the counters, shared by all replicas: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: counters are in memory."`
-	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"File with the password of the store, or user:password. Read for each new connection."`
-	Auth                      string `name:"store-auth" hidden:"" help:"Password of the store, for REDIS_AUTH. Visible to other users in the process list."`
-	SentinelAuthFile          string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"File with the password of Sentinel, or user:password. Read for each new connection."`
-	SentinelAuth              string `name:"store-sentinel-auth" hidden:"" help:"Password of Sentinel, for REDIS_SENTINEL_AUTH."`
-	PerSecond                 string `name:"store-per-second" placeholder:"URL" help:"Separate store for limits with a window of one second. Default: --store."`
-	PerSecondAuthFile         string `name:"store-per-second-auth-file" placeholder:"FILE" help:"File with the password of --store-per-second, or user:password. Read for each new connection."`
-	PerSecondAuth             string `name:"store-per-second-auth" hidden:"" help:"Password of --store-per-second, for REDIS_PERSECOND_AUTH."`
-	PerSecondSentinelAuthFile string `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"File with the password of the Sentinel of --store-per-second, or user:password. Read for each new connection."`
-	PerSecondSentinelAuth     string `name:"store-per-second-sentinel-auth" hidden:"" help:"Password of the Sentinel of --store-per-second, for REDIS_PERSECOND_SENTINEL_AUTH."`
-	redis.TLS                 `embed:""`
-	store.Options             `embed:""`
-	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters in the store: exact, which contain no client values, or ratelimit, those of envoyproxy/ratelimit where they are unambiguous, so that both programs share counters (see sluice check --store-names). Default: exact; ratelimit if REDIS_URL sets the store."`
-	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
+	URL                   string `name:"store" placeholder:"URL" help:"Redis (6.2 or later) or Valkey that stores the counters, shared by all replicas: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: counters are in memory."`
+	AuthFile              string `name:"store-auth-file" placeholder:"FILE" help:"File with the password of the store, or user:password. Read for each new connection."`
+	Auth                  string `name:"REDIS_AUTH" hidden:"" help:"Password of the store, or user:password."`
+	SentinelAuthFile      string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"File with the password of Sentinel, or user:password. Read for each new connection."`
+	SentinelAuth          string `name:"REDIS_SENTINEL_AUTH" hidden:"" help:"Password of Sentinel, or user:password."`
+	PerSecond             string `name:"store-per-second" placeholder:"URL" help:"Separate store for limits with a window of one second. Default: --store."`
+	PerSecondAuthFile     string `name:"REDIS_PERSECOND_AUTH_FILE" hidden:"" placeholder:"FILE" help:"File with the password of --store-per-second, or user:password. Read for each new connection."`
+	PerSecondAuth         string `name:"REDIS_PERSECOND_AUTH" hidden:"" help:"Password of --store-per-second, or user:password."`
+	PerSecondSentinelAuth string `name:"REDIS_PERSECOND_SENTINEL_AUTH" hidden:"" help:"Password of the Sentinel of --store-per-second, or user:password."`
+	redis.TLS             `embed:""`
+	store.Options         `embed:""`
+	Names                 string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters in the store: exact, which contain no client values, or ratelimit, those of envoyproxy/ratelimit where they are unambiguous, so that both programs share counters (see sluice check --store-names). Default: exact; ratelimit if REDIS_URL sets the store."`
+	HashKeyFile           string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
 }
 
 // storeStartTimeout bounds how long the start waits for the store. Only tests change it.
 var storeStartTimeout = daemon.DefaultStoreStartTimeout
 
-// storeTarget contains the flags of a store: the name and value of the flag with its URL, and
-// passwords or the files with them.
-type storeTarget struct{ name, url, authFile, sentinelAuthFile, auth, sentinelAuth string }
+// storeTarget contains the flags of a store: the name and value of the flag with its URL, those of
+// the file with its password, and other passwords.
+type storeTarget struct{ name, url, authFileFlag, authFile, sentinelAuthFile, auth, sentinelAuth string }
 
 // targets returns the store and the one for limits of one second.
 func (f *storeFlags) targets() []storeTarget {
 	return []storeTarget{
-		{"--store", f.URL, f.AuthFile, f.SentinelAuthFile, f.Auth, f.SentinelAuth},
-		{"--store-per-second", f.PerSecond, f.PerSecondAuthFile, f.PerSecondSentinelAuthFile, f.PerSecondAuth, f.PerSecondSentinelAuth},
+		{"--store", f.URL, "--store-auth-file", f.AuthFile, f.SentinelAuthFile, f.Auth, f.SentinelAuth},
+		{"--store-per-second", f.PerSecond, "REDIS_PERSECOND_AUTH_FILE", f.PerSecondAuthFile, "", f.PerSecondAuth, f.PerSecondSentinelAuth},
 	}
 }
 
@@ -60,6 +59,7 @@ func (f *storeFlags) check(stateFile string) error {
 	if f.URL == "" {
 		for flag, value := range map[string]string{
 			"--store-per-second": f.PerSecond, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix, "--hash-key-file": f.HashKeyFile,
+			"--store-auth-file": f.AuthFile, "--store-sentinel-auth-file": f.SentinelAuthFile,
 		} {
 			if value != "" {
 				return fmt.Errorf("%s requires --store", flag)
@@ -87,9 +87,6 @@ func (f *storeFlags) check(stateFile string) error {
 				map[bool]string{true: "--store that is not a cluster", false: "--store without --store-per-second"}[at.Nodes != nil])
 		}
 	}
-	if f.SkipName && !secure {
-		return errors.New("--store-skip-name requires a --store with TLS, whose scheme starts with rediss")
-	}
 	if !secure && (f.CA != "" || f.Cert != "" || f.Key != "") {
 		return errors.New("--store-ca, --store-cert and --store-key require a --store with TLS, whose scheme starts with rediss")
 	}
@@ -99,13 +96,6 @@ func (f *storeFlags) check(stateFile string) error {
 // server parses and checks u. It returns nil if u has no URL.
 func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	if u.url == "" {
-		for flag, value := range map[string]string{
-			"-auth-file": u.authFile, "-sentinel-auth-file": u.sentinelAuthFile, "-auth": u.auth, "-sentinel-auth": u.sentinelAuth,
-		} {
-			if value != "" {
-				return nil, fmt.Errorf("%s%s requires %s", u.name, flag, u.name)
-			}
-		}
 		return nil, nil
 	}
 	at, err := redis.ParseURL(u.url)
@@ -113,7 +103,7 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 		return nil, fmt.Errorf("%s: %w", u.name, err)
 	}
 	if u.sentinelAuthFile != "" && at.Sentinels == nil {
-		return nil, fmt.Errorf("%s-sentinel-auth-file requires a %s with the scheme redis+sentinel or rediss+sentinel", u.name, u.name)
+		return nil, errors.New("--store-sentinel-auth-file requires a --store with the scheme redis+sentinel or rediss+sentinel")
 	}
 	if u.auth != "" {
 		at.Auth = redis.ParseAuth(u.auth)
@@ -126,7 +116,7 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 		*at.TLS = f.TLS
 	}
 	if err := at.Check(); err != nil {
-		return nil, flagError(err, u.name+"-auth-file", u.authFile, u.name+"-sentinel-auth-file", u.sentinelAuthFile,
+		return nil, flagError(err, u.authFileFlag, u.authFile, "--store-sentinel-auth-file", u.sentinelAuthFile,
 			"--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key)
 	}
 	return &at, nil
@@ -153,7 +143,7 @@ func (f *storeFlags) options(logger *zap.Logger) (*store.Options, error) {
 	options := f.Options
 	if options.Jitter == 0 {
 		options.Jitter = -1
-		logger.Warn("--store-jitter is 0: keys that expire together at the end of a window can block the store for a moment")
+		logger.Warn("EXPIRATION_JITTER_MAX_SECONDS is 0: keys that expire together at the end of a window can block the store for a moment")
 	}
 	if f.SkipName {
 		logger.Warn("host name verification of the store is disabled: anyone with a certificate of its CA can impersonate it")

@@ -12,7 +12,7 @@ import (
 type tracingFlags struct {
 	Tracing bool `help:"Export a span of every rate limit request over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry configure the exporter."`
 
-	telemetry.TracingOptions `embed:"" prefix:"tracing-"`
+	telemetry.TracingOptions `embed:""`
 }
 
 // check checks the variables of OpenTelemetry.

@@ -22,7 +22,7 @@ import (
 
 // xdsFlags configures the management server that rules come from.
 type xdsFlags struct {
-	xds.Options `embed:"" prefix:"xds-"`
+	xds.Options `embed:""`
 
 	StartWithout bool     `name:"start-without-rules" help:"Listen before the first rules arrive, and answer requests with an error until then. Default: wait for the rules."`
 	Header       []string `name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header to send to the management server. May be repeated."`
@@ -37,17 +37,15 @@ func (f *xdsFlags) check(configGiven bool) (err error) {
 	if f.Target == "" {
 		return nil
 	}
-	switch b := f.Backoff; {
+	switch {
 	case configGiven:
 		return errors.New("--xds-addr and --config are mutually exclusive: rules come from a server or from files")
 	case !f.TLS && (f.CA != "" || f.SAN != "" || f.Cert != "" || f.Key != ""):
 		return errors.New("--xds-ca, --xds-san, --xds-cert and --xds-key require --xds-tls")
 	case (f.Cert == "") != (f.Key == ""):
 		return errors.New("--xds-cert and --xds-key must be set together")
-	case b.Max < b.Initial:
-		return fmt.Errorf("--xds-backoff-max is %v: must be at least --xds-backoff-initial, %v", b.Max, b.Initial)
-	case !(b.Factor > 0 && b.Factor <= 1000):
-		return fmt.Errorf("--xds-backoff-random-factor is %v: must be above 0 and at most 1000", b.Factor)
+	case !(f.Backoff.Factor > 0 && f.Backoff.Factor <= 1000):
+		return fmt.Errorf("XDS_CLIENT_BACKOFF_RANDOM_FACTOR is %v: must be above 0 and at most 1000", f.Backoff.Factor)
 	}
 	f.Headers = map[string][]string{}
 	for _, h := range f.Header {
@@ -195,7 +193,7 @@ func (l *xdsLog) connected() {
 func (l *xdsLog) disconnected(err error, retry time.Duration) {
 	l.metrics.Connected.Set(0)
 	if errors.Is(err, xds.ErrTooLarge) {
-		err = fmt.Errorf("%w; raise --xds-max-message", err)
+		err = fmt.Errorf("%w; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", err)
 	}
 	about := []zap.Field{zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond))}
 	if text := err.Error(); text != l.lastError {

@@ -17,7 +17,7 @@ import (
 )
 
 // patient are arguments with which a busy machine causes no outage.
-var patient = []string{"--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error"}
+var patient = []string{"--store-timeout", "1m", "--REDIS_TIMEOUT", "1m", "--store-fallback", "error"}
 
 // commands returns the number of commands that the store has executed, including those of scripts.
 func commands(s *storetest.Server) (n int) {

@@ -27,7 +27,7 @@ func TestClientInputCannotBypassLimits(t *testing.T) {
 		t.Parallel()
 		certificates := startRotation(t, envoyName)
 		args := append(certificates.flags(), "--dynamic-metadata", "--decision-metadata", "--denied-by",
-			"--response-headers", "--ratelimit-headers=structured", "--tracing")
+			"--LIMIT_RESPONSE_HEADERS_ENABLED", "--ratelimit-headers=structured", "--tracing")
 		testClientInput(t, args, certificates.cluster(t, sluiceName))
 	})
 }

@@ -53,7 +53,7 @@ func TestNonUTF8ValuesAreCounted(t *testing.T) {
 	t.Cleanup(collector.Close)
 	limits := startSluice(t, sluice.Options{
 		Args: []string{
-			"--dynamic-metadata", "--decision-metadata", "--response-headers", "--retry-after-header", "--tracing",
+			"--dynamic-metadata", "--decision-metadata", "--LIMIT_RESPONSE_HEADERS_ENABLED", "--retry-after-header", "--tracing",
 			"--config", suite.WriteRules(t, `
 domain: d
 descriptors:

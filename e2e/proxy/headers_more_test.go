@@ -75,7 +75,7 @@ descriptors:
     rate_limits:
       - { name: quota, unit: year, requests_per_unit: 9 }
       - { name: flood, unit: hour, requests_per_unit: 1, hidden: true }
-`, "--response-headers", "--ratelimit-headers=structured", "--denied-response=openai")
+`, "--LIMIT_RESPONSE_HEADERS_ENABLED", "--ratelimit-headers=structured", "--denied-response=openai")
 	passed, denied := p.get(t, "/", "x-user: al"), p.get(t, "/", "x-user: al")
 	if passed.status != http.StatusOK || passed.number("X-Ratelimit-Remaining") != 8 || passed.number("Ratelimit-Remaining") != 8 {
 		t.Errorf("the first reply is %v, want the headers of the quota", passed)

@@ -19,8 +19,8 @@ func TestLimitOnOutcomes(t *testing.T) {
 	store := storetest.Start(t)
 	for name, args := range map[string][]string{
 		"memory":            nil,
-		"store":             {"--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"},
-		"ratelimit's names": {"--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error", "--store-names", "ratelimit"},
+		"store":             {"--store", "redis://" + store.Addr, "--store-timeout", "60s", "--REDIS_TIMEOUT", "60s", "--store-fallback", "error"},
+		"ratelimit's names": {"--store", "redis://" + store.Addr, "--store-timeout", "60s", "--REDIS_TIMEOUT", "60s", "--store-fallback", "error", "--store-names", "ratelimit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,7 @@ func TestWaitingCallsAreAnsweredAfterRestart(t *testing.T) {
 }
 
 // TestCallsBeyondMaxStreamsFail sends all calls over one connection per thread, as Envoy before
-// 1.36 does. Only calls beyond --max-streams fail.
+// 1.36 does. Only calls beyond MaxStreams fail.
 func TestCallsBeyondMaxStreamsFail(t *testing.T) {
 	t.Parallel()
 	got := restartWithWaitingCalls(t, "max_concurrent_streams: 2147483647")

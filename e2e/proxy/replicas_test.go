@@ -29,7 +29,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			rules := fmt.Sprintf("domain: d\ndescriptors: [{ key: user, rate_limit: { requests_per_unit: %d, %s } }]", limit, words)
 			args := []string{
 				"--config", suite.WriteRules(t, rules), "--store", "redis://" + store.Addr, "--store-prefix", strings.ReplaceAll(name, " ", "-") + ":",
-				"--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error",
+				"--store-timeout", "60s", "--REDIS_TIMEOUT", "60s", "--store-fallback", "error",
 			}
 			replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 			for _, s := range replicas {

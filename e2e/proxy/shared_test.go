@@ -79,8 +79,8 @@ func (s *programs) start(t *testing.T) {
 	}
 	s.sluice = startSluice(s, sluice.Options{Env: []string{"GOMAXPROCS=4"}, Args: []string{
 		"--config", suite.WriteRules(s, rules.String()), "--table", "users=" + s.table,
-		"--response-headers", "--ratelimit-headers=structured", "--retry-after-header",
-		"--request-headers", "--request-remaining-header", "X-Left",
+		"--LIMIT_RESPONSE_HEADERS_ENABLED", "--ratelimit-headers=structured", "--retry-after-header",
+		"--request-headers", "--LIMIT_REQUEST_REMAINING_HEADER", "X-Left",
 		"--decision-metadata", "--denied-by", "--soft-header", "X-RateLimit-Soft",
 	}})
 	s.proxy = startProxy(s, listeners, "", s.sluice)

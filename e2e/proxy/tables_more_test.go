@@ -34,7 +34,7 @@ func TestTableRowsWithStore(t *testing.T) {
 		}
 		fmt.Fprintf(&rules, "  - {key: rule, value: %s, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3, algorithm: %[1]s, count_refused: false, table: users%s}}]}\n", name, more)
 	}
-	args := []string{"--config", suite.WriteRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"}
+	args := []string{"--config", suite.WriteRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "60s", "--REDIS_TIMEOUT", "60s", "--store-fallback", "error"}
 	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 	var clients []rls.RateLimitServiceClient
 	for _, s := range replicas {

@@ -20,13 +20,13 @@ var listeners = [...]string{"grpc", "http", "debug", "metrics"}
 // Build builds sluice from the repository at root into dir and returns the path of the binary.
 // flags are more flags of `go build`, such as -race. It uses `go run`, whose linked binaries Go
 // caches, unlike those of `go build`, so that the test packages of one tree link the binary once
-// and copy it.
+// and copy it. The binary accepts hidden flags: constants, and variables that have no flag.
 func Build(ctx context.Context, root, dir string, flags ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "sluice"))
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"run", "-buildvcs=false", "-exec", "cp"}, flags...)
+	args := append([]string{"run", "-buildvcs=false", "-ldflags=-X=main.hiddenFlags=tests", "-exec", "cp"}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/sluice", path)...)
 	cmd.Dir = root
 	if slices.Contains(flags, "-race") {

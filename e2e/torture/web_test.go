@@ -102,9 +102,9 @@ func TestDebugListenerIsLoopbackOnly(t *testing.T) {
 		}
 	}
 	t.Logf("%d addresses other than loopback", others)
-	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help").CombinedOutput()
+	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help-all").CombinedOutput()
 	if err != nil || !strings.Contains(string(help), "127.0.0.1:6070") {
-		t.Errorf("serve --help: %v, want a default of 127.0.0.1:6070 in:\n%s", err, help)
+		t.Errorf("serve --help-all: %v, want a default of 127.0.0.1:6070 in:\n%s", err, help)
 	}
 }
 

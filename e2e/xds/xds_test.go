@@ -65,7 +65,9 @@ type service struct {
 }
 
 // fastRetries are flags for short retry intervals.
-var fastRetries = []string{"--xds-retry-interval=10ms", "--xds-backoff-initial=10ms", "--xds-backoff-max=10ms"}
+var fastRetries = []string{
+	"--CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=10ms", "--XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=10ms", "--XDS_CLIENT_BACKOFF_MAX_INTERVAL=10ms",
+}
 
 func serve(t *testing.T, args ...string) *service {
 	t.Helper()

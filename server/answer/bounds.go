@@ -9,17 +9,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds limit the size of a request. The defaults are in the tags; no ordinary configuration of
-// Envoy reaches them.
+// Bounds limit the size of a request. They are constants, the defaults in the tags, which only tests
+// change; no ordinary configuration of Envoy reaches them.
 type Bounds struct {
 	// MessageBytes is the maximum size of the request; see transport.Limits.MaxMessageBytes.
 	MessageBytes int `kong:"-"`
-	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Maximum number of descriptors per request."`
-	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Maximum number of entries per descriptor."`
+	Descriptors  int `name:"max-descriptors" hidden:"" type:"count" default:"1000" placeholder:"N" help:"Maximum number of descriptors per request."`
+	Entries      int `name:"max-entries" hidden:"" type:"count" default:"64" placeholder:"N" help:"Maximum number of entries per descriptor."`
 	// KeyBytes is the maximum length of a key. Values have no bound of their own. They come from
 	// end clients, and Envoy admits a request if the rate limit service returns an error, so an end
 	// client could evade every limit by exceeding the bound.
-	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Maximum length of the key of an entry."`
+	KeyBytes int `name:"max-key-length" hidden:"" type:"size" default:"1KiB" placeholder:"SIZE" help:"Maximum length of the key of an entry."`
 }
 
 // Check returns an error if the entries of a descriptor exceed a bound.
@@ -60,9 +60,9 @@ type boundError struct {
 func (e *boundError) Error() string {
 	format := [...]string{
 		"the request has %d bytes: --max-message allows %d",
-		"the request has %d descriptors: --max-descriptors allows %d",
-		"a descriptor has %d entries: --max-entries allows %d",
-		"a key has %d bytes: --max-key-length allows %d",
+		"the request has %d descriptors: at most %d are allowed",
+		"a descriptor has %d entries: at most %d are allowed",
+		"a key has %d bytes: at most %d are allowed",
 	}[e.bound]
 	return fmt.Sprintf(format, e.found, e.max)
 }

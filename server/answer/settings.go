@@ -16,12 +16,12 @@ import (
 // flags.
 type Settings struct {
 	ShadowMode     bool    `group:"decisions" help:"Allow every request. Descriptor statuses, counters and metrics are unaffected."`
-	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only if all of them are over limit."`
-	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Fraction of a limit, 0 to 1, above which hits count as near_limit."`
+	QuotaMode      bool    `name:"QUOTA_MODE" hidden:"" help:"Treat every descriptor as a quota: deny a request only if all of them are over limit."`
+	NearLimitRatio float32 `name:"NEAR_LIMIT_RATIO" hidden:"" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Fraction of a limit, 0 to 1, above which hits count as near_limit."`
 
-	ResponseHeaders  bool    `group:"replies" help:"Add response headers with the limit, the remaining requests and the time until the reset."`
+	ResponseHeaders  bool    `name:"LIMIT_RESPONSE_HEADERS_ENABLED" hidden:"" help:"Add the response headers of --ratelimit-headers=legacy, also in addition to those of structured."`
 	Headers          Headers `embed:""`
-	RateLimitHeaders string  `group:"replies" name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Response headers with limits: none, legacy (those of --response-headers) or structured (RateLimit-Policy and RateLimit of the IETF draft, with each enforced limit that has a name)."`
+	RateLimitHeaders string  `group:"replies" name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Response headers with limits: none, legacy (RateLimit-Limit, -Remaining and -Reset of one limit) or structured (RateLimit-Policy and RateLimit of the IETF draft, with each enforced limit that has a name)."`
 	RetryAfterHeader bool    `group:"replies" help:"Add a Retry-After header to denials."`
 	// DeniedResponse is the name of a preset; see [rules.DeniedPreset]. Empty means none.
 	DeniedResponse string `group:"replies" enum:"none,text,problem,openai,anthropic" default:"none" placeholder:"none|text|problem|openai|anthropic" help:"Body and headers of denials for rules and domains without denied_response."`
@@ -41,7 +41,7 @@ type Settings struct {
 
 	Sharded bool `group:"decisions" help:"Envoy sends all requests with a key to the same replica, as in examples/sharded. Without it, and without a store, sluice top and an alert report that several replicas count separately."`
 
-	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"Replace the dots in keys and values of descriptors by underscores in metrics, so that dots only separate levels."`
+	NoMetricDots bool `name:"SANITIZE_DESCRIPTOR_METRIC_DOTS" hidden:"" help:"Replace the dots in keys and values of descriptors by underscores in metrics, so that dots only separate levels."`
 
 	TopKeys string `group:"process" enum:"off,hashed,hashed-only,clear" default:"hashed" placeholder:"off|hashed|hashed-only|clear" help:"What to record of the most denied keys, for sluice top: off (nothing), hashed (a keyed hash of each, and their values for a time after sluice top --unmask), hashed-only (no values) or clear (always their values)."`
 
@@ -102,15 +102,15 @@ func (s *Settings) metricKeys() descriptors.MetricKeys {
 
 // Headers contains the names of the response headers. A header with an empty name is not added.
 type Headers struct {
-	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the response header with the limit. Empty omits it."`
-	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the response header with the remaining requests. Empty omits it."`
-	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the response header with the seconds until the reset. Empty omits it."`
+	Limit     string `name:"LIMIT_LIMIT_HEADER" hidden:"" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the response header with the limit. Empty omits it."`
+	Remaining string `name:"LIMIT_REMAINING_HEADER" hidden:"" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the response header with the remaining requests. Empty omits it."`
+	Reset     string `name:"LIMIT_RESET_HEADER" hidden:"" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the response header with the seconds until the reset. Empty omits it."`
 }
 
 // RequestHeaders contains the names of the headers of forwarded requests. A header with an empty
 // name is not added.
 type RequestHeaders struct {
-	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the request header with the limit. Empty omits it."`
-	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the request header with the remaining requests. Empty omits it."`
-	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the request header with the seconds until the reset. Empty omits it."`
+	Limit     string `name:"LIMIT_REQUEST_LIMIT_HEADER" hidden:"" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the request header with the limit. Empty omits it."`
+	Remaining string `name:"LIMIT_REQUEST_REMAINING_HEADER" hidden:"" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the request header with the remaining requests. Empty omits it."`
+	Reset     string `name:"LIMIT_REQUEST_RESET_HEADER" hidden:"" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the request header with the seconds until the reset. Empty omits it."`
 }

@@ -20,8 +20,7 @@ import (
 // StateOptions configures the state file. The tags are those of the flags of sluice serve.
 type StateOptions struct {
 	File     string        `name:"state-file" placeholder:"PATH" help:"File to save counters to, so that they survive a restart. Its directory needs space for two copies, and no other process may write to it. Default: none."`
-	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"Interval at which counters are saved to --state-file, besides the save at exit. A crash loses at most the hits of one interval."`
-	Leases   bool          `name:"state-file-leases" help:"Also restore leases (permits and reservations) from --state-file. A lease whose request ended while sluice was down, or after the last save before a crash, stays until the window of its limit or the ttl of its reserve ends. Default: leases are released, so up to N requests can run in addition to those from before the restart."`
+	Interval time.Duration `name:"state-interval" hidden:"" default:"30s" placeholder:"TIME" help:"Interval at which counters are saved to --state-file, besides the save at exit. A crash loses at most the hits of one interval."`
 }
 
 // errNotStateFile is the error for a file that sluice has not written and must not replace.
@@ -43,7 +42,6 @@ type stateFile struct {
 // openTable returns the table of counters, restored from the state file if there is one. The
 // stateFile is nil if counters are not saved.
 func (o *StateOptions) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
-	opt.RestoreLeases = o.Leases
 	table, err := limiter.New(opt)
 	if err != nil || o.File == "" {
 		return table, nil, err

@@ -95,7 +95,7 @@ type DomainState struct {
 type Rate struct {
 	Hits   float64 `json:"hits_per_second"`
 	Denied float64 `json:"denied_per_second"`
-	// Near is the rate of hits within the limit, but above --near-limit-ratio of the limit.
+	// Near is the rate of hits within the limit, but above NEAR_LIMIT_RATIO of the limit.
 	Near float64 `json:"near_per_second"`
 	// Shadow is the rate of hits beyond a limit that does not deny, because it is in shadow mode,
 	// a candidate or soft.

@@ -54,7 +54,7 @@ type TLS struct {
 	Cert string `name:"store-cert" placeholder:"FILE" help:"Client certificate (PEM) for the store. Default: none."`
 	Key  string `name:"store-key" placeholder:"FILE" help:"Private key of --store-cert."`
 	// SkipName accepts a valid certificate for any host name.
-	SkipName bool `name:"store-skip-name" help:"Do not verify the host name in the certificate of the store. Logs a warning."`
+	SkipName bool `name:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" hidden:"" help:"Do not verify the host name in the certificate of the store. Logs a warning."`
 }
 
 // String is the name of s in logs and metrics.

@@ -76,26 +76,22 @@ func (e *Environment) assignStats() {
 	dog := e.isTrue("USE_DOG_STATSD")
 	// In envoyproxy/ratelimit StatsD is on by default, so an address alone enables it.
 	plain := e.isTrue("USE_STATSD") || !e.isFalse("USE_STATSD") && !dog && e.anySet("STATSD_HOST", "STATSD_PORT")
-	if e.given["statsd-addr"] || e.given["dogstatsd-addr"] {
-		e.markUnused("the command line sets where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
-		plain, dog = plain && e.given["statsd-addr"], dog && e.given["dogstatsd-addr"]
-	}
 	addr := net.JoinHostPort(e.valueOr("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
-	if plain {
-		e.setFlag("statsd-addr", addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT")
-		if e.anySet("STATSD_PROTOCOL") {
-			e.setFlag("statsd-protocol", e.set["STATSD_PROTOCOL"], "STATSD_PROTOCOL")
-		}
+	switch {
+	case e.given["statsd-addr"]:
+		e.markUnused("the command line sets where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
+	case plain && dog:
+		e.addProblem("USE_STATSD and USE_DOG_STATSD are mutually exclusive")
+	case plain:
+		e.setFlag("statsd-addr", e.valueOr("STATSD_PROTOCOL", "tcp")+"://"+addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
+	case dog:
+		e.setFlag("statsd-addr", "dogstatsd://"+addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		e.markUnused("DogStatsD is sent over UDP", "STATSD_PROTOCOL")
+	default:
+		e.markUnused("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
 	}
 	if dog {
-		e.setFlag("dogstatsd-addr", addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
-		if !plain {
-			e.markUnused("DogStatsD is sent over UDP", "STATSD_PROTOCOL")
-		}
 		e.assignMogrifiers()
-	}
-	if !plain && !dog {
-		e.markUnused("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
 	}
 	e.assignTags()
 }
@@ -173,7 +169,7 @@ func (e *Environment) assignTracing() {
 	const rate = "TRACING_SAMPLING_RATE"
 	// envoyproxy/ratelimit clamps the rate to 0 and 1.
 	if f, err := strconv.ParseFloat(e.set[rate], 64); err == nil {
-		e.setFlag("tracing-sampling-rate", strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
+		e.setFlag(rate, strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
 	}
 	for name := range e.environ {
 		if strings.HasPrefix(name, "OTEL_") && e.environ[name] != "" {

@@ -188,8 +188,8 @@ func (e *Environment) valueOr(name, fallback string) string {
 	return fallback
 }
 
-// Validate implements [kong.Resolver].
-func (*Environment) Validate(*kong.Application) error { return nil }
+// Validate implements [kong.Resolver]: it returns the errors of values that flags rejected.
+func (e *Environment) Validate(*kong.Application) error { return errors.Join(e.problems...) }
 
 // Resolve implements [kong.Resolver]: it returns the value of a flag that the command line does not
 // give.
@@ -205,14 +205,15 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		for _, name := range a.from {
 			settings = append(settings, name+"="+lookup(name).display(e.set[name]))
 		}
-		// The error of Kong starts with the flag, and its caller adds the flag again.
+		// The error of Kong starts with the flag.
 		problem := kongListPrefix.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
 		if slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).has(lenient) }) {
 			delete(e.assigned, flag.Name)
-			e.tolerated = append(e.tolerated, fmt.Sprintf("%s: %s. Using the default of --%s", strings.Join(settings, ", "), problem, flag.Name))
-			return nil, nil
+			e.tolerated = append(e.tolerated, fmt.Sprintf("%s: %s. Using the default", strings.Join(settings, ", "), problem))
+		} else { // not returned, since Kong would add the flag
+			e.addProblem("%s: %s", strings.Join(settings, ", "), problem)
 		}
-		return nil, fmt.Errorf("%s: %s", strings.Join(settings, ", "), problem)
+		return nil, nil
 	}
 	return a.value, nil
 }

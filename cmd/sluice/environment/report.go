@@ -61,7 +61,7 @@ func (e *Environment) effect(v *Variable) string {
 	}
 	var all []string
 	for flag, a := range e.assigned {
-		if !slices.Contains(a.from, v.Name) {
+		if !slices.Contains(a.from, v.Name) || lookup(flag).kind != "" { // a variable without a flag
 			continue
 		}
 		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).Secret() })
@@ -75,10 +75,19 @@ func (e *Environment) effect(v *Variable) string {
 		}
 	}
 	slices.Sort(all)
-	if len(all) == 0 && v.Supported() && v.Flag == "" && !v.Secret() {
+	own, hasOwn := e.assigned[v.Name]
+	switch {
+	case len(all) > 0:
+		return strings.Join(all, " ")
+	case hasOwn && v.Secret():
+		return "(not shown)"
+	case hasOwn:
+		return fmt.Sprint(own.value)
+	case v.Supported() && v.Flag == "" && !v.Secret():
 		return text
+	default:
+		return ""
 	}
-	return strings.Join(all, " ")
 }
 
 // NameVariables adds to an error the variables that set the flags in its text.

@@ -29,7 +29,7 @@ func (e *Environment) assignSource() {
 	}
 	if !e.given["xds-addr"] && (!xds || e.given["config"]) {
 		for v := range All() {
-			if strings.HasPrefix(v.Flag, "xds-") {
+			if strings.HasPrefix(v.Name, "CONFIG_GRPC_XDS_") || strings.HasPrefix(v.Name, "XDS_CLIENT_") {
 				e.markUnused("rules do not come over xDS", v.Name)
 			}
 		}
@@ -77,15 +77,15 @@ func (e *Environment) assignXDS() {
 	}
 	// 0 means the default, as in envoyproxy/ratelimit.
 	if n, err := strconv.ParseInt(e.set["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"], 0, 64); err == nil && n != 0 {
-		e.setFlag("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+		e.setFlag("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 	}
 	// The initial interval is capped at the maximum, as in envoyproxy/ratelimit.
 	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
 	initial, err1 := time.ParseDuration(e.valueOr(first, "10s"))
 	most, err2 := time.ParseDuration(e.valueOr(longest, "60s"))
-	if err1 == nil && err2 == nil && initial > most && !e.given["xds-backoff-max"] {
-		e.setFlag("xds-backoff-initial", most.String(), first, longest)
+	if err1 == nil && err2 == nil && initial > most {
+		e.setFlag(first, most.String(), first, longest)
 	} else if e.anySet(first) {
-		e.setFlag("xds-backoff-initial", e.set[first], first)
+		e.setFlag(first, e.set[first], first)
 	}
 }

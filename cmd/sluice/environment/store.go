@@ -29,6 +29,12 @@ func (e *Environment) assignStore() {
 	case e.given["store"]:
 		const why = "--store sets the store of counters"
 		e.markUnused(why, "BACKEND_TYPE")
+		if e.given["store-per-second"] {
+			e.assignAuth("REDIS_PERSECOND_")
+			e.assignOwn("REDIS_PERSECOND_TIMEOUT")
+		}
+		e.assignOwn("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")
+		e.assignTimes()
 		e.markStoreUnused(why)
 	case backend == "memory":
 		e.markStoreUnused(reasonInMemory)
@@ -45,11 +51,11 @@ sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Oth
 	}
 }
 
-// markStoreUnused records that the variables of a store have no effect, for those that differ from
-// their defaults.
+// markStoreUnused records that the variables of a store have no effect, for those that are not
+// assigned and differ from their defaults.
 func (e *Environment) markStoreUnused(why string) {
 	for v := range All() {
-		if v.isStoreVariable() && e.set[v.Name] != v.preset {
+		if _, assigned := e.assigned[v.Name]; v.isStoreVariable() && !assigned && e.set[v.Name] != v.preset {
 			e.markUnused(why, v.Name)
 		}
 	}
@@ -72,9 +78,7 @@ func (e *Environment) assignRedis() {
 	e.assignServer("REDIS_", "store", "BACKEND_TYPE")
 	if e.isTrue("REDIS_PERSECOND") {
 		e.assignServer("REDIS_PERSECOND_", "store-per-second", "REDIS_PERSECOND")
-		if name := "REDIS_PERSECOND_TIMEOUT"; e.anySet(name) {
-			e.setFlag("store-per-second-dial-timeout", e.set[name], name)
-		}
+		e.assignOwn("REDIS_PERSECOND_TIMEOUT")
 	} else {
 		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "AUTH_FILE", "TLS", "SENTINEL_AUTH", "TIMEOUT"} {
 			if v := lookup("REDIS_PERSECOND_" + name); e.set[v.Name] != v.preset {
@@ -86,41 +90,54 @@ func (e *Environment) assignRedis() {
 	if name := "CACHE_KEY_PREFIX"; e.anySet(name) {
 		e.setFlag("store-prefix", e.set[name], name)
 	}
-	if name := "REDIS_TIMEOUT"; e.anySet(name) {
-		e.setFlag("store-dial-timeout", e.set[name], name)
-		e.setFlag("store-timeout", e.set[name], name)
-	}
+	e.assignTimes()
 	if name := "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"; e.isTrue(name) {
 		e.setFlag("unhealthy-without-store", e.set[name], name)
 	}
-	if seconds, err := strconv.ParseInt(e.set["EXPIRATION_JITTER_MAX_SECONDS"], 0, 64); err == nil {
-		e.setFlag("store-jitter", strconv.FormatInt(max(0, seconds), 10)+"s", "EXPIRATION_JITTER_MAX_SECONDS")
-	}
 	e.assignRedisTLS()
+}
+
+// assignTimes assigns the times that also apply to the server of --store.
+func (e *Environment) assignTimes() {
+	const timeout, jitter = "REDIS_TIMEOUT", "EXPIRATION_JITTER_MAX_SECONDS"
+	if e.anySet(timeout) {
+		e.assignOwn(timeout)
+		e.setFlag("store-timeout", e.set[timeout], timeout)
+	}
+	if seconds, err := strconv.ParseInt(e.set[jitter], 0, 64); err == nil {
+		e.setFlag(jitter, strconv.FormatInt(max(0, seconds), 10)+"s", jitter)
+	}
+}
+
+// assignOwn assigns a variable without a flag, if it is set.
+func (e *Environment) assignOwn(name string) {
+	if e.anySet(name) {
+		e.setFlag(name, e.set[name], name)
+	}
 }
 
 // assignServer sets a flag to the server that the variables with the prefix name, and the flags of
 // its passwords. Enabled is the variable that enables the server.
 func (e *Environment) assignServer(prefix, flag, enabled string) {
 	e.setFlag(flag, e.redisURL(prefix), enabled, prefix+"URL", prefix+"TYPE", prefix+"SOCKET_TYPE", prefix+"TLS")
-	e.assignAuth(prefix, flag)
+	e.assignAuth(prefix)
 	if name := prefix + "SENTINEL_AUTH"; !strings.EqualFold(e.set[prefix+"TYPE"], "sentinel") {
 		e.markUnused(prefix+"TYPE is not SENTINEL", name)
-	} else if e.anySet(name) {
-		e.setFlag(flag+"-sentinel-auth", e.set[name], name)
+	} else {
+		e.assignOwn(name)
 	}
 }
 
-// assignAuth sets the flag of the password of a server, or of its file.
-func (e *Environment) assignAuth(prefix, flag string) {
+// assignAuth assigns the password of a server, or its file.
+func (e *Environment) assignAuth(prefix string) {
 	text, file := prefix+"AUTH", prefix+"AUTH_FILE"
 	switch {
 	case e.anySet(text) && e.anySet(file):
 		e.addProblem("%s=%s: %s is set too: unset one of them", file, lookup(file).display(e.set[file]), text)
-	case e.anySet(text):
-		e.setFlag(flag+"-auth", e.set[text], text)
 	case e.anySet(file):
-		e.setFlag(flag+"-auth-file", e.set[file], file)
+		e.setFlag(lookup(file).Flag, e.set[file], file)
+	default:
+		e.assignOwn(text)
 	}
 }
 
@@ -128,7 +145,7 @@ func (e *Environment) assignAuth(prefix, flag string) {
 func (e *Environment) assignRedisTLS() {
 	for name, flag := range map[string]string{
 		"REDIS_TLS_CACERT": "store-ca", "REDIS_TLS_CLIENT_CERT": "store-cert", "REDIS_TLS_CLIENT_KEY": "store-key",
-		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "store-skip-name",
+		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
 	} {
 		switch {
 		case !e.isTrue("REDIS_TLS") && (!e.isTrue("REDIS_PERSECOND") || !e.isTrue("REDIS_PERSECOND_TLS")):

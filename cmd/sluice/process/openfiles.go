@@ -21,7 +21,7 @@ func ConnectionLimits(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, htt
 	}
 	http = httpConnectionLimit(wantedHTTP, grpc, files)
 	if http < wantedHTTP {
-		logger.Info("lowering --max-http-connections to fit the limit on open files",
+		logger.Info("lowering the connections per HTTP listener to fit the limit on open files",
 			zap.Int("connections", http), zap.Uint64("open_files", files))
 	}
 	return grpc, http

@@ -12,10 +12,10 @@ import (
 // Reasons to close a connection, in addition to [h2.ConnError].
 var (
 	errMemory           = errors.New("the connections buffer too many bytes, and this one the most")
-	errHandshakeTimeout = errors.New("no HTTP/2 within --connection-timeout")
+	errHandshakeTimeout = errors.New("no HTTP/2 within the time for a handshake")
 	errFrameTimeout     = errors.New("a frame was not completed in time")
 	errWriteTimeout     = errors.New("the client does not read")
-	errKeepaliveTimeout = errors.New("a ping was not answered within --keepalive-timeout")
+	errKeepaliveTimeout = errors.New("a ping was not answered in time")
 )
 
 // endedCounter returns the counter of a reason.

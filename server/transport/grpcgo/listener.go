@@ -44,7 +44,7 @@ func (b busyConn) Retire(gently bool) {
 }
 
 // handshakes are the connections that have not finished the TLS handshake and the HTTP/2 preface.
-// grpc-go's GracefulStop and Stop first wait for them, up to --connection-timeout.
+// grpc-go's GracefulStop and Stop first wait for them, up to Limits.ConnectionTimeout.
 type handshakes struct {
 	mu       sync.Mutex
 	open     map[*handshakeConn]struct{}
