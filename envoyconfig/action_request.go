@@ -102,7 +102,7 @@ func readMetadata(a *action) {
 		absent := fmt.Sprintf("no string in metadata %q", name)
 		switch {
 		case source == "ROUTE_ENTRY":
-			value = routeMetadata(x.routeNode, at)
+			value = entryMetadata(x.routeNode, at)
 		case !given:
 			if x.origin.none == "" {
 				return outcome{unknown: x.origin.by + "; pass its value with --metadata " + name + "=VALUE"}
@@ -130,9 +130,9 @@ func metadataName(at *tree.Node) string {
 	return at.Field("key").Text + ":" + strings.Join(metadataPath(at), ".")
 }
 
-// routeMetadata returns the text at a key of the route's own metadata, "" if there is none.
-func routeMetadata(route, at *tree.Node) string {
-	found := route.At("metadata", "filter_metadata").Value(at.Field("key").Text)
+// entryMetadata returns the text at a key of the metadata of a route or a cluster, "" if there is none.
+func entryMetadata(n, at *tree.Node) string {
+	found := n.At("metadata", "filter_metadata").Value(at.Field("key").Text)
 	for _, key := range metadataPath(at) {
 		found = found.Value(key)
 	}

@@ -265,6 +265,7 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation)
 	k.sentDomains[domain] = true
 	reach := k.checkPolicy(domain, m, e)
 	k.reportFaults(e, reach)
+	k.checkPathValues(e, reach)
 	k.checkHits(e.filterPolicy, reach)
 	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)

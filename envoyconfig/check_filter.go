@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -135,49 +136,75 @@ func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	}
 }
 
-// findServiceCluster returns the cluster of the service. It returns nil and reports the reason if the cluster is
-// missing or cannot carry gRPC.
-func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
-	n := k.config.clusters[name.Text]
+// findServiceCluster returns the cluster of the service, nil if the files do not contain it. failure is the reason why
+// every call fails, and remedy completes its message.
+func (c *Config) findServiceCluster(name *tree.Node) (n *tree.Node, failure, remedy string) {
+	const useHTTP2 = ": set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions"
+	n = c.clusters[name.Text]
 	switch {
-	case n != nil && protocolOptions(n).Field("use_downstream_protocol_config").Exists() && !k.config.acceptsOnlyHTTP2():
-		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s speaks the protocol of the client (use_downstream_protocol_config), and over HTTP/1 every call fails: "+
-			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
-		return nil
-	case n != nil && !speaksHTTP2(n):
-		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails: "+
-			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
-		return nil
-	case n != nil, k.config.fragments != nil: // Istio may generate it from a Service
-	case !k.config.allClusters:
-		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: also pass the cluster, or the output of /config_dump", name.Describe())
-	default:
-		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Describe())
+	case n == nil && c.fragments == nil && c.allClusters: // with fragments, Istio may generate it from a Service
+		return n, fmt.Sprintf("the cluster %s of the service is not in these files", name.Describe()), ": add it, or correct the name"
+	case n == nil:
+	case protocolOptions(n).Field("use_downstream_protocol_config").Exists() && !c.acceptsOnlyHTTP2():
+		failure, remedy = fmt.Sprintf("the cluster %s speaks the protocol of the client (use_downstream_protocol_config), and over HTTP/1 every call fails", name.Describe()), useHTTP2
+	case !speaksHTTP2(n):
+		failure, remedy = fmt.Sprintf("the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails", name.Describe()), useHTTP2
+	case maxRequests(n) == 0:
+		failure, remedy = fmt.Sprintf("cluster %s: max_requests is 0, so every call fails", name.Describe()), ": set max_requests: 10000 in circuit_breakers"
 	}
-	return n
+	return n, failure, remedy
 }
 
-// checkServiceCluster checks that the service's cluster is usable and allows enough concurrent calls.
-func (k *checker) checkServiceCluster(name *tree.Node) {
-	n := k.findServiceCluster(name)
-	if n == nil {
-		return
+// callFailure returns the reason why every call of a filter fails; empty if calls may succeed.
+func (c *Config) callFailure(f *filter) string {
+	name := f.config.At("rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
+	if len(c.clusters) == 0 || !name.Exists() {
+		return ""
 	}
+	_, failure, _ := c.findServiceCluster(name)
+	return failure
+}
+
+// maxRequests returns how many concurrent calls a cluster allows.
+func maxRequests(n *tree.Node) uint64 {
 	most := uint64(defaultRequests)
 	for t := range n.At("circuit_breakers", "thresholds").Elements() {
 		if t.Field("priority").Enum("DEFAULT", "HIGH") == "DEFAULT" {
 			most = t.Field("max_requests").Uint(defaultRequests)
 		}
 	}
+	return most
+}
+
+// requireServiceCluster returns the cluster of the service. It returns nil, and reports the reason, if the cluster is
+// missing or every call to it fails.
+func (k *checker) requireServiceCluster(name *tree.Node) *tree.Node {
+	n, failure, remedy := k.config.findServiceCluster(name)
+	switch {
+	case failure != "" && n != nil:
+		k.report(Cluster, rules.Error, n.Pos(), "%s%s", failure, remedy)
+		return nil
+	case failure != "":
+		k.report(Cluster, rules.Error, name.Pos(), "%s%s", failure, remedy)
+	case n == nil && k.config.fragments == nil:
+		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: also pass the cluster, or the output of /config_dump", name.Describe())
+	}
+	return n
+}
+
+// checkServiceCluster checks that the service's cluster is usable and allows enough concurrent calls.
+func (k *checker) checkServiceCluster(name *tree.Node) {
+	n := k.requireServiceCluster(name)
+	if n == nil {
+		return
+	}
 	checked := false
 	for check := range n.Field("health_checks").Elements() {
 		checked = checked || check.Field("grpc_health_check").Exists()
 	}
 	var problems []string
-	if most == 0 {
-		k.report(Cluster, rules.Error, n.Pos(), "cluster %s: max_requests is 0, so every call fails: set max_requests: 10000 in circuit_breakers", name.Describe())
-	} else if most <= defaultRequests {
-		problems = append(problems, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
+	if most := maxRequests(n); most <= defaultRequests {
+		problems = append(problems, fmt.Sprintf("it allows at most %d concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers", most))
 	}
 	if !checked {
 		problems = append(problems, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")

@@ -95,6 +95,26 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 	}
 }
 
+// checkPathValues finds entries with the path if all rules need a value that no path has.
+func (k *checker) checkPathValues(e *evaluation, reach *descriptors.Reach) {
+	for i, a := range e.actions {
+		if a.kind != "request_headers" || a.header() != ":path" || len(reach.Rules) == 0 {
+			continue
+		}
+		value := ""
+		if slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool {
+			levels := r.Levels()
+			if len(levels) == len(e.entries) {
+				value = levels[i].Value
+			}
+			return len(levels) != len(e.entries) || value == "" || strings.HasPrefix(value, "/") || strings.HasPrefix(value, "*")
+		}) {
+			continue
+		}
+		k.report(NoEffect, rules.Error, a.node.Pos(), "no request has the path %s, which the rule needs, since paths begin with /", rules.Shorten(value))
+	}
+}
+
 // formsText formats a descriptor as Envoy's documentation does: (user, *)(path, /search). Optional entries are in
 // brackets.
 func formsText(forms []descriptors.Form) string {

@@ -11,7 +11,7 @@ func TestCheckStreamedCost(t *testing.T) {
 		rule = "{ selectors: [{ key: usage }, { key: total }], on_present: { metadata_namespace: llm, key: total } }"
 		json = "{ name: json, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata, response_rules: { rules: [" + rule + "] } } }"
 		sse  = "{ name: sse, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.sse_to_metadata.v3.SseToMetadata, response_rules: { content_parser: { name: json, typed_config: { '@type': type.googleapis.com/envoy.extensions.content_parsers.json.v3.JsonContentParser, rules: [{ rule: " + rule + " }] } } } } }"
-		lua  = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: '' } } }"
+		lua  = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { filename: a.lua } } }"
 		cors = "{ name: cors, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors } }"
 		own  = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { format: '%DYNAMIC_METADATA(llm:total)%' }, apply_on_stream_done: true }]"
 

@@ -239,7 +239,7 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 	e.source = "metadata " + name
 	switch source := metadataSource(a.node); source {
 	case "ROUTE_ENTRY":
-		value := routeMetadata(r.node, at)
+		value := entryMetadata(r.node, at)
 		switch {
 		case value != "":
 			e.form.value, e.form.anyValue = value, false
@@ -252,12 +252,30 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 			e.origin = m.originOf(f, at, p.streamDone, true)
 			e.never = e.origin.none
 		}
+	case "CLUSTER_LOCALITY_ENTRY":
+		e.condition = "whose upstream locality has the metadata " + rules.Shorten(name)
+		if !p.streamDone {
+			e.never = "CLUSTER_LOCALITY_ENTRY has no value before Envoy has selected an upstream host: use another source"
+		}
 	default:
-		e.condition = "whose metadata of source " + source + " has " + rules.Shorten(name)
+		e.condition = "whose cluster has the metadata " + rules.Shorten(name)
+		if m.allClusters && !anyClusterHas(m.clusters, at) {
+			e.never = "no cluster has a text in its metadata " + name
+		}
 	}
 	if byDefault := a.node.Field("default_value").Text; e.never != "" && byDefault != "" {
 		e.form.value, e.form.anyValue = byDefault, false
 	}
+}
+
+// anyClusterHas reports whether a cluster has a text in its metadata at a key.
+func anyClusterHas(clusters map[string]*tree.Node, at *tree.Node) bool {
+	for _, n := range clusters {
+		if entryMetadata(n, at) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // impossibleMatch returns why no request satisfies a header matcher; otherwise is returned if one may.

@@ -37,14 +37,17 @@ func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 	if !at.Exists() {
 		return evaluatedHits{"1 hit", true}
 	}
+	refund := at.Field("is_negative_hits").Bool(false)
+	format := at.Field("format")
+	n := at.Field("number").Uint(0)
+	if !e.own && n == 1 && !refund && format.Text == "" {
+		return evaluatedHits{"1 hit", true} // as without hits_addend, which Envoy ignores there
+	}
 	if !e.own {
 		e.fail(HitsDropped, rules.Error, at, "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
 			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
 		return evaluatedHits{"1 hit", true}
 	}
-	refund := at.Field("is_negative_hits").Bool(false)
-	format := at.Field("format")
-	n := at.Field("number").Uint(0)
 	switch {
 	case format.Text != "":
 		h := m.evaluateFormat(e, format)

@@ -29,6 +29,9 @@ type manager struct {
 	hasUpstreamFilters bool
 	// runtime contains the values of the static layers.
 	runtime runtimeValues
+	// clusters are those of the files, and allClusters is true if there are no others.
+	clusters    map[string]*tree.Node
+	allClusters bool
 	// evaluations caches the results of evaluateList by listKey.
 	evaluations sync.Map
 }

@@ -15,8 +15,11 @@ type keyWrite struct {
 	key string
 	// value is the value that the filter sets, or missing if it depends on the request.
 	value *tree.Node
-	// isNumber is true if the value is a number, and isText if it is a text.
-	isNumber, isText bool
+	// isNumber is true if the value is a number, and isText if it is a text. isBinary is true if it is an encoded message,
+	// which a header cannot contain.
+	isNumber, isText, isBinary bool
+	// header is the header from which the value is read, if any.
+	header string
 	// atResponse is true if the filter sets it when the response arrives.
 	atResponse bool
 }
@@ -26,6 +29,7 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 	if len(f.perRouteStrings) > 0 {
 		return nil, false
 	}
+	header := ""
 	add := func(n *tree.Node, atResponse bool) {
 		if n.Field("key").Text == "" || cmp.Or(n.Field("metadata_namespace").Text, responseNamespace(f), namespaces[f.typeName]) != namespace {
 			return
@@ -35,13 +39,25 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 		case headerToMetadata:
 			name := kind.Enum("STRING", "NUMBER", "PROTOBUF_VALUE")
 			w.isText, w.isNumber = name == "STRING", name == "NUMBER"
+			w.isBinary = name == "PROTOBUF_VALUE" && n.Field("encode").Enum("NONE", "BASE64") == "NONE" && header != ""
+			w.header = header
 		default:
 			w.isNumber = kind.Enum("PROTOBUF_VALUE", "STRING", "NUMBER") == "NUMBER"
 		}
 		all = append(all, w)
 	}
 	switch f.typeName {
-	case headerToMetadata, jsonToMetadata, sseToMetadata:
+	case luaCode:
+		return luaWrites(f.config, namespace)
+	case headerToMetadata:
+		for n := range f.config.Field("request_rules").Elements() {
+			header = strings.ToLower(n.Field("header").Text)
+			add(n.Field("on_header_present"), false)
+			header = ""
+			add(n.Field("on_header_missing"), false)
+		}
+		f.config.Field("response_rules").Walk(func(n *tree.Node) { add(n, true) })
+	case jsonToMetadata, sseToMetadata:
 		f.config.Field("request_rules").Walk(func(n *tree.Node) { add(n, false) })
 		f.config.Field("response_rules").Walk(func(n *tree.Node) { add(n, true) })
 	case setMetadata:
@@ -135,6 +151,9 @@ func (m *manager) unsetKeyReason(limiter *filter, namespace string, path []strin
 				continue
 			}
 			wrong := w.mismatch(path, streamDone, textOnly)
+			if wrong == "" && w.header != "" {
+				wrong = m.impossibleHeader(f, w.header)
+			}
 			if wrong == "" {
 				return ""
 			}
@@ -159,6 +178,8 @@ func (w keyWrite) mismatch(path []string, streamDone, textOnly bool) string {
 		value = value.Value(key)
 	}
 	switch {
+	case w.isBinary:
+		return "a header cannot contain a PROTOBUF_VALUE without encode: BASE64"
 	case w.atResponse && !streamDone:
 		return "when the response arrives, after the rate limit filter has read it"
 	case w.value.Exists() && !value.Exists():

@@ -82,7 +82,7 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	k.quotaDomains[domain] = true
 	k.sentDomains[domain] = k.sentDomains[domain] || !m.fragments // with fragments, the rate limit filter may be in another file
 	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
-		k.findServiceCluster(name)
+		k.requireServiceCluster(name)
 	}
 	for _, field := range []string{"filter_enabled", "filter_enforced"} {
 		if at := f.config.Field(field); at.Exists() {

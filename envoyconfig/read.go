@@ -205,13 +205,14 @@ func (c *Config) resolveTable(m *manager) {
 
 func (c *Config) resolveFilters(m *manager) {
 	m.hasUpstreamFilters, m.runtime = c.mayRunUpstream(m), c.runtime
+	m.clusters, m.allClusters = c.clusters, c.allClusters
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").Exists() {
 			if config := c.extensions[f.name]; config != nil {
 				f.configure(config)
 			}
 		}
-		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata}, f.typeName) {
+		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata, luaCode}, f.typeName) {
 			f.perRouteStrings = m.collectPerRouteStrings(f)
 		}
 	}

@@ -67,8 +67,11 @@ func (f *filter) writesTo(namespace string) writeCertainty {
 		}
 		return neverWrites
 	case luaCode:
-		if luaSets(f.config, namespace) {
+		switch all, complete := luaWrites(f.config, namespace); {
+		case len(all) > 0:
 			return writes
+		case complete && len(f.perRouteStrings) == 0:
+			return neverWrites
 		}
 		return mayWrite
 	case filterTypes + "fault.v3.HTTPFault":
@@ -155,20 +158,33 @@ func mentions(config *tree.Node, namespace string) (found bool) {
 	return found
 }
 
-// luaSetCall matches a Lua call that sets dynamic metadata: set("namespace".
-var luaSetCall = regexp.MustCompile(`:set\(\s*(?:"([^"]*)"|'([^']*)')`)
+var (
+	// luaSetCall matches a Lua call that sets dynamic metadata: set("namespace", "key".
+	luaSetCall = regexp.MustCompile(`:set\(\s*["']([^"']*)["']\s*,\s*["']([^"']*)["']`)
+	// luaSet matches each word that may be such a call, or that loads other code.
+	luaSet = regexp.MustCompile(`\b(?:set|require|load|loadstring|loadfile|dofile)\b`)
+)
 
-// luaSets reports whether Lua code sets dynamic metadata of the namespace.
-func luaSets(config *tree.Node, namespace string) (found bool) {
+// luaWrites returns the keys of a namespace that Lua code sets. complete is false if it may set others.
+func luaWrites(config *tree.Node, namespace string) (all []keyWrite, complete bool) {
+	complete = true
 	config.Walk(func(n *tree.Node) {
 		if n.Kind != tree.Text {
 			return
 		}
-		for _, call := range luaSetCall.FindAllStringSubmatch(n.Text, -1) {
-			found = found || call[1]+call[2] == namespace
+		calls := luaSetCall.FindAllStringSubmatch(n.Text, -1)
+		complete = complete && len(calls) == len(luaSet.FindAllString(n.Text, -1)) &&
+			!slices.Contains([]string{"filename", "inline_bytes", "environment_variable"}, tree.SnakeCase(n.Name))
+		if !strings.Contains(n.Text, "envoy_on_re") {
+			return // Envoy calls only envoy_on_request and envoy_on_response
+		}
+		for _, call := range calls {
+			if call[1] == namespace {
+				all = append(all, keyWrite{key: call[2], value: &tree.Missing, atResponse: !strings.Contains(n.Text, "envoy_on_request")})
+			}
 		}
 	})
-	return found
+	return all, complete
 }
 
 // containsQuoted reports whether the code contains the text in quotes.

@@ -16,6 +16,7 @@ func TestSetters(t *testing.T) {
 		toMeta  = "{ name: to, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { a: b } }] } }"
 		mutate  = "{ name: mutate, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ append: { header: { key: X-Tenant, value: v } } }] } } }"
 		lua     = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: 'function envoy_on_request(h) h:headers():add(\"x-tenant\", \"v\") end' } } }"
+		setsNS  = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: 'function envoy_on_request(h) h:streamInfo():dynamicMetadata():set( ''ns'', ''a'', 1) end' } } }"
 		reads   = "{ name: reads, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC, rules: { policies: { p: { permissions: [{ any: true }], principals: [{ metadata: { filter: ns, path: [{ key: a }], value: { present_match: true } } }] } } } } }"
 		fault   = "{ name: faults, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault, filter_metadata: { a: b } } }"
 		headers = "{ name: headers, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: x, on_header_present: { key: a } }] } }"
@@ -48,12 +49,17 @@ func TestSetters(t *testing.T) {
 		"a header by code after":  {after: lua, action: ofHeader, want: "warning: no-effect: the filter that sets the header x-tenant, at envoy.yaml", calls: `shop: not sent: no header "x-tenant"`},
 		"a header by code":        {before: lua, after: lua, action: ofHeader, calls: `shop: not sent: no header "x-tenant"`},
 		"a filter that reads it":  {before: reads, action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata ns", calls: "shop: not sent: no filter before"},
-		"code that reads it":      {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():get(\"ns\")(", 1), after: toMeta, action: ofNS, calls: "shop: unknown: metadata ns:a: another filter may set it"},
-		"code that sets it":       {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():set( ''ns'', ", 1), action: ofNS, calls: "shop: unknown: metadata ns:a: the filter lua sets it"},
+		"code that reads it":      {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():get(\"ns\")(", 1), after: toMeta, action: ofNS, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata ns", calls: "shop: not sent: the filter that sets"},
+		"code that sets it":       {before: setsNS, action: ofNS, calls: "shop: unknown: metadata ns:a: the filter lua sets it"},
+		"code that sets another":  {before: strings.Replace(setsNS, "a'',", "aa'',", 1), action: ofNS, want: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets the metadata ns, but not its key a; did you mean \"aa\"?", calls: "shop: not sent: the filter"},
+		"code that may set it":    {before: strings.Replace(setsNS, "''a''", "name", 1), action: ofNS, calls: "shop: unknown: metadata ns:a: another filter may set it"},
+		"code that loads other":   {before: strings.Replace(setsNS, "function", "require ''other'' function", 1), action: strings.Replace(ofNS, "key: a }", "key: b }", 1), calls: "shop: unknown: metadata ns:b: the filter lua sets it"},
+		"code of responses":       {before: strings.Replace(setsNS, "on_request", "on_response", 1), action: ofNS, want: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets ns:a, but when the response arrives", calls: "shop: not sent: the filter"},
+		"code without a handler":  {before: strings.Replace(setsNS, "envoy_on_request", "on_request", 1), action: ofNS, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
 		"a namespace by default":  {before: headers, action: strings.Replace(ofNS, "key: ns", "key: envoy.filters.http.header_to_metadata", 1), calls: "shop: unknown: metadata envoy.filters.http.header_to_metadata:a: the filter headers sets it"},
 		"faults":                  {before: fault, action: strings.Replace(ofNS, "key: ns", "key: faults", 1), calls: "shop: unknown: metadata faults:a: the filter faults sets it"},
 		"two filters of tokens":   {before: strings.Replace(jwt, "claims", "other", 1) + "\n            - " + jwt, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
-		"another payload or code": {before: strings.Replace(jwt, "claims", "claim", 1) + "\n            - " + lua, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"another payload or code": {before: strings.Replace(jwt, "claims", "claim", 1) + "\n            - " + proc, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
 		"of some routes":          {before: headers, action: ofNS, route: "headers: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: a, on_header_present: { metadata_namespace: ns, key: a } }] }", calls: "shop: unknown: metadata ns:a: another filter may set it"},
 	} {
 		t.Run(name, func(t *testing.T) {

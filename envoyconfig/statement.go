@@ -271,6 +271,7 @@ type unlimitedKey struct {
 func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
 	e := c.all[i]
 	never, conditions := m.callsOf(c.limiter)
+	never = cmp.Or(never, k.config.callFailure(c.limiter))
 	row.Conditions = slices.Concat(conditions, e.conditions, valueConditions(e, row.Rules))
 	row.Asked, row.Why = AskedAtStart, cmp.Or(never, e.never)
 	switch {

@@ -23,11 +23,9 @@ func TestStatement(t *testing.T) {
 	}
 	own := func(elements string) string { return "rate_limits: [" + elements + "]" }
 	for name, tt := range map[string]struct {
-		// filter are fields of the rate limit filter, before is a filter before it, and host are fields of the virtual
-		// host.
-		filter, before, host string
-		// manager are fields of the connection manager.
-		manager string
+		// filter are fields of the rate limit filter, before is a filter before it, host are fields of the virtual host,
+		// manager those of the connection manager, and clusters is a file.
+		filter, before, host, manager, clusters string
 		// finding is the start of a warning or an error; empty if there is none. row is a part of the statement.
 		finding, row string
 	}{
@@ -74,6 +72,37 @@ func TestStatement(t *testing.T) {
 		"metadata of a route that has none": {
 			host:    "rate_limits: [{ actions: [{ metadata: { descriptor_key: user, source: ROUTE_ENTRY, metadata_key: { key: ns, path: [{ key: tenant }] } } }] }]",
 			finding: "error: no-effect: the descriptor is never sent: the route, at envoy.yaml:21:26, has no text in its metadata ns:tenant", row: "never asked, since the route",
+		},
+		"metadata of a cluster that has none": {
+			host:     "rate_limits: [{ actions: [{ metadata: { descriptor_key: user, source: CLUSTER_ENTRY, metadata_key: { key: ns, path: [{ key: tenant }] } } }] }]",
+			clusters: "static_resources: { clusters: [{ name: backend }] }",
+			finding:  "error: no-effect: the descriptor is never sent: no cluster has a text in its metadata ns:tenant", row: "never asked, since no cluster",
+		},
+		"metadata of a cluster": {
+			host:     "rate_limits: [{ actions: [{ metadata: { descriptor_key: user, source: CLUSTER_ENTRY, metadata_key: { key: ns, path: [{ key: tenant }] } } }] }]",
+			clusters: "static_resources: { clusters: [{ name: backend, metadata: { filter_metadata: { ns: { tenant: a } } } }] }", row: "charged once; only requests whose cluster has",
+		},
+		"metadata of an upstream host": {
+			host:    "rate_limits: [{ actions: [{ metadata: { descriptor_key: user, source: CLUSTER_LOCALITY_ENTRY, metadata_key: { key: ns, path: [{ key: tenant }] } } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: CLUSTER_LOCALITY_ENTRY has no value before Envoy has selected", row: "never asked, since CLUSTER_LOCALITY_ENTRY",
+		},
+		"metadata of an impossible header": {
+			before: strings.Replace(toTenant, "x-tenant", "x tenant", 1), host: "rate_limits: " + metadata("{ key: tenant }"),
+			finding: `error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets ns:tenant, but no request has a header "x tenant"`, row: "never asked",
+		},
+		"metadata of a binary header": {
+			before: strings.Replace(toTenant, "key: tenant", "key: tenant, type: PROTOBUF_VALUE", 1), host: "rate_limits: " + metadata("{ key: tenant }"),
+			finding: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets ns:tenant, but a header cannot contain a PROTOBUF_VALUE without encode: BASE64", row: "never asked",
+		},
+		"metadata of an encoded header": {
+			before: strings.Replace(toTenant, "key: tenant", "key: tenant, type: PROTOBUF_VALUE, encode: BASE64", 1), host: "rate_limits: " + metadata("{ key: tenant }"), row: "asked at the start",
+		},
+		"hits of 1 on a host": {
+			host: "rate_limits: [{ actions: [{ " + user + " }], hits_addend: { number: 1 } }]", row: "charged once",
+		},
+		"hits on a host": {
+			host:    "rate_limits: [{ actions: [{ " + user + " }], hits_addend: { number: 2 } }]",
+			finding: "error: hits-dropped: ", row: "1 hit, charged once",
 		},
 		"another key of metadata": {
 			before: toTenant, host: "rate_limits: " + metadata("{ key: tennant }"),
@@ -178,7 +207,11 @@ func TestStatement(t *testing.T) {
 			if tt.before != "" {
 				text = strings.Replace(text, "http_filters:\n", "http_filters:\n            - "+tt.before+"\n", 1)
 			}
-			c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+			files := []File{{"envoy.yaml", []byte(text)}}
+			if tt.clusters != "" {
+				files = append(files, File{"clusters.yaml", []byte(tt.clusters)})
+			}
+			c, err := Read(files)
 			if err != nil {
 				t.Fatal(err)
 			}
