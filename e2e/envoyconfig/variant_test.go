@@ -56,10 +56,10 @@ type working struct {
 	rules  string
 	limits list
 	in     place
-	// before are filters before the rate limit filter. filter, host, route and action are further fields.
-	before                      list
-	filter, host, route, action object
-	requests                    []request
+	// before are filters before the rate limit filter. The others are further fields.
+	before                                        list
+	manager, filter, host, route, action, backend object
+	requests                                      []request
 }
 
 // Rules of the configurations.
@@ -148,8 +148,9 @@ var workingConfigurations = []working{
 		limits: list{element(fixedUser("query_parameter_value_match", object{"query_parameters": list{object{"name": "user", "string_match": object{"prefix": "al"}}}}))},
 	},
 	{
-		name: "matching address", rules: limitOfUser, in: inFilter, requests: []request{plain},
-		limits: list{element(fixedUser("remote_address_match", object{"address_matcher": object{"ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}))},
+		name: "matching address", rules: limitOfUser, in: inFilter, manager: object{"xff_num_trusted_hops": 1},
+		requests: []request{{method: "GET", path: "/", headers: map[string]string{"x-forwarded-for": "127.0.0.1"}}},
+		limits:   list{element(fixedUser("remote_address_match", object{"address_matcher": object{"ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}))},
 	},
 	{
 		name: "address", in: inRoute, requests: []request{plain}, limits: list{element(object{"masked_remote_address": object{"v4_prefix_mask_len": 24}})},
@@ -183,6 +184,11 @@ var workingConfigurations = []working{
 		name: "metadata of the route", rules: limitOfUser, in: inRoute, requests: []request{alice, plain},
 		route:  object{"metadata": object{"filter_metadata": object{"ns": object{"user": "a"}}}},
 		limits: list{element(object{"metadata": object{"descriptor_key": "user", "source": "ROUTE_ENTRY", "metadata_key": object{"key": "ns", "path": list{object{"key": "user"}}}}})},
+	},
+	{
+		name: "metadata of the cluster", rules: limitOfUser, in: inRoute, requests: []request{alice, plain},
+		backend: object{"metadata": object{"filter_metadata": object{"ns": object{"user": "a"}}}},
+		limits:  list{element(object{"metadata": object{"descriptor_key": "user", "source": "CLUSTER_ENTRY", "metadata_key": object{"key": "ns", "path": list{object{"key": "user"}}}}})},
 	},
 	{
 		name: "charged at the end", rules: limitOfUser, in: inFilter, requests: []request{alice, plain},
@@ -230,13 +236,14 @@ func (w *working) variant() variant {
 		route["typed_per_filter_config"] = object{"envoy.filters.http.ratelimit": object{"@type": perRouteType, "rate_limits": w.limits}}
 	}
 	filters := append(append(list{}, w.before...), limiter, httpFilter("envoy.filters.http.router", "router.v3.Router", nil))
-	ingress := listener("ingress", object{"stat_prefix": "ingress", "use_remote_address": true, "http_filters": filters, "route_config": object{"name": "all", "virtual_hosts": list{host}}})
+	manager := object{"stat_prefix": "ingress", "use_remote_address": true, "http_filters": filters, "route_config": object{"name": "all", "virtual_hosts": list{host}}}
+	ingress := listener("ingress", with(manager, w.manager))
 	ingress["address"] = addressOf("{{port}}")
 	sluice := cluster("sluice", testClusters[0], object{
 		"circuit_breakers": object{"thresholds": list{object{"max_requests": 10000}}},
 		"health_checks":    list{object{"timeout": "1s", "interval": "5s", "unhealthy_threshold": 2, "healthy_threshold": 1, "grpc_health_check": object{}}},
 	})
-	text, err := json.Marshal(object{"static_resources": object{"listeners": list{ingress}, "clusters": list{sluice, cluster("backend", testClusters[1], nil)}}})
+	text, err := json.Marshal(object{"static_resources": object{"listeners": list{ingress}, "clusters": list{sluice, cluster("backend", testClusters[1], w.backend)}}})
 	if err != nil {
 		panic(err)
 	}
