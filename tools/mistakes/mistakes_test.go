@@ -61,7 +61,9 @@ func TestFailure(t *testing.T) {
 	for _, tt := range []struct{ out, want string }{
 		{"ok  \tm/a\t1.0s\n--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\nFAIL\tm/b\t0.1s\n", "m/b.TestA"},
 		{"panic: test timed out after 10m0s\n\trunning tests:\n\t\tTestA (10m0s)\nFAIL\tm/b\t600.1s\n", "m/b.TestA (hangs)"},
-		{"fatal error: all goroutines are asleep - deadlock!\nFAIL\tm/b\t0.1s\n", "m/b (ends early)"},
+		{"fatal error: all goroutines are asleep - deadlock!\nFAIL\tm/b\t0.1s\n", "m/b (fatal error: all goroutines are asleep - deadlock!)"},
+		{"signal: killed\nFAIL\tm/b\t0.1s\n", "m/b (signal: killed)"},
+		{"exit status 3\nFAIL\tm/b\t0.1s\n", "m/b (ends early)"},
 		{"FAIL\tm/b [build failed]\n", ""},
 		{"ok  \tm/b\t0.1s\n", ""},
 	} {
