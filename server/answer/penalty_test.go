@@ -7,6 +7,7 @@ import (
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -65,6 +66,9 @@ func (s *login) requestAt(at time.Duration, key, value string, hits uint64, limi
 
 func TestPenaltyInReplies(t *testing.T) {
 	s := newLogin(t, Settings{})
+	if n, err := testutil.GatherAndCount(s.metrics.Registry, "sluice_penalties_total"); n != 2 || err != nil {
+		t.Errorf("before any penalty there are %d series, want one per limit with a penalty, %v", n, err)
+	}
 	for _, step := range []struct {
 		at     time.Duration
 		hits   uint64
