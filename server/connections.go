@@ -34,7 +34,7 @@ type boundedListener struct {
 	retireTimeout time.Duration      // time limit for a graceful close
 	rejected      prometheus.Counter // connections closed because of the bound
 	current       prometheus.Gauge   // number of open connections; optional
-	handshakes    *cpu.Handshakes    // nil without TLS
+	tokens        *cpu.Tokens        // for handshakes; nil without TLS
 
 	mu        sync.Mutex
 	open      map[*boundedConn]struct{}
@@ -63,8 +63,8 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &boundedConn{Conn: conn, listener: l, address: access.AddressOfPeer(conn.RemoteAddr()), openedAt: l.elapsed()}
-		if l.handshakes != nil {
-			c.Conn = l.handshakes.NewConn(conn, c.address)
+		if l.tokens != nil {
+			c.Conn = l.tokens.NewConn(conn, c.address)
 		}
 		if l.admit(c) {
 			return c, nil

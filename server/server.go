@@ -51,15 +51,13 @@ type Server struct {
 	draining chan struct{} // closed after the drain delay
 	sleep    func(time.Duration)
 	tokens   *cpu.Tokens
-	// handshakes are those of all listeners.
-	handshakes *cpu.Handshakes
-	tracer     stats.Handler // nil without tracing
-	quotas     quota.Service // nil without Options.NewQuotas
-	admin      *admin.API
-	grpc       transport.Transport // nil without a gRPC listener
-	grpcConn   net.Listener
-	json       []*httpListener // serve /json; the others are for operators
-	http       []*httpListener
+	tracer   stats.Handler // nil without tracing
+	quotas   quota.Service // nil without Options.NewQuotas
+	admin    *admin.API
+	grpc     transport.Transport // nil without a gRPC listener
+	grpcConn net.Listener
+	json     []*httpListener // serve /json; the others are for operators
+	http     []*httpListener
 }
 
 type httpListener struct {
@@ -77,7 +75,6 @@ func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
 	if options.Tracing != nil {
 		s.tracer = answer.NewTracer(options.Tracing)
 	}
-	s.handshakes = cpu.NewHandshakes(s.tokens)
 	s.health = newHealthState(s.ready)
 	service.OnRulesChanged(s.health.update)
 	return s
@@ -189,7 +186,7 @@ func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler
 		Listener: l, max: maxOpen, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
 	}
 	if tls != nil {
-		bounded.handshakes = s.handshakes
+		bounded.tokens = s.tokens
 	}
 	return bounded
 }

@@ -5,101 +5,145 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// handshaking is a handshake of two messages of the client.
-type handshaking struct {
-	*Conn
-	client net.Conn
-	err    error // result, once done
-	done   bool
-}
+// work is the duration of the first step of a handshake in tests.
+const work = time.Millisecond
 
-// startHandshake starts a handshake, to which the client sends its first message.
-func startHandshake(h *Handshakes, address string) *handshaking {
+// handshake performs a handshake of two steps. It returns the number of steps that were performed. A
+// client that stalls only sends its first message.
+func handshake(t *testing.T, tokens *Tokens, address string, timeout time.Duration, stalls bool) (steps int) {
+	t.Helper()
 	client, server := net.Pipe()
-	c := &handshaking{Conn: h.NewConn(server, netip.MustParseAddr(address)), client: client}
+	defer client.Close()
+	c := tokens.NewConn(server, netip.MustParseAddr(address))
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	go func() {
-		b := make([]byte, 1)
-		for range 2 {
-			if _, err := c.Read(b); err != nil {
-				c.err = errors.Join(err, c.Close())
-				break
-			}
+		b := []byte{1}
+		_, _ = client.Write(b) // errors are those of the server
+		_, _ = client.Read(b)
+		if !stalls {
+			_, _ = client.Write(b)
 		}
-		_ = c.SetReadDeadline(time.Time{})
-		c.done = true
 	}()
-	go func() { _, _ = client.Write([]byte{1}) }()
-	synctest.Wait()
-	return c
+	for b := []byte{1}; steps < 2; steps++ {
+		if _, err := c.Read(b); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("a handshake of %s: %v", address, err)
+			}
+			break
+		}
+		if time.Sleep(work >> (3 * steps)); steps == 0 {
+			_, _ = c.Write(b)
+		}
+	}
+	return steps
 }
 
-// TestHandshakesOfAnAddressAreBounded begins more handshakes than an address may have. Those of
-// other addresses continue; those that wait begin when others end or have taken a second.
-func TestHandshakesOfAnAddressAreBounded(t *testing.T) {
+// TestStalledClientsDelayNoHandshake has clients that stall after their first message. A handshake of
+// the same address or another one does not wait for them, not even while a thousand have sent theirs.
+func TestStalledClientsDelayNoHandshake(t *testing.T) {
+	for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+		synctest.Test(t, func(t *testing.T) {
+			tokens := newTokens(2)
+			for range 1000 {
+				go handshake(t, tokens, "192.0.2.1", time.Minute, true)
+			}
+			time.Sleep(work / 2)
+			for range 20 {
+				start := time.Now()
+				handshake(t, tokens, address, time.Minute, false)
+				if took := time.Since(start); took > 6*work {
+					t.Errorf("a handshake of %s takes %v, want at most %v", address, took, 6*work)
+				}
+			}
+			if tokens.Waiting() < 900 {
+				t.Errorf("%d handshakes wait, want at least 900", tokens.Waiting())
+			}
+			time.Sleep(2 * time.Minute)
+			if calls, tasks := tokens.InUse(); calls+tasks+tokens.Waiting() != 0 {
+				t.Errorf("at the end, %d tokens are in use and %d handshakes wait", tasks, tokens.Waiting())
+			}
+		})
+	}
+}
+
+// TestHandshakesThatHaveBegunComeFirst has an address begin four times as many handshakes as can be
+// performed. Those that begin also end.
+func TestHandshakesThatHaveBegunComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHandshakes(newTokens(2))
-		check := func(when string, open, waiting int) {
-			t.Helper()
-			synctest.Wait()
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			a := h.byAddress[netip.MustParseAddr("192.0.2.1")]
-			if a == nil {
-				a = &slots{}
-			}
-			if len(a.open) != open || len(a.waiting) != waiting {
-				t.Errorf("%s: %d handshakes are open and %d wait, want %d and %d", when, len(a.open), len(a.waiting), open, waiting)
-			}
-			if calls, tasks := h.tokens.InUse(); calls+tasks != 0 {
-				t.Errorf("%s: %d tokens are in use", when, tasks)
-			}
+		tokens := newTokens(2)
+		const n = 2000
+		steps := make(chan int, n)
+		for range n {
+			time.Sleep(work / 4)
+			go func() { steps <- handshake(t, tokens, "192.0.2.1", 100*work, false) }()
 		}
-		var all []*handshaking
-		for range maxHandshakes {
-			all = append(all, startHandshake(h, "192.0.2.1"))
+		var count [3]int // by the number of steps
+		for range n {
+			count[<-steps]++
 		}
-		check("at the bound", maxHandshakes, 0)
-		time.Sleep(3 * time.Second)
-		check("while no other waits", maxHandshakes, 0)
-		for range 3 {
-			all = append(all, startHandshake(h, "192.0.2.1"))
-		}
-		check("beyond the bound", maxHandshakes, 3)
-		other := startHandshake(h, "192.0.2.2")
-		_, _ = other.client.Write([]byte{2})
-		_, _ = all[1].client.Write([]byte{2})
-		synctest.Wait()
-		if !other.done || !all[1].done || all[1].err != nil {
-			t.Errorf("handshakes whose clients continue: %v, %v, %v", other.done, all[1].done, all[1].err)
-		}
-		check("after one has ended", maxHandshakes, 2)
-		_ = all[maxHandshakes+1].Close()
-		synctest.Wait()
-		check("after one that waits was closed", maxHandshakes, 1)
-		time.Sleep(maxHandshakeWait)
-		synctest.Wait()
-		check("a second later", 1, 0)
-		if !errors.Is(all[0].err, os.ErrDeadlineExceeded) {
-			t.Errorf("a handshake whose client does not continue ends with %v", all[0].err)
-		}
-		last := all[len(all)-1]
-		_, _ = last.client.Write([]byte{2})
-		synctest.Wait()
-		check("at the end", 0, 0)
-		if !last.done || last.err != nil || len(h.byAddress) != 0 {
-			t.Errorf("the last one: done %v, %v; %d addresses are known", last.done, last.err, len(h.byAddress))
-		}
-		for _, c := range append(all, other) {
-			_ = c.client.Close()
-			_ = c.Close()
+		if count[1] > 5 || count[2] < n/6 {
+			t.Errorf("%d handshakes of %d have begun and failed, and %d have ended, want at most 5 and at least %d", count[1], n, count[2], n/6)
 		}
 	})
+}
+
+// TestWaitsOfHandshakesEnd ends handshakes that wait for a token.
+func TestWaitsOfHandshakesEnd(t *testing.T) {
+	for name, end := range map[string]func(*Conn){
+		"deadline": func(c *Conn) { _ = c.SetReadDeadline(time.Now().Add(time.Second)) },
+		"sooner": func(c *Conn) {
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+		},
+		"close": func(c *Conn) { _ = c.Close() },
+	} {
+		for _, begun := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				tokens := newTokens(1)
+				results := make(chan error, 2)
+				start := func(address string, begun bool) *Conn {
+					client, server := net.Pipe()
+					t.Cleanup(func() { _ = client.Close() })
+					c := tokens.NewConn(server, netip.MustParseAddr(address))
+					go func() { _, _ = client.Write([]byte{1, 2}) }()
+					if begun {
+						_, _ = c.Read(make([]byte, 1))
+						c.task.Pause()
+					}
+					return c
+				}
+				ended, other := start("192.0.2.1", begun), start("192.0.2.2", false)
+				tokens.AcquireCall()
+				for _, c := range []*Conn{ended, other} {
+					go func() {
+						_, err := c.Read(make([]byte, 2))
+						results <- err
+					}()
+					synctest.Wait()
+				}
+				now := time.Now()
+				end(ended)
+				err := <-results
+				if took := time.Since(now); !errors.Is(err, os.ErrDeadlineExceeded) || took > time.Second || tokens.Waiting() != 1 {
+					t.Errorf("%s: after %v the result is %v, and %d handshakes wait, want 1", name, took, err, tokens.Waiting())
+				}
+				tokens.ReleaseCall()
+				if err := <-results; err != nil {
+					t.Errorf("%s: the other handshake: %v", name, err)
+				}
+				other.EndHandshake()
+				if calls, tasks := tokens.InUse(); calls+tasks+tokens.Waiting()+len(tokens.sources)+len(tokens.bySource) != 0 {
+					t.Errorf("%s: at the end, %d tokens are in use", name, calls+tasks)
+				}
+			})
+		}
+	}
 }
 
 // TestHandshakesHaveTokens checks that a handshake has a token between its reads and writes, and
@@ -112,9 +156,9 @@ func TestHandshakesHaveTokens(t *testing.T) {
 			"deadline": func(c *Conn) { _ = c.SetDeadline(time.Time{}) },
 			"close":    func(c *Conn) { _ = c.Close() },
 		} {
-			h := NewHandshakes(newTokens(2))
+			tokens := newTokens(2)
 			client, server := net.Pipe()
-			c := h.NewConn(server, netip.Addr{})
+			c := tokens.NewConn(server, netip.Addr{})
 			go func() { // until the end
 				b := make([]byte, 1)
 				for {
@@ -127,104 +171,23 @@ func TestHandshakesHaveTokens(t *testing.T) {
 			if _, err := c.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			if _, tasks := h.tokens.InUse(); tasks != 1 {
+			if _, tasks := tokens.InUse(); tasks != 1 {
 				t.Errorf("%d tokens are in use after a read, want 1", tasks)
 			}
 			if release(c); name == "write" {
-				if _, tasks := h.tokens.InUse(); tasks != 0 {
+				if _, tasks := tokens.InUse(); tasks != 0 {
 					t.Errorf("%d tokens are in use after a write, want none", tasks)
 				}
 				_, _ = c.Read(make([]byte, 1))
 				c.EndHandshake()
 			}
-			if _, tasks := h.tokens.InUse(); tasks != 0 || len(h.byAddress) != 0 {
-				t.Errorf("%s: %d tokens are in use and %d slots are taken, want none", name, tasks, len(h.byAddress))
+			if _, tasks := tokens.InUse(); tasks != 0 {
+				t.Errorf("%s: %d tokens are in use, want none", name, tasks)
 			}
 			_ = c.Close()
 			_ = client.Close()
 		}
 	})
-}
-
-// TestSlowServerEndsNoHandshake has more handshakes of an address than may be in progress, with clients
-// that answer at once and a server that needs longer for all of them than a client may take.
-func TestSlowServerEndsNoHandshake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := NewHandshakes(newTokens(2))
-		const n, work = 100, 20 * time.Millisecond
-		var failed atomic.Int32
-		for range n {
-			client, server := net.Pipe()
-			go func() {
-				defer client.Close()
-				b := []byte{1}
-				_, _ = client.Write(b) // errors are those of the server
-				_, _ = client.Read(b)
-				_, _ = client.Write(b)
-			}()
-			go func() {
-				c := h.NewConn(server, netip.MustParseAddr("192.0.2.1"))
-				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(time.Minute))
-				b := make([]byte, 1)
-				for i := range 2 {
-					if _, err := c.Read(b); err != nil {
-						failed.Add(1)
-						return
-					}
-					if time.Sleep(work); i == 0 {
-						_, _ = c.Write(b)
-					}
-				}
-				c.EndHandshake()
-			}()
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if failed.Load() != 0 || len(h.byAddress) != 0 {
-			t.Errorf("%d of %d handshakes have failed, want none; %d addresses are known", failed.Load(), n, len(h.byAddress))
-		}
-	})
-}
-
-// TestHurriedClientsHaveASecond has a client that sends a byte now and then while others of its
-// address wait.
-func TestHurriedClientsHaveASecond(t *testing.T) {
-	for deadline, want := range map[time.Duration]time.Duration{time.Minute: maxHandshakeWait, maxHandshakeWait / 2: maxHandshakeWait / 2} {
-		synctest.Test(t, func(t *testing.T) {
-			h := NewHandshakes(newTokens(2))
-			client, server := net.Pipe()
-			c := h.NewConn(server, netip.MustParseAddr("192.0.2.1"))
-			start := time.Now()
-			_ = c.SetDeadline(start.Add(deadline))
-			var clients []*handshaking
-			go func() {
-				for {
-					if _, err := client.Write([]byte{1}); err != nil {
-						return
-					}
-					time.Sleep(200 * time.Millisecond)
-				}
-			}()
-			b := make([]byte, 1)
-			_, err := c.Read(b)
-			c.task.Pause()
-			for range maxHandshakes {
-				clients = append(clients, startHandshake(h, "192.0.2.1"))
-			}
-			for err == nil {
-				_, err = c.Read(b)
-			}
-			if took := time.Since(start).Round(10 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) || took != want {
-				t.Errorf("with a deadline of %v, the handshake ends after %v with %v, want %v", deadline, took, err, want)
-			}
-			_, _ = c.Close(), client.Close()
-			for _, c := range clients {
-				_, _ = c.Close(), c.client.Close()
-			}
-			time.Sleep(time.Second) // until all have ended
-		})
-	}
 }
 
 // TestRawWritesNeedNoToken checks that a write that bypasses [Conn.Write], as those of the built-in
@@ -244,8 +207,8 @@ func TestRawWritesNeedNoToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := NewHandshakes(newTokens(2))
-	c := h.NewConn(server, netip.Addr{})
+	tokens := newTokens(2)
+	c := tokens.NewConn(server, netip.Addr{})
 	defer c.Close()
 	_, _ = client.Write([]byte{1})
 	if _, err := c.Read(make([]byte, 1)); err != nil {
@@ -257,7 +220,7 @@ func TestRawWritesNeedNoToken(t *testing.T) {
 	}
 	during := -1
 	err = raw.Write(func(uintptr) bool {
-		_, during = h.tokens.InUse()
+		_, during = tokens.InUse()
 		return true
 	})
 	if err != nil || during != 0 {

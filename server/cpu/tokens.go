@@ -11,6 +11,7 @@ package cpu
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,10 +58,10 @@ type Tokens struct {
 	callsSinceTask, waiting int // waiting is the number of waiting tasks
 }
 
-// waitingTasks are the waiting tasks of a source.
+// waitingTasks are the waiting tasks of a source. Those that have begun have had a token before.
 type waitingTasks struct {
-	source Source
-	tasks  []chan struct{}
+	source     Source
+	begun, new []*Task
 }
 
 // NewTokens returns one token per CPU.
@@ -99,26 +100,45 @@ func (t *Tokens) ReleaseCall() {
 	t.grantLocked()
 }
 
-// acquireTask waits for a token for a task.
-func (t *Tokens) acquireTask(s Source) {
+// acquireTask waits for a token for a task. It reports whether the task has one.
+func (t *Tokens) acquireTask(task *Task) bool {
 	t.mu.Lock()
-	if t.free > 0 && t.runningTasks < t.maxTasks { // then no task waits
-		t.free--
-		t.runningTasks++
+	if task.ended {
 		t.mu.Unlock()
-		return
+		return false
+	}
+	if t.free > 0 && t.runningTasks < t.maxTasks { // then no task waits
+		t.startLocked(task)
+		t.mu.Unlock()
+		return true
 	}
 	granted := make(chan struct{})
-	w := t.bySource[s]
+	task.granted = granted
+	w := t.bySource[task.source]
 	if w == nil {
-		w = &waitingTasks{source: s}
-		t.bySource[s] = w
+		w = &waitingTasks{source: task.source}
+		t.bySource[task.source] = w
 		t.sources = append(t.sources, w)
 	}
-	w.tasks = append(w.tasks, granted)
+	if task.begun {
+		w.begun = append(w.begun, task)
+	} else {
+		w.new = append(w.new, task)
+	}
 	t.waiting++
 	t.mu.Unlock()
 	<-granted
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !task.ended
+}
+
+// startLocked gives a task a token.
+func (t *Tokens) startLocked(task *Task) {
+	t.free--
+	t.runningTasks++
+	task.begun = true
+	task.running.Store(true)
 }
 
 func (t *Tokens) releaseTask() {
@@ -129,6 +149,27 @@ func (t *Tokens) releaseTask() {
 	t.grantLocked()
 }
 
+// endWait ends the wait of a task for good.
+func (t *Tokens) endWait(task *Task) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	task.ended = true
+	if task.granted == nil {
+		return
+	}
+	w := t.bySource[task.source]
+	w.begun = without(w.begun, task)
+	w.new = without(w.new, task)
+	t.notifyLocked(w, task)
+	if len(w.begun)+len(w.new) == 0 {
+		t.sources = without(t.sources, w)
+	}
+}
+
+func without[T comparable](all []T, one T) []T {
+	return slices.DeleteFunc(all, func(other T) bool { return other == one })
+}
+
 // grantLocked gives free tokens to those who wait.
 func (t *Tokens) grantLocked() {
 	for t.free > 0 {
@@ -136,32 +177,48 @@ func (t *Tokens) grantLocked() {
 		switch {
 		case mayRun && (len(t.calls) == 0 || t.callsSinceTask >= callsPerTask):
 			t.callsSinceTask = 0
-			t.runningTasks++
-			close(t.nextTaskLocked())
+			t.startNextLocked()
 		case len(t.calls) > 0:
 			t.callsSinceTask++
+			t.free--
 			close(t.calls[0])
 			t.calls = t.calls[1:]
 		default:
 			return
 		}
-		t.free--
 	}
 }
 
-// nextTaskLocked removes and returns the next waiting task: the first one of the first source,
-// which becomes the last source.
-func (t *Tokens) nextTaskLocked() (granted chan struct{}) {
+// startNextLocked gives a token to the next task of the first source, which becomes the last source.
+// Tasks that have begun are first. Of the other handshakes, the latest is first: of more than can be
+// served, each would otherwise wait until its client gives up.
+func (t *Tokens) startNextLocked() {
 	w := t.sources[0]
-	granted, w.tasks = w.tasks[0], w.tasks[1:]
 	t.sources = t.sources[1:]
-	if len(w.tasks) > 0 {
+	var task *Task
+	switch last := len(w.new) - 1; {
+	case len(w.begun) > 0:
+		task, w.begun = w.begun[0], w.begun[1:]
+	case w.source.Kind == Handshake:
+		task, w.new = w.new[last], w.new[:last]
+	default:
+		task, w.new = w.new[0], w.new[1:]
+	}
+	if len(w.begun)+len(w.new) > 0 {
 		t.sources = append(t.sources, w)
-	} else {
+	}
+	t.startLocked(task)
+	t.notifyLocked(w, task)
+}
+
+// notifyLocked ends the wait of a task that is no longer in w.
+func (t *Tokens) notifyLocked(w *waitingTasks, task *Task) {
+	t.waiting--
+	if len(w.begun)+len(w.new) == 0 {
 		delete(t.bySource, w.source)
 	}
-	t.waiting--
-	return granted
+	close(task.granted)
+	task.granted = nil
 }
 
 // Waiting returns the number of tasks that wait for a token.
@@ -193,6 +250,10 @@ type Task struct {
 	tokens  *Tokens
 	source  Source
 	running atomic.Bool
+
+	// Protected by tokens.mu.
+	begun, ended bool
+	granted      chan struct{} // not nil while the task waits for a token
 }
 
 // NewTask returns a paused task.
@@ -203,12 +264,9 @@ func (t *Tokens) NewTask(s Source) *Task {
 	return &Task{tokens: t, source: s}
 }
 
-// Resume waits for a token, unless the task has one.
-func (t *Task) Resume() {
-	if t != nil && !t.running.Load() {
-		t.tokens.acquireTask(t.source)
-		t.running.Store(true)
-	}
+// Resume waits for a token, unless the task has one. It reports false if the task has ended.
+func (t *Task) Resume() bool {
+	return t == nil || t.running.Load() || t.tokens.acquireTask(t)
 }
 
 // Pause releases the token, if the task has one.
@@ -222,6 +280,12 @@ func (t *Task) Pause() {
 	if t.running.Swap(false) {
 		t.tokens.releaseTask()
 	}
+}
+
+// End releases the token for good. It may be called concurrently with all other methods.
+func (t *Task) End() {
+	t.tokens.endWait(t)
+	t.Pause()
 }
 
 // Wait calls f, which may wait, while the task is paused.

@@ -124,7 +124,7 @@ func TestOrderOfTokens(t *testing.T) {
 		task := func(n int, kind Kind, address string) {
 			for range n {
 				task := tokens.NewTask(source(kind, address))
-				wait(1, strings.Repeat("h", 1-min(1, int(kind)))+address, task.Resume, task.Pause)
+				wait(1, strings.Repeat("h", 1-min(1, int(kind)))+address, func() { task.Resume() }, task.Pause)
 			}
 		}
 		task(5, JSON, "192.0.2.1")

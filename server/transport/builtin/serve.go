@@ -19,15 +19,13 @@ func (c *connection) serve() {
 // handshake performs the TLS handshake, if there is TLS. It returns nil if that fails.
 func (c *connection) handshake() *reader {
 	// The deadline is removed when the client's SETTINGS are received.
-	deadline := time.Now().Add(c.Limits.ConnectionTimeout) //nolint:forbidigo // of a socket
-	_ = c.raw.SetDeadline(deadline)
+	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // of a socket
 	conn, info, err := c.Creds.ServerHandshake(c.raw)
 	if err != nil {
 		return nil // the credentials have logged the error
 	}
 	if c.bounded != nil {
-		c.bounded.EndHandshake()        // from now on, the tokens are for calls
-		_ = c.raw.SetDeadline(deadline) // which may have been reduced for others
+		c.bounded.EndHandshake() // from now on, the tokens are for calls
 	}
 	c.info = info
 	c.client = access.ClientFromAuthInfo(info)
