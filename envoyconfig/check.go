@@ -105,18 +105,19 @@ func (k *checker) checkManager(m *manager) bool {
 			}
 			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
-		unreachable := ""
+		taken := takenPaths{prefixes: map[string]*route{}}
 		for _, r := range h.routes {
-			why := unreachable
-			if at := r.node.At("match", "runtime_fraction"); at.Exists() && m.runtime.percentOf(at) == (percentage{}) {
-				why = "runtime_fraction is 0 %, so no request takes the route"
-			}
+			why := cmp.Or(m.unused, m.neverTaken(r), taken.reason(r))
 			for _, branch := range r.branchesOrSelf() {
 				k.checkRoute(m, rateLimitFilters, h, branch, why)
 			}
-			if unreachable == "" && !r.fragment && r.matchesAll() {
-				unreachable = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches every request"
-			}
+			k.checkRouteHeaders(m, r)
+			taken.add(r)
+		}
+	}
+	for _, u := range m.upgrades {
+		if u.own != nil && !u.own.hasLimits() && u.node.Field("enabled").Bool(true) {
+			k.report(NoEffect, rules.Warning, u.node.Pos(), "requests for an upgrade to %s have filters of their own, without a rate limit filter, so a client that asks for the upgrade is not limited: add the filter", rules.Shorten(u.node.Field("upgrade_type").Text))
 		}
 	}
 	return true
@@ -265,10 +266,10 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation)
 	k.sentDomains[domain] = true
 	reach := k.checkPolicy(domain, m, e)
 	k.reportFaults(e, reach)
-	k.checkPathValues(e, reach)
 	k.checkHits(e.filterPolicy, reach)
 	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)
+	k.checkRuleValues(e, reach)
 	return reach
 }
 

@@ -92,20 +92,3 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 		}
 	}
 }
-
-// matchesAll reports whether the route matches every request.
-func (r *route) matchesAll() bool {
-	match := r.node.Field("match")
-	for f := range match.Fields() {
-		switch tree.SnakeCase(f.Name) {
-		case "prefix":
-			if f.Text != "/" {
-				return false
-			}
-		case "case_sensitive":
-		default:
-			return false
-		}
-	}
-	return match.Field("prefix").Exists()
-}

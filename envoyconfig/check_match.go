@@ -53,6 +53,36 @@ func (k *checker) checkPolicy(domain string, m *manager, e *evaluation) *descrip
 	return reach
 }
 
+// checkRuleValues finds rules with values that no entry of a policy which reaches them has.
+func (k *checker) checkRuleValues(e *evaluation, reach *descriptors.Reach) {
+	type impossible struct {
+		rule *descriptors.Rule
+		at   *action
+		why  string
+	}
+	var all []impossible
+	for _, r := range reach.Rules {
+		levels := r.Levels()
+		for i := range levels {
+			if len(levels) != len(e.entries) || levels[i].Value == "" || !e.entries[i].form.anyValue {
+				continue
+			}
+			a := e.actions[i]
+			if why := impossibleValue(a.kind, a.header(), levels[i].Value); why != "" {
+				all = append(all, impossible{r, a, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(levels[i].Value), r.Path(), why)})
+				break
+			}
+		}
+	}
+	for _, i := range all {
+		if len(all) == len(reach.Rules) {
+			k.report(NoEffect, rules.Error, i.at.node.Pos(), "%s", i.why)
+		} else {
+			k.report(Unsent, rules.Warning, i.rule.Pos(), "%s", i.why)
+		}
+	}
+}
+
 // noteQuotaCalls records that a policy calls the rate limit service for rules with quota.
 func (k *checker) noteQuotaCalls(p *policy, reach *descriptors.Reach) {
 	hasOthers := slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })
@@ -92,26 +122,6 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 			k.report(Unmatched, rules.Warning, p.actions[i].node.Pos(), "requests without %s are not limited here: skip_if_absent leaves %s, which no rule of domain %q can match: %s; "+
 				"add a rule for it, or remove skip_if_absent so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
 		}
-	}
-}
-
-// checkPathValues finds entries with the path if all rules need a value that no path has.
-func (k *checker) checkPathValues(e *evaluation, reach *descriptors.Reach) {
-	for i, a := range e.actions {
-		if a.kind != "request_headers" || a.header() != ":path" || len(reach.Rules) == 0 {
-			continue
-		}
-		value := ""
-		if slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool {
-			levels := r.Levels()
-			if len(levels) == len(e.entries) {
-				value = levels[i].Value
-			}
-			return len(levels) != len(e.entries) || value == "" || strings.HasPrefix(value, "/") || strings.HasPrefix(value, "*")
-		}) {
-			continue
-		}
-		k.report(NoEffect, rules.Error, a.node.Pos(), "no request has the path %s, which the rule needs, since paths begin with /", rules.Shorten(value))
 	}
 }
 

@@ -216,6 +216,9 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 			}
 		} else {
 			e.condition = "whose headers do not match"
+			if always := a.node.Field("headers"); len(always.Nodes) > 0 && allElements(always, isAlwaysPresent) {
+				e.never = "expect_match is false, but every request has these headers"
+			}
 		}
 	case "query_parameter_value_match":
 		e.condition = "whose query matches"
@@ -284,6 +287,11 @@ func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) str
 	absent := n.Field("treat_missing_header_as_empty").Bool(false) || n.Field("present_match").Exists() && n.Field("present_match").Bool(true) == n.Field("invert_match").Bool(false)
 	if why := m.impossibleHeader(f, name); why != "" && !absent {
 		return why
+	}
+	if exact := exactText(n); exact.Text != "" && !n.Field("invert_match").Bool(false) {
+		if why := impossibleValue("request_headers", name, exact.Text); why != "" {
+			return why
+		}
 	}
 	if r := n.Field("range_match"); r.Exists() && !n.Field("invert_match").Bool(false) && r.Field("start").Text == r.Field("end").Text {
 		return "the range_match of the header " + name + " is empty, since it excludes its end"

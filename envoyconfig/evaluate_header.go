@@ -102,3 +102,35 @@ func removesHeader(mutations *tree.Node, name string) (removes bool) {
 	}
 	return removes
 }
+
+// allElements reports whether f is true for all elements of a list.
+func allElements(list *tree.Node, f func(*tree.Node) bool) bool {
+	for n := range list.Elements() {
+		if !f(n) {
+			return false
+		}
+	}
+	return true
+}
+
+// isAlwaysPresent reports whether a matcher requires only the presence of a header that every request has.
+func isAlwaysPresent(n *tree.Node) bool {
+	return n.Field("present_match").Bool(false) && !n.Field("invert_match").Bool(false) && slices.Contains(alwaysPresent, strings.ToLower(n.Field("name").Text))
+}
+
+// impossibleValue returns why an action of a kind never has a value; empty if it may. header is that of request_headers.
+// The value may contain the wildcard *.
+func impossibleValue(kind, header, value string) string {
+	hasLength := strings.ContainsAny(value, "/*")
+	switch {
+	case header == ":method" && strings.ToUpper(value) != value:
+		return "methods are in upper case"
+	case header == ":path" && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "*"):
+		return "a path begins with /"
+	case kind == "masked_remote_address" && !hasLength:
+		return "the value of masked_remote_address ends with the length of its network, such as 192.0.2.0/24: use cidr"
+	case kind == "remote_address" && strings.Contains(value, "/"):
+		return "remote_address is an address without a length: use cidr"
+	}
+	return ""
+}

@@ -19,6 +19,8 @@ type manager struct {
 	upgrades []upgrade
 	// networkFilters are the rate limit filters of its filter chain that call the service once per connection.
 	networkFilters []*filter
+	// unused is the reason why no connection uses the filter chain; empty if one may.
+	unused string
 	// table is nil if no file contains the routes.
 	table *table
 	// fragments is true if the manager combines fragments of configuration, which Istio merges into others.

@@ -72,27 +72,41 @@ func (c *Config) readResources(list *tree.Node) (found bool) {
 // readListener reads the connection managers of a listener.
 func (c *Config) readListener(n *tree.Node) {
 	name := n.Field("name").Text
-	chain := func(n *tree.Node) {
-		var connections []*filter
+	everything := &tree.Missing // a filter chain that takes all connections
+	chain := func(n *tree.Node, unused string) {
+		m := manager{listener: name, unused: unused}
 		for n := range n.Field("filters").Elements() {
 			config := n.Field("typed_config")
 			if typeName, inner := config.Typed(); typeName == api.NetworkRateLimit {
-				connections = append(connections, &filter{node: config, typeName: typeName, config: inner})
+				m.networkFilters = append(m.networkFilters, &filter{node: config, typeName: typeName, config: inner})
 			}
-			c.readManager(config, name, connections)
+			c.readManager(config, &m)
 		}
 	}
-	for n := range n.Field("filter_chains").Elements() {
-		chain(n)
+	for of := range n.Field("filter_chains").Elements() {
+		match, unused := of.Field("filter_chain_match"), ""
+		if names := match.Field("server_names"); len(names.Nodes) > 0 && len(n.Field("listener_filters").Nodes) == 0 && n.Field("address").Exists() && !n.Field("udp_listener_config").Exists() {
+			unused = "the listener has no tls_inspector in listener_filters, so no connection has one of the server_names at " + names.Pos().String()
+		} else if len(match.Nodes) == 0 {
+			everything = of
+		}
+		chain(of, unused)
 	}
-	chain(n.Field("default_filter_chain"))
-	c.readManager(n.At("api_listener", "api_listener"), name, nil)
+	unused := ""
+	if everything.Exists() {
+		unused = "the filter chain at " + everything.Pos().String() + " takes all connections, so none uses default_filter_chain"
+	}
+	chain(n.Field("default_filter_chain"), unused)
+	c.readManager(n.At("api_listener", "api_listener"), &manager{listener: name})
 }
 
-func (c *Config) readManager(n *tree.Node, listener string, connections []*filter) {
+// readManager reads a connection manager, whose other fields are those of base.
+func (c *Config) readManager(n *tree.Node, base *manager) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
-		m := &manager{node: n, listener: listener, filters: tree.Map(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener), networkFilters: connections}
-		c.managers = append(c.managers, m)
+		c.managers = append(c.managers, &manager{
+			node: n, listener: base.listener, unused: base.unused, networkFilters: base.networkFilters,
+			filters: tree.Map(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, base.listener),
+		})
 	}
 }
 

@@ -179,6 +179,52 @@ func TestStatement(t *testing.T) {
 			before: strings.Replace(second, "domain: shop", "domain: shop, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: other } } }", 1),
 			host:   "rate_limits: [{ actions: [{ " + user + " }] }]", row: "charged once",
 		},
+		"a path with a query": {
+			host:    "routes: [{ match: { path: '/a?b=1' }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			finding: "error: no-effect: no route sends this descriptor: no request takes the route, since Envoy compares the path without the query", row: "not limited, since no request",
+		},
+		"a path without a slash": {
+			host:    "routes: [{ match: { prefix: a/ }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			finding: "error: no-effect: no route sends this descriptor: no request takes the route, since a path begins with /", row: "not limited, since no request",
+		},
+		"a route after one for all": {
+			host:    "routes: [{ match: { safe_regex: { regex: '/.*' } }, route: { cluster: backend } }, { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			finding: "error: no-effect: no route sends this descriptor: no request reaches the route, because the route at envoy.yaml:20:26 matches every request", row: "not limited, since no request",
+		},
+		"a route after one for a shorter path": {
+			host:    "routes: [{ match: { prefix: /api }, route: { cluster: backend } }, { match: { path: /api/a, headers: [{ name: x }] }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			finding: "error: no-effect: no route sends this descriptor: no request reaches the route, because the route at envoy.yaml:20:26 matches every path that begins with /api", row: "not limited, since no request",
+		},
+		"a route after one for some requests": {
+			host: "routes: [{ match: { prefix: /api, headers: [{ name: x }] }, route: { cluster: backend } }, { match: { path: /api/a }, route: { cluster: backend } }, { match: { prefix: /API }, route: { cluster: backend } }, { match: { prefix: /api/a }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			row:  "charged once",
+		},
+		"a route for metadata": {
+			host:    "routes: [{ match: { prefix: /, dynamic_metadata: [{ filter: ns }] }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			finding: "error: no-effect: no route sends this descriptor: no request takes the route, since Envoy selects the route before filters set metadata", row: "not limited, since no request",
+		},
+		"a route for a header of a filter": {
+			before:  mutation("{ append: { header: { key: x-tier, value: a } } }"),
+			host:    "routes: [{ match: { prefix: /, headers: [{ name: x-tier, present_match: true }] }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			finding: "warning: no-effect: Envoy selects the route before the filter at envoy.yaml:8:15 sets the header x-tier", row: "charged once",
+		},
+		"a route for a header of a filter that makes Envoy select again": {
+			before: mutation("{ append: { header: { key: x-tier, value: a } } }") + "\n            - { name: lua, typed_config: { '@type': x/envoy.extensions.filters.http.lua.v3.Lua } }",
+			host:   "routes: [{ match: { prefix: /, headers: [{ name: x-tier, present_match: true }] }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			row:    "charged once",
+		},
+		"upgrades without the filter": {
+			manager: "upgrade_configs: [{ upgrade_type: websocket, filters: [{ name: router }] }]", host: "rate_limits: " + userPolicy,
+			finding: "warning: no-effect: requests for an upgrade to websocket have filters of their own", row: "charged once",
+		},
+		"headers that are always present": {
+			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, expect_match: false, headers: [{ name: ':method', present_match: true }] } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: expect_match is false, but every request has these headers", row: "never asked",
+		},
+		"a method in lower case": {
+			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':method', string_match: { exact: get } }] } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: methods are in upper case", row: "never asked",
+		},
 		"nearly never": {
 			host: "rate_limits: [{ actions: [{ " + user + " }] }]", filter: "filter_enforced: { default_value: { numerator: 1, denominator: MILLION } }",
 			finding: "warning: no-effect: filter_enforced is 0.0001 %", row: "only requests in the 0.0001 % of filter_enforced",
@@ -232,6 +278,60 @@ func TestStatement(t *testing.T) {
 				t.Errorf("the statement is\n%s\nwant %s", all, tt.row)
 			}
 		})
+	}
+}
+
+// TestValuesThatEnvoyNeverSends covers rules with values that a descriptor never has.
+func TestValuesThatEnvoyNeverSends(t *testing.T) {
+	for rule, tt := range map[string]struct{ action, want string }{
+		"key: method, value: get":                      {"request_headers: { header_name: ':method', descriptor_key: method }", "methods are in upper case"},
+		"key: method, value: GET":                      {"request_headers: { header_name: ':method', descriptor_key: method }", ""},
+		"key: path, value: api/*":                      {"request_headers: { header_name: ':path', descriptor_key: path }", "a path begins with /"},
+		"key: path, value: '*/a'":                      {"request_headers: { header_name: ':path', descriptor_key: path }", ""},
+		"key: a, value: 192.0.2.0/24":                  {"remote_address: {}", ""},
+		"key: a, cidr: [192.0.2.0/24]":                 {"remote_address: {}", ""},
+		"key: remote_address, value: 192.0.2.0/24":     {"remote_address: {}", "remote_address is an address without a length: use cidr"},
+		"key: masked_remote_address, value: 192.0.2.1": {"masked_remote_address: {}", "the value of masked_remote_address ends with the length of its network"},
+		"key: masked_remote_address, value: 192.0.2.*": {"masked_remote_address: {}", ""},
+	} {
+		c := proxy(t, "rate_limits: [{ actions: [{ "+tt.action+" }] }]\n"+toBackend, "timeout: 1s")
+		var all []string
+		for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ "+rule+", rate_limit: { unit: hour, requests_per_unit: 60 } }]\n")) {
+			all = append(all, f.String())
+		}
+		found := strings.Join(all, "\n")
+		if has := strings.Contains(found, ": error: no-effect: no request has the value "); has != (tt.want != "") || !strings.Contains(found, tt.want) {
+			t.Errorf("%s: found %s\nwant %s", rule, found, tt.want)
+		}
+	}
+}
+
+// TestFilterChainsThatAreNeverUsed covers filter chains that take no connection.
+func TestFilterChainsThatAreNeverUsed(t *testing.T) {
+	withChain := func(change func(string) string) string {
+		listener := strings.Replace(listenerText[1:], "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
+		return change(listener) + "address: { socket_address: { address: 127.0.0.1, port_value: 1 } }\n"
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"used": {withChain(func(s string) string { return s }), ""},
+		"default": {withChain(func(s string) string {
+			return strings.Replace(s, "filter_chains:\n  - filters:", "filter_chains: [{}]\ndefault_filter_chain:\n    filters:", 1)
+		}), "the filter chain at envoy.yaml:2:17 takes all connections, so none uses default_filter_chain"},
+		"server names": {withChain(func(s string) string {
+			return strings.Replace(s, "  - filters:", "  - filter_chain_match: { server_names: [a] }\n    filters:", 1)
+		}), "the listener has no tls_inspector in listener_filters"},
+		"server names of TLS": {withChain(func(s string) string {
+			return "listener_filters: [{ name: tls_inspector }]\n" + strings.Replace(s, "  - filters:", "  - filter_chain_match: { server_names: [a] }\n    filters:", 1)
+		}), ""},
+	} {
+		c, err := Read([]File{{"envoy.yaml", []byte(tt.text)}})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		found := strings.Join(findingsOf(t, c), "\n")
+		if has := strings.Contains(found, ": error: no-effect: no route sends this descriptor: "); has != (tt.want != "") || !strings.Contains(found, tt.want) {
+			t.Errorf("%s: found %s\nwant %s", name, found, tt.want)
+		}
 	}
 }
 
