@@ -1,9 +1,15 @@
 package server
 
 import (
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
@@ -52,6 +58,33 @@ func TestHTTP(t *testing.T) {
 			if code != test.code || !strings.Contains(body, test.want) {
 				t.Errorf("%s %s = %d %.300q, want %d with %q", test.method, test.path, code, body, test.code, test.want)
 			}
+		})
+	}
+}
+
+// TestSlowRequestsEnd has clients that send a part of a request and then nothing: after 5 s in the
+// header, and 10 s in the body, the connection ends.
+func TestSlowRequestsEnd(t *testing.T) {
+	const head = "POST /json HTTP/1.1\r\nHost: x\r\n"
+	for text, after := range map[string]time.Duration{
+		"": 5 * time.Second, "POST /js": 5 * time.Second, head: 5 * time.Second,
+		head + "Content-Length: 1000\r\n\r\n{": 10 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &pipes{make(chan net.Conn), make(chan struct{})}
+			s := newHTTPServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // ends with an error
+			}), maxHTTPHead, zap.NewNop())
+			go func() { _ = s.Serve(l) }() // returns when it is closed
+			ours, theirs := net.Pipe()
+			l.accepted <- theirs
+			begun := time.Now()
+			go func() { _, _ = io.WriteString(ours, text) }()
+			_, _ = io.Copy(io.Discard, ours)
+			if took := time.Since(begun); took.Truncate(time.Second) != after {
+				t.Errorf("after %q the connection ended in %v, want %v", text, took, after)
+			}
+			_ = s.Close()
 		})
 	}
 }
