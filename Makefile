@@ -185,7 +185,7 @@ $(MORE:%=test-more-%): test-more-%:
 TORTURE := go test -vet=off -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Torture tests to run with the race detector: those that do not measure memory or speed.
-RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|CPUStarvation|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Steady|Volume)$$
+RACED := ^Test(CPUStarvation|Logs|Reloads|Steady)$$
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.
@@ -226,7 +226,6 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all t
 	$(MAKE) histories
 	$(MAKE) simulation
 	$(MAKE) torture
-	$(MAKE) concurrency
 	$(MAKE) test-more NAMESPACES=1
 	$(MAKE) test
 
@@ -301,10 +300,6 @@ simulation-lower simulation-upper:
 .PHONY: torture
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
-
-.PHONY: concurrency
-concurrency: $(ENVOY) | need-go ## run 64 clients with 16 permits behind a real Envoy, some disconnecting (3 minutes)
-	@SLUICE_EFFORT=100 go test -tags more -count=1 -v -timeout 15m ./e2e/concurrency
 
 .PHONY: valkey
 valkey: $(VALKEY) ## install Valkey into .build/ (done by test)

@@ -9,9 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
@@ -36,53 +33,25 @@ type testbed struct {
 	sluice *sluice.Sluice
 	envoy  *envoy.Envoy
 	client *http.Client
-	dir    string
-	args   []string // arguments of sluice
-	// accessLog is the path of the latest Envoy's access log.
-	accessLog string
 }
 
-// startTestbed starts all programs. args are more arguments of sluice.
-func startTestbed(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *testbed {
+// startTestbed starts all programs.
+func startTestbed(t *testing.T, rules string, hold http.HandlerFunc) *testbed {
 	t.Helper()
 	suite.Envoy(t, root) // skips the test before anything runs
-	s := &testbed{backend: startBackend(t, hold), dir: suite.ShortDir(t), args: append([]string{"--config", suite.WriteRules(t, rules)}, args...)}
+	s := &testbed{backend: startBackend(t, hold)}
 	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	t.Cleanup(s.client.CloseIdleConnections)
-	s.startSluice(t)
-	s.envoy = s.startEnvoy(t)
-	return s
-}
-
-// startSluice starts or restarts sluice.
-func (s *testbed) startSluice(t *testing.T) {
-	t.Helper()
-	var addrs map[string]string
-	if slices.Contains(s.args, "--state-file") { // it restarts at the same address
-		addrs = map[string]string{"grpc": "unix://" + filepath.Join(s.dir, "sluice.sock")}
-	}
-	s.sluice = suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: addrs})
-}
-
-// startEnvoy starts another Envoy that calls sluice. replacements are pairs of old and new texts of
-// its configuration.
-func (s *testbed) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
-	t.Helper()
-	service := s.sluice.Addr("grpc")
-	if strings.HasPrefix(service, "/") {
-		service = "unix://" + service
-	}
-	dir := t.TempDir()
-	s.accessLog = filepath.Join(dir, "access.log")
+	s.sluice = suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", suite.WriteRules(t, rules)}})
 	config, err := os.ReadFile("testdata/filters.yaml")
 	must.OK(t, err)
-	return suite.StartEnvoy(t, root, envoy.Options{
-		Dir:       dir,
-		Bootstrap: []byte(strings.NewReplacer(append(replacements, "ACCESS_LOG", s.accessLog)...).Replace(string(config))),
+	s.envoy = suite.StartEnvoy(t, root, envoy.Options{
+		Bootstrap: config,
 		Clusters: map[string][]string{
-			"sluice": {service}, "backend": {s.addr}, "grpc": {s.addr}, "nobody": {unusedAddr},
+			"sluice": {s.sluice.Addr("grpc")}, "backend": {s.addr}, "grpc": {s.addr}, "nobody": {unusedAddr},
 		},
 	})
+	return s
 }
 
 // unusedAddr is an address without a listener.

@@ -27,22 +27,21 @@ import (
 // connections is the number of connections of a caller; Envoy has one per worker.
 const connections = 4
 
-// Dial connects to a server, host:port or the path of a socket, without TLS unless options
-// configure it. It reconnects immediately when a connection ends, and closes the connection when
-// the test ends.
-func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
+// Dial connects to a server, host:port or the path of a socket. It reconnects immediately when a
+// connection ends, and closes the connection when the test ends.
+func Dial(tb testing.TB, addr string) *grpc.ClientConn {
 	tb.Helper()
 	target := "passthrough:///" + addr
 	if strings.HasPrefix(addr, "/") { // the form in which sluice logs a socket
 		target = "unix://" + addr
 	}
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
+	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
 			MinConnectTimeout: Patience,
 		}),
-	}, options...)...)
+	)
 	must.OK(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
@@ -54,11 +53,11 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 // It makes the first hit of every bucket before the load. A bucket refills from its first hit on: of
 // two concurrent first calls, the one with the earlier time could be decided second, and its reply
 // would contain one remaining hit too few.
-func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) CallFunc {
+func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand) CallFunc {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
 	for i := range clients {
-		clients[i] = rls.NewRateLimitServiceClient(Dial(tb, addr, options...))
+		clients[i] = rls.NewRateLimitServiceClient(Dial(tb, addr))
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
@@ -130,11 +129,11 @@ func Request(keys ...Key) *rls.RateLimitRequest {
 
 // CheckCounters reads every counter and the metrics after the load has stopped. It fails the test
 // for each wrong reply since the start.
-func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
+func (l *Ledger) CheckCounters(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
-	conn := Dial(tb, s.Addr("grpc"), options...)
+	conn := Dial(tb, s.Addr("grpc"))
 	defer conn.Close() // frees file descriptors of sluice
 	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {

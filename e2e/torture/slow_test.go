@@ -109,3 +109,26 @@ func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) 
 	}
 	t.Errorf("a slow client wrote all %d bytes without being disconnected", len(text))
 }
+
+// dialHostile connects, and closes the connection when the test ends.
+func dialHostile(t *testing.T, s *sluice.Sluice, m hostile.ConnOptions) *hostile.Conn {
+	t.Helper()
+	c, err := hostile.Dial(t.Context(), s.Addr("grpc"), m)
+	must.OK(t, err)
+	t.Cleanup(func() {
+		_ = c.Close()
+		if !m.NeverRead {
+			<-c.Ended()
+		}
+	})
+	return c
+}
+
+func isEnded(c *hostile.Conn) bool {
+	select {
+	case <-c.Ended():
+		return true
+	default:
+		return false
+	}
+}

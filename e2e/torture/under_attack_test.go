@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
@@ -23,11 +21,8 @@ const (
 	maxMemory = 64 << 20
 )
 
-// attackerRules are the rules for attackers: one never denies, and one soon does.
-var attackerRules = []string{
-	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
-	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
-}
+// attackerRule is the rule for attackers, which never denies.
+const attackerRule = "  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }"
 
 // harm is the effect of an attack on other clients.
 type harm struct {
@@ -53,14 +48,14 @@ func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late
 
 // runUnderAttack starts sluice, calls it from other clients and runs the attack. It checks the
 // other clients' answers, and afterwards files and goroutines. settled, which may be nil,
-// checks more at the end. The other clients connect with options.
-func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
+// checks more at the end.
+func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice)) harm {
 	t.Helper()
 	rnd := Rand(t)
 	ledger := NewLedger(4096, 50)
-	o.Rules = ledger.Rules(attackerRules...)
+	o.Rules = ledger.Rules(attackerRule)
 	s := Start(t, o)
-	load := StartLoad(t, LoadOptions{Rate: victimRate, Call: ledger.Caller(t, s.Addr("grpc"), rnd, options...)})
+	load := StartLoad(t, LoadOptions{Rate: victimRate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 	load.Run(t, Pick(300*time.Millisecond, time.Second))
 	CollectGarbage(t, s)
 	ResetPeak(t, s)
@@ -80,7 +75,7 @@ func runUnderAttack(t *testing.T, o Options, attack, settled func(*sluice.Sluice
 		now = Measure(t, s)
 		return now.Goroutines <= before.Goroutines && now.Files <= before.Files
 	})
-	ledger.CheckCounters(t, s, options...)
+	ledger.CheckCounters(t, s)
 	if settled != nil {
 		settled(s)
 	}

@@ -106,7 +106,7 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	if c, err = newConn(ctx, raw, a.options); err != nil {
+	if c, err = newConn(raw, a.options); err != nil {
 		return nil, false, err
 	}
 	defer func() {

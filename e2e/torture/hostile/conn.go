@@ -3,7 +3,6 @@ package hostile
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +20,6 @@ const defaultWindow = 65535
 
 // ConnOptions configures a connection.
 type ConnOptions struct {
-	// TLS, if not nil, secures the connection.
-	TLS *tls.Config
 	// Settings contains the client's initial SETTINGS.
 	Settings []http2.Setting
 	// NeverRead disables reading.
@@ -84,10 +81,6 @@ type Replies struct {
 	Statuses map[string]int
 	// GoAway contains the error code and debug data of the last GOAWAY, or is "".
 	GoAway string
-	// Pings counts PINGs of the server, and Pongs its answers to this client's PINGs.
-	Pings, Pongs int
-	// Streams is the server's SETTINGS_MAX_CONCURRENT_STREAMS.
-	Streams uint32
 }
 
 // Dial connects to addr, a host:port, and sends the preface and settings.
@@ -96,7 +89,7 @@ func Dial(ctx context.Context, addr string, m ConnOptions) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(ctx, raw, m)
+	return newConn(raw, m)
 }
 
 func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
@@ -105,14 +98,7 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // newConn sends the preface and settings on a new connection, or closes it.
-func newConn(ctx context.Context, raw net.Conn, m ConnOptions) (*Conn, error) {
-	if m.TLS != nil {
-		secured := tls.Client(raw, m.TLS)
-		if err := secured.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("TLS handshake with %v: %w", raw.RemoteAddr(), err), raw.Close())
-		}
-		raw = secured
-	}
+func newConn(raw net.Conn, m ConnOptions) (*Conn, error) {
 	c := &Conn{Conn: raw, manners: m, writeMu: make(mutex, 1), out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
@@ -193,9 +179,6 @@ func (r *Replies) add(more Replies) {
 	if more.GoAway != "" {
 		r.GoAway = more.GoAway
 	}
-	r.Pings += more.Pings
-	r.Pongs += more.Pongs
-	r.Streams = max(r.Streams, more.Streams)
 }
 
 // slowReader reads one byte at a time.
@@ -239,18 +222,9 @@ func (c *Conn) record(frame http2.Frame) {
 		c.replies.Resets[f.ErrCode.String()]++
 	case *http2.GoAwayFrame:
 		c.replies.GoAway = fmt.Sprintf("%v %s", f.ErrCode, f.DebugData())
-	case *http2.PingFrame:
-		if f.IsAck() {
-			c.replies.Pongs++
-		} else {
-			c.replies.Pings++
-		}
 	case *http2.SettingsFrame:
 		if w, ok := f.Value(http2.SettingInitialWindowSize); ok {
 			c.window.Store(int64(w))
-		}
-		if n, ok := f.Value(http2.SettingMaxConcurrentStreams); ok {
-			c.replies.Streams = n
 		}
 		c.greet.Do(func() { close(c.greeted) })
 	case *http2.MetaHeadersFrame:
@@ -262,19 +236,9 @@ func (c *Conn) record(frame http2.Frame) {
 	}
 }
 
-// Open starts a call without ending its request.
-func (c *Conn) Open(stream uint32) error {
-	return errors.Join(c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, block(shouldRateLimit))), c.Flush())
-}
-
 // Call sends a complete call on the given stream.
 func (c *Conn) Call(stream uint32, message []byte) error {
 	return errors.Join(c.Send(2, appendCall(nil, stream, block(shouldRateLimit), message)), c.Flush())
-}
-
-// Ping sends a PING.
-func (c *Conn) Ping() error {
-	return errors.Join(c.Send(1, appendFrame(nil, http2.FramePing, 0, 0, make([]byte, 8))), c.Flush())
 }
 
 // Preface returns the first bytes of a connection: preface and SETTINGS.
