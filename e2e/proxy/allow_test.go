@@ -13,7 +13,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // allowFlags returns the flags and rules of examples/tls/teams.yaml.
@@ -95,44 +94,5 @@ func TestEnvoyIsLimitedToItsDomains(t *testing.T) {
 				t.Errorf("%v handshakes failed, want none, because the certificate of an unlisted name is still trusted", n)
 			}
 		})
-	}
-}
-
-// TestUntrustedCertificatesAreRejected covers a certificate with the right name from another
-// authority, and a client without a certificate.
-func TestUntrustedCertificatesAreRejected(t *testing.T) {
-	t.Parallel()
-	flags, rules := allowFlags(t)
-	const name = "spiffe://cluster.local/ns/shop/sa/envoy"
-	for kind, change := range map[string]func(r *rotation) string{
-		"forged": func(r *rotation) string {
-			pair, err := authority(t).Issue(testcert.Leaf{Names: []string{name}})
-			must.OK(t, err)
-			if _, err := testcert.Mount(r.envoy, pair, r.signer.PEM); err != nil {
-				t.Fatal(err)
-			}
-			return r.cluster(t, sluiceName)
-		},
-		"none": func(r *rotation) string {
-			cluster := r.cluster(t, sluiceName)
-			own := cluster[strings.Index(cluster, "      tls_certificate_sds_secret_configs:"):strings.Index(cluster, "      validation_context_sds_secret_config:")]
-			return strings.Replace(cluster, own, "", 1)
-		},
-	} {
-		r := startRotation(t, name)
-		cluster := change(r)
-		limits := startSluice(t, sluice.Options{Args: append(append(r.flags(), flags...), "--config", rules)})
-		p := startProxy(t, teamListeners(), cluster, limits)
-		for _, domain := range []string{"shop", "pay"} {
-			if got, err := p.getFrom(t.Context(), domain, "/", "x-user: al"); err != nil || got.status != http.StatusInternalServerError {
-				t.Errorf("%s: domain %s: status %d, %v, want 500", kind, domain, got.status, err)
-			}
-		}
-		if metric(t, limits, "sluice_tls_handshake_errors_total") == 0 {
-			t.Errorf("%s: no failed handshake was counted", kind)
-		}
-		if n := metric(t, limits, "ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`); n != 0 {
-			t.Errorf("%s: %v requests reached the service", kind, n)
-		}
 	}
 }

@@ -98,7 +98,7 @@ descriptors:
 	}
 	checkNoErrors(t, limits)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(metricsPage(t, limits)))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(suite.Metrics(t, limits))))
 	if err != nil || len(families) == 0 {
 		t.Errorf("/metrics: %d families, %v", len(families), err)
 	}

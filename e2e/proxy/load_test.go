@@ -39,13 +39,6 @@ func startLoad(t *testing.T, clients int, send func() (string, error)) *load {
 	return l
 }
 
-// count returns the number of the given answer.
-func (l *load) count(answer string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.counts[answer]
-}
-
 // total returns the number of answers.
 func (l *load) total() int {
 	l.mu.Lock()

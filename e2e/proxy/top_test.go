@@ -4,17 +4,14 @@ package proxy_test
 
 import (
 	"fmt"
-	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/window"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -28,48 +25,6 @@ func top(t *testing.T, s *sluice.Sluice, args ...string) string {
 		t.Fatalf("%v: %v:\n%s", cmd.Args, err, out)
 	}
 	return string(out)
-}
-
-// TestTopShowsFloodingUser has one of many users exceed the limit. The first row is that user's
-// key.
-func TestTopShowsFloodingUser(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"hashed", "clear", "off"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			p, limits := startSetup(t, setup{
-				rules:    rulesWithLimit(1),
-				args:     []string{"--top-keys", mode},
-				listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
-			})
-			window.AwaitHour(t)
-			for i := range 60 {
-				p.get(t, "/", fmt.Sprintf("x-user: user-%d", i%20))
-				if got := p.get(t, "/", "x-user: flooder"); i > 2 && got.status != http.StatusTooManyRequests {
-					t.Fatalf("the flooder's request %d: %d, want 429", i, got.status)
-				}
-			}
-			printed := top(t, limits)
-			lines := strings.Split(printed, "\n")
-			first := ""
-			for i, line := range lines {
-				if strings.Contains(line, "DENIED/S  SHARE") {
-					first = lines[i+1]
-					break
-				}
-			}
-			want := map[string]string{"hashed": "  #", "clear": "  user=flooder  d: user 1/hour", "off": ""}[mode]
-			if mode == "hashed" && !strings.Contains(first, "  d: user 1/hour") {
-				t.Errorf("the first key is %q, want one of the rule user", first)
-			}
-			if !strings.Contains(first, want) || (mode == "off") != (first == "") {
-				t.Errorf("the first key is %q, want %q:\n%s", first, want, printed)
-			}
-			if got := strings.Contains(printed, "flooder"); got != (mode == "clear") {
-				t.Errorf("top prints the value: %v; the output is\n%s", got, printed)
-			}
-		})
-	}
 }
 
 // TestTopShowsTheCause causes common problems behind an Envoy and checks that the first screen of
@@ -140,26 +95,21 @@ func TestTopShowsTheCause(t *testing.T) {
 	})
 }
 
-// TestTopSumsReplicas has two replicas with the same secret deny one user, who has the same key in
-// both.
-func TestTopSumsReplicas(t *testing.T) {
-	t.Parallel()
-	store := storetest.Start(t)
-	secret := filepath.Join(t.TempDir(), "secret")
-	must.OK(t, os.WriteFile(secret, []byte("0123456789abcdef"), 0o600))
-	args := []string{"--config", suite.WriteRules(t, rulesWithLimit(0)), "--store", "redis://" + store.Addr, "--hash-key-file", secret}
-	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
-	for _, s := range replicas {
-		p := startProxy(t, []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}, "", s)
-		for range 5 {
-			p.get(t, "/", "x-user: al")
-		}
-	}
-	printed := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
-	if !containsAll(printed, []string{"2 replicas", "   100%        10  "}) || strings.Count(printed, "  #") != 1 {
-		t.Errorf("want one key:\n%s", printed)
-	}
-	if state := top(t, replicas[0], "--addr", replicas[1].Addr("debug"), "--output", "json"); !strings.Contains(state, `"denied": 10,`) {
-		t.Errorf("want one key with 10 denials:\n%s", state)
-	}
+func rulesWithLimit(limit int) string {
+	return fmt.Sprintf(`
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: %d, count_refused: false }
+`, limit)
+}
+
+// configMap is the mount directory of a ConfigMap.
+type configMap string
+
+func (c configMap) path() string { return string(c) }
+
+func (c configMap) write(t *testing.T, rules string) {
+	t.Helper()
+	must.OK(t, volumetest.Update(string(c), map[string]string{"rules.yaml": rules}))
 }
