@@ -194,14 +194,6 @@ func (s *harness) checkBound(t *testing.T, user string, rate, burst float64) int
 	return len(all)
 }
 
-// dropAdmittedBefore removes the requests that were sent before a time, so that checkBound ignores
-// them.
-func (s *harness) dropAdmittedBefore(begun time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.admitted = slices.DeleteFunc(s.admitted, func(a admission) bool { return a.sent < begun })
-}
-
 // metric returns the sum of the series of a metric that have all given labels, such as
 // `domain="d"`.
 func (s *harness) metric(t *testing.T, name string, labels ...string) float64 {

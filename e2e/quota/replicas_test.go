@@ -3,7 +3,6 @@ package quota_test
 import (
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -140,49 +139,6 @@ func TestLeaderDies(t *testing.T) {
 	tr.checkBound(t, "al", 100, 2*20)
 }
 
-// TestLeaderSuspended suspends the leader until another sluice is the leader, and resumes it. It no
-// longer divides, since its leadership has expired by its own clock.
-func TestLeaderSuspended(t *testing.T) {
-	t.Parallel()
-	tr := startReplicas(t, healthChecked)
-	tr.awaitShares(t, "al")
-	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
-		time.Sleep(8 * time.Second)
-		leader, other := tr.awaitStreamsToLeader(t)
-		must.OK(t, tr.sluices[leader].Signal(syscall.SIGSTOP))
-		tr.awaitLeader(t, other)
-		tr.awaitStreams(t, other)
-		must.OK(t, tr.sluices[leader].Signal(syscall.SIGCONT))
-		suite.Eventually(t, "the resumed sluice knows the new leader", func() bool {
-			return strings.Contains(tr.sluices[leader].Log(), "another sluice divides the quotas of a domain")
-		})
-		tr.awaitLeader(t)
-		time.Sleep(15 * time.Second)
-	})
-	tr.checkBound(t, "al", 100, 2*20)
-}
-
-// TestLeaderDrains shuts the leader down gracefully. It releases its leadership before it exits,
-// while it still serves.
-func TestLeaderDrains(t *testing.T) {
-	t.Parallel()
-	tr := startReplicas(t, healthChecked, "--drain-delay=1h")
-	tr.awaitShares(t, "al")
-	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
-		time.Sleep(8 * time.Second)
-		leader, other := tr.awaitStreamsToLeader(t)
-		at, begun := time.Since(tr.begun), time.Now()
-		must.OK(t, tr.sluices[leader].Signal(syscall.SIGTERM))
-		tr.awaitLeader(t, other)
-		elected := time.Since(begun)
-		tr.awaitStreams(t, other)
-		t.Logf("after %.1f s the other sluice is the leader, after %.1f s it has both Envoys", elected.Seconds(), time.Since(begun).Seconds())
-		time.Sleep(15 * time.Second)
-		t.Logf("the longest time without an admitted request is %v", tr.longestPause("al", at))
-	})
-	tr.checkBound(t, "al", 100, 2*20)
-}
-
 // TestEnvoysFindLeader has Envoys without health checks reconnect until they find the leader. Other
 // sluices fail their streams, including a former leader that still serves.
 func TestEnvoysFindLeader(t *testing.T) {
@@ -201,30 +157,4 @@ func TestEnvoysFindLeader(t *testing.T) {
 		t.Errorf("the former leader rejected %g streams, want at least 2", n)
 	}
 	t.Logf("after %.1f s both use the new leader", time.Since(begun).Seconds())
-}
-
-// TestStoreOutageStopsDivision stops the store. When the leadership has expired no sluice divides,
-// and when shares have expired Envoys apply expired_assignment_behavior, here DENY_ALL. When the
-// store is available again they get shares.
-func TestStoreOutageStopsDivision(t *testing.T) {
-	t.Parallel()
-	tr := startReplicas(t, healthChecked)
-	tr.awaitShares(t, "al")
-	tr.runLoad(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
-		time.Sleep(8 * time.Second)
-		died := time.Now()
-		tr.store.Kill()
-		suite.Eventually(t, "no sluice is the leader", func() bool {
-			return suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_leader_domains")+suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_leader_domains") == 0
-		})
-		t.Logf("after %.1f s no sluice is the leader", time.Since(died).Seconds())
-		suite.Eventually(t, "shares have expired", func() bool { return tr.admittedPerSecond(-1, "al") == 0 })
-		t.Logf("after %.1f s no request is admitted", time.Since(died).Seconds())
-		tr.store.Run()
-		back, before := time.Now(), tr.countAdmitted(-1, "al")
-		suite.Eventually(t, "Envoys have shares again", func() bool { return tr.countAdmitted(-1, "al") > before })
-		t.Logf("%.1f s after the restart of the store a request is admitted", time.Since(back).Seconds())
-		time.Sleep(5 * time.Second)
-	})
-	tr.checkBound(t, "al", 100, 2*20)
 }

@@ -67,16 +67,6 @@ type bucket struct {
 	} `json:"shares"`
 }
 
-// isConfirmedBy reports whether n Envoys have shares of the given limit and have confirmed them.
-func (b *bucket) isConfirmedBy(n int, limit float64) bool {
-	for _, share := range b.Shares {
-		if !share.Confirmed {
-			return false
-		}
-	}
-	return len(b.Shares) == n && b.Limit == limit && b.Assigned < limit*1.0001
-}
-
 // largest returns the bucket with the most demand, or the zero bucket if there is none.
 func (s *harness) largest(t *testing.T) bucket {
 	t.Helper()

@@ -1,6 +1,6 @@
-// Package filter models Envoy's filter rate_limit_quota as of Envoy 1.40 (docs/rlqs.md): its token
-// buckets, and Envoys that report to a [division.Divider], in simulated time. It is used by
-// tests only; e2e/quota compares it with a real Envoy.
+// Package filter models the buckets of Envoy's filter rate_limit_quota as of Envoy 1.40
+// (docs/rlqs.md) in simulated time. It is used by tests only; e2e/quota compares it with a real
+// Envoy.
 package filter
 
 import (
@@ -8,6 +8,9 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/rlqs/division"
 )
+
+// ReportInterval is how often an Envoy reports all of its buckets.
+const ReportInterval = 5 * time.Second
 
 // Bucket is an Envoy's state of a bucket. The zero value is a bucket that has had no request or was
 // abandoned.
