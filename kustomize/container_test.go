@@ -180,40 +180,6 @@ func preStop(c *corev1.Container) time.Duration {
 	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
-// checkIdentity checks the pod's label, the user, and a sidecar's restart policy.
-func (o *objects) checkIdentity(in *instance) {
-	if in.template.Labels["runs-sluice"] != "true" {
-		o.addProblem("%s: its pods have no label runs-sluice", in.of)
-	}
-	user := in.container.SecurityContext.RunAsUser
-	if user == nil && in.pod.SecurityContext != nil {
-		user = in.pod.SecurityContext.RunAsUser
-	}
-	if user == nil || *user != 65532 {
-		o.addProblem("%s: runAsUser is not 65532", in.of)
-	}
-	if in.sidecar && (in.container.RestartPolicy == nil || *in.container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
-		o.addProblem("%s: an init container without restartPolicy: Always must end before the pod starts", in.of)
-	}
-}
-
-// checkPorts compares the declared ports with the listeners.
-func (o *objects) checkPorts(in *instance) {
-	declared := map[string]int32{}
-	for _, port := range in.container.Ports {
-		declared[port.Name] = port.ContainerPort
-	}
-	for name := range in.addrs {
-		if declared[name] != in.externalPort(name) {
-			o.addProblem("%s: port %s is declared as %d, and the program listens on %q", in.of, name, declared[name], in.addrs[name])
-		}
-		delete(declared, name)
-	}
-	for name, port := range declared {
-		o.addProblem("%s: nothing listens on port %s, %d", in.of, name, port)
-	}
-}
-
 // command runs a program and returns its output.
 func command(name string, args ...string) (string, error) {
 	out, err := exec.Command(name, args...).CombinedOutput()

@@ -76,7 +76,7 @@ func TestExamples(t *testing.T) {
 			if !inForce {
 				t.Error("the ConfigMap of rules is not that of the example")
 			}
-			for _, found := range o.examinePods() {
+			for _, found := range o.examine() {
 				t.Error(found)
 			}
 		})

@@ -14,7 +14,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -98,25 +97,6 @@ func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
 		}
 	}
 	return templates
-}
-
-// selector returns a workload's selector of pods.
-func selector(workload object) *metav1.LabelSelector {
-	switch w := workload.(type) {
-	case *appsv1.Deployment:
-		return w.Spec.Selector
-	case *appsv1.StatefulSet:
-		return w.Spec.Selector
-	case *appsv1.DaemonSet:
-		return w.Spec.Selector
-	}
-	return nil
-}
-
-// selects reports whether a selector matches labels. An empty selector matches none.
-func selects(s *metav1.LabelSelector, set map[string]string) bool {
-	compiled, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && !compiled.Empty() && compiled.Matches(labels.Set(set))
 }
 
 // findObject returns the object with the given type, namespace and name.

@@ -41,7 +41,7 @@ var starts memo
 // kubelet's requests.
 func (o *objects) checkStart(in *instance) {
 	if _, given := in.flags["start-without-rules"]; in.flags["xds-addr"] != "" && !given {
-		return // it would wait for rules until it is killed; checkAIGateway checks it
+		return // it would wait for rules until it is killed
 	}
 	run := []any{in.container, in.pod.Volumes}
 	for _, one := range o.all {

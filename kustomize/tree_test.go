@@ -110,12 +110,6 @@ func (files tree) examine(c combo) []string {
 // examine returns all problems of the objects.
 func (o *objects) examine() []string {
 	o.checkGateways()
-	return o.examinePods()
-}
-
-// examinePods returns all problems except those of gateways, which examples configure differently.
-func (o *objects) examinePods() []string {
 	o.checkPods()
-	o.checkNetwork()
 	return o.problems
 }
