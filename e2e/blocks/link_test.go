@@ -4,7 +4,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
@@ -13,7 +12,6 @@ import (
 type link struct {
 	addr  string
 	store string
-	delay time.Duration // of data in each direction
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -26,15 +24,9 @@ type link struct {
 // startLink starts a proxy in front of the store and closes it when the test ends.
 func startLink(t *testing.T, store string) *link {
 	t.Helper()
-	return startLongLink(t, store, 0)
-}
-
-// startLongLink is startLink for a proxy that delays data in each direction.
-func startLongLink(t *testing.T, store string, delay time.Duration) *link {
-	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(t, err)
-	l := &link{addr: listener.Addr().String(), store: store, delay: delay, conns: map[net.Conn]bool{}}
+	l := &link{addr: listener.Addr().String(), store: store, conns: map[net.Conn]bool{}}
 	l.changed = sync.NewCond(&l.mu)
 	l.all.Go(func() {
 		for {
@@ -63,7 +55,6 @@ func (l *link) serve(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	ends := [...]net.Conn{client, server}
 	l.mu.Lock()
 	l.conns[client], l.conns[server] = true, true
 	closed := l.closed
@@ -71,17 +62,13 @@ func (l *link) serve(client net.Conn) {
 	if closed {
 		l.cut()
 	}
-	if l.delay > 0 {
-		time.Sleep(2 * l.delay) // the handshake of TCP
-		client, server = delayWrites(client, l.delay), delayWrites(server, l.delay)
-	}
 	var both sync.WaitGroup
 	both.Go(func() { l.copy(server, client) })
 	both.Go(func() { l.copy(client, server) })
 	both.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, conn := range ends {
+	for _, conn := range []net.Conn{client, server} {
 		delete(l.conns, conn)
 	}
 }

@@ -65,6 +65,7 @@ var clients = []mixClient{
 	{name: "leaky", descriptors: [][]limit{{leaky(500, time.Second, 999)}}},
 	{name: "sliding", descriptors: [][]limit{{sliding(2000, 4*time.Second, 10)}}},
 	{name: "halves", descriptors: [][]limit{{sliding(1000, 2*time.Second, 2).with("count_refused: true")}}},
+	{name: "fixed", descriptors: [][]limit{{fixed(2000, time.Second)}}},
 	{name: "whole", descriptors: [][]limit{{sliding(500, time.Second, 1)}}},
 	{name: "list", descriptors: [][]limit{{token(600, time.Second, 900), sliding(2000, 4*time.Second, 8), fixed(1500, 2*time.Second)}}},
 	{name: "pair", descriptors: [][]limit{{token(600, time.Second, 900)}, {leaky(400, time.Second, 799), fixed(1000, time.Second)}}},

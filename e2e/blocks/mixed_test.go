@@ -97,10 +97,10 @@ func noEvent(int) func() { return func() {} }
 func (m *mix) awaitBlocks(t *testing.T, all []int) {
 	t.Helper()
 	for _, which := range all {
-		before := m.decidedBy(t, 0)["block"]
+		before := m.decidedByBlocks(t, 0)
 		suite.Eventually(t, m.clients[which].name+" uses blocks", func() bool {
 			m.trickle(t.Context(), 0, which, 20*time.Millisecond)
-			return m.decidedBy(t, 0)["block"] > before
+			return m.decidedByBlocks(t, 0) > before
 		})
 	}
 }
@@ -180,6 +180,9 @@ func TestFloodOfSeveralLimits(t *testing.T) {
 
 // mixTimeout is the store's timeout, which is shorter and longer than the pauses of a round.
 const mixTimeout = 500 * time.Millisecond
+
+// everyone selects all clients.
+func everyone(int) bool { return true }
 
 // during runs an event that resets the counters of some clients, and allows as much once more.
 func (m *mix) during(which func(client int) bool, event func()) {
