@@ -1,6 +1,8 @@
 package descriptors
 
 import (
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -251,4 +253,27 @@ func TestExemptManyRanges(t *testing.T) {
 			t.Fatalf("%s is not exempt", r)
 		}
 	}
+}
+
+// randomRanges returns n different ranges, half of them IPv6.
+func randomRanges(n int) []rules.Range {
+	r := rand.New(rand.NewPCG(3, 4))
+	known := map[netip.Prefix]bool{}
+	all := make([]rules.Range, 0, n)
+	for len(all) < n {
+		var b [16]byte
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte(b[:4])), 12+r.IntN(21))
+		if len(all)%2 == 0 {
+			b[0], b[1] = 0x20, 0x01
+			p = netip.PrefixFrom(netip.AddrFrom16(b), 20+r.IntN(109))
+		}
+		if p = p.Masked(); !known[p] {
+			known[p] = true
+			all = append(all, rules.Range{Prefix: p})
+		}
+	}
+	return all
 }

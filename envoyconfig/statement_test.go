@@ -375,3 +375,8 @@ func TestLeasesOfConnections(t *testing.T) {
 		t.Errorf("found %v", found)
 	}
 }
+
+func hostOf(host string) string {
+	i := strings.Index(listenerText, "                domains:")
+	return listenerText[1:i] + "                " + indent(`domains: ["*"]`+"\n"+strings.TrimSpace(host), "                ") + "\n"
+}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -73,4 +75,12 @@ func sentCommands(srv *storetest.Server) (n int) {
 		}
 	}
 	return n
+}
+
+// processCPU returns the CPU time of this process.
+func processCPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u syscall.Rusage
+	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

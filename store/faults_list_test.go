@@ -3,16 +3,12 @@
 package store
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
-	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -122,58 +118,4 @@ func awaitPersistence(t *testing.T, s *storetest.Server, line string) {
 		info, err := s.Command("INFO", "persistence")
 		return err == nil && strings.Contains(info, "\n"+line+"\r\n") // there is also a field async_loading
 	})
-}
-
-// TestFaultTable prints the table of docs/failure-modes.md: each fault lasts a second, under the
-// load of four callers whose deadline is Envoy's default of 20 ms, with each algorithm. It is a
-// measurement and needs a quiet machine.
-func TestFaultTable(t *testing.T) {
-	effort.Require(t, effort.All)
-	policies := []*limiter.Policy{
-		{Algorithm: limiter.FixedWindow, Limit: 1 << 31, Window: time.Hour},
-		{Algorithm: limiter.SlidingWindow, Limit: 1 << 31, Window: time.Hour, SubWindows: 10},
-		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second},
-		hugeBucket,
-		{Algorithm: limiter.LeakyBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31},
-		{Algorithm: limiter.Concurrency, Limit: limiter.MaxLog, Window: time.Second},
-	}
-	var table strings.Builder
-	for _, f := range faults {
-		var longest, back time.Duration
-		least := 1.0
-		for _, p := range policies {
-			l, share, b := f.measure(t, p)
-			longest, back = max(longest, l), max(back, b)
-			least = min(least, share)
-		}
-		fmt.Fprintf(&table, "| %s | %.1f | %.0f %% | %.2f |\n",
-			f.name, longest.Seconds()*1000, 100*least, back.Seconds())
-	}
-	t.Logf("longest answer in ms, smallest share of charges that the fallback decided during that second, seconds until the store decides again:\n%s", table.String())
-}
-
-func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration, share float64, back time.Duration) {
-	t.Helper()
-	t.Run(fmt.Sprintf("%s with algorithm %d", f.name, p.Algorithm), func(t *testing.T) {
-		srv := storetest.Start(t, f.args...)
-		o := &recorder{}
-		s := runStore(t, Options{Server: serverAt(srv), Observer: o, Timeout: time.Second})
-		storetest.Eventually(t, "up", s.Up)
-		slowest := startLoad(t, s, p, 19*time.Millisecond)
-		f.inject(t, srv)
-		began, byItself := o.decisions()
-		time.Sleep(time.Second)
-		ended, byStore := o.decisions()
-		f.repair(t, srv)
-		repaired := clock()
-		_, before := o.decisions()
-		storetest.Eventually(t, "the store decides again", func() bool {
-			_, n := o.decisions()
-			return n > before
-		})
-		back = clock().Sub(repaired)
-		share = float64(ended-began) / float64(max(1, ended-began+byStore-byItself))
-		longest = time.Duration(slowest.Load())
-	})
-	return longest, share, back
 }

@@ -20,8 +20,7 @@ const (
 	maxInFlight = 32
 	tripPart    = 5 * time.Millisecond
 	// replyReserve is the part of a request's budget that is reserved for the reply: the fallback's
-	// decision, the write, and Envoy's reading. TestFaultTable and the command in docs/store.md
-	// measure it.
+	// decision, the write, and Envoy's reading. The command in docs/store.md measures it.
 	replyReserve = 3 * time.Millisecond
 	// timerGrace is how long the timer waits once more at a deadline. If this process had no CPU,
 	// the timer may fire before a reply is read that arrived in time.
