@@ -104,23 +104,15 @@ func report(t *testing.T, found []string) {
 // run runs a case against a new service with rules in files. It returns the differences.
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
-	found, _ := c.runBy(t, "--config", c.writeFiles(t))
-	return found
-}
-
-// writeFiles writes the case's files and returns their directory.
-func (c *Case) writeFiles(t *testing.T) string {
-	t.Helper()
 	config := t.TempDir()
 	for i, text := range c.Config {
 		must.OK(t, os.WriteFile(filepath.Join(config, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600))
 	}
-	return config
+	return c.runWith(t, config)
 }
 
-// runBy runs a case against a service that gets its rules from the given flags. It returns the
-// differences and the service's /rlconfig.
-func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig string) {
+// runWith runs a case against a new service with the given rules. It returns the differences.
+func (c *Case) runWith(t *testing.T, config string) (found []string) {
 	t.Helper()
 	window.AwaitHour(t)
 	env := make([]string, 0, len(c.Env))
@@ -129,7 +121,7 @@ func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig st
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(flags, c.Args...), Env: env})
+	s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append([]string{"--config", config}, c.Args...), Env: env})
 	conn, err := grpc.NewClient("passthrough:///"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must.OK(t, err)
 	defer conn.Close()
@@ -146,7 +138,7 @@ func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig st
 			found = append(found, fmt.Sprintf("step %d: %s", i+1, f))
 		}
 	}
-	return found, string(suite.Get(t, "http://"+s.Addr("debug")+"/rlconfig"))
+	return found
 }
 
 func (s *Step) request() *rls.RateLimitRequest {

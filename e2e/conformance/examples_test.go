@@ -64,13 +64,10 @@ func TestExamples(t *testing.T) {
 			for _, c := range readCases(t, filepath.Join(dir, "cases.yaml")) {
 				t.Run(c.Name, func(t *testing.T) {
 					t.Parallel()
-					if defaults == "" {
-						report(t, c.runInOneWindow(t, "--config", rules))
-						return
+					if defaults != "" {
+						c.Args = append(c.Args, "--defaults", defaults)
 					}
-					c.Args = append(c.Args, "--defaults", defaults)
-					report(t, c.runInOneWindow(t, "--config", rules))
-					report(t, c.runInOneWindow(t, "--xds-addr", manageFile(t, rules)))
+					report(t, c.runInOneWindow(t, rules))
 				})
 			}
 		})
@@ -82,27 +79,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// manageFile starts a management server with the rules of a file. It returns the address.
-func manageFile(t *testing.T, rules string) string {
-	t.Helper()
-	text, err := os.ReadFile(rules)
-	must.OK(t, err)
-	c := Case{Config: []string{string(text)}}
-	resources, missing := c.resources()
-	if missing != "" {
-		t.Fatalf("%s: xDS cannot express %s", rules, missing)
-	}
-	return manage(t, resources)
-}
-
-// runInOneWindow runs the case with runBy. If it fails and a window has ended meanwhile, which resets counters,
+// runInOneWindow runs the case. If it fails and a window has ended meanwhile, which resets counters,
 // it runs the case again. The shortest windows of the examples are 30 seconds.
-func (c *Case) runInOneWindow(t *testing.T, flags ...string) (found []string) {
+func (c *Case) runInOneWindow(t *testing.T, rules string) (found []string) {
 	t.Helper()
 	const window, attempts = 30 * time.Second, 5
 	for range attempts {
 		begun := time.Now().Truncate(window)
-		if found, _ = c.runBy(t, flags...); len(found) == 0 || time.Now().Truncate(window).Equal(begun) {
+		if found = c.runWith(t, rules); len(found) == 0 || time.Now().Truncate(window).Equal(begun) {
 			return found
 		}
 		t.Logf("a window ended; running the case again after: %q", found)
