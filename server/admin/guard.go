@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -247,4 +248,25 @@ func readQuery(query string, parameters ...string) (url.Values, error) {
 		}
 	}
 	return values, nil
+}
+
+// writeJSON writes a report, or the error if there is one. It is indented unless the client asks for
+// application/json, because indentation takes as long as the encoding.
+func writeJSON(w http.ResponseWriter, r *http.Request, report any, err error) {
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if err != nil {
+		w.WriteHeader(statusCode(err, http.StatusBadRequest))
+		report = struct {
+			Error string `json:"error"`
+		}{err.Error()}
+	}
+	enc := json.NewEncoder(&web.PacedWriter{ResponseWriter: w})
+	if r.Header.Get("Accept") != "application/json" {
+		enc.SetIndent("", "  ")
+	}
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(report) // an error means that the client has disconnected
 }

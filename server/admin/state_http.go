@@ -1,14 +1,12 @@
 package admin
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
 // StatePath is the path of the state.
@@ -53,25 +51,4 @@ func stateRules(query string) (StateRules, error) {
 		}
 	}
 	return which, nil
-}
-
-// writeJSON writes a report, or the error if there is one. It is indented unless the client asks for
-// application/json, because indentation takes as long as the encoding.
-func writeJSON(w http.ResponseWriter, r *http.Request, report any, err error) {
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	if err != nil {
-		w.WriteHeader(statusCode(err, http.StatusBadRequest))
-		report = struct {
-			Error string `json:"error"`
-		}{err.Error()}
-	}
-	enc := json.NewEncoder(&web.PacedWriter{ResponseWriter: w})
-	if r.Header.Get("Accept") != "application/json" {
-		enc.SetIndent("", "  ")
-	}
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(report) // an error means that the client has disconnected
 }
