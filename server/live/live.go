@@ -26,17 +26,6 @@ const (
 	Clear      = "clear"
 )
 
-// Bounds on the recorded data.
-const (
-	// MaxDomains is the number of domains with a sketch of their own. The others share one.
-	MaxDomains = 100
-	// MaxKeys is the maximum number of denied keys in the state of a domain.
-	MaxKeys = 20
-	// MaxUnmatched is the maximum number of recorded entries of a domain for descriptors that match
-	// no rule.
-	MaxUnmatched = 16
-)
-
 // Recorder records denied and unmatched requests. Its methods may be called concurrently.
 type Recorder struct {
 	mode  string
@@ -50,6 +39,12 @@ type Recorder struct {
 	domains  map[string]*Domain // by name
 	overflow *Domain            // shared by the domains beyond MaxDomains
 	unmasked unmasked
+}
+
+// unmasked is the time for which [Recorder.Unmask] stores values; zero without one.
+type unmasked struct {
+	until time.Time     // the end, as shown to people
+	end   time.Duration // the same, as elapsed time, which a change of the clock does not affect
 }
 
 // Domain records the denied and unmatched requests of a domain.
@@ -327,5 +322,3 @@ func (l *Recorder) newKey(c *candidate, period float64) Key {
 	}
 	return k
 }
-
-func seconds(s uint32) time.Time { return time.Unix(int64(s), 0).UTC() }

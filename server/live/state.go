@@ -13,6 +13,17 @@ import (
 // change or disappear.
 const Version = 1
 
+// Bounds on the recorded data.
+const (
+	// MaxDomains is the number of domains with a sketch of their own. The others share one.
+	MaxDomains = 100
+	// MaxKeys is the maximum number of denied keys in the state of a domain.
+	MaxKeys = 20
+	// MaxUnmatched is the maximum number of recorded entries of a domain for descriptors that match
+	// no rule.
+	MaxUnmatched = 16
+)
+
 // State is the response of /api/v1/state.
 type State struct {
 	Version int `json:"version"`
@@ -229,3 +240,5 @@ type UnknownDomain struct {
 	// Meant is the domain that was probably intended.
 	Meant string `json:"meant,omitempty"`
 }
+
+func seconds(s uint32) time.Time { return time.Unix(int64(s), 0).UTC() }

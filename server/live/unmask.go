@@ -15,12 +15,6 @@ type Unmasked struct {
 	Until *time.Time `json:"until"`
 }
 
-// unmasked is the time for which [Recorder.Unmask] stores values; zero without one.
-type unmasked struct {
-	until time.Time     // the end, as shown to people
-	end   time.Duration // the same, as elapsed time, which a change of the clock does not affect
-}
-
 // Unmask stores the values of keys that are denied from now until d later, at most [MaxUnmask]. The
 // current time is now, and elapsed is that of a monotonic clock. [Recorder.MaskExpired] then removes
 // all of them. A d of 0 removes them at once. It returns an error if the mode is not [Hashed].

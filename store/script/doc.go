@@ -1,7 +1,7 @@
 // Package script encodes charges as runs of a Lua script, or as native commands of Redis, and
 // decodes the replies.
 //
-//	Call      charges of one request and, after the reply, the states     call.go, native.go
+//	Call      charges of one request and, after the reply, the states     call.go, encode.go, native.go
 //	          that they found
 //	Run       calls of one message, and the reply                         run.go, reply.go
 //	Unsynced  hits of one counter that were admitted without the store    unsynced.go
