@@ -166,6 +166,27 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// TestPeersWhileLearning has the stream of an Envoy end after a restart, before another Envoy of the
+// same address has reconnected. The latter does not inherit, so the rates of both stay within the limit.
+func TestPeersWhileLearning(t *testing.T) {
+	for _, ends := range []time.Duration{time.Second, 7 * time.Second} {
+		r := newRig(division.Options{})
+		r.OpenStream(r.now, 1, 7, 0)
+		r.report(1, 0, hundred, 250, 0, 5*time.Second)
+		first := r.takeRate(1)
+		r.advance(ends)
+		r.CloseStream(r.now, 1)
+		r.OpenStream(r.now, 2, 7, 0)
+		r.report(2, 0, hundred, 250, 0, 5*time.Second)
+		r.advance(6 * time.Second) // the divider has learned
+		r.report(2, 0, hundred, 250, 250, 5*time.Second)
+		second := max(r.takeRate(2), 0)
+		if learned := ends > 6*time.Second; first <= 0 || learned == (first+second <= int64(perHour(100))) {
+			t.Errorf("a stream has %d until it ends after %v, and the next of its address %d", first, ends, second)
+		}
+	}
+}
+
 // TestLearning checks the assignments of a divider whose predecessor may have assigned everything.
 func TestLearning(t *testing.T) {
 	for _, tt := range []struct {

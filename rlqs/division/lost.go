@@ -76,7 +76,9 @@ func (d *Divider) addLostShare(b *bucket, s *share) {
 	if s.maxRate > 0 && until > d.now {
 		st := s.stream
 		l := lost{expiry: until, rate: int64(s.maxRate), peer: st.peer, client: st.client, succeeded: st.succeeded}
-		if !s.has(everConfirmed) { // no stream inherits it again, since each could extend it
+		// No stream inherits it again, since each could extend it; and none while the divider learns,
+		// since other Envoys of the address may not have reconnected yet.
+		if !s.has(everConfirmed) || d.now < d.learnUntil {
 			l.peer = nil
 		}
 		d.addLost(b, l)
