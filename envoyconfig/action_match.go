@@ -1,8 +1,6 @@
 package envoyconfig
 
 import (
-	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -60,27 +58,13 @@ func setMatchValue(a *action, parts string, match func(x *exchange) verdict) {
 
 // addressMatcher returns a function that reports whether the client's address is in one of the ranges.
 func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
-	var ranges []netip.Prefix
-	wrong := ""
-	for r := range n.Field("ranges").Elements() {
-		var network netip.Prefix
-		address, err := netip.ParseAddr(r.Field("address_prefix").Text)
-		if err == nil { // prefix_len defaults to 0; a longer one is truncated
-			network, err = address.Prefix(int(min(r.Field("prefix_len").Uint(0), uint64(address.BitLen())))) //nolint:gosec // at most 128
-		}
-		if err != nil {
-			wrong = err.Error()
-			continue
-		}
-		ranges = append(ranges, network)
-	}
+	networks, wrong := readNetworks(n.Field("ranges"))
 	invert := n.Field("invert_match").Bool(false)
 	return func(x *exchange) (verdict, string) {
 		remote, unknown := x.clientAddress()
 		if wrong != "" {
 			unknown = wrong
 		}
-		in := slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(remote) })
-		return verdict{yes: in != invert, unknown: unknown}, remote.String() + " does not match"
+		return verdict{yes: isWithin(networks, remote) != invert, unknown: unknown}, remote.String() + " does not match"
 	}
 }

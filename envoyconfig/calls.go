@@ -217,7 +217,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	switch enabled := f.config.Field("filter_enabled"); {
 	case !enabled.Exists():
 		c.NotCalled, _ = x.runtime.disabled(filterEnabled)
-	case !isAlways(enabled):
+	case !x.runtime.isAlways(enabled):
 		c.NotCalled = UnknownPrefix + "filter_enabled, at " + enabled.Pos().String()
 	}
 	if c.NotCalled != "" {

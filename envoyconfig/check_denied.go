@@ -27,7 +27,7 @@ func (k *checker) checkDenials(m *manager, f *filter) {
 	if !response {
 		return
 	}
-	if enforced := f.config.Field("filter_enforced"); contentType && enforced.Exists() && !isAlways(enforced) {
+	if enforced := f.config.Field("filter_enforced"); contentType && enforced.Exists() && !m.runtime.isAlways(enforced) {
 		k.report(Denial, rules.Warning, enforced.Pos(), "filter_enforced may be below 100 %%, and Envoy then adds the headers of denied_response, with its content-type, to the upstream's response: to try out rules, use shadow_mode instead")
 	}
 	if body {

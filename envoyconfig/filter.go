@@ -153,10 +153,3 @@ func (f *filter) listsFor(t *table, h *virtualHost, r *route) (all []sentList, c
 	add(h.policies, false, hidden)
 	return all, config
 }
-
-// isAlways reports whether a runtime fraction is always 100 %.
-func isAlways(fraction *tree.Node) bool {
-	value := fraction.Field("default_value")
-	all := map[string]uint64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[value.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
-	return !fraction.Field("runtime_key").Exists() && all > 0 && value.Field("numerator").Uint(0) >= all
-}

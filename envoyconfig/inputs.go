@@ -39,17 +39,10 @@ func (c *Config) MetadataInputs() []string {
 
 // walk calls visit for each node of all connection managers and their route tables.
 func (c *Config) walk(visit func(*tree.Node)) {
-	var walkNode func(*tree.Node)
-	walkNode = func(n *tree.Node) {
-		visit(n)
-		for i := range n.Nodes {
-			walkNode(&n.Nodes[i])
-		}
-	}
 	for _, m := range c.managers {
-		walkNode(m.node)
+		m.node.Walk(visit)
 		if m.table != nil {
-			walkNode(m.table.node)
+			m.table.node.Walk(visit)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -43,6 +44,7 @@ func (x *exchange) isInternal() (internal bool, unknown string) {
 	if unknown := x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return false, unknown
 	}
+	networks, _ := readNetworks(ranges.Field("cidr_ranges"))
 	forwarded, present := x.forwardedFor()
 	if m.Field("use_remote_address").Bool(false) {
 		switch {
@@ -51,29 +53,32 @@ func (x *exchange) isInternal() (internal bool, unknown string) {
 		case !x.Remote.IsValid():
 			return false, x.unknownRemoteReason()
 		default:
-			return isWithin(ranges, x.Remote), ""
+			return isWithin(networks, x.Remote), ""
 		}
 	}
 	if !present || strings.Contains(forwarded, ",") || m.Field("xff_num_trusted_hops").Uint(0) > 0 {
 		return false, ""
 	}
 	address, ok := fromForwarded(forwarded, 0)
-	return ok && isWithin(ranges, address), ""
+	return ok && isWithin(networks, address), ""
 }
 
-// isWithin reports whether an address is in one of the ranges of an internal_address_config.
-func isWithin(ranges *tree.Node, address netip.Addr) bool {
-	for r := range ranges.Field("cidr_ranges").Elements() {
-		first, err := netip.ParseAddr(r.Field("address_prefix").Text)
+// readNetworks reads a list of CidrRange. prefix_len defaults to 0; Envoy truncates a longer one.
+func readNetworks(list *tree.Node) (all []netip.Prefix, wrong string) {
+	for r := range list.Elements() {
+		address, err := netip.ParseAddr(r.Field("address_prefix").Text)
 		if err != nil {
+			wrong = err.Error()
 			continue
 		}
-		network, err := first.Prefix(int(min(r.Field("prefix_len").Uint(0), 128)))
-		if err == nil && network.Contains(address) {
-			return true
-		}
+		bits := min(r.Field("prefix_len").Uint(0), uint64(address.BitLen())) //nolint:gosec // it is positive
+		all = append(all, netip.PrefixFrom(address, int(bits)).Masked())     //nolint:gosec // at most 128
 	}
-	return false
+	return all, wrong
+}
+
+func isWithin(networks []netip.Prefix, address netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(address) })
 }
 
 // forwardedFor returns x-forwarded-for as the client sent it. In a log the value may end with the peer's address, which

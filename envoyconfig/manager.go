@@ -39,11 +39,16 @@ type manager struct {
 }
 
 // rateLimitFilters returns the rate limit filters before the router.
-func (m *manager) rateLimitFilters() []*filter {
-	var all []*filter
+func (m *manager) rateLimitFilters() []*filter { return m.filtersOf(api.RateLimit) }
+
+// quotaFilters returns the quota filters before the router.
+func (m *manager) quotaFilters() []*filter { return m.filtersOf(api.RateLimitQuota) }
+
+// filtersOf returns the filters of a type before the router.
+func (m *manager) filtersOf(typeName string) (all []*filter) {
 	for _, f := range m.filters {
 		switch f.typeName {
-		case api.RateLimit:
+		case typeName:
 			all = append(all, f)
 		case api.Router:
 			return all

@@ -43,14 +43,9 @@ var uncheckedTypes = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
 
-// localFilters returns the local rate limit filters of the manager. They use the rate_limits of routes, too.
-func (m *manager) localFilters() []*filter {
-	return slices.DeleteFunc(slices.Clone(m.filters), func(f *filter) bool { return f.typeName != api.LocalRateLimit })
-}
-
 // hasLocal reports whether a local rate limit filter uses the policies of a stage.
 func (m *manager) hasLocal(stage uint64) bool {
-	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == stage })
+	return slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.LocalRateLimit && f.stage() == stage })
 }
 
 // connectionForms returns the descriptors of a network filter, which are the same for all connections.

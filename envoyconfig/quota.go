@@ -10,20 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// quotaFilters returns the quota filters before the router.
-func (m *manager) quotaFilters() []*filter {
-	var all []*filter
-	for _, f := range m.filters {
-		switch f.typeName {
-		case api.RateLimitQuota:
-			all = append(all, f)
-		case api.Router:
-			return all
-		}
-	}
-	return all
-}
-
 // bucket is a bucket action in the matcher tree of a quota filter.
 type bucket struct {
 	// settings is the RateLimitQuotaBucketSettings, or another action, which makes no bucket.

@@ -177,12 +177,11 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 
 // findPlaceholders records the snippet placeholders that were not replaced.
 func (c *Config) findPlaceholders(n *tree.Node) {
-	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
-		c.placeholders = append(c.placeholders, n.Pos())
-	}
-	for i := range n.Nodes {
-		c.findPlaceholders(&n.Nodes[i])
-	}
+	n.Walk(func(n *tree.Node) {
+		if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
+			c.placeholders = append(c.placeholders, n.Pos())
+		}
+	})
 }
 
 // resolveTable finds the routes and filter configurations that a manager gets by xDS.

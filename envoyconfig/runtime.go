@@ -74,6 +74,11 @@ type percentage struct {
 	key string
 }
 
+// isAlways reports whether a fraction is 100 %, whatever the runtime has.
+func (r runtimeValues) isAlways(fraction *tree.Node) bool {
+	return r.percentOf(fraction) == percentage{percent: 100}
+}
+
 func (p percentage) text() string { return strconv.FormatFloat(p.percent, 'g', 4, 64) }
 
 // percentOf returns the value of a RuntimeFractionalPercent: that of the runtime if its static layers have the key, or
