@@ -43,11 +43,12 @@ func (k *checker) checkDenials(m *manager, f *filter) {
 	if m.table == nil {
 		return
 	}
-	k.checkRetryAfter(m.table.node)
-	for _, h := range m.table.hosts {
-		k.checkRetryAfter(h.node)
-		for _, r := range h.routes {
-			k.checkRetryAfter(r.node)
+	for _, level := range m.table.levels() {
+		for n := range level.Field("response_headers_to_add").Elements() {
+			if key := n.At("header", "key"); strings.EqualFold(key.Text, "retry-after") {
+				k.report(Denial, rules.Warning, key.Pos(), "denials have a second retry-after, since denied_response has one, "+
+					"whatever the append_action: remove it")
+			}
 		}
 	}
 }
@@ -73,15 +74,6 @@ func (k *checker) checkLocalReplies(m *manager) {
 			if format := mapper.Field(name); replaces(format) {
 				k.report(Denial, rules.Warning, format.Pos(), text, ", or restrict the mapper by its filter")
 			}
-		}
-	}
-}
-
-// checkRetryAfter reports a header retry-after that a level of the routes adds.
-func (k *checker) checkRetryAfter(level *tree.Node) {
-	for n := range level.Field("response_headers_to_add").Elements() {
-		if key := n.At("header", "key"); strings.EqualFold(key.Text, "retry-after") {
-			k.report(Denial, rules.Warning, key.Pos(), "denials have a second retry-after, since denied_response has one, whatever the append_action: remove it")
 		}
 	}
 }

@@ -48,45 +48,31 @@ func (k *checker) discoveredFilter() *filter {
 // filter.
 func (k *checker) checkWithoutFilter() {
 	sent := false
-	checkPolicies := func(m *manager, domains []string, lists []*policyList) {
+	check := func(m *manager, domains []string, lists []*policyList) {
 		for _, l := range lists {
+			sent = true
 			for _, p := range l.policies {
-				sent = true
 				k.checkPolicyWithoutFilter(m, domains, p)
 			}
 		}
 	}
-	perRoute := func(m *manager, n *tree.Node) {
-		for f := range n.Field("typed_per_filter_config").Fields() {
-			typeName, config := f.Typed()
-			if typeName == api.FilterConfig {
-				typeName, config = config.Field("config").Typed()
-			}
-			if typeName != api.RateLimitPerRoute {
-				continue
-			}
-			domains := k.set.Domains()
-			if at := config.Field("domain"); at.Text != "" {
-				k.checkDomain(at.Text, at)
-				domains = []string{at.Text}
-			}
-			checkPolicies(m, domains, newPolicies(config.Field("rate_limits")))
+	for _, m := range k.config.managers {
+		if !m.fragments {
+			continue
 		}
-	}
-	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
 		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
 			return // the filter is after the router, which is already reported
 		}
-		perRoute(m, m.table.node)
-		for _, h := range m.table.hosts {
-			perRoute(m, h.node)
-			checkPolicies(m, k.set.Domains(), h.policies)
-			for _, r := range h.routes {
-				if r.node != h.node {
-					perRoute(m, r.node)
+		for _, level := range m.table.levels() {
+			for _, config := range level.perRoutes() {
+				domains := k.set.Domains()
+				if at := config.Field("domain"); at.Text != "" {
+					k.checkDomain(at.Text, at)
+					domains = []string{at.Text}
 				}
-				checkPolicies(m, k.set.Domains(), r.policies)
+				check(m, domains, newPolicies(config.Field("rate_limits")))
 			}
+			check(m, k.set.Domains(), level.policies)
 		}
 	}
 	pos := k.config.fragments.node.Pos()

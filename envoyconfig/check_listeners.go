@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -35,14 +34,9 @@ func (k *checker) checkUnfilteredListeners() {
 
 // firstPolicies returns the first rate_limits of the table, or missing.
 func (t *table) firstPolicies() *tree.Node {
-	for _, h := range t.hosts {
-		if len(h.policies) > 0 {
-			return h.policies[0].policies[0].node
-		}
-		for _, r := range h.routes {
-			if len(r.policies) > 0 {
-				return r.policies[0].policies[0].node
-			}
+	for _, level := range t.levels() {
+		if len(level.policies) > 0 {
+			return level.policies[0].policies[0].node
 		}
 	}
 	return &tree.Missing
@@ -51,44 +45,27 @@ func (t *table) firstPolicies() *tree.Node {
 // checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, because Envoy
 // matches them by name only.
 func (k *checker) checkPerRouteNames() {
-	names := map[uint64]map[string]bool{} // by route hash: several listeners may share routes
+	names := map[uint64][]string{} // by the hash of the routes: several listeners may share them
 	for m := range k.config.filterChains() {
 		for _, f := range m.rateLimitFilters() {
-			if m.table == nil {
-				break
+			if m.table != nil {
+				names[m.table.hash] = append(names[m.table.hash], f.name)
 			}
-			if names[m.table.hash] == nil {
-				names[m.table.hash] = map[string]bool{}
-			}
-			names[m.table.hash][f.name] = true
 		}
 	}
 	for m := range k.config.filterChains() {
-		if m.table != nil && len(m.rateLimitFilters()) > 0 {
-			k.checkPerRouteNamesOf(m.table, names[m.table.hash])
+		if m.table == nil || len(m.rateLimitFilters()) == 0 {
+			continue
 		}
-	}
-}
-
-func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
-	check := func(n *tree.Node) {
-		for f := range n.Field("typed_per_filter_config").Fields() {
-			typeName, inner := f.Typed()
-			if typeName == api.FilterConfig {
-				typeName = inner.Field("config").TypeName()
+		all := names[m.table.hash]
+		for _, level := range m.table.levels() {
+			for f := range level.perRoutes() {
+				if !slices.Contains(all, f.Name) {
+					slices.Sort(all)
+					k.report(NoEffect, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this configuration has no effect: "+
+						"use the name of the filter in http_filters, here %s", rules.Shorten(f.Name), strings.Join(slices.Compact(all), ", "))
+				}
 			}
-			if typeName == api.RateLimitPerRoute && !names[f.Name] {
-				all := slices.Sorted(maps.Keys(names))
-				k.report(NoEffect, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this configuration has no effect: use the name of the filter in http_filters, here %s",
-					rules.Shorten(f.Name), strings.Join(all, ", "))
-			}
-		}
-	}
-	check(t.node)
-	for _, h := range t.hosts {
-		check(h.node)
-		for _, r := range h.routes {
-			check(r.node)
 		}
 	}
 }

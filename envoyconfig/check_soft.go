@@ -27,19 +27,21 @@ func (k *checker) checkSoft(m *manager, f *filter) {
 		return
 	}
 	header := strings.ToLower(cmp.Or(k.config.SoftHeader, DefaultSoftHeader))
-	for _, h := range m.table.hosts {
-		for _, r := range h.routes {
-			match := r.node.Field("match")
-			for n := range match.Field("headers").Elements() {
-				if name := n.Field("name"); strings.EqualFold(name.Text, header) && !m.strips(header) {
-					k.report(Soft, rules.Error, name.Pos(), "clients can choose this route, since they can send the header %s: match the metadata instead (sluice envoy snippet soft), or remove the header from requests with early_header_mutation_extensions or, for clients outside, internal_only_headers", header)
-				}
+	for _, level := range m.table.levels() {
+		match := level.Field("match")
+		for n := range match.Field("headers").Elements() {
+			if name := n.Field("name"); strings.EqualFold(name.Text, header) && !m.strips(header) {
+				k.report(Soft, rules.Error, name.Pos(), "clients can choose this route, since they can send the header %s: "+
+					"match the metadata instead (sluice envoy snippet soft), or remove the header from requests with "+
+					"early_header_mutation_extensions or, for clients outside, internal_only_headers", header)
 			}
-			for n := range match.Field("dynamic_metadata").Elements() {
-				path := tree.Map(n.Field("path"), func(p *tree.Node) string { return p.Field("key").Text })
-				if n.Field("filter").Text == f.namespace() && slices.Equal(path, []string{softKey}) && !m.fragments && !m.selectsAgain(f) {
-					k.report(Soft, rules.Warning, n.Pos(), "no request takes this route: Envoy selects the route before it calls sluice, and no filter after the rate limit filter makes it select again: add set_filter_state with clear_route_cache: true (sluice envoy snippet soft)")
-				}
+		}
+		for n := range match.Field("dynamic_metadata").Elements() {
+			isSoft := n.Field("filter").Text == f.namespace() && slices.Equal(metadataPath(n), []string{softKey})
+			if isSoft && !m.fragments && !m.selectsAgain(f) {
+				k.report(Soft, rules.Warning, n.Pos(), "no request takes this route: Envoy selects the route before it calls sluice, "+
+					"and no filter after the rate limit filter makes it select again: add set_filter_state with "+
+					"clear_route_cache: true (sluice envoy snippet soft)")
 			}
 		}
 	}

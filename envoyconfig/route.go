@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -73,6 +74,40 @@ func newRoute(n *tree.Node) *route {
 	r := &route{node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits"))}
 	r.branches = r.newBranches()
 	return r
+}
+
+// level is a table, a virtual host or a route, with its rate_limits.
+type level struct {
+	*tree.Node
+
+	policies []*policyList
+}
+
+// levels returns the table, its virtual hosts and its routes.
+func (t *table) levels() []level {
+	all := []level{{Node: t.node}}
+	for _, h := range t.hosts {
+		all = append(all, level{h.node, h.policies})
+		for _, r := range h.routes {
+			all = append(all, level{r.node, r.policies})
+		}
+	}
+	return all
+}
+
+// perRoutes returns the configurations of rate limit filters at a level, by the fields that contain them.
+func (l level) perRoutes() map[*tree.Node]*tree.Node {
+	all := map[*tree.Node]*tree.Node{}
+	for f := range l.Field("typed_per_filter_config").Fields() {
+		typeName, config := f.Typed()
+		if typeName == api.FilterConfig {
+			typeName, config = config.Field("config").Typed()
+		}
+		if typeName == api.RateLimitPerRoute {
+			all[f] = config
+		}
+	}
+	return all
 }
 
 // host returns the virtual host for an authority; nil if there is none. In order of precedence: the exact name, the
