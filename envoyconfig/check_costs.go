@@ -57,7 +57,6 @@ func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
 		if !e.streamDone || !e.own || len(names) == 0 {
 			continue
 		}
-		k.checkEndEntries(m, f, e)
 		if e.releases != "" {
 			continue
 		}
@@ -93,50 +92,23 @@ func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
 
 // defaultCost returns the field on_missing or on_error that sets a value of 0 or 1.
 func (m *manager) defaultCost(v metadataValue) *tree.Node {
-	found := &tree.Missing
-	m.walkSetters(v, func(n *tree.Node) {
-		if (n.HasName("on_missing") || n.HasName("on_error")) && n.Field("value").Uint(2) < 2 {
-			found = n
-		}
-	})
-	return found
-}
-
-// walkSetters calls do for the fields of json_to_metadata and sse_to_metadata that set a value of the
-// dynamic metadata.
-func (m *manager) walkSetters(v metadataValue, do func(*tree.Node)) {
 	for _, f := range m.filters {
-		if byDefault := responseNamespace(f); byDefault != "" {
-			f.config.Walk(func(n *tree.Node) {
-				if n.Field("key").Text == v.key && cmp.Or(n.Field("metadata_namespace").Text, byDefault) == v.namespace {
-					do(n)
-				}
-			})
+		for _, w := range f.responseWrites(v) {
+			if (w.at.HasName("on_missing") || w.at.HasName("on_error")) && w.at.Field("value").Uint(2) < 2 {
+				return w.at
+			}
 		}
 	}
+	return &tree.Missing
 }
 
-// checkEndEntries checks that the entries of an element for the end of a stream have the values that
-// they seem to have.
-func (k *checker) checkEndEntries(m *manager, f *filter, e *leasePolicy) {
-	for _, a := range e.actions {
-		switch a.kind {
-		case "generic_key":
-			if at := a.node.Field("descriptor_value"); strings.Contains(at.Text, "%") {
-				k.report(Leases, rules.Warning, at.Pos(), "Envoy sends %s as it is, since generic_key has no formats", rules.Shorten(at.Text))
-			}
-		case "metadata", "dynamic_metadata":
-			v := metadataValue{namespace: a.node.At("metadata_key", "key").Text}
-			for n := range a.node.At("metadata_key", "path").Elements() {
-				v.key = n.Field("key").Text
-			}
-			isNumber := v.namespace == f.namespace() && slices.Contains(e.names, leaseLimit(v.key, e.names))
-			m.walkSetters(v, func(n *tree.Node) { isNumber = isNumber || n.Field("type").Text == "NUMBER" })
-			if isNumber {
-				k.report(Leases, rules.Warning, a.node.Pos(), "%s of %s is a number, but the action metadata reads only text, so the entry is missing", rules.Shorten(v.key), rules.Shorten(v.namespace))
-			}
-		}
+// responseWrites returns the writes of a value by json_to_metadata or sse_to_metadata.
+func (f *filter) responseWrites(v metadataValue) []keyWrite {
+	if responseNamespace(f) == "" {
+		return nil
 	}
+	all, _ := f.keyWrites(v.namespace)
+	return slices.DeleteFunc(all, func(w keyWrite) bool { return w.key != v.key || !w.atResponse })
 }
 
 // checkStartHits checks the hits of an element for the start of a request, which acquires no lease of

@@ -1,10 +1,7 @@
 package envoyconfig
 
 import (
-	"cmp"
-
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 const sseToMetadata = filterTypes + "sse_to_metadata.v3.SseToMetadata"
@@ -24,7 +21,11 @@ func (k *checker) checkStreamedValue(m *manager, h *virtualHost, r *route, p fil
 	readers := map[string]*filter{}
 	for _, f := range m.filters {
 		isReader := f.typeName == jsonToMetadata || f.typeName == sseToMetadata
-		sets, setsDefault := f.setsFromResponse(v)
+		sets, setsDefault := false, false
+		for _, w := range f.responseWrites(v) {
+			sets = sets || w.at.HasName("on_present")
+			setsDefault = setsDefault || w.at.HasName("on_error") && w.at.Field("value").Uint(0) > 0
+		}
 		switch _, disabled := f.perRoute(m.table, h, r); {
 		case disabled:
 		case setsDefault, isReader && f.perRouteStrings[v.namespace], !isReader && f.writesTo(v.namespace) != neverWrites:
@@ -41,19 +42,6 @@ func (k *checker) checkStreamedValue(m *manager, h *virtualHost, r *route, p fil
 	case sse != nil && json == nil:
 		k.report(StreamedCost, rules.Warning, at, text, sse.node.Pos(), "streamed", "complete", "a filter json_to_metadata", v.namespace+":"+v.key)
 	}
-}
-
-// setsFromResponse reports whether json_to_metadata or sse_to_metadata sets a value that it reads from responses, and
-// whether it sets another value for responses that it cannot read.
-func (f *filter) setsFromResponse(v metadataValue) (sets, setsDefault bool) {
-	byDefault := responseNamespace(f)
-	f.config.Field("response_rules").Walk(func(n *tree.Node) {
-		if byDefault != "" && n.Field("key").Text == v.key && cmp.Or(n.Field("metadata_namespace").Text, byDefault) == v.namespace {
-			sets = sets || n.HasName("on_present")
-			setsDefault = setsDefault || n.HasName("on_error") && n.Field("value").Uint(0) > 0
-		}
-	})
-	return sets, setsDefault
 }
 
 // responseNamespace returns the namespace to which json_to_metadata or sse_to_metadata writes by

@@ -13,6 +13,8 @@ import (
 // keyWrite is a key of the dynamic metadata that a filter sets.
 type keyWrite struct {
 	key string
+	// at is the field that sets the key, such as on_present.
+	at *tree.Node
 	// value is the value that the filter sets, or missing if it depends on the request.
 	value *tree.Node
 	// isNumber is true if the value is a number, and isText if it is a text. isBinary is true if it is an encoded message,
@@ -34,7 +36,7 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 		if n.Field("key").Text == "" || cmp.Or(n.Field("metadata_namespace").Text, responseNamespace(f), namespaces[f.typeName]) != namespace {
 			return
 		}
-		w := keyWrite{key: n.Field("key").Text, value: &tree.Missing, atResponse: atResponse}
+		w := keyWrite{key: n.Field("key").Text, at: n, value: &tree.Missing, atResponse: atResponse}
 		switch kind := n.Field("type"); f.typeName {
 		case headerToMetadata:
 			name := kind.Enum("STRING", "NUMBER", "PROTOBUF_VALUE")
