@@ -55,16 +55,6 @@ func isUnrelated(n *tree.Node) bool {
 		n.Field("name").Exists() && (n.Field("tls_certificate").Exists() || n.Field("validation_context").Exists() || n.Field("generic_secret").Exists())
 }
 
-// isGloo reports whether n is a virtual host of Gloo's Proxy, or has a list of them. Their routes have matchers
-// instead of match.
-func isGloo(n *tree.Node) bool {
-	if hosts := n.Field("virtual_hosts"); hosts.Kind == tree.List && len(hosts.Nodes) > 0 {
-		n = &hosts.Nodes[0]
-	}
-	routes := n.Field("routes")
-	return routes.Kind == tree.List && len(routes.Nodes) > 0 && routes.Nodes[0].Field("matchers").Exists()
-}
-
 // isPolicies reports whether a list contains policies. Rules of the service use the same field name for other
 // objects.
 func isPolicies(list *tree.Node) bool {

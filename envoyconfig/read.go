@@ -74,33 +74,17 @@ func unrecognisedError(name string, roots []tree.Node) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	found := "nothing"
 	if len(roots) > 0 {
-		pos, found = roots[0].Pos(), roots[0].Describe()
-		var names []string
-		for f := range roots[0].Fields() {
-			if len(names) < 5 {
-				names = append(names, rules.Shorten(f.Name))
-			}
-		}
+		pos = roots[0].Pos()
+		found = roots[0].Describe()
 		if kind := roots[0].Field("kind").Text; kind != "" {
 			found = "an object of kind " + rules.Shorten(kind)
-		} else if len(names) > 0 {
-			found = "an object with " + strings.Join(names, ", ")
+		} else if roots[0].Kind == tree.Object && len(roots[0].Nodes) > 0 {
+			found = "an object with " + rules.Shorten(roots[0].Nodes[0].Name)
 		}
 	}
 	for i := range roots {
 		if n, hint := controlPlaneObject(&roots[i]); hint != "" {
 			return fmt.Errorf("%v: found an object of kind %s; %s", n.Pos(), rules.Shorten(n.Field("kind").Text), hint)
-		}
-	}
-	for i := range roots {
-		var hosts *tree.Node
-		roots[i].Walk(func(n *tree.Node) {
-			if hosts == nil && isGloo(n) {
-				hosts = n
-			}
-		})
-		if hosts != nil {
-			return fmt.Errorf("%v: found a Proxy of Gloo; %s", hosts.Pos(), controlPlaneHint("gloo.solo.io"))
 		}
 	}
 	return fmt.Errorf("%v: found %s, which is not Envoy configuration: want a bootstrap (static_resources or dynamic_resources), "+
@@ -150,8 +134,6 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 			found = c.readDocument(child) || found
 		}
 		return found
-	case isGloo(n):
-		return false
 	case n.Field("http_filters").Kind == tree.List && (n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").Exists()):
 		c.readSnippet(n)
 	case kind == "EnvoyFilter":
