@@ -36,7 +36,7 @@ func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
 		return slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
 	}
 	lists, values := snippetLists(set, domain, llms[llm])
-	return renderSnippet(istio, map[string]any{
+	return renderSnippet("", istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": lists,
 		"PerRoute": llm != "" || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
@@ -44,8 +44,11 @@ func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
 	})
 }
 
-// renderSnippet executes the template.
-func renderSnippet(istio bool, data map[string]any) string {
+// textFunc executes a template.
+type textFunc func(name string, data any) string
+
+// newSnippetTemplate returns the function that executes the templates of snippet.tmpl.
+func newSnippetTemplate() textFunc {
 	t := template.New("")
 	text := func(name string, data any) string {
 		var b strings.Builder
@@ -53,14 +56,20 @@ func renderSnippet(istio bool, data map[string]any) string {
 		return b.String()
 	}
 	template.Must(t.Funcs(template.FuncMap{"text": text, "indent": indentText, "item": listItem}).Parse(snippetText))
+	return text
+}
+
+// renderSnippet executes a template of the given kind.
+func renderSnippet(kind string, istio bool, data map[string]any) string {
+	text := newSnippetTemplate()
 	data["Placeholder"], data["Filters"] = placeholder, []string{"filter"}
 	if llm, _ := data["LLM"].(*llmAPI); llm != nil {
 		data["Filters"] = []string{"json", "sse", "filter"}
 	}
 	if istio {
-		return text("istio", data)
+		return text(kind+"istio", data)
 	}
-	return text("envoy", data)
+	return text(kind+"envoy", data)
 }
 
 // snippetRules returns the rules of a domain.

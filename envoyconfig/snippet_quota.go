@@ -26,6 +26,7 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 	if len(order) == 0 {
 		return "", fmt.Errorf("no rule of domain %q has quota, so there is no limit to divide among Envoys; omit --rlqs for a snippet that calls the rate limit service", rules.Shorten(domain))
 	}
+	text := newSnippetTemplate()
 	for _, key := range order {
 		b := byName[key]
 		buckets.WriteString(b.comments)
@@ -33,12 +34,12 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 			fmt.Fprintf(&buckets, "# This rule gets no bucket: %s\n", b.wrong)
 			continue
 		}
-		buckets.WriteString(b.matcher(false))
+		buckets.WriteString(b.matcher(text, false))
 		if slices.ContainsFunc(b.parts, quotaPart.fromHeader) {
-			rest.WriteString("# Requests without the header, or with another value, share a bucket:\n" + b.matcher(true))
+			rest.WriteString("# Requests without the header, or with another value, share a bucket:\n" + b.matcher(text, true))
 		}
 	}
-	return renderSnippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
+	return renderSnippet("", istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
 }
 
 // quotaBucket is a bucket of the snippet. Rules with the same bucket ID share it.
@@ -89,7 +90,7 @@ func quotaBuckets(set *descriptors.Set, domain string) (byName map[string]*quota
 
 // matcher returns an element of the filter's list of matchers. If fallback is true, the element is for requests whose
 // headers do not contain valid values for the bucket's ID.
-func (b *quotaBucket) matcher(fallback bool) string {
+func (b *quotaBucket) matcher(text textFunc, fallback bool) string {
 	var keys, id, predicates []string
 	for _, p := range b.parts {
 		keys = append(keys, p.key)
@@ -111,32 +112,10 @@ func (b *quotaBucket) matcher(fallback bool) string {
 	if fallback || len(predicates) < len(b.parts) {
 		predicates = append(predicates, "{ single_predicate: { input: "+headerInput("path", `":path"`)+", value_match: { prefix: "+placeholder+" } } }")
 	}
-	var s strings.Builder
-	if len(predicates) == 1 {
-		fmt.Fprintf(&s, "- predicate: %s\n", predicates[0])
-	} else {
-		fmt.Fprintf(&s, "- predicate:\n    and_matcher:\n      predicate:\n        - %s\n", strings.Join(predicates, "\n        - "))
-	}
-	fmt.Fprintf(&s, "  on_match:\n    action:\n      name: bucket\n      typed_config:\n        \"@type\": type.googleapis.com/%s\n        bucket_id_builder:\n          bucket_id_builder:\n            %s: { string_value: %q }\n            %s\n",
-		"envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings", quotaOrder, strings.Join(keys, ","), strings.Join(id, "\n            "))
-	s.WriteString(indentText(8, quotaSettings))
-	return s.String()
+	return text("bucket", map[string]any{"Keys": strings.Join(keys, ","), "ID": id, "Predicates": predicates})
 }
 
 // headerInput returns a matcher input for a request header.
 func headerInput(name, header string) string {
 	return `{ name: ` + strconv.Quote(name) + `, typed_config: { "@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: ` + header + ` } }`
 }
-
-// quotaSettings are the other settings of a bucket. Without an explicit timeout Envoy applies no_assignment_behavior
-// as soon as an assignment expires.
-const quotaSettings = `reporting_interval: 5s
-deny_response_settings:
-  http_status: { code: 429 }
-  grpc_status: { code: 8 }
-  response_headers_to_add: [{ header: { key: x-envoy-ratelimited, value: "true" } }]
-no_assignment_behavior: { fallback_rate_limit: { blanket_rule: ALLOW_ALL } } # before the first assignment; or DENY_ALL
-expired_assignment_behavior: # if sluice is unavailable and the last assignment has expired
-  expired_assignment_behavior_timeout: 86400s
-  fallback_rate_limit: { blanket_rule: ALLOW_ALL }
-`
