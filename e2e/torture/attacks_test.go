@@ -3,20 +3,12 @@
 package torture
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
-
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
-	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // expectation is the required effect of an attack.
@@ -62,11 +54,10 @@ var expectations = map[string]expectation{
 	"requests that are not gRPC":    {},
 }
 
-// TestAttacks runs each attack while other clients call. A closed connection is opened again. The
-// long tier prints a table of all attacks.
+// TestAttacks runs each attack while other clients call, in the long tier also over 50 connections. A
+// closed connection is opened again.
 func TestAttacks(t *testing.T) {
 	Parallel(t)
-	var table strings.Builder
 	for _, attack := range hostile.Attacks(hostile.Target{}) {
 		t.Run(attack.Name, func(t *testing.T) {
 			Parallel(t)
@@ -80,7 +71,7 @@ func TestAttacks(t *testing.T) {
 			if want.ends && o.Ended == 0 || unanswered || lost { // a slow machine needs longer to send enough frames, or to answer
 				h, o = attackSluice(t, attack.Name, 1, 10*attackDuration())
 			}
-			t.Logf("sluice: %v: %+v", h, o)
+			t.Logf("%v: %+v", h, o)
 			if !want.mayEnd && want.ends != (o.Ended > 0) {
 				t.Errorf("%d of %d connections were closed, want some: %v", o.Ended, o.Connections, want.ends)
 			}
@@ -91,24 +82,11 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("the calls got the statuses %v, want %s", o.Statuses, want.answer)
 			}
 			h.checkMemory(t, 0)
-			if !Long() {
-				return
+			if Long() {
+				h, o = attackSluice(t, attack.Name, 50, attackDuration())
+				t.Logf("with 50 connections: %v: %+v", h, o)
 			}
-			stockHarm, o2 := attackStock(t, attack.Name, 1)
-			t.Logf("stock: %v: %+v", stockHarm, o2)
-			many, o50 := attackSluice(t, attack.Name, 50, attackDuration())
-			t.Logf("sluice, 50 connections: %v: %+v", many, o50)
-			stockHarm50, o250 := attackStock(t, attack.Name, 50)
-			t.Logf("stock, 50 connections: %v: %+v", stockHarm50, o250)
-			ended := "no"
-			if o.Ended > 0 {
-				ended = fmt.Sprintf("after %d frames", o.Frames/int64(o.Ended))
-			}
-			fmt.Fprintf(&table, "| %s | %s | %v | %v | %v | %v |\n", attack.Name, ended, h, stockHarm, many, stockHarm50)
 		})
-	}
-	if Long() {
-		t.Logf("attack, end, sluice and stock with 1 connection, sluice and stock with 50:\n%s", table.String())
 	}
 }
 
@@ -125,30 +103,6 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 		}
 	})
 	return h, o
-}
-
-// attackStock runs an attack against the stock server, without expectations.
-func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
-	t.Helper()
-	p, addr := startStock(t)
-	client := rls.NewRateLimitServiceClient(Dial(t, addr))
-	load := StartLoad(t, LoadOptions{Rate: victimRate, Call: func(ctx context.Context) (string, error) {
-		got, err := client.ShouldRateLimit(ctx, Request(Key{Rule: "k", Value: "v"}))
-		if err != nil {
-			return "", errors.New(status.Code(err).String())
-		}
-		return got.GetOverallCode().String(), nil
-	}})
-	load.Run(t, Pick(300*time.Millisecond, time.Second))
-	before, err := UsageOf(p.PID())
-	must.OK(t, err)
-	load.Phase("attack")
-	o := attack(t, name, addr, connections, attackDuration())
-	after, err := UsageOf(p.PID())
-	must.OK(t, err)
-	report := load.Stop(t)
-	p.Kill()
-	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o
 }
 
 func attackDuration() time.Duration { return Pick(time.Second, 3*time.Second) }

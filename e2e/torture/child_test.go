@@ -6,31 +6,24 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// childVariable makes this program an attacker or a stock server. Attackers must not share a
-// scheduler and memory with the callers, whose latency is measured.
+// childVariable makes this program an attacker. Attackers must not share a scheduler and memory with
+// the callers, whose latency is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
-// child is the configuration of a child process: an attacker or a stock server.
+// child is the configuration of an attacker.
 type child struct {
-	// Attack is the name of an attack. If empty, the child is a stock server.
-	Attack      string
+	Attack      string // name of an attack
 	Target      hostile.Target
 	Connections int
 	For         time.Duration
@@ -44,11 +37,7 @@ func serveAsChild() {
 	}
 	var c child
 	err := json.Unmarshal([]byte(text), &c)
-	switch {
-	case err != nil:
-	case c.Attack == "":
-		err = serveStock()
-	default:
+	if err == nil {
 		err = c.attack()
 	}
 	if err != nil {
@@ -98,46 +87,4 @@ func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
 		t.Fatalf("read the outcome %q: %v", p.Log(), err)
 	}
 	return o
-}
-
-// stock is a grpc-go service without options that answers OK to every call.
-type stock struct {
-	rls.UnimplementedRateLimitServiceServer
-}
-
-func (stock) ShouldRateLimit(_ context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	statuses := make([]*rls.RateLimitResponse_DescriptorStatus, len(request.GetDescriptors()))
-	for i := range statuses {
-		statuses[i] = &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
-	}
-	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: statuses}, nil
-}
-
-const stockListens = "listening on "
-
-func serveStock() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := grpc.NewServer()
-	rls.RegisterRateLimitServiceServer(server, stock{})
-	reflection.Register(server)
-	fmt.Fprintln(os.Stdout, stockListens+l.Addr().String())
-	return server.Serve(l)
-}
-
-// startStock starts a stock server and returns its address.
-func startStock(t *testing.T) (p *process.Process, addr string) {
-	t.Helper()
-	p = child{}.start(t, 0)
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	if err := p.WaitLine(ctx, func(line string) (found bool) {
-		addr, found = strings.CutPrefix(line, stockListens)
-		return found
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return p, addr
 }
