@@ -134,31 +134,6 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-func BenchmarkMatchWildcards(b *testing.B) {
-	var addresses addressReader
-	for _, others := range []bool{false, true} {
-		cfg := rules.Config{Domain: "d", Descriptors: []rules.Descriptor{{Key: "path"}}}
-		for i := range 100 {
-			key := "path"
-			if others {
-				key = fmt.Sprint("other", i)
-			}
-			cfg.Descriptors = append(cfg.Descriptors, rules.Descriptor{Key: key, Value: fmt.Sprintf("/api/*/resource-%d/*", i)})
-		}
-		s, ds := Compile([]rules.Config{cfg}, Options{})
-		must.OK(b, ds.Err())
-		d, entries := s.domains["d"], desc("path", "/api/v1/resource-99/7").Entries
-		b.Run("wildcards=100/key="+map[bool]string{false: "same", true: "others"}[others], func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if d.match(entries, &addresses) == nil {
-					b.Fatal("no match")
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkPlan(b *testing.B) {
 	s := manyRules(b, 1000)
 	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{

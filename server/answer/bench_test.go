@@ -2,8 +2,6 @@ package answer
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -353,49 +350,6 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 			}
 			if got := must.AllocsPerRun(100, answer); got != 0 {
 				t.Errorf("Answer allocates %v times, want 0", got)
-			}
-		})
-	}
-}
-
-// BenchmarkManyLeases answers a request with a thousand descriptors, each of which acquires a lease
-// and one of a candidate. The name of a lease must not require a scan of all others.
-func BenchmarkManyLeases(b *testing.B) {
-	s := service(b, Settings{Clock: clock.New()}, `{domain: d, descriptors: [{key: k, rate_limits: [
-		{name: s, unit: hour, requests_per_unit: 4096, algorithm: concurrency}, {name: c, unit: day, requests_per_unit: 4096, algorithm: concurrency, shadow: true}]}]}`)
-	request := &rls.RateLimitRequest{Domain: "d"}
-	for i := range 1000 {
-		request.Descriptors = append(request.Descriptors, &rlcommon.RateLimitDescriptor{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", strconv.Itoa(i))}})
-	}
-	bytes, x := marshal(b, request), &Exchange{}
-	for b.Loop() {
-		if _, _, err := s.Answer(s.now(), 0, x, bytes); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkLease acquires and returns a lease over a connection, for each algorithm that grants
-// leases.
-func BenchmarkLease(b *testing.B) {
-	for name, rules := range map[string]string{
-		"concurrency": strings.Replace(tenPermits, "10", "1000", 1),
-		"reserve":     "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {amount: 1, unsettled: release}}}]}",
-	} {
-		b.Run("of="+name, func(b *testing.B) {
-			s := service(b, Settings{Clock: clock.New(), LeaseGrace: time.Second}, rules)
-			take, end := marshal(b, simpleRequest()), simpleRequest()
-			x := &Exchange{Connection: s.Connect("a"), Stream: 1}
-			b.ReportAllocs()
-			for b.Loop() {
-				x.Stream += 2
-				if _, _, err := s.Answer(s.now(), time.Minute, x, take); err != nil || x.OverLimit() {
-					b.Fatal(err)
-				}
-				end.Descriptors[0].HitsAddend, end.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(x.plan.Batch.Lease(0)), true
-				if _, _, err := s.Answer(s.now(), time.Minute, x, marshal(b, end)); err != nil {
-					b.Fatal(err)
-				}
 			}
 		})
 	}
