@@ -156,7 +156,7 @@ test: $(ENVOY) $(VALKEY) | need-go ## test each behavior once, with a real Envoy
 		-- -vet=off -count=1 $(BOUND) -run '$(FIRST_OF_E2E)' $$(go list $(FIRST_OF))
 
 # The modules and packages of test-more besides the main module's. Each is a directory.
-MORE := dashboards kustomize bench $(patsubst %/,%,$(sort $(dir $(wildcard conformance/*/*_test.go tools/*/*_test.go))))
+MORE := dashboards kustomize bench $(filter-out conformance/connect,$(patsubst %/,%,$(sort $(dir $(wildcard conformance/*/*_test.go tools/*/*_test.go)))))
 MORE_STAGES := test-more-main test-more-torture test-more-hooked $(MORE:%=test-more-%)
 # Three stages run at a time, because many tests wait for other processes. The largest starts first.
 # A variable, because make -n executes recipes that contain $(MAKE).
@@ -219,6 +219,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release and each night: all t
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_EFFORT=100 go test -race -tags more -count=1 -timeout 25m ./e2e/proxy ./e2e/envoyconfig
 	SLUICE_EFFORT=100 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUtilization' ./rlqs/division
 	SLUICE_EFFORT=100 go test -tags more -count=1 -timeout 2h -p 1 ./e2e/blocks ./e2e/quota ./e2e/denials ./store
+	cd conformance/connect && go test -count=1 -timeout 25m .
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver
