@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -39,11 +40,14 @@ type shards struct {
 	endpoints map[string]string
 	envoy     *envoy.Envoy
 	client    *http.Client
+	hour      time.Time // of all counters
 }
 
 func startShards(t *testing.T) *shards {
 	t.Helper()
+	window.AwaitHour(t)
 	s := &shards{
+		hour:      time.Now().Truncate(time.Hour),
 		endpoints: make(map[string]string),
 		client:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
@@ -99,15 +103,14 @@ func (s *shards) addFourthReplica(t *testing.T) {
 
 var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
 
-// errDisturbed is returned if calls failed or the set of healthy replicas changed according to
-// Envoy's statistics. The numbers of passed requests are then meaningless.
-var errDisturbed = errors.New("calls of Envoy failed, or the set of healthy replicas changed")
+// errDisturbed is returned if the hour ended, or if calls failed or the set of healthy replicas
+// changed according to Envoy's statistics. The numbers of passed requests are then meaningless.
+var errDisturbed = errors.New("calls of Envoy failed, the set of healthy replicas changed, or the hour ended")
 
 // sendAll sends all users' requests, interleaved, from many concurrent clients. It returns the
 // number of passed requests per user, or [errDisturbed].
 func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 	t.Helper()
-	window.AwaitHour(t)
 	before := s.disturbances(t)
 	requests := make([]string, 0, shardedUsers*shardedTries)
 	for user := range shardedUsers {
@@ -140,7 +143,7 @@ func (s *shards) sendAll(t *testing.T) (map[string]int, error) {
 		})
 	}
 	must.OK(t, clients.Wait())
-	if after := s.disturbances(t); !maps.Equal(before, after) {
+	if after := s.disturbances(t); !maps.Equal(before, after) || s.isOver() {
 		return nil, fmt.Errorf("%w: %d requests failed; before %v, after %v", errDisturbed, failed, before, after)
 	}
 	if failed > 0 {
@@ -154,6 +157,9 @@ func (s *shards) disturbances(t *testing.T) map[string]int {
 	t.Helper()
 	return suite.EnvoyStats(t, s.envoy, `ratelimit\.error$|^cluster\.sluice\.(membership_healthy|membership_change)$`)
 }
+
+// isOver reports whether the hour has ended, at which the counters start again.
+func (s *shards) isOver() bool { return !time.Now().Truncate(time.Hour).Equal(s.hour) }
 
 func (s *shards) get(ctx context.Context, user string) (status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.envoy.Addr("ingress")+"/", http.NoBody)
@@ -267,7 +273,10 @@ func checkShards(t *testing.T) error {
 		return err
 	}
 	owners := s.owners(t)
-	if len(owners) != shardedUsers {
+	switch {
+	case s.isOver():
+		return errDisturbed
+	case len(owners) != shardedUsers:
 		t.Fatalf("the replicas counted %d users, want %d", len(owners), shardedUsers)
 	}
 	const lost = 1
@@ -317,19 +326,23 @@ func (s *shards) checkFourthReplica(t *testing.T) error {
 	if err != nil {
 		return fmt.Errorf("with a fourth replica: %w", err)
 	}
-	moved := 0
+	moved := make(map[string]int) // and how many requests of each user pass
 	for i := range shardedUsers {
-		user, want := fmt.Sprint("user-", i), 0
-		if s.hitsOf(t, s.replicas[3], user) > 0 {
-			moved++
-			want = shardedLimit
-		}
-		if got := passed[user]; got != want {
-			t.Errorf("with a fourth replica: %d requests of %s passed, want %d", got, user, want)
+		if user := fmt.Sprint("user-", i); s.hitsOf(t, s.replicas[3], user) > 0 {
+			moved[user] = shardedLimit
 		}
 	}
-	if least := shardedUsers / 8; moved < least || moved > 3*least {
-		t.Errorf("%d of %d users moved to the fourth of four replicas, want about a quarter", moved, shardedUsers)
+	if s.isOver() {
+		return errDisturbed
+	}
+	for i := range shardedUsers {
+		user := fmt.Sprint("user-", i)
+		if got := passed[user]; got != moved[user] {
+			t.Errorf("with a fourth replica: %d requests of %s passed, want %d", got, user, moved[user])
+		}
+	}
+	if least := shardedUsers / 8; len(moved) < least || len(moved) > 3*least {
+		t.Errorf("%d of %d users moved to the fourth of four replicas, want about a quarter", len(moved), shardedUsers)
 	}
 	return nil
 }
