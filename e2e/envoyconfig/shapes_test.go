@@ -85,7 +85,7 @@ func TestUnusualShapes(t *testing.T) {
 		{"use_remote_address: true", "use_remote_address: maybe", `use_remote_address: found "maybe", want true or false`},
 		// A duration.
 		{"timeout: 0.25s", "timeout: { seconds: 1, nanos: 5 }", ""},
-		{"timeout: 0.25s", "timeout: 250ms", `timeout: found "250ms", want seconds, such as 0.25s`},
+		{"timeout: 0.25s", "timeout: soon", `timeout: found "soon", want seconds, such as 0.25s`},
 		{"timeout: 0.25s", "timeout: 5", "timeout: found 5, want seconds, such as 0.25s"},
 		// A name.
 		{"require_tls: NONE", "require_tls: 0", ""},
