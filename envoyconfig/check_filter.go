@@ -149,8 +149,10 @@ func (c *Config) findServiceCluster(name *tree.Node) (n *tree.Node, failure, rem
 		failure, remedy = fmt.Sprintf("the cluster %s speaks the protocol of the client (use_downstream_protocol_config), and over HTTP/1 every call fails", name.Describe()), useHTTP2
 	case !speaksHTTP2(n):
 		failure, remedy = fmt.Sprintf("the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails", name.Describe()), useHTTP2
-	case maxRequests(n) == 0:
-		failure, remedy = fmt.Sprintf("cluster %s: max_requests is 0, so every call fails", name.Describe()), ": set max_requests: 10000 in circuit_breakers"
+	default:
+		if failure, remedy = dropsCalls(n); failure != "" {
+			failure = fmt.Sprintf("cluster %s: %s, so every call fails", name.Describe(), failure)
+		}
 	}
 	return n, failure, remedy
 }
@@ -163,6 +165,26 @@ func (c *Config) callFailure(f *filter) string {
 	}
 	_, failure, _ := c.findServiceCluster(name)
 	return failure
+}
+
+// dropsCalls returns the setting of a cluster with which Envoy fails every call to it, and a remedy.
+func dropsCalls(n *tree.Node) (setting, remedy string) {
+	for t := range n.At("circuit_breakers", "thresholds").Elements() {
+		for _, field := range []string{"max_requests", "max_pending_requests"} {
+			if t.Field("priority").Enum("DEFAULT", "HIGH") == "DEFAULT" && t.Field(field).Uint(1) == 0 {
+				return field + " is 0", ": set " + field + ": 10000 in circuit_breakers"
+			}
+		}
+	}
+	for drop := range n.At("load_assignment", "policy", "drop_overloads").Elements() {
+		if percentOf(drop.Field("drop_percentage")) >= 100 {
+			return "drop_overloads drops 100 %", ": remove it from load_assignment"
+		}
+	}
+	if subsets := n.Field("lb_subset_config"); len(subsets.Field("subset_selectors").Nodes) > 0 && subsets.Field("fallback_policy").Enum("NO_FALLBACK") == "NO_FALLBACK" {
+		return "lb_subset_config has no fallback_policy, and a call selects no subset", ": set fallback_policy: ANY_ENDPOINT, or remove lb_subset_config"
+	}
+	return "", ""
 }
 
 // maxRequests returns how many concurrent calls a cluster allows.

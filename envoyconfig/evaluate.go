@@ -115,6 +115,20 @@ func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
 	return e
 }
 
+// limitText describes the limit that the policy sends; empty if it sends none.
+func (e *evaluation) limitText() string {
+	switch limit := e.node.Field("limit"); {
+	case !limit.Exists():
+		return ""
+	case e.limit.none != "":
+		return ""
+	case limit.Field("dynamic_metadata").Exists():
+		return ", with the limit in the metadata " + rules.Shorten(metadataName(limit.At("dynamic_metadata", "metadata_key")))
+	default:
+		return ", with the limit at " + limit.Pos().String()
+	}
+}
+
 func (e *evaluation) fail(code Code, severity rules.Severity, at *tree.Node, format string, args ...any) {
 	e.faults = append(e.faults, fault{code, severity, at, fmt.Sprintf(format, args...)})
 }
@@ -190,7 +204,11 @@ func (e *evaluation) counter() string {
 		if s.form.anyKey {
 			return ""
 		}
-		fmt.Fprintf(&b, "%q%q%q%t", s.form.key, s.form.value, s.source, s.form.anyValue)
+		value := "=" + s.form.value
+		if s.form.anyValue {
+			value = s.source
+		}
+		fmt.Fprintf(&b, "%q%q", s.form.key, value)
 	}
 	return b.String()
 }

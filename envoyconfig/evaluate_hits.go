@@ -35,6 +35,9 @@ var (
 func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 	at := e.node.Field("hits_addend")
 	if !at.Exists() {
+		if m.setsHits(e.limiter) {
+			return evaluatedHits{"hits of the filter state " + hitsState, true}
+		}
 		return evaluatedHits{"1 hit", true}
 	}
 	refund := at.Field("is_negative_hits").Bool(false)
@@ -60,6 +63,22 @@ func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 	default:
 		return evaluatedHits{rules.Count(int(min(n, 1<<31)), "hit"), n > 0}
 	}
+}
+
+// hitsState is the key of the filter state with the hits of descriptors without hits_addend.
+const hitsState = "envoy.ratelimit.hits_addend"
+
+// setsHits reports whether a filter before the limiter sets the hits in the filter state.
+func (m *manager) setsHits(limiter *filter) bool {
+	for _, f := range m.filters {
+		if f == limiter {
+			break
+		}
+		if mentions(f.config, hitsState) {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits {

@@ -97,9 +97,15 @@ func (r runtimeValues) percentOf(fraction *tree.Node) percentage {
 			return p
 		}
 	}
-	all := map[string]float64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[at.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
-	if all > 0 {
-		p.percent = min(100*float64(at.Field("numerator").Uint(0))/all, 100)
-	}
+	p.percent = percentOf(at)
 	return p
+}
+
+// percentOf returns the value of a FractionalPercent.
+func percentOf(at *tree.Node) float64 {
+	all := map[string]float64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[at.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
+	if all == 0 {
+		return 0
+	}
+	return min(100*float64(at.Field("numerator").Uint(0))/all, 100)
 }

@@ -180,7 +180,9 @@ func (c *checkedList) counterOf(i int) string {
 		return ""
 	}
 	service := c.limiter.config.At("rate_limit_service", "grpc_service")
-	return fmt.Sprintf("%s %s %s %t %s", service.At("envoy_grpc", "cluster_name").Text, service.At("google_grpc", "target_uri").Text, c.domain, e.streamDone, counter)
+	// A cost at the end may add to the hit at the start.
+	isCost := e.streamDone && e.hits.text != "1 hit"
+	return fmt.Sprintf("%s %s %s %t %s", service.At("envoy_grpc", "cluster_name").Text, service.At("google_grpc", "target_uri").Text, c.domain, isCost, counter)
 }
 
 func (k *checker) reportChargedTwice(e, first *evaluation) {
@@ -231,7 +233,7 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 		}
 		c.rows = make([]*Row, len(c.all))
 		for i, e := range c.all {
-			c.rows[i] = &Row{host: h, Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(), Rules: c.reached[i].Rules, Hits: e.hits.text, Charges: e.hits.charges}
+			c.rows[i] = &Row{host: h, Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(), Rules: c.reached[i].Rules, Hits: e.hits.text + e.limitText(), Charges: e.hits.charges}
 			k.fillRow(c.rows[i], m, c, i)
 			k.statement.Rows = append(k.statement.Rows, c.rows[i])
 			k.completeRows = append(k.completeRows, func() { c.rows[i].Charged = c.chargesOf(i) })

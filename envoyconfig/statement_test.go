@@ -171,6 +171,26 @@ func TestStatement(t *testing.T) {
 			host:    "rate_limits: [{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }]",
 			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice, since the element at", row: "charged 2 times",
 		},
+		"two actions with one value": {
+			host: "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: a } }] }, " +
+				"{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: x }] } }] }]",
+			finding: "warning: charged-twice: each request charges the counter of user=a twice", row: "charged 2 times",
+		},
+		"at the start and at the end": {
+			filter:  own("{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }], apply_on_stream_done: true }"),
+			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice", row: "charged 2 times",
+		},
+		"at the start, and a cost at the end": {
+			filter: own("{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }], hits_addend: { format: '%BYTES_SENT%' }, apply_on_stream_done: true }"), row: "charged once",
+		},
+		"hits of the filter state": {
+			before: "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.set_filter_state.v3.Config, on_request_headers: [{ object_key: envoy.ratelimit.hits_addend, format_string: { text_format_source: { inline_string: '2' } } }] } }",
+			host:   "rate_limits: " + userPolicy, row: "hits of the filter state envoy.ratelimit.hits_addend, charged once",
+		},
+		"a limit from metadata": {
+			before: setNumber, host: "rate_limits: [{ actions: [{ " + user + " }], limit: { dynamic_metadata: { metadata_key: { key: ns, path: [{ key: nested }] } } } }]",
+			row: "1 hit, with the limit in the metadata ns:nested, charged once",
+		},
 		"two filters": {
 			before: second, host: "rate_limits: [{ actions: [{ " + user + " }] }]",
 			finding: "warning: charged-twice: each request charges its counters twice, since the filter at envoy.yaml:8:15 sends the same descriptors", row: "charged 2 times",
@@ -281,71 +301,24 @@ func TestStatement(t *testing.T) {
 	}
 }
 
-// TestValuesThatEnvoyNeverSends covers rules with values that a descriptor never has.
-func TestValuesThatEnvoyNeverSends(t *testing.T) {
-	for rule, tt := range map[string]struct{ action, want string }{
-		"key: method, value: get":                      {"request_headers: { header_name: ':method', descriptor_key: method }", "methods are in upper case"},
-		"key: method, value: GET":                      {"request_headers: { header_name: ':method', descriptor_key: method }", ""},
-		"key: path, value: api/*":                      {"request_headers: { header_name: ':path', descriptor_key: path }", "a path begins with /"},
-		"key: path, value: '*/a'":                      {"request_headers: { header_name: ':path', descriptor_key: path }", ""},
-		"key: a, value: 192.0.2.0/24":                  {"remote_address: {}", ""},
-		"key: a, cidr: [192.0.2.0/24]":                 {"remote_address: {}", ""},
-		"key: remote_address, value: 192.0.2.0/24":     {"remote_address: {}", "remote_address is an address without a length: use cidr"},
-		"key: masked_remote_address, value: 192.0.2.1": {"masked_remote_address: {}", "the value of masked_remote_address ends with the length of its network"},
-		"key: masked_remote_address, value: 192.0.2.*": {"masked_remote_address: {}", ""},
-	} {
-		c := proxy(t, "rate_limits: [{ actions: [{ "+tt.action+" }] }]\n"+toBackend, "timeout: 1s")
-		var all []string
-		for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ "+rule+", rate_limit: { unit: hour, requests_per_unit: 60 } }]\n")) {
-			all = append(all, f.String())
-		}
-		found := strings.Join(all, "\n")
-		if has := strings.Contains(found, ": error: no-effect: no request has the value "); has != (tt.want != "") || !strings.Contains(found, tt.want) {
-			t.Errorf("%s: found %s\nwant %s", rule, found, tt.want)
-		}
-	}
-}
-
-// TestFilterChainsThatAreNeverUsed covers filter chains that take no connection.
-func TestFilterChainsThatAreNeverUsed(t *testing.T) {
-	withChain := func(change func(string) string) string {
-		listener := strings.Replace(listenerText[1:], "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
-		return change(listener) + "address: { socket_address: { address: 127.0.0.1, port_value: 1 } }\n"
-	}
-	for name, tt := range map[string]struct{ text, want string }{
-		"used": {withChain(func(s string) string { return s }), ""},
-		"default": {withChain(func(s string) string {
-			return strings.Replace(s, "filter_chains:\n  - filters:", "filter_chains: [{}]\ndefault_filter_chain:\n    filters:", 1)
-		}), "the filter chain at envoy.yaml:2:17 takes all connections, so none uses default_filter_chain"},
-		"server names": {withChain(func(s string) string {
-			return strings.Replace(s, "  - filters:", "  - filter_chain_match: { server_names: [a] }\n    filters:", 1)
-		}), "the listener has no tls_inspector in listener_filters"},
-		"server names of TLS": {withChain(func(s string) string {
-			return "listener_filters: [{ name: tls_inspector }]\n" + strings.Replace(s, "  - filters:", "  - filter_chain_match: { server_names: [a] }\n    filters:", 1)
-		}), ""},
-	} {
-		c, err := Read([]File{{"envoy.yaml", []byte(tt.text)}})
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		found := strings.Join(findingsOf(t, c), "\n")
-		if has := strings.Contains(found, ": error: no-effect: no route sends this descriptor: "); has != (tt.want != "") || !strings.Contains(found, tt.want) {
-			t.Errorf("%s: found %s\nwant %s", name, found, tt.want)
-		}
-	}
-}
-
 // TestServiceThatIsNeverReached covers clusters with which every call fails.
 func TestServiceThatIsNeverReached(t *testing.T) {
 	for name, tt := range map[string]struct{ cluster, manager, want string }{
 		"HTTP/2":                        {"explicit_http_config: { http2_protocol_options: {} } } }", "", ""},
 		"the protocol of the client":    {"use_downstream_protocol_config: {} } }", "", "error: cluster: the cluster \"sluice\" speaks the protocol of the client"},
 		"the client's, which is HTTP/2": {"use_downstream_protocol_config: {} } }", "codec_type: HTTP2", ""},
+		"no calls that wait":            {"explicit_http_config: { http2_protocol_options: {} } } }\ncircuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 0 }] }", "", "max_pending_requests is 0, so every call fails"},
+		"subsets":                       {"explicit_http_config: { http2_protocol_options: {} } } }\nlb_subset_config: { subset_selectors: [{ keys: [v] }] }", "", "lb_subset_config has no fallback_policy"},
+		"subsets with a fallback":       {"explicit_http_config: { http2_protocol_options: {} } } }\nlb_subset_config: { fallback_policy: ANY_ENDPOINT, subset_selectors: [{ keys: [v] }] }", "", ""},
+		"calls that are dropped":        {"explicit_http_config: { http2_protocol_options: {} } } }\nload_assignment: { policy: { drop_overloads: [{ drop_percentage: { numerator: 100 } }] } }", "", "drop_overloads drops 100 %"},
 		"no calls at once":              {"explicit_http_config: { http2_protocol_options: {} } } }, circuit_breakers: { thresholds: [{ max_requests: 0 }] }", "", "error: cluster: cluster \"sluice\": max_requests is 0"},
 	} {
 		text := strings.Replace(hostOf("rate_limits: "+userPolicy+"\n"+toBackend), "domain: shop\n", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: sluice } } }\n", 1)
 		text = strings.Replace(text, "http_filters:\n", tt.manager+"\n          http_filters:\n", 1)
-		cluster := "name: sluice\nload_assignment: {}\ntyped_extension_protocol_options: { envoy.extensions.upstreams.http.v3.HttpProtocolOptions: { '@type': x/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, " + tt.cluster
+		if !strings.Contains(tt.cluster, "load_assignment") {
+			tt.cluster += "\nload_assignment: {}"
+		}
+		cluster := "name: sluice\ntyped_extension_protocol_options: { envoy.extensions.upstreams.http.v3.HttpProtocolOptions: { '@type': x/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, " + tt.cluster
 		c, err := Read([]File{{"envoy.yaml", []byte(text)}, {"cluster.yaml", []byte(strings.Replace(cluster, "} }, circuit_breakers", "} }\ncircuit_breakers", 1))}})
 		if err != nil {
 			t.Fatal(name, err)
