@@ -265,6 +265,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		c.fail(pos, nodePath(d, n), "duplicate %s on this level; first at %s", what, first.pos)
 	})
 	c.warnHidden(d, parent.below)
+	c.warnUnreachable(d, parent.below)
 	return c.sha.level(&digests)
 }
 

@@ -3,6 +3,8 @@ package descriptors
 import (
 	"bytes"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // pattern is text in which each `*` matches any number of bytes. It is split at the stars, so that
@@ -56,4 +58,71 @@ func (p *pattern) matches(b []byte) bool {
 		rest = rest[i+len(part):]
 	}
 	return true
+}
+
+// covers finds, for each wildcard, an earlier one that matches all of its values.
+type covers struct {
+	// prefixes maps the prefixes of patterns such as a* to the first node. others are other patterns, at most
+	// maxCoverSearch.
+	prefixes map[string]*node
+	others   []*wildcard
+}
+
+const maxCoverSearch = 64
+
+// covering returns a node whose wildcard matches all values of w, or nil.
+func (c *covers) covering(w *wildcard) *node {
+	for i := range len(w.value.prefix) + 1 {
+		if n := c.prefixes[w.value.prefix[:i]]; n != nil {
+			return n
+		}
+	}
+	value := []byte(w.node.value)
+	for _, other := range c.others {
+		if other.value.matches(value) { // each * of value is within a part that other matches with a *
+			return other.node
+		}
+	}
+	return nil
+}
+
+func (c *covers) add(w *wildcard) {
+	switch p := &w.value; {
+	case !p.literal && p.suffix == "" && p.middle == nil:
+		if c.prefixes == nil {
+			c.prefixes = map[string]*node{}
+		}
+		c.prefixes[p.prefix] = w.node
+	case len(c.others) < maxCoverSearch:
+		c.others = append(c.others, w)
+	}
+}
+
+// warnUnreachable warns of descriptors that no entry reaches, because a wildcard of the same level matches all of their
+// values first.
+func (c *compiler) warnUnreachable(d *domain, l *level) {
+	warn := func(n, first *node, why string) {
+		c.warn(rules.Hides, n.pos, nodePath(d, n), "no request reaches this descriptor, since %s at %s matches all of its values first%s", rules.Shorten(first.text()), first.pos, why)
+	}
+	for i := range l.branches {
+		b := &l.branches[i]
+		var earlier covers
+		for j := range b.wild {
+			w := &b.wild[j]
+			if isWildcard(w.node.key) {
+				earlier.add(w)
+				continue // other keys may reach it
+			}
+			if first := earlier.covering(w); first != nil && first.value != w.node.value { // otherwise they are duplicates
+				warn(w.node, first, ": move it up, or remove one of them")
+				continue
+			}
+			earlier.add(w)
+		}
+		if n := b.keyOnly; n != nil {
+			if first := earlier.prefixes[""]; first != nil {
+				warn(n, first, ": the key alone is tried after all wildcards, so remove one of them")
+			}
+		}
+	}
 }

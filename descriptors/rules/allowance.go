@@ -19,7 +19,7 @@ const (
 	MergeOrder     Code = "merge-order"     // `<<` overrides a field above it
 	Template       Code = "template"        // text looks like a template
 	Differ         Code = "differ"          // the files of a domain differ
-	Hides          Code = "hides"           // ranges hide descriptors below the key alone
+	Hides          Code = "hides"           // ranges or wildcards hide descriptors
 	ReplacesNone   Code = "replaces-none"   // replaces names no limit
 	ReplacesMutual Code = "replaces-mutual" // two limits replace each other
 	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
