@@ -103,7 +103,8 @@ func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
 		m.checkValue(e, a)
 	}
 	e.findContradictions()
-	if e.never == "" && len(e.entries) > 0 && !slices.ContainsFunc(e.entries, func(s evaluatedEntry) bool { return s.never == "" || !s.form.anyValue }) {
+	mayBePresent := func(s evaluatedEntry) bool { return s.never == "" || !s.form.anyValue }
+	if e.never == "" && len(e.entries) > 0 && !slices.ContainsFunc(e.entries, mayBePresent) {
 		e.never = e.entries[0].never // Envoy does not send an empty descriptor
 	}
 	e.hits = m.evaluateHits(e)
@@ -170,7 +171,9 @@ func (e *evaluation) forms() (forms []descriptors.Form, known bool) {
 	known = true
 	for i := range e.entries {
 		s := e.entries[i].form
-		forms = append(forms, descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional})
+		forms = append(forms, descriptors.Form{
+			Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional,
+		})
 		known = known && !s.anyKey
 	}
 	return forms, known
@@ -181,7 +184,8 @@ func (e *evaluation) text() string {
 	texts := make([]string, len(e.entries))
 	for i := range e.entries {
 		s := &e.entries[i]
-		key, value := rules.Shorten(s.form.key), rules.Shorten(s.form.value)
+		key := rules.Shorten(s.form.key)
+		value := rules.Shorten(s.form.value)
 		if s.form.anyKey {
 			key = "?"
 		}
@@ -219,13 +223,15 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 	switch a.kind {
 	case "request_headers":
 		name := a.header()
-		e.source, e.never = name+" header", m.impossibleHeader(f, name)
+		e.source = name + " header"
+		e.never = m.impossibleHeader(f, name)
 		if !slices.Contains(alwaysPresent, name) {
 			e.condition = "with the header " + rules.Shorten(name)
 		}
 	case "query_parameters":
 		name := a.node.Field("query_parameter_name").Text
-		e.source, e.condition = "query parameter "+name, "with the query parameter "+rules.Shorten(name)
+		e.source = "query parameter " + name
+		e.condition = "with the query parameter " + rules.Shorten(name)
 	case "header_value_match":
 		e.condition = "whose headers match"
 		if a.node.Field("expect_match").Bool(true) {
@@ -242,13 +248,15 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 		e.condition = "whose query matches"
 	case "remote_address_match":
 		e.condition = "whose address matches"
-		if ranges := a.node.At("address_matcher", "ranges"); len(ranges.Nodes) == 0 && !a.node.At("address_matcher", "invert_match").Bool(false) {
+		matcher := a.node.Field("address_matcher")
+		if len(matcher.Field("ranges").Nodes) == 0 && !matcher.Field("invert_match").Bool(false) {
 			e.never = "address_matcher has no ranges, so no address matches"
 		}
 	case "metadata", "dynamic_metadata":
 		m.evaluateMetadata(f, p, a, r, &e)
 	case "":
-		e.source, e.condition = "?", "for which an action that sluice does not support makes an entry"
+		e.source = "?"
+		e.condition = "for which an action that sluice does not support makes an entry"
 	}
 	return e
 }
@@ -263,7 +271,8 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 		value := entryMetadata(r.node, at)
 		switch {
 		case value != "":
-			e.form.value, e.form.anyValue = value, false
+			e.form.value = value
+			e.form.anyValue = false
 		case !m.fragments && !r.fragment:
 			e.never = fmt.Sprintf("the route, at %v, has no text in its metadata %s", r.node.Pos(), name)
 		}
@@ -285,7 +294,8 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 		}
 	}
 	if byDefault := a.node.Field("default_value").Text; e.never != "" && byDefault != "" {
-		e.form.value, e.form.anyValue = byDefault, false
+		e.form.value = byDefault
+		e.form.anyValue = false
 	}
 }
 
@@ -302,7 +312,9 @@ func anyClusterHas(clusters map[string]*tree.Node, at *tree.Node) bool {
 // impossibleMatch returns why no request satisfies a header matcher; otherwise is returned if one may.
 func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) string {
 	name := strings.ToLower(n.Field("name").Text)
-	absent := n.Field("treat_missing_header_as_empty").Bool(false) || n.Field("present_match").Exists() && n.Field("present_match").Bool(true) == n.Field("invert_match").Bool(false)
+	present := n.Field("present_match")
+	inverted := n.Field("invert_match").Bool(false)
+	absent := n.Field("treat_missing_header_as_empty").Bool(false) || present.Exists() && present.Bool(true) == inverted
 	if why := m.impossibleHeader(f, name); why != "" && !absent {
 		return why
 	}
@@ -311,7 +323,7 @@ func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) str
 			return why
 		}
 	}
-	if r := n.Field("range_match"); r.Exists() && !n.Field("invert_match").Bool(false) && r.Field("start").Text == r.Field("end").Text {
+	if r := n.Field("range_match"); r.Exists() && !inverted && r.Field("start").Text == r.Field("end").Text {
 		return "the range_match of the header " + name + " is empty, since it excludes its end"
 	}
 	return otherwise
@@ -326,7 +338,8 @@ func (e *evaluation) findContradictions() {
 	seen := map[match]*tree.Node{}
 	exact := map[string]*tree.Node{} // matchers of headers that compare with one text
 	for _, a := range e.actions {
-		matchers := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
+		lists := map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}
+		matchers := a.node.Field(lists[a.kind])
 		if !matchers.Exists() {
 			continue
 		}
@@ -334,17 +347,20 @@ func (e *evaluation) findContradictions() {
 		m := match{hashOf(matchers), expect}
 		if other := seen[match{m.matcher, !m.expect}]; other != nil {
 			why := fmt.Sprintf("no request has both this entry and the one at %v, which requires the opposite", other.Pos())
-			e.fail(NoEffect, rules.Error, a.node, "%s, so the descriptor is never sent: use a separate list of actions for each", why)
+			e.fail(NoEffect, rules.Error, a.node, "%s, so the descriptor is never sent: use a separate list of actions "+
+				"for each", why)
 			e.never = why
 		}
 		seen[m] = a.node
 		for n := range matchers.Elements() {
-			want, text := n.Field("name").Text, exactText(n)
+			want := n.Field("name").Text
+			text := exactText(n)
 			if !expect || !text.Exists() || n.Field("invert_match").Bool(false) {
 				continue
 			}
 			if other := exact[a.kind+want]; other != nil && other.Text != text.Text {
-				e.neverSend(text, fmt.Sprintf("no request has both this value of %s and the one at %v", rules.Shorten(want), other.Pos()))
+				e.neverSend(text, fmt.Sprintf("no request has both this value of %s and the one at %v",
+					rules.Shorten(want), other.Pos()))
 			}
 			exact[a.kind+want] = text
 		}
@@ -365,10 +381,12 @@ func (m *manager) checkValue(e *evaluation, a *action) {
 		return
 	}
 	if a.header() == "x-request-id" {
-		e.fail(NoEffect, rules.Warning, a.node, "x-request-id differs for each request, so each request has its own counter, and no limit denies it: use a header that names the client")
+		e.fail(NoEffect, rules.Warning, a.node, "x-request-id differs for each request, so each request has its own "+
+			"counter, and no limit denies it: use a header that names the client")
 	}
 	if later := m.headerSetAfter(e.limiter, a.header()); later != nil {
-		e.fail(NoEffect, rules.Warning, a.node, "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",
+		e.fail(NoEffect, rules.Warning, a.node, "the filter that sets the header %s, at %v, runs after the rate limit "+
+			"filter, which reads the client's value: put it before",
 			rules.Shorten(a.header()), later.node.Pos())
 	}
 }

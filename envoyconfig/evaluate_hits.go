@@ -55,7 +55,8 @@ func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 	case format.Text != "":
 		h := m.evaluateFormat(e, format)
 		if refund {
-			h.text, h.charges = "a refund of "+h.text, false
+			h.text = "a refund of " + h.text
+			h.charges = false
 		}
 		return h
 	case refund:
@@ -87,7 +88,8 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 		n, err := strconv.ParseFloat(format.Text, 64)
 		return evaluatedHits{"hits of " + rules.Shorten(format.Text), err != nil || n >= 1}
 	}
-	command, argument := found[1], found[2]
+	command := found[1]
+	argument := found[2]
 	hits := evaluatedHits{"hits of " + rules.Shorten(strings.Trim(format.Text, "%")), true}
 	switch {
 	case slices.Contains(clientCommands, command):

@@ -174,7 +174,8 @@ func (k *checker) countCharge(c *checkedList, i int) {
 // counterOf identifies the counters that the i-th policy charges; "" if it charges none.
 func (c *checkedList) counterOf(i int) string {
 	e := c.all[i]
-	uses := slices.ContainsFunc(c.reached[i].Rules, func(r *descriptors.Rule) bool { return !r.Unlimited && len(leaseNames(r)) == 0 })
+	counts := func(r *descriptors.Rule) bool { return !r.Unlimited && len(leaseNames(r)) == 0 }
+	uses := slices.ContainsFunc(c.reached[i].Rules, counts)
 	counter := e.counter()
 	if e.never != "" || !e.hits.charges || !uses || counter == "" {
 		return ""
@@ -182,17 +183,21 @@ func (c *checkedList) counterOf(i int) string {
 	service := c.limiter.config.At("rate_limit_service", "grpc_service")
 	// A cost at the end may add to the hit at the start.
 	isCost := e.streamDone && e.hits.text != "1 hit"
-	return fmt.Sprintf("%s %s %s %t %s", service.At("envoy_grpc", "cluster_name").Text, service.At("google_grpc", "target_uri").Text, c.domain, isCost, counter)
+	return fmt.Sprintf("%s %s %s %t %s", service.At("envoy_grpc", "cluster_name").Text,
+		service.At("google_grpc", "target_uri").Text, c.domain, isCost, counter)
 }
 
 func (k *checker) reportChargedTwice(e, first *evaluation) {
 	what := "the element"
 	if e.node == first.node && e.limiter != first.limiter {
-		k.report(ChargedTwice, rules.Warning, e.limiter.node.Pos(), "each request charges its counters twice, since the filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one another stage or domain",
+		k.report(ChargedTwice, rules.Warning, e.limiter.node.Pos(), "each request charges its counters twice, since the "+
+			"filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one "+
+			"another stage or domain",
 			first.limiter.node.Pos(), e.node.Pos())
 		return
 	}
-	k.report(ChargedTwice, rules.Warning, e.node.Pos(), "each request charges the counter of %s twice, since %s at %v sends the same descriptor: remove one", e.text(), what, first.node.Pos())
+	k.report(ChargedTwice, rules.Warning, e.node.Pos(), "each request charges the counter of %s twice, since %s at %v "+
+		"sends the same descriptor: remove one", e.text(), what, first.node.Pos())
 }
 
 // checkChargedTwice finds counters that lists of one route charge in common.
@@ -203,17 +208,21 @@ func (k *checker) checkChargedTwice(all []*checkedList) {
 				continue
 			}
 			k.pairs[[2]*checkedList{a, b}] = true
-			few, many := a, b
+			few := a
+			many := b
 			if len(b.byCounter) < len(a.byCounter) {
-				few, many = b, a
+				few = b
+				many = a
 			}
 			for key, at := range few.byCounter {
 				if other, ok := many.byCounter[key]; ok {
 					few.times[at]++
 					many.times[other]++
-					one, two := at, other
+					one := at
+					two := other
 					if few != a {
-						one, two = other, at
+						one = other
+						two = at
 					}
 					k.reportChargedTwice(a.all[one], b.all[two])
 				}
@@ -233,7 +242,10 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 		}
 		c.rows = make([]*Row, len(c.all))
 		for i, e := range c.all {
-			c.rows[i] = &Row{host: h, Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(), Rules: c.reached[i].Rules, Hits: e.hits.text + e.limitText(), Charges: e.hits.charges}
+			c.rows[i] = &Row{
+				host: h, Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(),
+				Rules: c.reached[i].Rules, Hits: e.hits.text + e.limitText(), Charges: e.hits.charges,
+			}
 			k.fillRow(c.rows[i], m, c, i)
 			k.statement.Rows = append(k.statement.Rows, c.rows[i])
 			k.completeRows = append(k.completeRows, func() { c.rows[i].Charged = c.chargesOf(i) })
@@ -275,7 +287,8 @@ func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
 	never, conditions := m.callsOf(c.limiter)
 	never = cmp.Or(never, k.config.callFailure(c.limiter))
 	row.Conditions = slices.Concat(conditions, e.conditions, valueConditions(e, row.Rules))
-	row.Asked, row.Why = AskedAtStart, cmp.Or(never, e.never)
+	row.Asked = AskedAtStart
+	row.Why = cmp.Or(never, e.never)
 	switch {
 	case row.Why != "":
 		row.Asked = NeverAsked
@@ -354,7 +367,8 @@ func (k *checker) reportIneffectiveRules() {
 				byReach[c.reached[i]] = u
 			}
 			if e.never == "" {
-				u.asked, u.charged = u.asked || !e.streamDone, u.charged || e.hits.charges
+				u.asked = u.asked || !e.streamDone
+				u.charged = u.charged || e.hits.charges
 			}
 			u.elsewhere = u.elsewhere || e.node.Field("limit").Exists()
 		}
@@ -365,7 +379,9 @@ func (k *checker) reportIneffectiveRules() {
 				uses[r] = &use{at: u.at}
 			}
 			o := uses[r]
-			o.asked, o.charged, o.elsewhere = o.asked || u.asked, o.charged || u.charged, o.elsewhere || u.elsewhere
+			o.asked = o.asked || u.asked
+			o.charged = o.charged || u.charged
+			o.elsewhere = o.elsewhere || u.elsewhere
 			if comparePos(u.at.node.Pos(), o.at.node.Pos()) < 0 {
 				o.at = u.at
 			}
@@ -379,9 +395,12 @@ func (k *checker) reportIneffectiveRules() {
 		switch {
 		case !Enforces(r) || k.unknownDomains[r.Domain()] || u.at.never != "":
 		case !u.asked:
-			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: every element that reaches it has apply_on_stream_done, so Envoy asks only after the response: add an element with the same actions for the start, with hits_addend: { number: 0 }", r.Path())
+			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: every element that "+
+				"reaches it has apply_on_stream_done, so Envoy asks only after the response: add an element with the same "+
+				"actions for the start, with hits_addend: { number: 0 }", r.Path())
 		case !u.charged:
-			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: no element that reaches it charges hits (%s)", r.Path(), u.at.hits.text)
+			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: no element that "+
+				"reaches it charges hits (%s)", r.Path(), u.at.hits.text)
 		}
 	}
 }
@@ -394,7 +413,9 @@ func (k *checker) complete() *Statement {
 	for _, l := range k.set.Limits {
 		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && !k.stated[r] {
 			k.stated[r] = true
-			k.statement.Rows = append(k.statement.Rows, &Row{Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it"})
+			k.statement.Rows = append(k.statement.Rows, &Row{
+				Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it",
+			})
 		}
 	}
 	return &k.statement
