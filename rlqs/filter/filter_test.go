@@ -64,4 +64,3 @@ func TestBucket(t *testing.T) {
 		t.Errorf("an abandoned bucket is %+v", b)
 	}
 }
-
