@@ -110,6 +110,8 @@ func newBlocks(s *Store, elapsed func() time.Duration) *blocks {
 // A hotCounter is a counter that may have blocks. Requests use the fields up to acquiring; only the
 // owner of acquiring adds hits.
 type hotCounter struct {
+	callerEnding
+
 	blocks    *blocks
 	charge    limiter.Charge // of one hit, with policy
 	policy    limiter.Policy // that of charges of blocks: they do not count if denied

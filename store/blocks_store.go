@@ -51,19 +51,14 @@ func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	if isBucket(&h.policy) {
 		req.call.SetBlock(h.life)
 	}
-	req.now, req.batch, req.waiter, req.noFallback, req.only = now, &h.batch, h, true, conn
-	return req.send(sh, blockWait)
+	req.decideFor(h, now, &h.batch)
+	req.only = conn
+	return req.send(sh, awaitReply)
 }
 
-// blockWait is how long a block is waited for. Nobody waits for a late one, but the next one is not
-// requested meanwhile. If the store sends nothing, [Options.Timeout] applies.
-const blockWait = time.Hour
-
-// keepRequest implements [requestOwner]: the store has decided the charge of a block at the time at.
-func (h *hotCounter) keepRequest(req *request, at limiter.Time) {
-	h.charged(at)
-	req.release()
-}
+// awaitReply is the deadline of a block: no caller waits for a late one, and no other is requested
+// meanwhile. If the store sends nothing, [Options.Timeout] applies.
+const awaitReply = time.Hour
 
 // returnHits returns hits to the period that ends at end. state is that of their balance. It reports
 // false if they are lost.

@@ -147,5 +147,17 @@ func (h *hotCounter) charged(at limiter.Time) {
 // lost.
 func (h *hotCounter) Decided(error) { h.acquiring.Store(false) }
 
+// replied implements [ending].
+func (h *hotCounter) replied(_ *Store, req *request, _ *limiter.State) (keeps bool) {
+	h.charged(req.repliedAt)
+	return false
+}
+
+// fallsBack implements [ending].
+func (*hotCounter) fallsBack() bool { return false }
+
+// outlivesShard implements [ending]: returnBlocks returns the hits of a block that was charged.
+func (*hotCounter) outlivesShard() bool { return true }
+
 // Exceeded implements [limiter.Waiter].
 func (*hotCounter) Exceeded(int) func(hits uint64) { return nil }

@@ -62,6 +62,8 @@ func (replyChan) Exceeded(int) func(uint64) { return nil }
 // has decided, even if the caller has gone: hits before a reset must not be charged after it.
 type resetWaiter struct {
 	replyChan
+	callerEnding
+
 	store    *Store
 	backend  *backend
 	slot     uint16
@@ -96,6 +98,9 @@ func (r *resetWaiter) Decided(err error) {
 	r.replyChan.Decided(err)
 }
 
+// fallsBack implements [ending].
+func (*resetWaiter) fallsBack() bool { return false }
+
 // Reset resets the counter of charge i of a batch at the time now, and returns the number of hits
 // that it had. The name of a fixed window lacks its start: the current window is reset. Reset
 // returns [ErrUnavailable] if the store is unavailable.
@@ -109,7 +114,8 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 	req.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
 	req.call.SetReset()
 	r.names = [2]string{strings.Clone(req.call.Name(0)), strings.Clone(req.call.LeaseName(0))}
-	req.now, req.batch, req.waiter, req.noFallback, req.slot = now, b, r, true, slot
+	req.decideFor(r, now, b)
+	req.slot = slot
 	if r.removeUnsynced(); !req.send(f.shardOf(slot), s.options.Timeout) {
 		r.Decided(ErrUnavailable)
 	}

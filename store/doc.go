@@ -156,9 +156,10 @@
 // backend.ledger.mu. No other lock is acquired under one of them. Functions whose names end in
 // Locked need the lock of their receiver, and those of requests backend.outcomeMu.
 //
-// A request belongs to the goroutine that removed it from the open requests of its shard. The
-// sender of a request reads it until its outcome is known, so a request that was sent and then
-// decided by the fallback is not reused. A panic fails only the request in which it happens.
+// A request belongs to the goroutine that removed it from the open requests of its shard:
+// endings.go describes what it does with the request and its batch. The sender of a request reads
+// it until its outcome is known, so a request that was sent and then decided by the fallback is not
+// reused. A panic fails only the request in which it happens.
 //
 // # Cost
 //

@@ -15,7 +15,7 @@ import (
 // counter. It reports false if the fallback must decide the complete request: all charges are on
 // one counter, or the fallback is [Error].
 func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
-	if req.batch == nil || req.noFallback || sh.options.Fallback == Error {
+	if req.batch == nil || !req.end.fallsBack() || sh.options.Fallback == Error {
 		return false
 	}
 	if p, ok := req.waiter.(*part); ok && p.split.perCounter {

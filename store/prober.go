@@ -58,11 +58,11 @@ func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	failed := sh.conn != c
 	sh.closed = true
 	waiting := slices.DeleteFunc(sh.drainLocked(), func(req *request) bool {
-		_, block := req.waiter.(*hotCounter)
-		if block = block && req.sent; block {
-			sh.open.push(req) // returnBlocks returns its hits
+		if !req.sent || !req.end.outlivesShard() {
+			return false
 		}
-		return block
+		sh.open.push(req)
+		return true
 	})
 	sh.wake.Broadcast()
 	sh.mu.Unlock()

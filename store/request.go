@@ -12,11 +12,11 @@ import (
 // A request is a call that is queued at a shard or in flight. The goroutine that removes it from
 // shard.open decides it.
 type request struct {
-	call       script.Call
-	now        limiter.Time
-	batch      *limiter.Batch // the caller's, until it is decided; nil if no caller waits
-	waiter     limiter.Waiter
-	noFallback bool // fail instead of deciding by the fallback
+	call   script.Call
+	now    limiter.Time
+	batch  *limiter.Batch // the waiter's, until it is decided; nil without a waiter
+	waiter limiter.Waiter
+	end    ending
 
 	slotByStart bool // the slot depends on the start of a window, so the counter does not use its node's clock
 	queuedAt    time.Time
@@ -65,28 +65,19 @@ const (
 	outcomeUncounted                // the store has not decided it, or the connection ended without a reply
 )
 
-// A requestOwner is a waiter that takes over the decided request and releases it later. at is the
-// time of the decision by the store's clock.
-type requestOwner interface {
-	limiter.Waiter
-	keepRequest(req *request, at limiter.Time)
-}
-
 // requestPool has requests that no caller, sender or connection uses. A request that the fallback
 // decided while it was in flight is not put back.
 var requestPool = sync.Pool{New: func() any { return &request{} }}
 
 func newRequest() *request {
 	req, _ := requestPool.Get().(*request)
-	req.noFallback, req.slotByStart, req.call.ClockAhead = false, false, 0
-	req.sent, req.outcome, req.unsynced, req.strays, req.foreignKey = false, outcomePending, nil, nil, ""
-	req.copied, req.repliedAt, req.only, req.own = nil, 0, nil, req.own[:0]
-	req.slot, req.isolated, req.asking, req.hops, req.bulk = 0, false, false, 0, false
+	*req = request{call: req.call, own: req.own[:0], end: callerEnding{}}
+	req.call.ClockAhead = 0
 	return req
 }
 
 func (req *request) release() {
-	req.batch, req.waiter = nil, nil
+	req.batch, req.waiter, req.end = nil, nil, nil
 	requestPool.Put(req)
 }
 

@@ -275,7 +275,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	sh.backend.resolveForeign(req, why.Key)
 	switch {
 	case !wasOpen:
-	case req.noFallback:
+	case !req.end.fallsBack():
 		sh.options.notify(req.waiter, why)
 	default:
 		sh.fallBack([]*request{req})
@@ -318,26 +318,20 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 // batch is not lost.
 func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, req.repliedAt
-	owner, owned := w.(requestOwner)
-	alike := true
+	alike, kept := true, false
 	if decided = sh.options.guard(func() {
 		req.takeOffOwn(at)
 		req.batch.Stored().Decide(at, req.call.Found)
 		var uncounted int64
 		uncounted, alike = req.settleOwn(at)
 		admitted = script.CountAdmitted(req.batch) - uncounted
-		if !owned {
-			sh.backend.store.updateMirror(at, req.batch, &f.state)
-			req.mirrorOwn(at, sh.backend.store.mirror)
-		}
+		kept = req.end.replied(sh.backend.store, req, &f.state)
 	}); !decided {
 		sh.backend.resolve(outcomeCounted, req)
 		sh.fallBack([]*request{req})
 		return 0, false
 	}
-	if owned {
-		sh.options.guard(func() { owner.keepRequest(req, at) })
-	} else {
+	if !kept {
 		req.release()
 	}
 	sh.options.notify(w, nil)

@@ -345,7 +345,7 @@ func (sh *shard) fallBack(waiting []*request) {
 		req.loseOwn()
 		switch {
 		case req.batch == nil: // no caller waits
-		case req.noFallback:
+		case !req.end.fallsBack():
 			sh.options.notify(req.waiter, ErrUnavailable)
 		default:
 			now, _ := sh.timeBy(req.now, req.slotByStart)

@@ -36,6 +36,8 @@ type location struct {
 
 // A part is the charges of a split in one slot.
 type part struct {
+	callerEnding
+
 	split   *split
 	backend *backend
 	slot    uint16
@@ -217,8 +219,20 @@ func (p *part) Decided(err error) {
 	}
 }
 
-// keepRequest implements [requestOwner]: p keeps its request until the split is decided.
-func (p *part) keepRequest(req *request, at limiter.Time) { p.request, p.repliedAt = req, at }
+// replied implements [ending]: p keeps its request until the split is decided.
+func (p *part) replied(_ *Store, req *request, _ *limiter.State) (keeps bool) {
+	p.keepRequest(req, req.repliedAt)
+	return true
+}
+
+// fellBack implements [ending].
+func (p *part) fellBack(req *request) { p.late = req }
+
+// keepRequest keeps the request by which the store has decided p at the time at.
+func (p *part) keepRequest(req *request, at limiter.Time) {
+	p.request = req
+	p.repliedAt = at
+}
 
 // finish decides the request after all of its parts, and releases r.
 func (r *split) finish() {

@@ -211,7 +211,9 @@ func (s *Store) decide(
 		req.call.Encode(at, b, names, s.options.Jitter)
 	}
 	req.restoreHits(b)
-	req.now, req.batch, req.waiter, req.slot, req.bulk = now, b, w, slot, bulk
+	req.decideFor(w, now, b)
+	req.slot = slot
+	req.bulk = bulk
 	if !req.send(sh, wait) {
 		req.loseOwn()
 		return true, s.decideByFallback(f, slot, now, b, names, w)

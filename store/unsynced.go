@@ -95,9 +95,7 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
 	if req.sent {
-		if p, ok := req.waiter.(*part); ok {
-			p.late = req
-		}
+		req.end.fellBack(req)
 		req.addStrayLeases(now)
 		if req.addUnsynced(now, by); req.outcome != outcomePending {
 			f.resolveLocked(req.outcome, req)
