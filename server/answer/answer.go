@@ -2,7 +2,6 @@ package answer
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -115,11 +114,17 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	if rules.reportsSoft {
 		soft = x.softLimit(false)
 	}
-	if s.adds.headers || soft != nil || x.overLimit && rules.describesDenials {
-		b = s.appendHeaders(b, x, rules, soft)
-	}
-	if s.adds.metadata || s.settings.DeniedBy && (x.overLimit || soft != nil) || x.plan.Leases && x.plan.Batch.HasLease() {
-		b = s.appendMetadata(b, x, rules, soft)
+	headers := s.adds.headers || soft != nil || x.overLimit && rules.describesDenials
+	metadata := s.adds.metadata || s.settings.DeniedBy && (x.overLimit || soft != nil) ||
+		x.plan.Leases && x.plan.Batch.HasLease()
+	if headers || metadata {
+		described := s.summarize(x)
+		if headers {
+			b = s.appendHeaders(b, x, rules, &described, soft)
+		}
+		if metadata {
+			b = s.appendMetadata(b, x, rules, described.denying, soft)
+		}
 	}
 	x.reply = b
 	return x.plan.Batch.Wait
@@ -149,68 +154,14 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 	return done, WrapStoreError(err)
 }
 
-// describedMatch returns the index of the match that the headers describe: the last one that is over
-// its limit and not a quota. If there is none, it is the first one with the fewest remaining hits, or
-// -1 if none has a limit that is not hidden.
-func (s *Service) describedMatch(x *Exchange) (described int) {
-	described, fewest := -1, uint32(math.MaxUint32)
-	for i := range x.statuses {
-		st := &x.statuses[i]
-		if st.limit == nil || st.hidden() {
-			continue
-		}
-		if st.remaining < fewest {
-			described, fewest = i, st.remaining
-		}
-		if st.code == codeOverLimit {
-			if !s.isQuota(x, i) {
-				described, fewest = i, 0
-			}
-		}
-	}
-	return described
-}
-
-// deniedMatch returns the index of the match that denied_by and the response to a denial describe,
-// or -1: of those that deny the request, the last one that is not a quota, or the first one if all
-// are quotas. One with a hidden limit is only described if all have one.
-func (s *Service) deniedMatch(x *Exchange) (denied int) {
-	denied = -1
-	for i := range x.statuses {
-		if !x.denies(i) {
-			continue
-		}
-		hidden, hides := x.statuses[i].hidden(), denied >= 0 && x.statuses[denied].hidden()
-		if denied < 0 || hides && !hidden || hides == hidden && !s.isQuota(x, i) {
-			denied = i
-		}
-	}
-	return denied
-}
-
-// denies reports whether match i denies the request. A quota over its limit does not if another
-// quota passes.
-func (x *Exchange) denies(i int) bool {
-	if x.statuses[i].code != codeOverLimit {
-		return false
-	}
-	at := x.statusCharge(&x.plan.Matches[i])
-	return denies(&x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at])
-}
-
-// isQuota reports whether match i is a quota.
-func (s *Service) isQuota(x *Exchange, i int) bool {
-	rule := x.plan.Matches[i].Rule
-	return s.settings.QuotaMode || rule != nil && rule.Quota
-}
-
 // appendHeaders appends the response headers and those of the forwarded request, and the body of a
 // denial. soft is the result of [Exchange.softLimit].
-func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft *descriptors.Limit) []byte {
-	described := s.describedMatch(x)
+func (s *Service) appendHeaders(
+	b []byte, x *Exchange, rules *activeRules, all *summary, soft *descriptors.Limit,
+) []byte {
 	var visible *descriptorStatus
-	if described >= 0 {
-		visible = &x.statuses[described]
+	if all.described >= 0 {
+		visible = &x.statuses[all.described]
 	}
 	if visible != nil && s.adds.limits {
 		b = visible.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
@@ -218,15 +169,13 @@ func (s *Service) appendHeaders(b []byte, x *Exchange, rules *activeRules, soft 
 	if s.adds.structured {
 		b = x.appendStructured(b)
 	}
-	denying := s.deniedMatch(x)
-	denied := s.deniedResponse(x, rules, denying)
 	if x.overLimit {
-		wait, never := x.retryAfter()
-		if wait > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
-			b = appendHeader(b, fieldResponseHeaders, "Retry-After", ceilSeconds(wait))
+		denied := s.deniedResponse(x, rules, all.denying)
+		if all.wait > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
+			b = appendHeader(b, fieldResponseHeaders, "Retry-After", ceilSeconds(all.wait))
 		}
 		if denied != nil {
-			b = s.appendDenied(b, x, denied, denying, wait, never)
+			b = s.appendDenied(b, x, denied, all)
 		}
 	}
 	if visible != nil && s.settings.RequestHeaders {

@@ -81,7 +81,7 @@ func (x *Exchange) decision() decision {
 		if m.Rule == nil && !m.Override {
 			continue
 		}
-		name := x.ruleName(m)
+		name := string(x.appendRuleName(nil, i))
 		if len(d.rules) < maxDescribedRules {
 			d.rules = append(d.rules, name)
 		}
@@ -92,17 +92,15 @@ func (x *Exchange) decision() decision {
 	return d
 }
 
-// ruleName returns appendRuleName as a string.
-func (x *Exchange) ruleName(m *descriptors.Match) string { return string(x.appendRuleName(nil, m)) }
-
-// appendRuleName appends the value of the metric label rule for a matched rule, but without values
+// appendRuleName appends the value of the metric label rule for the rule of match i, but without values
 // of the request and with all dots. For a list of limits, the label of the limit that determines
 // the status follows.
-func (x *Exchange) appendRuleName(b []byte, m *descriptors.Match) []byte {
+func (x *Exchange) appendRuleName(b []byte, i int) []byte {
+	m := &x.plan.Matches[i]
 	if b = appendRuleKey(b, m); m.Count == 0 {
 		return b
 	}
-	return appendLabel(b, x.plan.Limits[x.statusCharge(m)])
+	return appendLabel(b, x.plan.Limits[x.statuses[i].charge])
 }
 
 // appendRuleKey appends the metric key of a matched rule to the empty b.

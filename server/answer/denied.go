@@ -6,7 +6,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // fieldRawBody is RateLimitResponse.raw_body.
@@ -19,11 +18,11 @@ const (
 	longestPushback = 60 * time.Second
 )
 
-// deniedResponse returns the response to a denied request that descriptor i describes, or nil if
+// deniedResponse returns the response to a denied request that match i describes, or nil if
 // nothing is added to the denial. The reply to a call that returns a lease has none, because no
 // client receives it.
 func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules.DeniedResponse {
-	if !x.overLimit || i < 0 || x.plan.ReturnsLease() {
+	if i < 0 || x.plan.ReturnsLease() {
 		return nil
 	}
 	d := s.denied
@@ -42,14 +41,12 @@ func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules
 	}
 }
 
-// appendDenied appends the body and the headers of a denial by match number denying, without
-// Retry-After. If that match's limit is hidden, texts that describe it are left out. wait and
-// never are the results of [Exchange.retryAfter].
-func (s *Service) appendDenied(
-	b []byte, x *Exchange, d *rules.DeniedResponse, denying int, wait time.Duration, never bool,
-) []byte {
-	st, m := &x.statuses[denying], &x.plan.Matches[denying]
-	name := x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
+// appendDenied appends the body and the headers of a denial, without Retry-After. If the denying
+// limit is hidden, texts that describe it are left out.
+func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, all *summary) []byte {
+	st := &x.statuses[all.denying]
+	wait := all.wait
+	name := x.appendLimitName(x.metricKey[:0], &x.plan.Matches[all.denying], st.charge)
 	x.metricKey = name
 	v := rules.DenialValues{
 		Name: name, Domain: x.decoder.req.Domain,
@@ -79,13 +76,13 @@ func (s *Service) appendDenied(
 	millis := uint64(max(1, (wait+time.Millisecond-1)/time.Millisecond))
 	if d.RetryMillis {
 		b = appendHeader(b, fieldResponseHeaders, "retry-after-ms", millis)
-		if never || wait > longestRetry {
+		if all.never || wait > longestRetry {
 			b = appendTextHeader(b, "x-should-retry", "false")
 		}
 	}
 	if d.GRPC || s.settings.GRPCDenials {
 		b = appendHeader(b, fieldResponseHeaders, "grpc-status", grpcResourceExhausted)
-		if never || wait > longestPushback {
+		if all.never || wait > longestPushback {
 			b = appendTextHeader(b, "grpc-retry-pushback-ms", "-1")
 		} else {
 			b = appendHeader(b, fieldResponseHeaders, "grpc-retry-pushback-ms", millis)
@@ -132,32 +129,6 @@ func appendRetryInfo(dst, message []byte, wait time.Duration) []byte {
 			})
 		})
 	})
-}
-
-// retryAfter returns the time until the limits that denied the request, hidden or not, would admit
-// it: the longest time of those that are not quotas and, unless a quota passes, the shortest of the
-// quotas. Without such a limit, it returns 0. If never is true, the request has more hits than they
-// ever admit. A limit of 0 is excepted, since it is usually temporary.
-func (x *Exchange) retryAfter() (wait time.Duration, never bool) {
-	var quota time.Duration
-	quotaNever, quotaPasses := true, x.plan.Batch.QuotaPass
-	for at := range x.plan.Batch.Charges {
-		c, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
-		isNever := d.RetryAfter == limiter.Never && c.Policy.Limit > 0
-		switch {
-		case c.Mode == limiter.Quota && !d.Over:
-			quotaPasses = true
-		case !denies(c, d):
-		case c.Mode != limiter.Quota:
-			wait, never = max(wait, d.Reset), never || isNever
-		case quota == 0, quotaNever && !isNever, quotaNever == isNever && d.Reset < quota:
-			quota, quotaNever = d.Reset, isNever
-		}
-	}
-	if quota > 0 && !quotaPasses {
-		wait, never = max(wait, quota), never || quotaNever
-	}
-	return wait, never
 }
 
 // appendLimitName appends to the empty dst the name of the limit of charge at, or else that of its

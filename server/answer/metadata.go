@@ -12,7 +12,9 @@ import (
 
 // appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: the metadata of
 // envoyproxy/ratelimit and the decisions, if enabled, soft, and the leases.
-func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules, soft *descriptors.Limit) []byte {
+func (s *Service) appendMetadata(
+	b []byte, x *Exchange, rules *activeRules, denying int, soft *descriptors.Limit,
+) []byte {
 	return appendMessage(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
 			b = appendRequestMetadata(b, x, rules)
@@ -20,8 +22,8 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules, soft
 		if s.settings.DecisionMetadata {
 			b = appendMember(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
 		}
-		if s.settings.DeniedBy && x.overLimit {
-			b = s.appendDeniedBy(b, x)
+		if s.settings.DeniedBy && denying >= 0 {
+			b = x.appendDeniedBy(b, denying)
 		}
 		if soft != nil && s.settings.DeniedBy {
 			b = appendTextMember(b, "soft", x.softName(soft))
@@ -33,16 +35,11 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *activeRules, soft
 	})
 }
 
-// appendDeniedBy appends the name of the limit that denied x's request, or else its rule, for
-// access logs and filters after the rate limit filter. It contains only printable ASCII; other bytes
-// of the name become question marks.
-func (s *Service) appendDeniedBy(b []byte, x *Exchange) []byte {
-	i := s.deniedMatch(x)
-	if i < 0 {
-		return b
-	}
-	m := &x.plan.Matches[i]
-	x.metricKey = x.appendLimitName(x.metricKey[:0], m, x.statusCharge(m))
+// appendDeniedBy appends the name of the limit of match i, which denied x's request, or else its
+// rule, for access logs and filters after the rate limit filter. It contains only printable ASCII;
+// other bytes of the name become question marks.
+func (x *Exchange) appendDeniedBy(b []byte, i int) []byte {
+	x.metricKey = x.appendLimitName(x.metricKey[:0], &x.plan.Matches[i], x.statuses[i].charge)
 	return appendTextMember(b, "denied_by", rules.AppendSentName(x.metricKey[:0], x.metricKey))
 }
 
@@ -145,13 +142,14 @@ func appendDecisions(b []byte, x *Exchange, rules *activeRules) []byte {
 		b = appendTextMember(b, "config_hash", rules.set.Hash)
 		return appendMember(b, "decisions", func(b []byte) []byte {
 			return appendList(b, len(x.plan.Matches), func(b []byte, i int) []byte {
-				return appendMessage(b, 5, func(b []byte) []byte { return appendDecision(b, x, &x.plan.Matches[i]) })
+				return appendMessage(b, 5, func(b []byte) []byte { return appendDecision(b, x, i) })
 			})
 		})
 	})
 }
 
-func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
+func appendDecision(b []byte, x *Exchange, i int) []byte {
+	m, at := &x.plan.Matches[i], x.statuses[i].charge
 	switch {
 	case m.Override:
 		b = appendTextMember(b, "rule", "override")
@@ -162,7 +160,6 @@ func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	if m.Count == 0 {
 		return b
 	}
-	at := x.statusCharge(m)
 	d, l := &x.plan.Batch.Decisions[at], x.plan.Limits[at]
 	if l.Name != "" {
 		b = appendTextMember(b, "name", l.Name)

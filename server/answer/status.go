@@ -13,16 +13,18 @@ func (x *Exchange) fillStatuses() {
 	batch := &x.plan.Batch
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
-		st := descriptorStatus{code: codeOK}
+		st := descriptorStatus{code: codeOK, charge: m.First}
+		if m.Count > 1 {
+			st.charge = x.statusCharge(m)
+		}
 		switch {
 		case x.plan.Exempt != nil: // the status of a refund has no limit, either
 		case m.Count > 0:
-			at := x.statusCharge(m)
-			d := &batch.Decisions[at]
-			if d.Over && batch.Charges[at].Mode.Denies() {
+			d := &batch.Decisions[st.charge]
+			if d.Over && batch.Charges[st.charge].Mode.Denies() {
 				st.code = codeOverLimit
 			}
-			st.limit = x.plan.Limits[at]
+			st.limit = x.plan.Limits[st.charge]
 			st.remaining = uint32(min(d.Remaining, math.MaxUint32))
 			st.resetSeconds = ceilSeconds(d.Reset)
 		case m.Unlimited != nil || m.Rule != nil && m.Rule.Unlimited:
@@ -32,15 +34,12 @@ func (x *Exchange) fillStatuses() {
 	}
 }
 
-// statusCharge returns the index of the charge that determines the status of a match. Among the
-// charges that are over their limit and not in shadow mode, it is the first with the longest time
+// statusCharge returns the index of the charge that determines the status of a match with several.
+// Among the charges that are over their limit and not in shadow mode, it is the first with the longest time
 // until its reset.
 // If there are none, it is the first charge with the fewest remaining hits, among those of limits
 // that are not hidden if there are any.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
-	if m.Count == 1 {
-		return m.First
-	}
 	over, least := -1, m.First
 	for i := m.First; i < m.First+m.Count; i++ {
 		d := &x.plan.Batch.Decisions[i]

@@ -1,0 +1,104 @@
+package answer
+
+import (
+	"math"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A summary is the parts of a decision that headers, metadata and the body of a denial describe.
+type summary struct {
+	// described is the index of the match that the headers describe: the last one that is over its
+	// limit and not a quota. If there is none, it is the first one with the fewest remaining hits, or
+	// -1 if none has a limit that is not hidden.
+	described int
+	// denying is the index of the match that denied_by and the response to a denial describe: of
+	// those that deny the request, the last one that is not a quota, or the first one if all are
+	// quotas. One with a hidden limit is only described if all have one. It is -1 if the request is
+	// admitted.
+	denying int
+	// wait is the time until the limits that denied the request, hidden or not, would admit it: the
+	// longest time of those that are not quotas and, unless a quota passes, the shortest of the
+	// quotas. It is 0 if the request is admitted. If never is true, the request has more hits than
+	// they ever admit. A limit of 0 is excepted, since it is usually temporary.
+	wait  time.Duration
+	never bool
+}
+
+// summarize returns the summary of x's decision.
+func (s *Service) summarize(x *Exchange) summary {
+	all := summary{described: -1, denying: -1}
+	fewest := uint32(math.MaxUint32)
+	quotas := quotaWait{passes: x.plan.Batch.QuotaPass}
+	for i := range x.statuses {
+		st := &x.statuses[i]
+		if st.limit == nil {
+			continue
+		}
+		over := st.code == codeOverLimit
+		isQuota := over && s.isQuota(x, i)
+		switch {
+		case st.hidden():
+		case over && !isQuota:
+			all.described = i
+			fewest = 0
+		case st.remaining < fewest:
+			all.described = i
+			fewest = st.remaining
+		}
+		if !x.overLimit {
+			continue
+		}
+		if over && x.denies(st.charge) {
+			hides := all.denying >= 0 && x.statuses[all.denying].hidden()
+			if all.denying < 0 || hides && !st.hidden() || hides == st.hidden() && !isQuota {
+				all.denying = i
+			}
+		}
+		m := &x.plan.Matches[i]
+		for at := m.First; at < m.First+m.Count; at++ {
+			all.addWait(&quotas, &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at])
+		}
+	}
+	if quotas.wait > 0 && !quotas.passes {
+		all.wait = max(all.wait, quotas.wait)
+		all.never = all.never || quotas.never
+	}
+	return all
+}
+
+// A quotaWait is the shortest wait of the quotas that deny a request.
+type quotaWait struct {
+	wait   time.Duration
+	never  bool
+	passes bool // a quota admits the request
+}
+
+// addWait adds the wait of a charge to that of the request or of the quotas.
+func (all *summary) addWait(quotas *quotaWait, c *limiter.Charge, d *limiter.Decision) {
+	never := d.RetryAfter == limiter.Never && c.Policy.Limit > 0
+	switch {
+	case c.Mode == limiter.Quota && !d.Over:
+		quotas.passes = true
+	case !denies(c, d):
+	case c.Mode != limiter.Quota:
+		all.wait = max(all.wait, d.Reset)
+		all.never = all.never || never
+	case quotas.wait == 0, quotas.never && !never, quotas.never == never && d.Reset < quotas.wait:
+		quotas.wait = d.Reset
+		quotas.never = never
+	}
+}
+
+// denies reports whether a charge denies the request. A quota over its limit does not if another
+// quota passes.
+func (x *Exchange) denies(charge int) bool {
+	return denies(&x.plan.Batch.Charges[charge], &x.plan.Batch.Decisions[charge])
+}
+
+// isQuota reports whether match i is a quota.
+func (s *Service) isQuota(x *Exchange, i int) bool {
+	rule := x.plan.Matches[i].Rule
+	return s.settings.QuotaMode || rule != nil && rule.Quota
+}

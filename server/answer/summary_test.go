@@ -1,0 +1,41 @@
+package answer
+
+import (
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// TestDescribedMatches decides which matches of a denied request are described. One that is over its
+// limit has hits left if the request has more.
+func TestDescribedMatches(t *testing.T) {
+	over, within := descriptorStatus{code: codeOverLimit, remaining: 5}, descriptorStatus{code: codeOK, remaining: 1}
+	quota := &descriptors.Rule{Quota: true}
+	for name, c := range map[string]struct {
+		statuses           []descriptorStatus
+		rules              []*descriptors.Rule
+		described, denying int
+	}{
+		"over before within":     {[]descriptorStatus{over, within}, []*descriptors.Rule{nil, nil}, 0, 0},
+		"over after within":      {[]descriptorStatus{within, over}, []*descriptors.Rule{nil, nil}, 1, 1},
+		"a quota is the last":    {[]descriptorStatus{over, over}, []*descriptors.Rule{nil, quota}, 0, 0},
+		"a quota is the first":   {[]descriptorStatus{over, over}, []*descriptors.Rule{quota, nil}, 1, 1},
+		"the first of quotas":    {[]descriptorStatus{over, over}, []*descriptors.Rule{quota, quota}, 0, 0},
+		"the last of the others": {[]descriptorStatus{over, over}, []*descriptors.Rule{nil, nil}, 1, 1},
+	} {
+		x := &Exchange{overLimit: true}
+		for i, st := range c.statuses {
+			st.limit = &descriptors.Limit{Terms: new(descriptors.Terms)}
+			st.charge = i
+			x.statuses = append(x.statuses, st)
+			x.plan.Matches = append(x.plan.Matches, descriptors.Match{Rule: c.rules[i], First: i, Count: 1})
+			x.plan.Batch.Charges = append(x.plan.Batch.Charges, limiter.Charge{Policy: &st.limit.Policy, Hits: 7})
+			denied := st.code == codeOverLimit
+			x.plan.Batch.Decisions = append(x.plan.Batch.Decisions, limiter.Decision{Over: denied, Denied: denied})
+		}
+		if got := new(Service).summarize(x); got.described != c.described || got.denying != c.denying {
+			t.Errorf("%s: described %d, denying %d; want %d and %d", name, got.described, got.denying, c.described, c.denying)
+		}
+	}
+}
