@@ -254,6 +254,9 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 		}
 	case "metadata", "dynamic_metadata":
 		m.evaluateMetadata(f, p, a, r, &e)
+	case expression:
+		text := strings.TrimSpace(a.node.Field("text").Text)
+		e.source, e.condition, e.never = strings.TrimSpace("expression "+text), "for which the expression has a value", impossibleExpression(text)
 	case "":
 		e.source = "?"
 		e.condition = "for which an action that sluice does not support makes an entry"
@@ -377,6 +380,9 @@ func exactText(n *tree.Node) *tree.Node {
 
 // checkValue finds values that mislead, or that a later filter sets.
 func (m *manager) checkValue(e *evaluation, a *action) {
+	if text := strings.TrimSpace(a.node.Field("text").Text); a.kind == expression && slices.Contains([]string{"source.address", "source.port", "request.id"}, text) {
+		e.fail(NoEffect, rules.Warning, a.node, "%s differs for each connection or request, so each has its own counter, and no limit denies it: use remote_address, or a header that names the client", text)
+	}
 	if a.kind != "request_headers" || e.limiter == nil {
 		return
 	}

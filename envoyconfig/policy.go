@@ -73,6 +73,11 @@ func newAction(n *tree.Node) *action {
 	}
 	if n.Field("extension").Exists() {
 		why = "extension " + n.At("extension", "name").Text
+		if typeName, config := n.At("extension", "typed_config").Typed(); typeName == expression && config.Field("descriptor_key").Text != "" {
+			return &action{kind: expression, node: config, value: unknownOutcome(why), form: entryForm{
+				key: config.Field("descriptor_key").Text, anyValue: true, optional: config.Field("skip_if_error").Bool(false),
+			}}
+		}
 	}
 	return &action{node: n, form: entryForm{anyKey: true, anyValue: true, optional: true}, value: unknownOutcome(why)}
 }

@@ -15,6 +15,9 @@ func TestStatement(t *testing.T) {
 		second    = "{ name: second, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } }"
 		rule      = " -> rule user (60/hour): "
 	)
+	cel := func(text string) string {
+		return "rate_limits: [{ actions: [{ extension: { name: e, typed_config: { '@type': x/" + expression + ", descriptor_key: user, text: \"" + text + "\" } } }] }]"
+	}
 	mutation := func(all string) string {
 		return "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [" + all + "] } } }"
 	}
@@ -190,6 +193,18 @@ func TestStatement(t *testing.T) {
 		"a limit from metadata": {
 			before: setNumber, host: "rate_limits: [{ actions: [{ " + user + " }], limit: { dynamic_metadata: { metadata_key: { key: ns, path: [{ key: nested }] } } } }]",
 			row: "1 hit, with the limit in the metadata ns:nested, charged once",
+		},
+		"an expression": {host: cel("request.headers['x-header.header']"), row: "user=<expression request.headers['x-header.header']>" + rule + "asked at the start, 1 hit, charged once; only requests for which"},
+		"an expression with a misspelt attribute": {
+			host:    cel("request.header['x-user']"),
+			finding: `error: no-effect: the descriptor is never sent: an expression has no attribute request.header; did you mean "headers"`, row: "never asked",
+		},
+		"an expression with a dash": {
+			host: cel("request.headers.x-user"), row: "never asked",
+			finding: "error: no-effect: the descriptor is never sent: request.headers.x-user is a subtraction: write request.headers['x-user']",
+		},
+		"an expression with the port": {
+			host: cel("source.address"), finding: "warning: no-effect: source.address differs for each connection or request", row: "charged once",
 		},
 		"two filters": {
 			before: second, host: "rate_limits: [{ actions: [{ " + user + " }] }]",
