@@ -290,7 +290,7 @@ func (w *world) chargesOf(l *limit, entries []*entry) []charge {
 
 // mostUsed returns how much of the limit may be used when e is decided.
 func (w *world) mostUsed(l *limit, charges []charge, e *entry) (used float64) {
-	oldest := e.sent.Add(-l.window - l.window/10) // with a sub-window
+	oldest := e.sent.Add(-l.window - l.part())
 	if l.algorithm == "fixed_window" {
 		oldest = e.sent.Truncate(l.window)
 	}

@@ -196,7 +196,7 @@ func (o *orders) hasReason(k *orderKind, rule *orderRule, entries [][]*entry, ch
 // returnedInTime reports whether hits that another slot or store denied were returned in the
 // sub-window in which they were charged. Others stay (docs/store.md, "Sentinel and clusters").
 func returnedInTime(l *limit, e *entry) bool {
-	part := l.window / 10
+	part := l.part()
 	return l.algorithm != "sliding_window" || e.sent.Truncate(part).Equal(e.received.Add(10*time.Millisecond).Truncate(part))
 }
 

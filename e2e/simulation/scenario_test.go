@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -23,6 +24,7 @@ type limit struct {
 	waiting   uint64        // hits whose response is delayed
 	maxWait   time.Duration // for how long
 	reserve   uint64        // amount
+	parts     int           // sub-windows, if not 10
 	maxCost   uint64        // hits of a request; 0 for mostly 1
 	demand    float64       // requests per second and tenant
 	lasts     float64       // mean duration of a request in seconds
@@ -30,6 +32,9 @@ type limit struct {
 }
 
 func (l *limit) grantsLeases() bool { return l.algorithm == "concurrency" || l.reserve > 0 }
+
+// part returns the length of a sub-window.
+func (l *limit) part() time.Duration { return l.window / time.Duration(cmp.Or(l.parts, 10)) }
 
 // cost returns the hits of a request.
 func (l *limit) cost(r *rand.Rand) uint64 {
@@ -108,6 +113,9 @@ func newLimit(r *rand.Rand, key, algorithm string, n uint64, seconds ...int) *li
 		l.n *= mean
 	}
 	switch algorithm {
+	case "sliding_window":
+		l.parts = 2 + r.IntN(9)
+		l.fields = fmt.Sprintf(", sub_windows: %d", l.parts)
 	case "token_bucket":
 		l.burst = 1 + r.Uint64N(2*l.n)
 		l.fields = fmt.Sprintf(", burst: %d", l.burst)
@@ -165,6 +173,10 @@ func (c *scenario) chooseBlocks() {
 	}
 	rate := float64(25*c.replicas) * (1 + r.Float64())
 	l.n, l.demand = uint64(rate*l.window.Seconds()), rate*(0.7+r.Float64())/float64(len(c.tenants))
+	if r.IntN(2) == 0 { // none above a tenth of the limit
+		l.maxCost = []uint64{10, 50, 100}[r.IntN(3)]
+		l.n *= (l.maxCost + 1) / 2
+	}
 	if r.IntN(2) == 0 {
 		c.faults = nil
 	}
