@@ -326,6 +326,9 @@ func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) str
 			return why
 		}
 	}
+	if text := exactText(n).Text; strings.TrimSpace(text) != text && !inverted {
+		return "no header has spaces at the ends of its value"
+	}
 	if r := n.Field("range_match"); r.Exists() && !inverted && r.Field("start").Text == r.Field("end").Text {
 		return "the range_match of the header " + name + " is empty, since it excludes its end"
 	}

@@ -21,11 +21,11 @@ type evaluatedHits struct {
 var (
 	// startless are commands that have no value when a request arrives, and bytesCommands those that are 0 then.
 	startless     = []string{"RESP", "RESPONSE_HEADER", "TRAILER", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_TX_DURATION", "DURATION", "UPSTREAM_REQUEST_ATTEMPT_COUNT"}
-	bytesCommands = []string{"BYTES_SENT", "BYTES_RECEIVED", "UPSTREAM_WIRE_BYTES_SENT", "UPSTREAM_WIRE_BYTES_RECEIVED", "DOWNSTREAM_WIRE_BYTES_SENT"}
+	bytesCommands = []string{"BYTES_SENT", "BYTES_RECEIVED", "UPSTREAM_WIRE_BYTES_SENT", "UPSTREAM_WIRE_BYTES_RECEIVED", "DOWNSTREAM_WIRE_BYTES_SENT", "REQUEST_DURATION"}
 	// textCommands never are a number.
 	textCommands = []string{
 		"PROTOCOL", "RESPONSE_CODE_DETAILS", "RESPONSE_FLAGS", "RESPONSE_FLAGS_LONG", "ROUTE_NAME", "UPSTREAM_CLUSTER", "VIRTUAL_CLUSTER_NAME", "HOSTNAME", "CONNECTION_TERMINATION_DETAILS",
-		"DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS", "UPSTREAM_HOST", "STREAM_ID", "PATH",
+		"DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS", "UPSTREAM_HOST", "STREAM_ID", "PATH", "START_TIME",
 	}
 	// anyCommand matches a format string with one command.
 	anyCommand = regexp.MustCompile(`^%([A-Z0-9_]+)(?:\((.*)\))?(?::[0-9]+)?%$`)
@@ -102,6 +102,8 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 	case slices.Contains(bytesCommands, command) && !e.streamDone:
 		e.fail(NoEffect, rules.Warning, format, "%s is 0 when a request arrives, so the descriptor charges nothing: add apply_on_stream_done: true, and an element with hits_addend: { number: 0 } for the start", rules.Shorten(format.Text))
 		hits.charges = false
+	case command == "FILTER_STATE" && e.limiter != nil && !m.fragments && !m.mayRunCodeBefore(e.limiter):
+		e.fail(NoEffect, rules.Warning, format, "no filter before the rate limit filter sets %s, so requests are not limited: add the one that does, or use dynamic metadata", rules.Shorten(format.Text))
 	case command == "DYNAMIC_METADATA" && e.limiter != nil:
 		namespace, path, _ := strings.Cut(argument, ":")
 		name, _, _ := strings.Cut(path, ":")
@@ -113,4 +115,17 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 		}
 	}
 	return hits
+}
+
+// mayRunCodeBefore reports whether a filter before f may do what its configuration does not show.
+func (m *manager) mayRunCodeBefore(f *filter) bool {
+	for _, other := range m.filters {
+		if other == f {
+			return false
+		}
+		if other.writesTo("") == mayWrite {
+			return true
+		}
+	}
+	return false
 }

@@ -20,6 +20,8 @@ type keyWrite struct {
 	// isNumber is true if the value is a number, and isText if it is a text. isBinary is true if it is an encoded message,
 	// which a header cannot contain.
 	isNumber, isText, isBinary bool
+	// noRules is true for a claim of a filter that verifies no token.
+	noRules bool
 	// header is the header from which the value is read, if any.
 	header string
 	// atResponse is true if the filter sets it when the response arrives.
@@ -72,10 +74,11 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 			}
 		}
 	case jwtAuthn:
+		noRules := !f.verifiesTokens()
 		for provider := range f.config.Field("providers").Fields() {
 			for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
 				if name := provider.Field(field).Text; name != "" {
-					all = append(all, keyWrite{key: name, value: &tree.Missing})
+					all = append(all, keyWrite{key: name, value: &tree.Missing, noRules: noRules})
 				}
 			}
 		}
@@ -83,6 +86,19 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 		return nil, false
 	}
 	return all, true
+}
+
+// verifiesTokens reports whether a jwt_authn filter has a rule that requires a token.
+func (f *filter) verifiesTokens() bool {
+	for n := range f.config.Field("rules").Elements() {
+		for range n.Field("requires").Fields() {
+			return true
+		}
+		if n.Field("requirement_name").Text != "" {
+			return true
+		}
+	}
+	return len(f.perRouteStrings) > 0 || f.config.Field("filter_state_rules").Exists() || f.config.Field("requirement_map").Exists()
 }
 
 const maySetMetadata = "another filter may set it"
@@ -180,6 +196,8 @@ func (w keyWrite) mismatch(path []string, streamDone, textOnly bool) string {
 		value = value.Value(key)
 	}
 	switch {
+	case w.noRules:
+		return "its rules verify no token"
 	case w.isBinary:
 		return "a header cannot contain a PROTOBUF_VALUE without encode: BASE64"
 	case w.atResponse && !streamDone:

@@ -9,7 +9,7 @@ import (
 // TestSetters covers filters that set metadata and headers before and after the rate limit filter.
 func TestSetters(t *testing.T) {
 	const (
-		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
+		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } }, rules: [{ requires: { provider_name: p } }] } }"
 		authz   = "{ name: authz, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz } }"
 		cors    = "{ name: cors, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors } }"
 		proc    = "{ name: proc, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor } }"
@@ -35,6 +35,7 @@ func TestSetters(t *testing.T) {
 		"no jwt among others":    {before: cors, action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
 		"no jwt, but code":       {before: proc, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter may set it"},
 		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: no-effect: the descriptor is never sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so the metadata is never set; did you mean \"claim\"?", calls: "shop: not sent: no provider"},
+		"a token without rules":  {before: strings.Replace(jwt, "provider_name: p", "", 1), action: ofJWT, want: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 sets envoy.filters.http.jwt_authn:claims.tenant, but its rules verify no token", calls: "shop: not sent: the filter"},
 		"authz before":           {before: authz, action: ofAuthz, calls: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
 		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
 		"set_metadata before":    {before: toMeta, action: ofNS, calls: "shop: unknown: metadata ns:a: the filter to sets it"},

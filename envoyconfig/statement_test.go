@@ -64,6 +64,18 @@ func TestStatement(t *testing.T) {
 			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%PROTOCOL%' } }"),
 			finding: "error: no-effect: the descriptor is never sent: %PROTOCOL% is no number", row: "never asked",
 		},
+		"a time as hits": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%START_TIME(%s)%' } }"),
+			finding: "error: no-effect: the descriptor is never sent: %START_TIME(%s)% is no number", row: "never asked",
+		},
+		"hits that no filter sets": {
+			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%FILTER_STATE(hits)%' } }"),
+			finding: "warning: no-effect: no filter before the rate limit filter sets %FILTER_STATE(hits)%",
+		},
+		"a value with a space at the end": {
+			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: x, string_match: { exact: 'a ' } }] } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: no header has spaces at the ends of its value", row: "never asked",
+		},
 		"hits of a header": {
 			filter:  own("{ actions: [{ " + user + " }], hits_addend: { format: '%REQ(x-page-size)%' } }"),
 			finding: "warning: client-hits: clients choose the hits with %REQ(x-page-size)%", row: "only requests with the header x-user and with a number in REQ(x-page-size)",

@@ -97,10 +97,10 @@ func fixedUser(kind string, fields object) object {
 // secret signs the tokens of jwtOfAlice.
 const secret = "secretsecretsecretsecret"
 
-// jwtOfAlice is a token whose tenant is alice.
-func jwtOfAlice() string {
+// jwtOfAlice is a token with a claim that is alice.
+func jwtOfAlice(claim string) string {
 	encode := base64.RawURLEncoding.EncodeToString
-	text := encode([]byte(`{"alg":"HS256","kid":"a"}`)) + "." + encode([]byte(`{"iss":"me","tenant":"alice"}`))
+	text := encode([]byte(`{"alg":"HS256","kid":"a"}`)) + "." + encode([]byte(`{"iss":"me","`+claim+`":"alice"}`))
 	sum := hmac.New(sha256.New, []byte(secret))
 	sum.Write([]byte(text))
 	return text + "." + encode(sum.Sum(nil))
@@ -171,7 +171,7 @@ var workingConfigurations = []working{
 	},
 	{
 		name: "token", rules: limitOfUser, in: inHost, limits: list{element(userOfMetadata("envoy.filters.http.jwt_authn", "payload", "tenant"))},
-		requests: []request{{method: "GET", path: "/", headers: map[string]string{"authorization": "Bearer " + jwtOfAlice()}}},
+		requests: []request{{method: "GET", path: "/", headers: map[string]string{"authorization": "Bearer " + jwtOfAlice("tenant")}}},
 		before: list{httpFilter("envoy.filters.http.jwt_authn", "jwt_authn.v3.JwtAuthentication", object{
 			"providers": object{"p": object{
 				"issuer": "me", "payload_in_metadata": "payload",
