@@ -42,6 +42,9 @@ type Source struct {
 // callsPerTask is how many waiting calls get a token before a waiting task does.
 const callsPerTask = 8
 
+// begunPerNew is how many tasks of a source that have begun get a token before a new one does.
+const begunPerNew = 8
+
 // Tokens are the tokens of a process. Calls have precedence over tasks, and tasks use at most half
 // of the tokens, so that a CPU remains for calls. Long tasks have other tokens, one per four CPUs, so
 // that handshakes and health checks, and calls on a single CPU, do not wait until one ends. Its
@@ -60,8 +63,9 @@ type Tokens struct {
 
 // waitingTasks are the waiting tasks of a source. Those that have begun have had a token before.
 type waitingTasks struct {
-	source     Source
-	begun, new []*Task
+	source        Source
+	begun, new    []*Task
+	begunSinceNew int // number of tokens since the last one for a new task
 }
 
 // NewTokens returns one token per CPU.
@@ -190,19 +194,23 @@ func (t *Tokens) grantLocked() {
 }
 
 // startNextLocked gives a token to the next task of the first source, which becomes the last source.
-// Tasks that have begun are first. Of the other handshakes, the latest is first: of more than can be
-// served, each would otherwise wait until its client gives up.
+// Tasks that have begun are first, but leave one in nine tokens to new ones: a client whose tasks
+// never end, since it sends single bytes, would starve the others. Of the new handshakes, the latest
+// is first: of more than can be served, each would otherwise wait until its client gives up.
 func (t *Tokens) startNextLocked() {
 	w := t.sources[0]
 	t.sources = t.sources[1:]
 	var task *Task
 	switch last := len(w.new) - 1; {
-	case len(w.begun) > 0:
+	case len(w.begun) > 0 && (len(w.new) == 0 || w.begunSinceNew < begunPerNew):
 		task, w.begun = w.begun[0], w.begun[1:]
 	case w.source.Kind == Handshake:
 		task, w.new = w.new[last], w.new[:last]
 	default:
 		task, w.new = w.new[0], w.new[1:]
+	}
+	if w.begunSinceNew++; !task.begun {
+		w.begunSinceNew = 0
 	}
 	if len(w.begun)+len(w.new) > 0 {
 		t.sources = append(t.sources, w)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +140,36 @@ func TestOrderOfTokens(t *testing.T) {
 			t.Errorf("tokens are granted in the order %q, want %q", order, want)
 		}
 	})
+}
+
+// TestBegunTasksStarveNoNewOne has tasks of an address that pause and resume all the time, as those
+// of a client that sends single bytes. A new task of the same address gets a token nevertheless.
+func TestBegunTasksStarveNoNewOne(t *testing.T) {
+	for _, kind := range []Kind{Handshake, JSON} {
+		synctest.Test(t, func(t *testing.T) {
+			tokens := newTokens(2)
+			var begun sync.WaitGroup
+			for range 3 {
+				begun.Go(func() {
+					task := tokens.NewTask(source(kind, "192.0.2.1"))
+					for range 1000 {
+						task.Resume()
+						time.Sleep(work)
+						task.Pause()
+					}
+				})
+			}
+			time.Sleep(10 * work)
+			start := time.Now()
+			task := tokens.NewTask(source(kind, "192.0.2.1"))
+			task.Resume()
+			if took := time.Since(start); took > 20*work {
+				t.Errorf("a new task of kind %d waits %v, want at most %v", kind, took, 20*work)
+			}
+			task.Pause()
+			begun.Wait()
+		})
+	}
 }
 
 // TestHandlerPausesTasks checks when a request has a token, and that a panic releases it.
