@@ -22,7 +22,7 @@ type Options struct {
 	// MaxStreamBuckets is the maximum number of buckets per stream. 0 means 10,000.
 	MaxStreamBuckets int
 	// MaxBytes bounds the estimated memory of all buckets. A bucket counts as 320 bytes plus its
-	// ID, plus 100 bytes for each stream that has reported it. A client may use at most as much
+	// ID, plus 135 bytes for each stream that has reported it. A client may use at most as much
 	// memory as is left free, so a single client gets at most half of MaxBytes, and k clients leave
 	// at least one part in k+1 to others. If a client uses more than half of its bound, its idle
 	// buckets are abandoned after one report without a request. 0 means 48 MiB.
