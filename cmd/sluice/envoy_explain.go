@@ -14,8 +14,8 @@ import (
 
 func (e *explainCmd) validateEnvoy() (err error) {
 	switch {
-	case e.Addr != "" || e.Domain != "" || e.Descriptor != "" || e.Limit != "" || e.Reset:
-		return errors.New("--envoy cannot be combined with --addr, --domain, --descriptor, --limit or --reset: domain and descriptors follow from the request")
+	case e.Addr != "" || e.Domain != "" || e.Descriptor != "" || e.Limit != "":
+		return errors.New("--envoy cannot be combined with --addr, --domain, --descriptor or --limit: domain and descriptors follow from the request")
 	case e.Output != "text":
 		return errors.New("--envoy cannot be combined with --output json, which describes a single descriptor: set --domain and --descriptor")
 	case e.Request == "":

@@ -50,8 +50,8 @@ func (e *explainCmd) Validate() error {
 		return errors.New("a request, --header, --remote, --metadata and --listener require --envoy")
 	case e.Domain == "" || e.Descriptor == "":
 		return errors.New("nothing to explain: set --domain and --descriptor, or --envoy and a request")
-	case e.Addr == "" && (e.Limit != "" || e.Reset):
-		return errors.New("--limit and --reset require --addr: they apply to the counters of a running service")
+	case e.Addr == "" && e.Limit != "":
+		return errors.New("--limit requires --addr: it selects counters of a running service")
 	case e.Addr == "" && e.debugClientFlags != (debugClientFlags{}):
 		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file require --addr")
 	case e.Addr == "":
@@ -111,7 +111,7 @@ func reportText(report *admin.CounterReport, q client.CounterQuery) string {
 		fmt.Fprintf(&b, "--limit %s: %s\n", q.Limit, report.Reason)
 	}
 	for i := range report.Counters {
-		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i], q.Reset))
+		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i]))
 	}
 	if d := report.Divided; d != nil {
 		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d))
@@ -119,7 +119,7 @@ func reportText(report *admin.CounterReport, q client.CounterQuery) string {
 	return b.String()
 }
 
-func counterText(s *admin.CounterState, reset bool) string {
+func counterText(s *admin.CounterState) string {
 	limit := s.Limit
 	if s.Shadow {
 		limit += ", shadow: true"
@@ -153,9 +153,6 @@ func counterText(s *admin.CounterState, reset bool) string {
 	}
 	if (s.Over || s.Denied) && s.Key != "" {
 		text += ", key #" + s.Key
-	}
-	if reset {
-		text = fmt.Sprintf("%s, reset: %d were used", text, s.Forgotten)
 	}
 	return text
 }

@@ -21,7 +21,7 @@ type cli struct {
 	Envoy    envoyCmd    `cmd:"" help:"Check or generate the configuration of Envoy."`
 	Simulate simulateCmd `cmd:"" help:"Replay access logs against rules and report the decisions."`
 	Top      topCmd      `cmd:"" help:"Show the most denied keys and the busiest limits of a running service."`
-	Reset    resetCmd    `cmd:"" help:"Reset the counters of denied keys, after confirmation."`
+	Reset    resetCmd    `cmd:"" help:"Reset the counters of a descriptor or of denied keys, after confirmation."`
 	Table    tableCmd    `cmd:"" help:"Show and change the tables of a running service."`
 	Call     callCmd     `cmd:"" help:"Send requests to a rate limit service."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type resetCmd struct {
 	outputFlag       `embed:""`
 }
 
-func (r *resetCmd) Validate() error { return r.check() }
+func (r *resetCmd) Validate() error { return cmp.Or(r.Check(), r.check()) }
 
 // Run resets the selected counters after confirmation.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
@@ -54,7 +55,7 @@ func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset,
 	if err != nil {
 		return nil, err
 	}
-	report, err := running.ResetDenied(ctx, r.Selection, token)
+	report, err := running.ResetCounters(ctx, r.Selection, token)
 	if err != nil {
 		return nil, fmt.Errorf("query %s: %w", r.Addr, err)
 	}

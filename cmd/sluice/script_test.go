@@ -109,7 +109,6 @@ func (l leakChecker) Run() int {
 //	                          "signal: terminated"; writes its log to the file log
 //	get URL                   print the status and the body of the response
 //	post URL BODY             the same with POST and a body
-//	delete URL                the same with DELETE
 //	page URL REGEXP           get a URL until the body matches
 //	occupy ADDR               listen on an address until the script ends; only one script may
 //	                          name it
@@ -156,12 +155,9 @@ func scripts(tb testing.TB, without string) testscript.Params {
 			"haslogged": func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForLogLine(ts, args[0]) },
 			"signal":    func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).signal(ts, args[0]) },
 			"closelog":  func(ts *testscript.TestScript, _ bool, _ []string) { runningServer(ts).closeLog(ts) },
-			"delete": func(ts *testscript.TestScript, _ bool, args []string) {
-				sendRequest(ts, http.MethodDelete, args[0], "")
-			},
-			"exited": func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForExit(ts, args[0]) },
-			"page":   waitForPage,
-			"get":    func(ts *testscript.TestScript, _ bool, args []string) { sendRequest(ts, http.MethodGet, args[0], "") },
+			"exited":    func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForExit(ts, args[0]) },
+			"page":      waitForPage,
+			"get":       func(ts *testscript.TestScript, _ bool, args []string) { sendRequest(ts, http.MethodGet, args[0], "") },
 			"post": func(ts *testscript.TestScript, _ bool, args []string) {
 				sendRequest(ts, http.MethodPost, args[0], args[1])
 			},

@@ -3,8 +3,6 @@ package blocks_test
 import (
 	"context"
 	"net"
-	"net/http"
-	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/server/client"
+	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -87,20 +87,13 @@ func (f *fleet) decidedByBlocks(t *testing.T, replica int) float64 {
 // resetCounter resets the counters of a descriptor with the operators' API of a replica.
 func (f *fleet) resetCounter(t *testing.T, replica int, domain, descriptor string) bool {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, f.counters(replica, domain, descriptor), http.NoBody)
-	must.OK(t, err)
-	reply, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
+	c := &client.Debug{Addr: f.sluices[replica].Load().Addr("debug")}
+	which := live.Selection{Domain: domain, Descriptor: descriptor}
+	preview, err := c.ResetCounters(t.Context(), which, "")
+	if err == nil {
+		_, err = c.ResetCounters(t.Context(), which, preview.Token)
 	}
-	_ = reply.Body.Close()
-	return reply.StatusCode == http.StatusOK
-}
-
-// counters returns the address of the counters of a descriptor at a replica.
-func (f *fleet) counters(replica int, domain, descriptor string) string {
-	query := url.Values{"domain": {domain}, "descriptor": {descriptor}}
-	return "http://" + f.sluices[replica].Load().Addr("debug") + "/counters?" + query.Encode()
+	return err == nil
 }
 
 func long(t *testing.T) bool {

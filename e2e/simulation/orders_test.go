@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 const ordersDomain = "orders"
@@ -300,10 +303,20 @@ func (r *replica) changeOrders(k *orderKind, d time.Duration) (active, until tim
 
 // reset resets the counters of a rule, on the machine of a replica.
 func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
-	status, _, err := o.world.network.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodDelete,
-		fmt.Sprintf("/counters?domain=%s&descriptor=%s=%s", ordersDomain, rule.key, ordersTenant))
-	if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
-		o.world.fail("%s answers the reset of a counter with status %d", r.host, status)
+	path := fmt.Sprintf("%s?domain=%s&descriptor=%s=%s", admin.ResetPath, ordersDomain, rule.key, ordersTenant)
+	var preview live.Reset
+	for _, token := range []func() string{func() string { return "" }, func() string { return "&token=" + preview.Token }} {
+		status, body, err := o.world.network.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodPost, path+token())
+		switch {
+		case err != nil || status == http.StatusServiceUnavailable || status == http.StatusForbidden: // the clock moved by a minute
+			return false
+		case status != http.StatusOK:
+			o.world.fail("%s answers the reset of a counter with status %d", r.host, status)
+			return false
+		}
+		if err := json.Unmarshal(body, &preview); err != nil {
+			o.world.fail("%s answers the reset of a counter with %s", r.host, body)
+		}
 	}
-	return err == nil && status == http.StatusOK
+	return preview.Done
 }

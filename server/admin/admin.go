@@ -6,8 +6,8 @@
 //	status.go    the status in that state: calls, connections, memory
 //	page.go      /: the state as a web page
 //	quota.go     limits that are divided among Envoys (package quota)
-//	counters.go  /counters: look up or reset the counters of a descriptor
-//	reset.go     /api/v1/reset: reset the counters of denied keys, after a preview
+//	counters.go  /counters: look up the counters of a descriptor
+//	reset.go     /api/v1/reset: reset counters, after a preview
 //	unmask.go    /api/v1/unmask: show the values of denied keys for a time
 //	tables.go    /api/v1/tables: rows of tables
 //	guard.go     authentication and authorization

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -75,8 +74,6 @@ type CounterState struct {
 	Penalty    int     `json:"penalty,omitempty"`
 	PenaltyFor float64 `json:"penalty_for_seconds,omitempty"`
 	Timezone   string  `json:"timezone,omitempty"`
-	// Forgotten is the number of used hits before a reset.
-	Forgotten uint64 `json:"forgotten,omitempty"`
 	// Held describes the leases. It is nil if the limit grants none, or if the counters are in a
 	// store.
 	Held *HeldState `json:"held,omitempty"`
@@ -113,11 +110,9 @@ func NewCounterReport(set *descriptors.Set, domain, text string, entries []descr
 }
 
 // Counters reads the counters of a descriptor at the time now. It neither changes nor creates
-// counters. But if onReset is not nil, it first resets them, calls onReset for each with the rule,
-// the limit and the number of used hits, and reports this number. It returns an error if there are
-// no rules or a store does not respond; some counters may be reset then. text is the descriptor as
-// text.
-func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, onReset func(rule, limit string, used uint64)) (*CounterReport, error) {
+// counters. It returns an error if there are no rules or a store does not respond. text is the
+// descriptor as text.
+func (a *API) Counters(now limiter.Time, domain, text string, d descriptors.Descriptor) (*CounterReport, error) {
 	rules, err := a.service.Active()
 	if err != nil {
 		return nil, err
@@ -139,21 +134,11 @@ func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text strin
 		}
 	}
 	b := &lookup.Plan.Batch
-	forgotten := make([]uint64, len(b.Charges))
-	for i := 0; onReset != nil && i < len(forgotten); i++ {
-		if forgotten[i], err = lookup.Reset(ctx, now, i); err != nil {
-			return nil, err
-		}
-		onReset(report.Rule, lookup.Plan.Limits[i].String(), forgotten[i])
-		rules.Live[lookup.Plan.DomainIndex].Forget(b.Charges[i].ID)
-	}
 	if err := lookup.Decide(now); err != nil {
 		return nil, err
 	}
 	for i := range b.Charges {
-		c := a.counterState(now, rules, lookup, i)
-		c.Forgotten = forgotten[i]
-		report.Counters = append(report.Counters, c)
+		report.Counters = append(report.Counters, a.counterState(now, rules, lookup, i))
 	}
 	return report, nil
 }

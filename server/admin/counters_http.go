@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"go.uber.org/zap"
-
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/cpu"
@@ -14,17 +12,16 @@ import (
 // CountersPath is the path for the counters of a descriptor.
 const CountersPath = "/counters"
 
-// countersEndpoint returns the endpoint of [CountersPath]. GET looks up the counters of a
-// descriptor, DELETE resets them.
+// countersEndpoint returns the endpoint of [CountersPath].
 func (a *API) countersEndpoint() endpoint {
 	return endpoint{
-		methods:     map[string]access.Right{http.MethodGet: access.Read, http.MethodDelete: access.Write},
-		methodsText: "GET to look up or DELETE to reset",
-		answer:      func(r *http.Request, by string) (any, error) { return a.answerCounters(r, by) },
+		methods:     map[string]access.Right{http.MethodGet: access.Read},
+		methodsText: "GET",
+		answer:      func(r *http.Request, _ string) (any, error) { return a.answerCounters(r) },
 	}
 }
 
-func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error) {
+func (a *API) answerCounters(r *http.Request) (report *CounterReport, err error) {
 	domain, text, d, err := parseCounterQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
@@ -33,24 +30,11 @@ func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error)
 		return nil, err
 	}
 	now, _ := a.clock.Now()
-	var onReset func(rule, limit string, used uint64)
-	if r.Method == http.MethodDelete {
-		onReset = func(rule, limit string, used uint64) {
-			a.metrics.CounterResets.Inc()
-			a.logger.Info("counter reset", zap.String("domain", domain), zap.String("rule", rule),
-				zap.String("limit", limit), zap.Uint64("used", used), zap.String("by", by))
-		}
-	}
-	var report *CounterReport
-	ctx := r.Context()
-	cpu.FromContext(ctx).Wait(func() { // for a store
-		report, err = a.Counters(ctx, now, domain, text, d, onReset)
+	cpu.FromContext(r.Context()).Wait(func() { // for a store
+		report, err = a.Counters(now, domain, text, d)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
-	case onReset != nil && len(report.Counters) == 0:
-		return nil, newRequestError(http.StatusNotFound, "there is no counter to reset: %s", report.Reason)
 	}
 	return report, nil
 }
@@ -68,9 +52,15 @@ func parseCounterQuery(query string) (domain, text string, d descriptors.Descrip
 	case !values.Has("descriptor"):
 		return "", "", d, errors.New("parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
 	}
-	if d.Entries, err = descriptors.ParseEntries(text); err == nil && values.Get("limit") != "" {
-		d.HasOverride = true
-		d.Override, err = descriptors.ParseOverride(values.Get("limit"))
-	}
+	d, err = parseDescriptor(text, values.Get("limit"))
 	return domain, text, d, err
+}
+
+// parseDescriptor parses a descriptor and its limit override, which may be empty.
+func parseDescriptor(text, limit string) (d descriptors.Descriptor, err error) {
+	if d.Entries, err = descriptors.ParseEntries(text); err == nil && limit != "" {
+		d.HasOverride = true
+		d.Override, err = descriptors.ParseOverride(limit)
+	}
+	return d, err
 }

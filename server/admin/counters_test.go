@@ -104,10 +104,16 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 				}
 			}
 		}
-		q.Reset = true
 		before := testutil.ToFloat64(s.Metrics().CounterResets)
-		for i, c := range askCounters(t, addr, q).Counters {
-			if c.Forgotten != tt.want[i].Used || c.Used != 0 || c.Over || c.Remaining != c.Capacity || c.ResetsAt != nil {
+		var used uint64
+		for _, c := range tt.want {
+			used += c.Used
+		}
+		if got := resetCounters(t, addr, live.Selection{Domain: "d", Descriptor: q.Descriptor}); got.Used != used || got.Counters != len(tt.want) {
+			t.Errorf("%s: the reset is %+v, want %d counters with %d used hits", tt.key, got, len(tt.want), used)
+		}
+		for _, c := range askCounters(t, addr, q).Counters {
+			if c.Used != 0 || c.Over || c.Remaining != c.Capacity || c.ResetsAt != nil {
 				t.Errorf("%s after the reset: %+v", tt.key, c)
 			}
 		}
@@ -118,8 +124,8 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 			t.Errorf("%s: the counter of bob was reset too", tt.key)
 		}
 	}
-	found := logs.FilterMessage("counter reset").All()
-	if len(found) == 0 || found[0].ContextMap()["domain"] != "d" || found[0].ContextMap()["rule"] != "window" || found[0].Level != zap.InfoLevel {
+	found := logs.FilterMessage("counters reset").All()
+	if len(found) == 0 || found[0].ContextMap()["selection"] != "one descriptor in the domain d" || found[0].Level != zap.InfoLevel {
 		t.Errorf("log is %v", found)
 	}
 	for _, e := range logs.All() {
@@ -146,15 +152,29 @@ func TestPartialResetIsReported(t *testing.T) {
 	d := &failingDecider{namedDecider: namedDecider{Table: servertest.Table(t), charged: map[identity.ID]string{}}}
 	s := servertest.Service(t, answer.Settings{Decider: d, Namer: descriptors.NewNamer("", nil)}, countersRules)
 	addr, logs := debugServer(t, s)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+addr+"/counters?domain=d&descriptor=list=x", nil)
+	which := live.Selection{Domain: "d", Descriptor: "list=x"}
+	c := &client.Debug{Addr: addr}
+	preview, err := c.ResetCounters(t.Context(), which, "")
 	must.OK(t, err)
-	reply, err := http.DefaultClient.Do(r)
-	must.OK(t, err)
-	_ = reply.Body.Close() // the status suffices
-	resets, lines := testutil.ToFloat64(s.Metrics().CounterResets), logs.FilterMessage("counter reset").Len()
-	if reply.StatusCode != http.StatusServiceUnavailable || resets != 1 || lines != 1 {
-		t.Errorf("status %d, %v resets counted and %d logged, want 503 and one of each", reply.StatusCode, resets, lines)
+	_, err = c.ResetCounters(t.Context(), which, preview.Token)
+	resets, lines := testutil.ToFloat64(s.Metrics().CounterResets), logs.FilterMessage("counters reset").Len()
+	if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: 1 counters were reset") || resets != 1 || lines != 1 {
+		t.Errorf("error %v, %v resets counted and %d logged, want 503 and one of each", err, resets, lines)
 	}
+}
+
+// resetCounters resets counters after a preview.
+func resetCounters(t *testing.T, addr string, which live.Selection) *live.Reset {
+	t.Helper()
+	c := &client.Debug{Addr: addr}
+	preview, err := c.ResetCounters(t.Context(), which, "")
+	must.OK(t, err)
+	done, err := c.ResetCounters(t.Context(), which, preview.Token)
+	must.OK(t, err)
+	if done.Used != preview.Used || done.Counters != preview.Counters {
+		t.Errorf("the reset is %+v, and its preview was %+v", done, preview)
+	}
+	return done
 }
 
 func jsonText(t *testing.T, v any) string {
@@ -184,8 +204,8 @@ func TestSpecialCounters(t *testing.T) {
 		if len(report.Counters) != 1 || report.Counters[0].Used != used || report.Counters[0].Limit != "9/year" || report.Rule != "" {
 			t.Errorf("%s with a limit override: %+v", descriptor, report)
 		}
-		if c := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor, Limit: "9/year", Reset: true}).Counters[0]; c.Forgotten != used {
-			t.Errorf("%s: the reset is %+v", descriptor, c)
+		if got := resetCounters(t, addr, live.Selection{Domain: "d", Descriptor: descriptor, Limit: "9/year"}); got.Used != used || got.Counters != 1 {
+			t.Errorf("%s: the reset is %+v", descriptor, got)
 		}
 	}
 	if r := askCounters(t, addr, client.CounterQuery{Descriptor: "log=alice", Limit: "5000/year"}); r.Rule != "log" || !strings.Contains(r.Reason, "cannot be used") {
@@ -204,13 +224,13 @@ func TestSpecialCounters(t *testing.T) {
 			t.Errorf("%q: %+v, want the reason %q", descriptor, r, reason)
 		}
 	}
-	live := table.Live(limiter.Time(time.Now().UnixNano()))
+	before := table.Live(limiter.Time(time.Now().UnixNano()))
 	for _, key := range []string{"window", "ring", "log", "token", "leaky", "hold", "list", "parent=x,child"} {
 		askCounters(t, addr, client.CounterQuery{Descriptor: key + "=nobody yet"})
-		askCounters(t, addr, client.CounterQuery{Descriptor: key + "=nobody yet", Reset: true})
+		resetCounters(t, addr, live.Selection{Domain: "d", Descriptor: key + "=nobody yet"})
 	}
-	if n := table.Live(limiter.Time(time.Now().UnixNano())); n != live {
-		t.Errorf("lookups have created %d counters", n-live)
+	if n := table.Live(limiter.Time(time.Now().UnixNano())); n != before {
+		t.Errorf("lookups have created %d counters", n-before)
 	}
 }
 
@@ -229,10 +249,8 @@ func TestBadCounterQueries(t *testing.T) {
 		{"GET", "domain=d&descriptor=a&hits=5", 400, `unknown parameter "hits" (allowed: domain, descriptor, limit)`},
 		{"GET", "domain=d&descriptor=a=&limit=5/week", 400, `limit "5/week": write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year`},
 		{"GET", "domain=d;descriptor=a", 400, "failed to parse the query: invalid semicolon separator in query"},
-		{"DELETE", "domain=d&descriptor=nobody=", 404, "there is no counter to reset: no descriptor matches entry 1; matching does not backtrack"},
-		{"DELETE", "domain=x&descriptor=nobody=", 404, `there is no counter to reset: domain "x" is not configured, so nothing is limited`},
-		{"POST", "domain=d&descriptor=window=v", 405, "method POST: must be GET to look up or DELETE to reset"},
-		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT: must be GET to look up or DELETE to reset"},
+		{"POST", "domain=d&descriptor=window=v", 405, "method POST: must be GET"},
+		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT: must be GET"},
 	} {
 		code, _, body := askHTTP(t, tt.method, "http://"+addr+"/counters?"+tt.query)
 		var failed struct{ Error string }
@@ -280,7 +298,7 @@ func TestCountersAreLocalOnly(t *testing.T) {
 	} {
 		for _, request := range []struct{ right, method, target string }{
 			{"GET", http.MethodGet, "/counters?domain=d&descriptor=window=alice"},
-			{"DELETE", http.MethodDelete, "/counters?domain=d&descriptor=window=alice"},
+			{"DELETE", http.MethodPost, "/api/v1/reset?domain=d&descriptor=window=alice"},
 			{"GET", http.MethodGet, "/api/v1/state"},
 			{"DELETE", http.MethodPost, "/api/v1/reset?domain=d"},
 			{"GET", http.MethodGet, "/"},
@@ -335,10 +353,10 @@ func TestPenaltyIsExplained(t *testing.T) {
 		}
 		return x.OverLimit()
 	}
-	explain := func(onReset func(rule, limit string, used uint64)) *admin.CounterState {
+	explain := func() *admin.CounterState {
 		t.Helper()
 		d := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("ip"), Value: []byte("a")}}}
-		r, err := a.Counters(t.Context(), noon+limiter.Time(90*time.Second), "d", "ip=a", d, onReset)
+		r, err := a.Counters(noon+limiter.Time(90*time.Second), "d", "ip=a", d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,14 +366,16 @@ func TestPenaltyIsExplained(t *testing.T) {
 		denied(0, 1)
 	}
 	at := time.Unix(0, int64(noon)).Add(2 * time.Minute).UTC()
-	if c := explain(nil); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
+	if c := explain(); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
 		t.Errorf("%+v", c)
 	}
 	keys := a.State(time.Unix(0, int64(noon)), admin.AllRules).Domains[0].DeniedKeys
 	if len(keys) != 1 || keys[0].Descriptor != "ip=a" || keys[0].PenaltyUntil == nil || !keys[0].PenaltyUntil.Equal(at) {
 		t.Errorf("the state has %+v", keys)
 	}
-	if c := explain(func(string, string, uint64) {}); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
+	_, err := a.ResetCounters(t.Context(), noon+limiter.Time(90*time.Second), live.Selection{Domain: "d", Descriptor: "ip=a"}, true)
+	must.OK(t, err)
+	if c := explain(); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
 		t.Errorf("after a reset: %+v", c)
 	}
 	if denied(90*time.Second, 2) {

@@ -155,7 +155,7 @@ func withCheck(page http.Handler, check func(http.ResponseWriter, *http.Request)
 type endpoint struct {
 	// methods contains the allowed methods and the rights that they require. GET includes HEAD.
 	methods map[string]access.Right
-	// methodsText describes the methods in errors, such as "GET to look up or DELETE to reset".
+	// methodsText describes the methods in errors, such as "GET or DELETE".
 	methodsText string
 	// answer returns a report or an error. An error that is not a requestError results in status
 	// 400. by is the name of the caller.

@@ -13,12 +13,11 @@ import (
 const debugIndex = `sluice debug listener
 /               the state as a web page; from this machine only
 /api/v1/state   the state as JSON; see docs/state.md
-/api/v1/reset   POST resets the counters of denied keys, after a preview
+/api/v1/reset   POST resets the counters of a descriptor or of denied keys, after a preview
 /api/v1/unmask  ?for=10m: POST shows the values of denied keys for a time
 /api/v1/tables  tables; /NAME/KEY is a row, to GET, PUT or DELETE
 /rlconfig       the active rules, one line per limit
-/counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
-                DELETE resets them; from this machine only
+/counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor; from this machine only
 /debug/pprof/   profiles of the process
 `
 

@@ -5,20 +5,37 @@ import (
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// ResetDenied resets the counters of the selected denied keys, or returns a preview if reset is
-// false. It cannot reset keys that are not denied, because their limits are not recorded. With a
-// store, the selection contains only keys that this process has denied.
+// ResetCounters resets the selected counters, or returns a preview if reset is false. Without a
+// descriptor it cannot reset keys that are not denied, because their limits are not recorded; with a
+// store, the selection then contains only keys that this process has denied.
 //
-// If an error occurs after counters were reset, ResetDenied returns both the report and the error.
-func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
+// If an error occurs after counters were reset, it returns both the report and the error.
+func (a *API) ResetCounters(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
 	rules, err := a.service.Active()
 	if err != nil {
 		return nil, err
 	}
 	report := &live.Reset{Selection: which.String(), Done: reset}
+	if which.Descriptor != "" {
+		d, err := parseDescriptor(which.Descriptor, which.Limit)
+		if err != nil {
+			return report, err
+		}
+		lookup := rules.Lookup(which.Domain, d)
+		for i := range lookup.Plan.Batch.Charges {
+			if err := resetCharge(ctx, now, lookup, i, report); err != nil {
+				return report, err
+			}
+			if reset {
+				rules.Live[lookup.Plan.DomainIndex].Forget(lookup.Plan.Batch.Charges[i].ID)
+			}
+		}
+		return report, nil
+	}
 	stored := a.service.Settings().Decider != nil
 	for _, c := range a.service.Recorder().Select(which) {
 		if ctx.Err() != nil {
@@ -33,20 +50,28 @@ func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Sele
 			continue
 		}
 		lookup := rules.LookupCharge(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
-		var used uint64
-		if reset {
-			used, err = lookup.Reset(ctx, now, 0)
-		} else if err = lookup.Decide(now); err == nil {
-			used = lookup.Plan.Batch.Decisions[0].Before
-		}
-		if err != nil {
+		if err := resetCharge(ctx, now, lookup, 0, report); err != nil {
 			return report, err
 		}
-		report.Counters++
-		report.Used = limiter.SaturatingAdd(report.Used, used)
 		if reset {
 			a.service.Recorder().Forget(c)
 		}
 	}
 	return report, nil
+}
+
+// resetCharge resets the counter of charge i if the report is not a preview, and adds it to the report.
+func resetCharge(ctx context.Context, now limiter.Time, lookup *answer.Lookup, i int, report *live.Reset) (err error) {
+	var used uint64
+	if report.Done {
+		used, err = lookup.Reset(ctx, now, i)
+	} else if err = lookup.Decide(now); err == nil {
+		used = lookup.Plan.Batch.Decisions[i].Before
+	}
+	if err != nil {
+		return err
+	}
+	report.Counters++
+	report.Used = limiter.SaturatingAdd(report.Used, used)
+	return nil
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -25,7 +26,7 @@ const ResetPath = "/api/v1/reset"
 // tokenLife is the time within which a preview may be confirmed.
 const tokenLife = time.Minute
 
-// resetHandler resets the counters of denied keys. The first POST returns a preview and a token; a
+// resetHandler resets counters. The first POST returns a preview and a token; a
 // second one with the token resets.
 type resetHandler struct {
 	*API
@@ -51,6 +52,12 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	if err != nil {
 		return nil, err
 	}
+	if which.Descriptor != "" {
+		d, err := parseDescriptor(which.Descriptor, which.Limit)
+		if err := cmp.Or(err, h.service.Settings().Bounds.Check(d.Entries)); err != nil {
+			return nil, err
+		}
+	}
 	now, _ := h.clock.Now()
 	at := time.Unix(0, int64(now))
 	if token != "" {
@@ -61,7 +68,7 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	var report *live.Reset
 	ctx := r.Context()
 	cpu.FromContext(ctx).Wait(func() { // for a store
-		report, err = h.ResetDenied(ctx, now, which, token != "")
+		report, err = h.ResetCounters(ctx, now, which, token != "")
 	})
 	if report != nil && report.Done && report.Counters > 0 {
 		h.metrics.CounterResets.Add(float64(report.Counters))
@@ -75,7 +82,9 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	case err != nil:
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
 	case report.Counters == 0 && report.NotReset > 0:
-		return nil, newRequestError(http.StatusConflict, "%s: cannot reset %d counters: their names in the store contain client values, as in envoyproxy/ratelimit, and these are not recorded; reset the counters one by one with sluice explain --addr --descriptor K=V --reset", which, report.NotReset)
+		return nil, newRequestError(http.StatusConflict, "%s: cannot reset %d counters: their names in the store contain client values, as in envoyproxy/ratelimit, and these are not recorded; reset the counters one by one with sluice reset --descriptor K=V", which, report.NotReset)
+	case report.Counters == 0 && which.Descriptor != "":
+		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no limit applies to it (see sluice explain)", which)
 	case report.Counters == 0:
 		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no such key is denied", which)
 	case !report.Done:
@@ -89,7 +98,7 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 func (h *resetHandler) newToken(which live.Selection, until time.Time) string {
 	expires := strconv.FormatInt(until.Unix(), 10)
 	mac := hmac.New(sha256.New, h.secret[:])
-	fmt.Fprintf(mac, "%s %q %q %q", expires, which.Domain, which.Rule, which.Key)
+	fmt.Fprintf(mac, "%s %q", expires, []string{which.Domain, which.Rule, which.Key, which.Descriptor, which.Limit})
 	return expires + "." + hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
@@ -108,19 +117,19 @@ func (h *resetHandler) checkToken(token string, which live.Selection, now time.T
 
 // parseSelection parses the query of a reset.
 func parseSelection(query string) (which live.Selection, token string, err error) {
-	values, err := readQuery(query, "domain", "rule", "key", "token")
+	values, err := readQuery(query, "domain", "rule", "key", "descriptor", "limit", "token")
 	if err != nil {
 		return which, "", err
 	}
 	// Keys are displayed with a number sign.
-	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: strings.TrimPrefix(values.Get("key"), "#")}
+	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: strings.TrimPrefix(values.Get("key"), "#"), Descriptor: values.Get("descriptor"), Limit: values.Get("limit")}
 	if which.Domain == "" {
 		return which, "", errors.New("parameter domain is missing: write ?domain=D, and &rule=PATH or &key=HASH for some of its keys")
 	}
-	for _, name := range []string{"rule", "key"} {
+	for _, name := range []string{"rule", "key", "descriptor"} {
 		if values.Has(name) && strings.TrimPrefix(values.Get(name), "#") == "" {
 			return which, "", fmt.Errorf("parameter %s is empty: omit it to reset all denied keys", name)
 		}
 	}
-	return which, values.Get("token"), nil
+	return which, values.Get("token"), which.Check()
 }

@@ -113,11 +113,11 @@ func testResetDenied(t *testing.T, s *answer.Service, request *rls.RateLimitRequ
 	}
 	first := admitted()
 	which := live.Selection{Domain: "d"}
-	preview, err := a.ResetDenied(t.Context(), noon, which, false)
+	preview, err := a.ResetCounters(t.Context(), noon, which, false)
 	if err != nil || preview.Counters != 1 || preview.Used < first {
 		t.Errorf("the preview is %+v, error %v, want a counter with %d used hits", preview, err, first)
 	}
-	report, err := a.ResetDenied(t.Context(), noon, which, true)
+	report, err := a.ResetCounters(t.Context(), noon, which, true)
 	if err != nil || report.Counters != 1 || report.Used != preview.Used {
 		t.Errorf("the reset is %+v, error %v, want the numbers of the preview %+v", report, err, preview)
 	}

@@ -193,17 +193,17 @@ func TestResetHasPreview(t *testing.T) {
 	before := used("user=al")
 	key := askCounters(t, addr, client.CounterQuery{Descriptor: "user=al"}).Counters[0].Key
 	which := live.Selection{Domain: "d", Key: key}
-	preview, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, "")
+	preview, err := (&client.Debug{Addr: addr}).ResetCounters(t.Context(), which, "")
 	if err != nil || preview.Done || preview.Counters != 1 || preview.Used != before || preview.Token == "" || used("user=al") != before {
 		t.Fatalf("the preview is %+v, %v, and %d are used", preview, err, used("user=al"))
 	}
 	for _, other := range []live.Selection{{Domain: "d"}, {Domain: "d", Rule: "user"}, {Domain: "other", Key: key}} {
-		if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), other, preview.Token); err == nil || !strings.Contains(err.Error(), "does not match this selection") {
+		if _, err := (&client.Debug{Addr: addr}).ResetCounters(t.Context(), other, preview.Token); err == nil || !strings.Contains(err.Error(), "does not match this selection") {
 			t.Errorf("%s: %v, want an error that the token is for another selection", other, err)
 		}
 	}
 	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page display it
-	report, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), shown, preview.Token)
+	report, err := (&client.Debug{Addr: addr}).ResetCounters(t.Context(), shown, preview.Token)
 	if err != nil || !report.Done || report.Counters != 1 || report.Used != before {
 		t.Fatalf("the reset is %+v, %v", report, err)
 	}
@@ -214,10 +214,10 @@ func TestResetHasPreview(t *testing.T) {
 	if len(lines) != 1 || lines[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || lines[0].ContextMap()["counters"] != int64(1) || lines[0].ContextMap()["by"] == "" {
 		t.Errorf("the log lines are %+v", lines)
 	}
-	if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "nothing to reset") {
+	if _, err := (&client.Debug{Addr: addr}).ResetCounters(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "nothing to reset") {
 		t.Errorf("a second preview: %v, want an error that there is nothing to reset", err)
 	}
-	preview, err = (&client.Debug{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
+	preview, err = (&client.Debug{Addr: addr}).ResetCounters(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
 	if err != nil || preview.Counters != 1 {
 		t.Errorf("by the rule: %+v, %v, want one counter", preview, err)
 	}

@@ -13,21 +13,16 @@ type CounterQuery struct {
 	Domain     string `short:"d" placeholder:"DOMAIN" help:"Domain of the request."`
 	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"Entries of the descriptor, in order. A backslash escapes the next character."`
 	Limit      string `placeholder:"5/hour" help:"With --addr: limit override of the request."`
-	Reset      bool   `help:"With --addr: reset the counters."`
 }
 
-// Counters looks up or resets counters.
+// Counters looks up counters.
 func (c *Debug) Counters(ctx context.Context, q CounterQuery) (*admin.CounterReport, error) {
 	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
 	if q.Limit != "" {
 		values.Set("limit", q.Limit)
 	}
-	method := http.MethodGet
-	if q.Reset {
-		method = http.MethodDelete
-	}
 	var report admin.CounterReport
-	if err := c.request(ctx, method, admin.CountersPath, values, &report); err != nil {
+	if err := c.request(ctx, http.MethodGet, admin.CountersPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

@@ -47,11 +47,11 @@ func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	return &state, nil
 }
 
-// ResetDenied resets the counters of denied keys. Without a token, it returns a preview and the
+// ResetCounters resets counters. Without a token, it returns a preview and the
 // token that confirms it.
-func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
+func (c *Debug) ResetCounters(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
 	values := url.Values{}
-	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "token": token} {
+	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "descriptor": which.Descriptor, "limit": which.Limit, "token": token} {
 		if value != "" {
 			values.Set(name, value)
 		}

@@ -1,21 +1,41 @@
 package live
 
 import (
+	"errors"
+
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Selection selects denied keys by domain and, if not empty, by rule and hash.
+// Selection selects the counters of a descriptor, or denied keys by domain and, if not empty, by rule
+// and hash. Limit is the limit override of a request with the descriptor.
 type Selection struct {
-	Domain string `required:"" short:"d" placeholder:"DOMAIN" help:"Domain of the keys."`
-	Rule   string `type:"filled" placeholder:"PATH" help:"Reset only keys of this rule, as shown by sluice top, such as 'user > path=/api/*'."`
-	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Reset only the key with this hash."`
+	Domain     string `required:"" short:"d" placeholder:"DOMAIN" help:"Domain of the keys."`
+	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"Reset the counters of this descriptor, whether or not they deny. A backslash escapes the next character."`
+	Limit      string `placeholder:"5/hour" help:"With --descriptor: limit override of the request."`
+	Rule       string `type:"filled" placeholder:"PATH" help:"Reset only keys of this rule, as shown by sluice top, such as 'user > path=/api/*'."`
+	Key        string `name:"hash" type:"filled" placeholder:"HASH" help:"Reset only the key with this hash."`
 }
 
-// String describes the selection.
+// Check returns an error if fields of the selection exclude each other.
+func (s Selection) Check() error {
+	switch {
+	case s.Limit != "" && s.Descriptor == "":
+		return errors.New("a limit requires a descriptor")
+	case s.Descriptor != "" && (s.Rule != "" || s.Key != ""):
+		return errors.New("a descriptor cannot be combined with a rule or a hash: these select denied keys")
+	default:
+		return nil
+	}
+}
+
+// String describes the selection, without values of clients.
 func (s Selection) String() string {
 	text := "all keys that are denied"
+	if s.Descriptor != "" {
+		text = "one descriptor"
+	}
 	if s.Key != "" {
 		text = "the key #" + s.Key
 	}

@@ -127,7 +127,7 @@ func (m *model) reset(targets []target, shared bool, failed []string) (all reset
 	all.failed = slices.Clip(failed)
 	for _, t := range targets {
 		ctx, cancel := m.service.bound(m.ctx)
-		report, err := t.ResetDenied(ctx, t.which, t.token)
+		report, err := t.ResetCounters(ctx, t.which, t.token)
 		cancel()
 		switch {
 		case errors.Is(err, client.ErrNotFound):
