@@ -24,6 +24,8 @@ const childVariable = "SLUICE_TORTURE_CHILD"
 // child is the configuration of an attacker.
 type child struct {
 	Attack      string // name of an attack
+	Labor       string // or of a labor, at Addr
+	Addr        string
 	Target      hostile.Target
 	Connections int
 	For         time.Duration
@@ -49,12 +51,15 @@ func serveAsChild() {
 
 // attack runs the attack and prints its outcome as a line of JSON.
 func (c child) attack() error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.For)
+	defer cancel()
+	if c.Labor != "" {
+		return c.work(ctx)
+	}
 	attack, err := hostile.Find(c.Attack, c.Target)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.For)
-	defer cancel()
 	outcome, err := attack.Run(ctx, c.Target, c.Connections)
 	if err != nil {
 		return err
@@ -63,7 +68,7 @@ func (c child) attack() error {
 }
 
 // start starts a child with the given niceness.
-func (c child) start(t *testing.T, nice int) *process.Process {
+func (c child) start(t testing.TB, nice int) *process.Process {
 	t.Helper()
 	text, err := json.Marshal(c)
 	must.OK(t, err)
