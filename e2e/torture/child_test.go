@@ -68,15 +68,15 @@ func (c child) attack() error {
 }
 
 // start starts a child with the given niceness.
-func (c child) start(t testing.TB, nice int) *process.Process {
-	t.Helper()
+func (c child) start(tb testing.TB, nice int) *process.Process {
+	tb.Helper()
 	text, err := json.Marshal(c)
-	must.OK(t, err)
+	must.OK(tb, err)
 	cmd := exec.Command("nice", "-n", strconv.Itoa(nice), os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+string(text))
 	p, err := process.Start(cmd)
-	must.OK(t, err)
-	t.Cleanup(p.Kill)
+	must.OK(tb, err)
+	tb.Cleanup(p.Kill)
 	return p
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,8 +33,8 @@ var labors = map[string]struct {
 	run         func(ctx context.Context, addr string) error
 }{
 	"handshakes that never go on": {"grpc", 64, sendClientHello},
-	"json with 1000 descriptors": {"http", 8, postDescriptors},
-	"metrics of 2000 domains":    {"metrics", 8, getPage("/metrics")},
+	"json with 1000 descriptors":  {"http", 8, postDescriptors},
+	"metrics of 2000 domains":     {"metrics", 8, getPage("/metrics")},
 	"profiles":                    {"debug", 8, getPage("/debug/pprof/heap?debug=1")},
 }
 
@@ -161,7 +162,7 @@ func postDescriptors(ctx context.Context, addr string) error {
 	type descriptor struct{ Entries []entry }
 	var all []descriptor
 	for i := range 1000 {
-		all = append(all, descriptor{[]entry{{"k", fmt.Sprint(i)}}})
+		all = append(all, descriptor{[]entry{{"k", strconv.Itoa(i)}}})
 	}
 	body, err := json.Marshal(map[string]any{"domain": "d1", "descriptors": all})
 	if err != nil {
