@@ -79,6 +79,12 @@ func (m *manager) removalByManager(name string) string {
 
 // mayAddHeader reports whether a filter may add a request header.
 func (f *filter) mayAddHeader(name string) bool {
+	switch f.typeName {
+	case extAuthz, jwtAuthn:
+		return true
+	case headerMutation:
+		return setsHeader(f, name) || len(f.perRouteStrings) > 0
+	}
 	return setsHeader(f, name) || f.writesTo("") == mayWrite
 }
 

@@ -193,7 +193,7 @@ func (c *Config) resolveFilters(m *manager) {
 				f.configure(config)
 			}
 		}
-		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata, luaCode}, f.typeName) {
+		if slices.Contains([]string{headerMutation, headerToMetadata, jsonToMetadata, setMetadata, luaCode}, f.typeName) {
 			f.perRouteStrings = m.collectPerRouteStrings(f)
 		}
 	}

@@ -13,16 +13,17 @@ const filterTypes = "envoy.extensions.filters.http."
 
 // namespaces maps filters to the metadata namespace that they write to, always or by default.
 var namespaces = map[string]string{
-	jwtAuthn:                              "envoy.filters.http.jwt_authn",
-	filterTypes + "ext_authz.v3.ExtAuthz": "envoy.filters.http.ext_authz",
-	filterTypes + "rbac.v3.RBAC":          "envoy.filters.http.rbac",
-	api.RateLimit:                         "envoy.filters.http.ratelimit",
-	api.RateLimitQuota:                    "envoy.extensions.http_filters.rate_limit_quota.bucket",
-	headerToMetadata:                      "envoy.filters.http.header_to_metadata",
-	jsonToMetadata:                        "envoy.filters.http.json_to_metadata",
+	jwtAuthn:                     "envoy.filters.http.jwt_authn",
+	extAuthz:                     "envoy.filters.http.ext_authz",
+	filterTypes + "rbac.v3.RBAC": "envoy.filters.http.rbac",
+	api.RateLimit:                "envoy.filters.http.ratelimit",
+	api.RateLimitQuota:           "envoy.extensions.http_filters.rate_limit_quota.bucket",
+	headerToMetadata:             "envoy.filters.http.header_to_metadata",
+	jsonToMetadata:               "envoy.filters.http.json_to_metadata",
 }
 
 const (
+	extAuthz         = filterTypes + "ext_authz.v3.ExtAuthz"
 	jwtAuthn         = filterTypes + "jwt_authn.v3.JwtAuthentication"
 	headerToMetadata = filterTypes + "header_to_metadata.v3.Config"
 	jsonToMetadata   = filterTypes + "json_to_metadata.v3.JsonToMetadata"

@@ -1,0 +1,53 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestEffects covers configurations whose limits have no effect because of another part, each with one that differs
+// little and works.
+func TestEffects(t *testing.T) {
+	const (
+		limits   = "rate_limits: " + userPolicy + "\n"
+		filters  = "x/envoy.extensions.filters.http."
+		remove   = "{ name: a, typed_config: { '@type': " + filters + "header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ remove: x-user }] } } }"
+		authz    = "{ name: b, typed_config: { '@type': " + filters + "ext_authz.v3.ExtAuthz } }"
+		mutation = "{ name: b, typed_config: { '@type': " + filters + "header_mutation.v3.HeaderMutation } }"
+		set      = "typed_per_filter_config: { b: { '@type': " + filters + "header_mutation.v3.HeaderMutationPerRoute, mutations: { request_mutations: [{ append: { header: { key: x-user } } }] } } }\n"
+		removed  = "removes the header x-user before"
+	)
+	for name, tt := range map[string]struct {
+		// before are filters before the limiter, host are fields of the virtual host, and rules those of the domain.
+		before, host, rules string
+		// want is a part of the findings; empty if there is none.
+		want string
+	}{
+		"a removed header":                {before: remove, host: limits, want: removed},
+		"a header that ext_authz may set": {before: remove + "\n            - " + authz, host: limits},
+		"a header that ext_authz set":     {before: authz + "\n            - " + remove, host: limits, want: removed},
+		"a header that a route sets":      {before: remove + "\n            - " + mutation, host: limits + set},
+		"a header that no route sets":     {before: remove + "\n            - " + mutation, host: limits, want: removed},
+	} {
+		text := strings.Replace(hostOf(tt.host+toBackend), "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
+		if tt.before != "" {
+			text = strings.Replace(text, "http_filters:\n", "http_filters:\n            - "+tt.before+"\n", 1)
+		}
+		c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if tt.rules == "" {
+			tt.rules = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 60 } }]"
+		}
+		var found []string
+		for _, f := range c.Check(ruleSet(t, "domain: shop\n"+tt.rules+"\n")) {
+			if s := f.Severity.String(); s == "error" || s == "warning" {
+				found = append(found, f.String())
+			}
+		}
+		if all := strings.Join(found, "\n"); tt.want == "" && all != "" || !strings.Contains(all, tt.want) {
+			t.Errorf("%s: found %s\nwant %q in\n%s", name, all, tt.want, text)
+		}
+	}
+}
