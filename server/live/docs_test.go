@@ -3,17 +3,19 @@ package live
 import (
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestEachFieldIsDocumented checks that docs/state.md contains each JSON field of State and Reset.
+// TestEachFieldIsDocumented checks that docs/state.md contains each JSON field of State and Reset, and
+// that its tables of the JSON contain no others.
 func TestEachFieldIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/state.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, fields := map[reflect.Type]bool{}, 0
+	seen, fields := map[reflect.Type]bool{}, map[string]bool{}
 	var visit func(typ reflect.Type)
 	visit = func(typ reflect.Type) {
 		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
@@ -25,7 +27,7 @@ func TestEachFieldIsDocumented(t *testing.T) {
 		seen[typ] = true
 		for f := range typ.Fields() {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-				fields++
+				fields["`"+name+"`"] = true
 				if !strings.Contains(string(text), "`"+name+"`") {
 					t.Errorf("docs/state.md lacks `%s` of %s", name, typ)
 				}
@@ -35,7 +37,17 @@ func TestEachFieldIsDocumented(t *testing.T) {
 	}
 	visit(reflect.TypeFor[State]())
 	visit(reflect.TypeFor[Reset]())
-	if fields < 50 {
-		t.Errorf("%d fields were found, want at least 50", fields)
+	_, tables, _ := strings.Cut(string(text), "\n## The JSON\n")
+	documented := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| .*\|$`).FindAllStringSubmatch(tables, -1) {
+		for _, name := range regexp.MustCompile("`[^`]*`").FindAllString(row[1], -1) {
+			documented++
+			if !fields[name] {
+				t.Errorf("docs/state.md has %s, which is no field", name)
+			}
+		}
+	}
+	if len(fields) < 50 || documented < 50 {
+		t.Errorf("%d fields were found, and %d in the tables, want at least 50", len(fields), documented)
 	}
 }
