@@ -145,7 +145,11 @@ func (f *storeFlags) options(logger *zap.Logger) (*store.Options, error) {
 		options.Jitter = -1
 		logger.Warn("EXPIRATION_JITTER_MAX_SECONDS is 0: keys that expire together at the end of a window can block the store for a moment")
 	}
-	if f.SkipName {
+	switch {
+	case !f.SkipName:
+	case at[0].TLS == nil && (at[1] == nil || at[1].TLS == nil):
+		logger.Warn("environment: no effect: the store is used without TLS", zap.Strings("variables", []string{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"}))
+	default:
 		logger.Warn("host name verification of the store is disabled: anyone with a certificate of its CA can impersonate it")
 	}
 	options.Server, options.PerSecond = *at[0], at[1]

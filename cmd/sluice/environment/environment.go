@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // Environment has the values of flags that environment variables set. It is a resolver of Kong.
@@ -47,12 +49,22 @@ var _ kong.Resolver = (*Environment)(nil)
 // set. If flags is not nil, it is limited to these flags.
 func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
 	given := map[string]bool{}
+	var statsd telemetry.StatsdOptions
 	for _, path := range ctx.Path {
-		if path.Flag != nil {
-			given[path.Flag.Name] = true
+		if path.Flag == nil {
+			continue
+		}
+		given[path.Flag.Name] = true
+		if path.Flag.Name == "statsd-addr" {
+			statsd.Addr, _ = ctx.FlagValue(path.Flag).(string)
+			_ = statsd.ParseAddr() // serve reports the error
 		}
 	}
 	e, err := Read(os.Environ(), flags, given)
+	if given["statsd-addr"] && !statsd.Dog {
+		e.markUnused("--statsd-addr does not name a DogStatsD server", e.assigned["dogstatsd-mogrifier"].from...)
+		delete(e.assigned, "dogstatsd-mogrifier")
+	}
 	if err == nil {
 		ctx.AddResolver(e)
 	}
