@@ -184,11 +184,11 @@ type checkedList struct {
 	domain  string
 	all     []*evaluation
 	reached []*descriptors.Reach
-	// byCounter maps counters to the first policy that charges it.
-	byCounter map[string]int
-	// times is the number of charges of one request, for each policy.
-	times []int
-	rows  []*Row
+	// byCounter are the charges of each counter, and charges those of each policy, nil if it charges no counter that
+	// others may charge.
+	byCounter map[string]*charge
+	charges   []*charge
+	rows      []*Row
 }
 
 // checkList checks a list that a filter sends on a route. Most checks are the same for all routes and run once.
@@ -197,7 +197,7 @@ func (k *checker) checkList(m *manager, f *filter, domain string, l sentList, h 
 	key := checkedKey{domain: domain, first: evaluated[0]}
 	c := k.lists[key]
 	if c == nil {
-		c = &checkedList{listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]int{}, times: make([]int, len(evaluated))}
+		c = &checkedList{listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]*charge{}, charges: make([]*charge, len(evaluated))}
 		for i, e := range evaluated {
 			c.reached = append(c.reached, k.checkSent(m, f, domain, e))
 			k.countCharge(c, i)

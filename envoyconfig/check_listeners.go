@@ -26,7 +26,8 @@ func (k *checker) checkUnfilteredListeners() {
 			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter, but %s has one and the same routes: add the filter to http_filters, because requests to this listener are not limited",
 				m.name(), o.name())
 		}
-		if at := m.table.firstPolicies(); at.Exists() {
+		isLocal := func(f *filter) bool { return f.typeName == api.LocalRateLimit }
+		if at := m.table.firstPolicies(); at.Exists() && !slices.ContainsFunc(m.filters, isLocal) {
 			k.report(NoEffect, rules.Error, m.node.Pos(), "%s has no rate limit filter, so no filter sends the rate_limits of its routes, at %v: add one to http_filters", m.name(), at.Pos())
 		}
 	}

@@ -49,6 +49,11 @@ func TestCheckListeners(t *testing.T) {
 			want: []string{`envoy.yaml:17:11: error: no-effect: listener https has no rate limit filter, so no filter sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
 				`add one to http_filters`},
 		},
+		"limits of a local filter": {
+			listeners: manager("http", filter, limited) + manager("https",
+				`{ name: local, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit } }, `,
+				strings.Replace(limited, "prefix: /", "prefix: /x", 1)),
+		},
 		"a name that the filter has": {listeners: manager("http", filter, perRoute("limit"))},
 		"a name that no filter has": {
 			listeners: manager("http", filter, perRoute("ratelimit")),

@@ -45,6 +45,9 @@ func (t *takenPaths) add(r *route) {
 
 // reason returns why no request takes a route after those of t; empty if some may.
 func (t *takenPaths) reason(r *route) string {
+	if r.node.At("match", "connect_matcher").Exists() { // CONNECT has no path, and paths do not match it
+		return ""
+	}
 	if other := t.prefixes[""]; other != nil {
 		return "no request reaches the route, because the route at " + other.node.Pos().String() + " matches every request"
 	}

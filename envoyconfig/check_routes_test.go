@@ -41,6 +41,9 @@ func TestFilterChainsThatAreNeverUsed(t *testing.T) {
 		"default": {withChain(func(s string) string {
 			return strings.Replace(s, "filter_chains:\n  - filters:", "filter_chains: [{}]\ndefault_filter_chain:\n    filters:", 1)
 		}), "the filter chain at envoy.yaml:2:17 takes all connections, so none uses default_filter_chain"},
+		"default of a matcher": {withChain(func(s string) string {
+			return "filter_chain_matcher: {}\n" + strings.Replace(s, "filter_chains:\n  - filters:", "filter_chains: [{}]\ndefault_filter_chain:\n    filters:", 1)
+		}), ""},
 		"server names": {withChain(func(s string) string {
 			return strings.Replace(s, "  - filters:", "  - filter_chain_match: { server_names: [a] }\n    filters:", 1)
 		}), "the listener has no tls_inspector in listener_filters"},
@@ -56,5 +59,17 @@ func TestFilterChainsThatAreNeverUsed(t *testing.T) {
 		if has := strings.Contains(found, ": error: no-effect: no route sends this descriptor: "); has != (tt.want != "") || !strings.Contains(found, tt.want) {
 			t.Errorf("%s: found %s\nwant %s", name, found, tt.want)
 		}
+	}
+}
+
+// TestValuesThatARuleNeeds covers a rule with a value at each level.
+func TestValuesThatARuleNeeds(t *testing.T) {
+	c := proxy(t, "rate_limits: [{ actions: [{ request_headers: { header_name: x-tenant, descriptor_key: tenant } }, "+
+		"{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n"+toBackend, "timeout: 1s")
+	_, statement := c.Verify(ruleSet(t, "domain: shop\ndescriptors: [{ key: tenant, value: acme, descriptors: ["+
+		"{ key: user, value: al, rate_limit: { unit: hour, requests_per_unit: 60 } }] }]\n"))
+	const want = "and whose x-tenant header is acme and whose x-user header is al"
+	if got := statement.Rows[0].String(); !strings.HasSuffix(got, want) {
+		t.Errorf("the statement is %s\nwant %s", got, want)
 	}
 }

@@ -373,10 +373,13 @@ func (e *evaluation) findContradictions() {
 	}
 }
 
-// exactText returns the text with which a matcher compares, or missing.
+// exactText returns the text with which a matcher compares, or missing. With ignore_case others match too.
 func exactText(n *tree.Node) *tree.Node {
 	if at := n.Field("exact_match"); at.Exists() {
 		return at
+	}
+	if n.At("string_match", "ignore_case").Bool(false) {
+		return &tree.Missing
 	}
 	return n.At("string_match", "exact")
 }

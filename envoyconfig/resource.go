@@ -89,7 +89,7 @@ func (c *Config) readListener(n *tree.Node) {
 		match, unused := of.Field("filter_chain_match"), ""
 		if names := match.Field("server_names"); len(names.Nodes) > 0 && len(n.Field("listener_filters").Nodes) == 0 && n.Field("address").Exists() && !n.Field("udp_listener_config").Exists() {
 			unused = "the listener has no tls_inspector in listener_filters, so no connection has one of the server_names at " + names.Pos().String()
-		} else if len(match.Nodes) == 0 {
+		} else if len(match.Nodes) == 0 && !n.Field("filter_chain_matcher").Exists() {
 			everything = of
 		}
 		chain(of, unused)

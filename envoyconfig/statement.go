@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -157,18 +158,27 @@ func (r *route) describe(h *virtualHost) string {
 
 // countCharge counts how often the i-th policy of a list charges its counter together with the policies before it.
 func (k *checker) countCharge(c *checkedList, i int) {
-	c.times[i] = 1
 	key := c.counterOf(i)
 	if key == "" {
 		return
 	}
-	if first, ok := c.byCounter[key]; ok {
-		c.times[first]++
-		c.times[i] = c.times[first]
-		k.reportChargedTwice(c.all[i], c.all[first])
-		return
+	x := c.byCounter[key]
+	if x == nil {
+		x = &charge{first: i}
+		c.byCounter[key] = x
+	} else {
+		k.reportChargedTwice(c.all[i], c.all[x.first])
 	}
-	c.byCounter[key] = i
+	x.own++
+	x.all++
+	c.charges[i] = x
+}
+
+// charge counts the charges of one counter by a request.
+type charge struct {
+	first int // the first policy of the list that charges it
+	own   int // charges by policies of the list
+	all   int // charges by all lists of a route
 }
 
 // counterOf identifies the counters that the i-th policy charges; "" if it charges none.
@@ -209,22 +219,15 @@ func (k *checker) checkChargedTwice(all []*checkedList) {
 			}
 			k.pairs[[2]*checkedList{a, b}] = true
 			few := a
-			many := b
 			if len(b.byCounter) < len(a.byCounter) {
 				few = b
-				many = a
 			}
-			for key, at := range few.byCounter {
-				if other, ok := many.byCounter[key]; ok {
-					few.times[at]++
-					many.times[other]++
-					one := at
-					two := other
-					if few != a {
-						one = other
-						two = at
-					}
-					k.reportChargedTwice(a.all[one], b.all[two])
+			for _, key := range slices.Sorted(maps.Keys(few.byCounter)) {
+				one, two := a.byCounter[key], b.byCounter[key]
+				if one != nil && two != nil {
+					one.all += two.own
+					two.all += one.own
+					k.reportChargedTwice(a.all[one.first], b.all[two.first])
 				}
 			}
 		}
@@ -258,10 +261,14 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 
 // chargesOf returns how often a request charges the counter of the i-th policy.
 func (c *checkedList) chargesOf(i int) int {
-	if e := c.all[i]; e.never != "" || !e.hits.charges {
+	switch e := c.all[i]; {
+	case e.never != "" || !e.hits.charges:
 		return 0
+	case c.charges[i] == nil:
+		return 1
+	default:
+		return c.charges[i].all
 	}
-	return c.times[i]
 }
 
 // stateUnlimited adds a route that sends nothing; one row for all of a virtual host with the same reason.
@@ -302,17 +309,17 @@ func valueConditions(e *evaluation, reached []*descriptors.Rule) []string {
 	condition := ""
 	for _, r := range reached {
 		levels := r.Levels()
-		needs := ""
+		var needs []string
 		for i := range levels {
 			if len(levels) == len(e.entries) && e.entries[i].form.anyValue && levels[i].Value != "" && levels[i].Value != "*" {
-				needs = "whose " + rules.Shorten(e.entries[i].source) + " is " + rules.Shorten(levels[i].Value)
+				needs = append(needs, "whose "+rules.Shorten(e.entries[i].source)+" is "+rules.Shorten(levels[i].Value))
 			}
 		}
 		switch {
-		case needs == "":
+		case needs == nil:
 			return nil
 		case condition == "":
-			condition = needs
+			condition = strings.Join(needs, " and ")
 		default:
 			condition = "with values of these rules"
 		}
@@ -355,7 +362,6 @@ func (k *checker) reportIneffectiveRules() {
 	type use struct {
 		at             *evaluation
 		asked, charged bool
-		elsewhere      bool
 	}
 	uses := map[*descriptors.Rule]*use{}
 	byReach := map[*descriptors.Reach]*use{}
@@ -370,7 +376,6 @@ func (k *checker) reportIneffectiveRules() {
 				u.asked = u.asked || !e.streamDone
 				u.charged = u.charged || e.hits.charges
 			}
-			u.elsewhere = u.elsewhere || e.node.Field("limit").Exists()
 		}
 	}
 	for reach, u := range byReach {
@@ -381,7 +386,6 @@ func (k *checker) reportIneffectiveRules() {
 			o := uses[r]
 			o.asked = o.asked || u.asked
 			o.charged = o.charged || u.charged
-			o.elsewhere = o.elsewhere || u.elsewhere
 			if comparePos(u.at.node.Pos(), o.at.node.Pos()) < 0 {
 				o.at = u.at
 			}

@@ -186,6 +186,14 @@ func TestStatement(t *testing.T) {
 			host:    "rate_limits: [{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }]",
 			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice, since the element at", row: "charged 2 times",
 		},
+		"an element three times": {
+			host:    "rate_limits: [{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }]",
+			finding: "warning: charged-twice: ", row: "charged 3 times; only requests with the header x-user\nall, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged 3 times; only requests with the header x-user\nall",
+		},
+		"an element twice, and two filters": {
+			before: second, host: "rate_limits: [{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }]",
+			finding: "warning: charged-twice: ", row: "charged 4 times; only requests with the header x-user\nall, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged 4 times",
+		},
 		"two actions with one value": {
 			host: "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: a } }] }, " +
 				"{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: x }] } }] }]",
@@ -238,6 +246,10 @@ func TestStatement(t *testing.T) {
 			host:    "routes: [{ match: { safe_regex: { regex: '/.*' } }, route: { cluster: backend } }, { match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
 			finding: "error: no-effect: no route sends this descriptor: no request reaches the route, because the route at envoy.yaml:20:26 matches every request", row: "not limited, since no request",
 		},
+		"CONNECT after all paths": {
+			host: "routes: [{ match: { prefix: / }, route: { cluster: backend } }, { match: { connect_matcher: {} }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			row:  "charged once",
+		},
 		"a route after one for a shorter path": {
 			host:    "routes: [{ match: { prefix: /api }, route: { cluster: backend } }, { match: { path: /api/a, headers: [{ name: x }] }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
 			finding: "error: no-effect: no route sends this descriptor: no request reaches the route, because the route at envoy.yaml:20:26 matches every path that begins with /api", row: "not limited, since no request",
@@ -267,6 +279,11 @@ func TestStatement(t *testing.T) {
 		"headers that are always present": {
 			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, expect_match: false, headers: [{ name: ':method', present_match: true }] } }] }]",
 			finding: "error: no-effect: the descriptor is never sent: expect_match is false, but every request has these headers", row: "never asked",
+		},
+		"a method in any case": {
+			host: "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [" +
+				"{ name: ':method', string_match: { exact: get, ignore_case: true } }, { name: ':method', string_match: { exact: GET, ignore_case: true } }] } }] }]",
+			row: "charged once",
 		},
 		"a method in lower case": {
 			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':method', string_match: { exact: get } }] } }] }]",
