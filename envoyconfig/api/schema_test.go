@@ -81,7 +81,8 @@ envoy.type.matcher.v3.HttpRequestHeaderMatchInput envoy.type.matcher.v3.HttpRequ
 envoy.extensions.filters.http.header_to_metadata.v3.Config. envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata.
 envoy.extensions.filters.http.sse_to_metadata.v3.SseToMetadata. envoy.extensions.filters.http.set_metadata.v3.Config
 envoy.extensions.filters.http.set_metadata.v3.Metadata envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
-envoy.extensions.filters.http.jwt_authn.v3.JwtProvider envoy.extensions.filters.http.lua.v3.Lua
+envoy.extensions.filters.http.jwt_authn.v3.JwtProvider envoy.extensions.filters.http.jwt_authn.v3.RequirementRule
+envoy.extensions.filters.http.lua.v3.Lua
 envoy.extensions.filters.http.header_mutation.v3.Mutations envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
 envoy.config.common.mutation_rules.v3.HeaderMutation.
 envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation
