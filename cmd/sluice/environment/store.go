@@ -29,10 +29,7 @@ func (e *Environment) assignStore() {
 	case e.given["store"]:
 		const why = "--store sets the store of counters"
 		e.markUnused(why, "BACKEND_TYPE")
-		if e.given["store-per-second"] {
-			e.assignAuth("REDIS_PERSECOND_")
-			e.assignOwn("REDIS_PERSECOND_TIMEOUT")
-		}
+		e.assignGivenPerSecond()
 		e.assignOwn("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")
 		e.assignTimes()
 		e.markStoreUnused(why)
@@ -80,8 +77,10 @@ func (e *Environment) assignRedis() {
 		e.assignServer("REDIS_PERSECOND_", "store-per-second", "REDIS_PERSECOND")
 		e.assignOwn("REDIS_PERSECOND_TIMEOUT")
 	} else {
+		e.assignGivenPerSecond()
 		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "AUTH_FILE", "TLS", "SENTINEL_AUTH", "TIMEOUT"} {
-			if v := lookup("REDIS_PERSECOND_" + name); e.set[v.Name] != v.preset {
+			v := lookup("REDIS_PERSECOND_" + name)
+			if _, assigned := e.assigned[v.Name]; !assigned && e.set[v.Name] != v.preset {
 				e.markUnused("REDIS_PERSECOND is not true", v.Name)
 			}
 		}
@@ -95,6 +94,15 @@ func (e *Environment) assignRedis() {
 		e.setFlag("unhealthy-without-store", e.set[name], name)
 	}
 	e.assignRedisTLS()
+}
+
+// assignGivenPerSecond assigns the variables that apply to the server of --store-per-second.
+func (e *Environment) assignGivenPerSecond() {
+	if e.given["store-per-second"] {
+		e.assignAuth("REDIS_PERSECOND_")
+		e.assignOwn("REDIS_PERSECOND_SENTINEL_AUTH")
+		e.assignOwn("REDIS_PERSECOND_TIMEOUT")
+	}
 }
 
 // assignTimes assigns the times that also apply to the server of --store.
