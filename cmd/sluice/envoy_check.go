@@ -20,7 +20,7 @@ type envoyCheckCmd struct {
 	// These are flags of serve.
 
 	SoftHeader       string `type:"soft-header" placeholder:"NAME" help:"Name in serve --soft-header. Default: x-ratelimit-soft."`
-	RateLimitHeaders string `name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Value of serve --ratelimit-headers; legacy also stands for --response-headers. Warns if Envoy adds headers with limits, too."`
+	RateLimitHeaders string `name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Value of serve --ratelimit-headers; legacy also stands for LIMIT_RESPONSE_HEADERS_ENABLED. Warns if Envoy adds headers with limits, too."`
 	DeniedResponse   string `enum:"none,text,problem,openai,anthropic" default:"none" placeholder:"none|text|problem|openai|anthropic" help:"Value of serve --denied-response. Checks that clients receive it unchanged."`
 }
 
