@@ -117,11 +117,12 @@ func TestResetReturnsOwnLease(t *testing.T) {
 	}
 }
 
-// TestDelayedCallReturnsLease resets a call while its reply is delayed.
+// TestDelayedCallReturnsLease resets a call while its reply is delayed. Until then its memory is counted.
 func TestDelayedCallReturnsLease(t *testing.T) {
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePermit)
-	client := serve(t, s).rawClient(t)
+	r := serve(t, s)
+	client := r.rawClient(t)
 	wait := simpleRequest()
 	wait.Descriptors[0].Entries[0].Key = "wait"
 	request := marshal(t, wait)
@@ -132,8 +133,11 @@ func TestDelayedCallReturnsLease(t *testing.T) {
 		return func() bool { return servertest.MetricByLabel(t, s, "sluice_leases_active")["d"] == n }
 	}
 	await(t, "two leases are active", held(2))
+	w, _ := r.onlyConnection(t)
+	await(t, "the delayed call is counted", func() bool { return w.buffered.bytes.Load() >= int64(len(request)) })
 	client.must(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 	await(t, "one lease is active", held(1))
+	await(t, "no bytes are counted", func() bool { return w.buffered.bytes.Load() == 0 })
 	awaitReturned(t, s, "reset", 1)
 }
 
