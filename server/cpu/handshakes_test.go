@@ -95,16 +95,20 @@ func TestHandshakesThatHaveBegunComeFirst(t *testing.T) {
 
 // TestWaitsOfHandshakesEnd ends handshakes that wait for a token.
 func TestWaitsOfHandshakesEnd(t *testing.T) {
-	for name, end := range map[string]func(*Conn){
-		"deadline": func(c *Conn) { _ = c.SetReadDeadline(time.Now().Add(time.Second)) },
-		"sooner": func(c *Conn) {
-			_ = c.SetDeadline(time.Now().Add(time.Minute))
-			_ = c.SetDeadline(time.Now().Add(time.Second))
-		},
-		"close": func(c *Conn) { _ = c.Close() },
-	} {
+	for _, name := range []string{"deadline", "sooner", "close"} {
 		for _, begun := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
+				end := func(c *Conn) {
+					switch name {
+					case "sooner":
+						_ = c.SetDeadline(time.Now().Add(time.Minute))
+						_ = c.SetDeadline(time.Now().Add(time.Second))
+					case "deadline":
+						_ = c.SetReadDeadline(time.Now().Add(time.Second))
+					default:
+						_ = c.Close()
+					}
+				}
 				tokens := newTokens(1)
 				results := make(chan error, 2)
 				start := func(address string, begun bool) *Conn {
