@@ -48,8 +48,6 @@ var allowed = map[string]string{
 	"rlqs.TestResignDuringRenewal time.Sleep":                 bubble,
 	"server.TestBridgedCallsAreCancelled context.WithTimeout": "a deadline that must pass; it doubles until the call has begun",
 	"server.TestCollectorThatHangs context.WithTimeout":       "a deadline that must pass",
-	"server/cpu.TestWaitsOfHandshakesEnd SetDeadline":         bubble,
-	"server/cpu.TestWaitsOfHandshakesEnd SetReadDeadline":     bubble,
 	"server/leases.TestEventsEndLeases time.Sleep":            bubble,
 	"store.request time.Since":                                bubble,
 	"store.send time.Sleep":                                   bubble,
