@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
@@ -118,6 +119,35 @@ func TestDeliveryTimeout(t *testing.T) {
 		}
 		if advance(time.Hour); sent.Err() != nil {
 			t.Errorf("a stream without acknowledgements fails with %v", sent.Err())
+		}
+	})
+}
+
+// TestReportsConfirmMessages has a transport without acknowledgements: a message counts as received
+// with the second periodic report after it, since it may cross the first one.
+func TestReportsConfirmMessages(t *testing.T) {
+	runService(t, nil, func(s *testService) {
+		e := s.openEnvoy()
+		entries := []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}
+		for i, step := range []struct {
+			bucket    string
+			periodic  bool
+			confirmed bool
+		}{{"al", false, false}, {"bo", false, false}, {"cy", false, false}, {"al", true, false}, {"di", false, false}, {"al", true, true}} {
+			bucket := user(1, 0, step.bucket)
+			if !step.periodic {
+				bucket.TimeElapsed = nil
+			}
+			must.OK(t, e.Feed(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
+				Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{bucket},
+			}), true))
+			e.ConfirmByReports()
+			if v, ok := s.View("d", entries); !ok || v.Shares[0].Confirmed != step.confirmed {
+				t.Errorf("after report %d the view is %+v, want %v", i, v, step.confirmed)
+			}
+			_, seq, _ := e.AppendMessage(nil)
+			e.MarkSent(seq)
+			advance(time.Second)
 		}
 	})
 }
