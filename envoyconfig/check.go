@@ -23,7 +23,7 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 		config: c, set: set, reaches: map[string]*descriptors.Reach{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, pairs: map[[2]*checkedList]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
-		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
+		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
@@ -105,11 +105,11 @@ func (k *checker) checkManager(m *manager) bool {
 			}
 			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
-		taken := takenPaths{prefixes: map[string]*route{}}
+		taken := newTakenPaths()
 		for _, r := range h.routes {
 			why := cmp.Or(m.unused, m.neverTaken(r), taken.reason(r))
 			for _, branch := range r.branchesOrSelf() {
-				k.checkRoute(m, rateLimitFilters, h, branch, why)
+				k.checkRoute(m, rateLimitFilters, h, branch, taken, why)
 			}
 			k.checkRouteHeaders(m, r)
 			taken.add(r)
@@ -125,7 +125,7 @@ func (k *checker) checkManager(m *manager) bool {
 
 // checkRoute checks the lists that the filters send on a route, and counts those that they do not send. unreachable is
 // the reason why no request reaches the route; empty if requests may reach it.
-func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualHost, r *route, unreachable string) {
+func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualHost, r *route, taken *takenPaths, unreachable string) {
 	notCalled := cmp.Or(unreachable, r.noCallReason())
 	type result struct {
 		list *policyList
@@ -153,6 +153,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 			case why == "":
 				checked := k.checkList(m, f, domain, l, h, r)
 				sent = append(sent, checked)
+				k.noteTaken(m, taken, r, checked)
 			}
 			i := slices.IndexFunc(results, func(o result) bool { return o.list == l.policyList })
 			if i < 0 {
@@ -189,6 +190,8 @@ type checkedList struct {
 	byCounter map[string]*charge
 	charges   []*charge
 	rows      []*Row
+	// free is true if a route sends all policies to requests that no earlier route takes.
+	free bool
 }
 
 // checkList checks a list that a filter sends on a route. Most checks are the same for all routes and run once.

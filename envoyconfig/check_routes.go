@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,10 +13,17 @@ import (
 type takenPaths struct {
 	prefixes map[string]*route
 	lengths  []int // of the prefixes
+	// headers are the paths of which routes take the requests with a header.
+	headers map[string]*takenPaths
+}
+
+func newTakenPaths() *takenPaths {
+	return &takenPaths{prefixes: map[string]*route{}, headers: map[string]*takenPaths{}}
 }
 
 // add adds the paths of which a route takes every request.
 func (t *takenPaths) add(r *route) {
+	paths := t
 	match := r.node.Field("match")
 	if r.fragment || len(match.Nodes) == 0 {
 		return
@@ -23,6 +31,15 @@ func (t *takenPaths) add(r *route) {
 	for f := range match.Fields() {
 		switch tree.SnakeCase(f.Name) {
 		case "prefix", "case_sensitive":
+		case "headers":
+			if len(f.Nodes) != 1 || !f.Nodes[0].Field("present_match").Bool(false) || f.Nodes[0].Field("invert_match").Bool(false) {
+				return
+			}
+			name := strings.ToLower(f.Nodes[0].Field("name").Text)
+			if t.headers[name] == nil {
+				t.headers[name] = newTakenPaths()
+			}
+			paths = t.headers[name]
 		case "safe_regex":
 			if !slices.Contains([]string{".*", "/.*", "^.*", "^/.*", "^.*$", "^/.*$"}, f.Field("regex").Text) {
 				return
@@ -35,32 +52,79 @@ func (t *takenPaths) add(r *route) {
 	if prefix == "/" {
 		prefix = ""
 	}
-	if t.prefixes[prefix] == nil {
-		t.prefixes[prefix] = r
-		if !slices.Contains(t.lengths, len(prefix)) {
-			t.lengths = append(t.lengths, len(prefix))
+	if paths.prefixes[prefix] == nil {
+		paths.prefixes[prefix] = r
+		if !slices.Contains(paths.lengths, len(prefix)) {
+			paths.lengths = append(paths.lengths, len(prefix))
 		}
 	}
 }
 
 // reason returns why no request takes a route after those of t; empty if some may.
 func (t *takenPaths) reason(r *route) string {
-	if r.node.At("match", "connect_matcher").Exists() { // CONNECT has no path, and paths do not match it
+	switch other, prefix := t.find(r); {
+	case other == nil:
 		return ""
-	}
-	if other := t.prefixes[""]; other != nil {
+	case prefix == "":
 		return "no request reaches the route, because the route at " + other.node.Pos().String() + " matches every request"
+	default:
+		return "no request reaches the route, because the route at " + other.node.Pos().String() + " matches every path that begins with " + rules.Shorten(prefix)
+	}
+}
+
+// find returns the route that takes all paths of r, which begin with the prefix; nil if there is none.
+func (t *takenPaths) find(r *route) (other *route, prefix string) {
+	if r.node.At("match", "connect_matcher").Exists() { // CONNECT has no path, and paths do not match it
+		return nil, ""
+	}
+	if other = t.prefixes[""]; other != nil {
+		return other, ""
 	}
 	text := r.pathLiteral().Text
 	if r.fragment || !r.node.At("match", "case_sensitive").Bool(true) {
-		return ""
+		return nil, ""
 	}
 	for _, n := range t.lengths {
 		if n <= len(text) && t.prefixes[text[:n]] != nil {
-			return "no request reaches the route, because the route at " + t.prefixes[text[:n]].node.Pos().String() + " matches every path that begins with " + rules.Shorten(text[:n])
+			return t.prefixes[text[:n]], text[:n]
 		}
 	}
-	return ""
+	return nil, ""
+}
+
+// noteTaken records why a route sends none of the descriptors of a policy: an earlier route takes the requests with a
+// header that the policy needs.
+func (k *checker) noteTaken(m *manager, taken *takenPaths, r *route, c *checkedList) {
+	if c.free {
+		return
+	}
+	c.free = true
+	for _, e := range c.all {
+		why := ""
+		for name, t := range taken.headers {
+			other, _ := t.find(r)
+			if other != nil && slices.Contains(e.conditions, withHeader(name)) && !m.mayAddHeader(c.limiter, name) {
+				why = fmt.Sprintf("the route at %v takes all requests %s", other.node.Pos(), withHeader(name))
+			}
+		}
+		if before, ok := k.taken[e.node]; !ok || before != "" {
+			k.taken[e.node] = why
+		}
+		c.free = c.free && why == ""
+	}
+}
+
+// mayAddHeader reports whether a filter before another one may add a request header.
+func (m *manager) mayAddHeader(limiter *filter, name string) bool {
+	for _, f := range m.filters {
+		if f == limiter {
+			return false
+		}
+		if f.mayAddHeader(name) {
+			return true
+		}
+	}
+	return true
 }
 
 // pathLiteral returns the text with which a route compares the path or its beginning, or missing.

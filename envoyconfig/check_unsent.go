@@ -46,6 +46,11 @@ func (k *checker) reportNeverSent() {
 			}
 		}
 	}
+	for policy, why := range k.taken {
+		if why != "" {
+			k.report(NoEffect, rules.Warning, policy.Pos(), "the descriptor is never sent: %s before", why)
+		}
+	}
 	k.reportHidden()
 	for domain, at := range k.domains {
 		if k.sentDomains[domain] || k.quotaDomains[domain] || k.unknownDomains[domain] || unsent {

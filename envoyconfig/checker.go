@@ -48,6 +48,8 @@ type checker struct {
 	stated       map[*descriptors.Rule]bool
 	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
+	// taken maps a policy to the reason why all requests with its header take earlier routes; empty if some do not.
+	taken map[*tree.Node]string
 	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool
 	// quotaDomains are the domains of quota filters.

@@ -15,6 +15,10 @@ func TestEffects(t *testing.T) {
 		authz    = "{ name: b, typed_config: { '@type': " + filters + "ext_authz.v3.ExtAuthz } }"
 		mutation = "{ name: b, typed_config: { '@type': " + filters + "header_mutation.v3.HeaderMutation } }"
 		set      = "typed_per_filter_config: { b: { '@type': " + filters + "header_mutation.v3.HeaderMutationPerRoute, mutations: { request_mutations: [{ append: { header: { key: x-user } } }] } } }\n"
+		all      = "{ match: { prefix: / }, route: { cluster: backend } }"
+		limited  = "{ match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " } }"
+		withUser = "{ match: { prefix: /, headers: [{ name: X-User, present_match: true }] }, route: { cluster: backend } }"
+		takes    = "warning: no-effect: the descriptor is never sent: the route at envoy.yaml:19:26 takes all requests with the header x-user"
 		removed  = "removes the header x-user before"
 	)
 	for name, tt := range map[string]struct {
@@ -23,13 +27,23 @@ func TestEffects(t *testing.T) {
 		// want is a part of the findings; empty if there is none.
 		want string
 	}{
-		"a removed header":                {before: remove, host: limits, want: removed},
-		"a header that ext_authz may set": {before: remove + "\n            - " + authz, host: limits},
-		"a header that ext_authz set":     {before: authz + "\n            - " + remove, host: limits, want: removed},
-		"a header that a route sets":      {before: remove + "\n            - " + mutation, host: limits + set},
-		"a header that no route sets":     {before: remove + "\n            - " + mutation, host: limits, want: removed},
+		"a removed header":                  {before: remove, host: limits, want: removed},
+		"a header that ext_authz may set":   {before: remove + "\n            - " + authz, host: limits},
+		"a header that ext_authz set":       {before: authz + "\n            - " + remove, host: limits, want: removed},
+		"a header that a route sets":        {before: remove + "\n            - " + mutation, host: limits + set},
+		"a header that no route sets":       {before: remove + "\n            - " + mutation, host: limits, want: removed},
+		"a route for the header":            {host: "routes: [" + withUser + ", " + limited + "]\n", want: takes},
+		"a route without the header":        {host: "routes: [" + strings.Replace(withUser, "true", "false", 1) + ", " + limited + "]\n"},
+		"a route for another header":        {host: "routes: [" + strings.Replace(withUser, "X-User", "x-tenant", 1) + ", " + limited + "]\n"},
+		"a route for some paths":            {host: "routes: [" + strings.Replace(withUser, "prefix: /", "prefix: /a/b", 1) + ", " + limited + "]\n"},
+		"a route for two headers":           {host: "routes: [" + strings.Replace(withUser, "[{", "[{ name: b, present_match: true }, {", 1) + ", " + limited + "]\n"},
+		"a limited route for the header":    {host: limits + "routes: [" + withUser + ", " + all + "]\n"},
+		"a header that is set after routes": {before: authz, host: "routes: [" + withUser + ", " + limited + "]\n"},
 	} {
-		text := strings.Replace(hostOf(tt.host+toBackend), "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
+		if !strings.Contains(tt.host, "routes:") {
+			tt.host += toBackend
+		}
+		text := strings.Replace(hostOf(tt.host), "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
 		if tt.before != "" {
 			text = strings.Replace(text, "http_filters:\n", "http_filters:\n            - "+tt.before+"\n", 1)
 		}

@@ -155,6 +155,9 @@ func (e *evaluation) addEntry(a *action, entry *evaluatedEntry) {
 	}
 }
 
+// withHeader is the condition of a descriptor that needs a header.
+func withHeader(name string) string { return "with the header " + rules.Shorten(name) }
+
 func (a *action) sourceNoun() string {
 	switch a.kind {
 	case "request_headers":
@@ -226,7 +229,7 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 		e.source = name + " header"
 		e.never = m.impossibleHeader(f, name)
 		if !slices.Contains(alwaysPresent, name) {
-			e.condition = "with the header " + rules.Shorten(name)
+			e.condition = withHeader(name)
 		}
 	case "query_parameters":
 		name := a.node.Field("query_parameter_name").Text
