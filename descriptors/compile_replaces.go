@@ -66,6 +66,11 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 	c.replacements = nil
 }
 
+// Replaces reports whether the rule replaces a limit of a request that matches both.
+func (r *Rule) Replaces(l *Limit) bool {
+	return r.optional != nil && l.nameID != 0 && slices.Contains(r.optional.replaces, l.nameID)
+}
+
 // warnMutual warns of two limits that replace each other: a request that matches both is limited by
 // neither. It reports each pair of names once, at the later limit.
 func (c *compiler) warnMutual() {

@@ -116,3 +116,11 @@ func (s *Set) MayExempt(domain string, forms []Form) bool {
 	d := s.domains[domain]
 	return d != nil && d.exempt != nil && slices.ContainsFunc(forms, func(f Form) bool { return f.AnyKey || d.exempt.find([]byte(f.Key)) != nil })
 }
+
+// Exempts reports whether a descriptor of constant entries exempts its request.
+func (s *Set) Exempts(domain string, forms []Form) bool {
+	d := s.domains[domain]
+	return d != nil && d.exempt != nil && slices.ContainsFunc(forms, func(f Form) bool {
+		return d.exempt.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}, new(addressReader)) != nil
+	})
+}

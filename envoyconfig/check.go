@@ -23,7 +23,7 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 		config: c, set: set, reaches: map[string]*descriptors.Reach{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, pairs: map[[2]*checkedList]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
-		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
+		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
@@ -64,6 +64,7 @@ func (k *checker) checkAll() {
 	k.checkQuotaRules()
 	k.reportUnsentRules()
 	k.reportIneffectiveRules()
+	k.reportRemoved()
 	k.reportNeverSent()
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
 		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
@@ -162,6 +163,9 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 				results[i].why = ""
 			}
 		}
+		if !m.fragments {
+			k.noteRemoved(sent)
+		}
 		k.checkEndCall(sent)
 		if k.hasLeases {
 			k.checkSharedLeases(f, k.checkLeasesOnce(m, f, domain, sent), leases)
@@ -192,6 +196,9 @@ type checkedList struct {
 	rows      []*Row
 	// free is true if a route sends all policies to requests that no earlier route takes.
 	free bool
+	// charged is true if a route charges all rules of the list.
+	charged  bool
+	removals removals
 }
 
 // checkList checks a list that a filter sends on a route. Most checks are the same for all routes and run once.
@@ -205,6 +212,7 @@ func (k *checker) checkList(m *manager, f *filter, domain string, l sentList, h 
 			c.reached = append(c.reached, k.checkSent(m, f, domain, e))
 			k.countCharge(c, i)
 		}
+		c.removals = k.newRemovals(c)
 		k.lists[key] = c
 		k.sent = append(k.sent, c)
 	}

@@ -50,6 +50,8 @@ type checker struct {
 	buckets map[*descriptors.Rule]*tree.Node
 	// taken maps a policy to the reason why all requests with its header take earlier routes; empty if some do not.
 	taken map[*tree.Node]string
+	// removed maps a rule to the reason why no request is charged to it; empty if some are.
+	removed map[*descriptors.Rule]string
 	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool
 	// quotaDomains are the domains of quota filters.

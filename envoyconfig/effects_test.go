@@ -9,6 +9,7 @@ import (
 // little and works.
 func TestEffects(t *testing.T) {
 	const (
+		users    = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 60 } }]"
 		limits   = "rate_limits: " + userPolicy + "\n"
 		filters  = "x/envoy.extensions.filters.http."
 		remove   = "{ name: a, typed_config: { '@type': " + filters + "header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ remove: x-user }] } } }"
@@ -19,6 +20,11 @@ func TestEffects(t *testing.T) {
 		limited  = "{ match: { prefix: /a }, route: { cluster: backend, rate_limits: " + userPolicy + " } }"
 		withUser = "{ match: { prefix: /, headers: [{ name: X-User, present_match: true }] }, route: { cluster: backend } }"
 		takes    = "warning: no-effect: the descriptor is never sent: the route at envoy.yaml:19:26 takes all requests with the header x-user"
+		gateway  = "{ actions: [{ generic_key: { descriptor_key: gateway, descriptor_value: edge } }] }"
+		both     = "rate_limits: [" + gateway + ", { actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]"
+		onPath   = "routes: [{ match: { prefix: /a }, route: { cluster: backend, include_vh_rate_limits: true, rate_limits: [" + gateway + "] } }, " + all + "]\n"
+		exempt   = "exempt: [{ key: gateway, value: edge }]\n" + users
+		replace  = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 60, name: general } }, { key: gateway, rate_limit: { unlimited: true, name: gw, replaces: [{ name: general }] } }]"
 		removed  = "removes the header x-user before"
 	)
 	for name, tt := range map[string]struct {
@@ -39,9 +45,15 @@ func TestEffects(t *testing.T) {
 		"a route for two headers":           {host: "routes: [" + strings.Replace(withUser, "[{", "[{ name: b, present_match: true }, {", 1) + ", " + limited + "]\n"},
 		"a limited route for the header":    {host: limits + "routes: [" + withUser + ", " + all + "]\n"},
 		"a header that is set after routes": {before: authz, host: "routes: [" + withUser + ", " + limited + "]\n"},
+		"always exempt":                     {host: both, rules: exempt, want: "warning: never-denies: the limit of user never denies a request: the descriptor at envoy.yaml:19:31 exempts every request"},
+		"exempt on a route":                 {host: limits + onPath, rules: exempt},
+		"another value exempt":              {host: both, rules: strings.Replace(replace, ", replaces: [{ name: general }]", "", 1) + "\nexempt: [{ key: gateway, value: core }]"},
+		"always replaced":                   {host: both, rules: replace, want: "warning: never-denies: the limit of user never denies a request: the descriptor at envoy.yaml:19:31, which every request has, reaches gateway, which replaces it"},
+		"replaced on a route":               {host: limits + onPath, rules: replace},
+		"replaced for a header":             {host: strings.Replace(both, "{ generic_key", "{ request_headers: { header_name: x-a, descriptor_key: a } }, { generic_key", 1), rules: strings.Replace(replace, "{ key: gateway,", "{ key: a, descriptors: [{ key: gateway,", 1) + "}]"},
 	} {
 		if !strings.Contains(tt.host, "routes:") {
-			tt.host += toBackend
+			tt.host = strings.TrimSpace(tt.host) + "\n" + toBackend
 		}
 		text := strings.Replace(hostOf(tt.host), "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
 		if tt.before != "" {
@@ -52,7 +64,7 @@ func TestEffects(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if tt.rules == "" {
-			tt.rules = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 60 } }]"
+			tt.rules = users
 		}
 		var found []string
 		for _, f := range c.Check(ruleSet(t, "domain: shop\n"+tt.rules+"\n")) {
