@@ -99,7 +99,9 @@ func (k *checker) checkManager(m *manager) bool {
 	if m.table == nil || len(rateLimitFilters) == 0 {
 		return len(rateLimitFilters)+len(quotaFilters) > 0
 	}
+	answered := m.answeredBefore()
 	for _, h := range m.table.hosts {
+		k.checkAuthorities(m, h)
 		if tree := h.node.Field("matcher"); tree.Exists() {
 			for _, f := range rateLimitFilters {
 				k.unknownDomains[f.domain()] = true
@@ -108,7 +110,7 @@ func (k *checker) checkManager(m *manager) bool {
 		}
 		taken := newTakenPaths()
 		for _, r := range h.routes {
-			why := cmp.Or(m.unused, m.neverTaken(r), taken.reason(r))
+			why := cmp.Or(m.unused, answered, m.neverTaken(r), taken.reason(r))
 			for _, branch := range r.branchesOrSelf() {
 				k.checkRoute(m, rateLimitFilters, h, branch, taken, why)
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -177,6 +178,58 @@ func (k *checker) checkRouteHeaders(m *manager, r *route) {
 		for _, f := range m.filters {
 			if setsHeader(f, name) {
 				k.report(NoEffect, rules.Warning, n.Pos(), "Envoy selects the route before the filter at %v sets the header %s, so only requests of clients that send it take the route: use early_header_mutation_extensions", f.node.Pos(), rules.Shorten(name))
+			}
+		}
+	}
+}
+
+// answeredBefore returns why no request reaches the rate limit filters: a health check filter answers all of them.
+func (m *manager) answeredBefore() string {
+	for _, f := range m.filters {
+		if f.typeName == api.RateLimit {
+			break
+		}
+		headers := f.config.Field("headers")
+		answers := f.typeName == healthCheck && !f.disabled && !f.config.Field("pass_through_mode").Bool(true)
+		if answers && len(headers.Nodes) > 0 && allElements(headers, matchesEveryPath) && len(m.collectPerRouteStrings(f)) == 0 {
+			return fmt.Sprintf("the health check filter at %v answers every request", f.node.Pos())
+		}
+	}
+	return ""
+}
+
+// matchesEveryPath reports whether a header matcher matches every request with a path.
+func matchesEveryPath(n *tree.Node) bool {
+	everyPath := n.Field("name").Text == ":path" && n.At("string_match", "prefix").Text == "/" && !n.Field("invert_match").Bool(false)
+	return everyPath || isAlwaysPresent(n)
+}
+
+// checkAuthorities warns about actions that need an authority which no domain of their virtual host has.
+func (k *checker) checkAuthorities(m *manager, h *virtualHost) {
+	limiters := m.rateLimitFilters()
+	if m.fragments || len(h.domains) == 0 || m.table.node.Field("vhost_header").Exists() || m.mayAddHeader(limiters[len(limiters)-1], ":authority") {
+		return
+	}
+	check := func(a *action) {
+		if a.kind != "header_value_match" || !a.node.Field("expect_match").Bool(true) {
+			return
+		}
+		for n := range a.node.Field("headers").Elements() {
+			name, want := strings.ToLower(n.Field("name").Text), exactText(n).Text
+			if name != ":authority" && name != "host" || want == "" || n.Field("invert_match").Bool(false) || h.hasAuthority(m.table, want) {
+				continue
+			}
+			k.report(NoEffect, rules.Warning, n.Pos(), "the descriptor is never sent: no request of the virtual host %s has the authority %s, which matches none of its domains", rules.Shorten(h.name), rules.Shorten(want))
+		}
+	}
+	lists := slices.Clone(h.policies)
+	for _, r := range h.routes {
+		lists = append(lists, r.policies...)
+	}
+	for _, l := range lists {
+		for _, p := range l.policies {
+			for _, a := range p.actions {
+				check(a)
 			}
 		}
 	}

@@ -25,11 +25,17 @@ func TestEffects(t *testing.T) {
 		onPath   = "routes: [{ match: { prefix: /a }, route: { cluster: backend, include_vh_rate_limits: true, rate_limits: [" + gateway + "] } }, " + all + "]\n"
 		exempt   = "exempt: [{ key: gateway, value: edge }]\n" + users
 		replace  = "descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 60, name: general } }, { key: gateway, rate_limit: { unlimited: true, name: gw, replaces: [{ name: general }] } }]"
+		health   = "{ name: h, typed_config: { '@type': " + filters + "health_check.v3.HealthCheck, pass_through_mode: false, headers: [{ name: ':path', string_match: { prefix: / } }] } }"
+		off      = "typed_per_filter_config: { h: { '@type': x/envoy.config.route.v3.FilterConfig, disabled: true } }\n"
+		answers  = "the health check filter at envoy.yaml:8:15 answers every request"
+		domain   = "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':authority', string_match: { exact: api.example } }] } }] }]\n"
+		input    = "rate_limits: [{ actions: [{ extension: { name: user, typed_config: { '@type': x/envoy.type.matcher.v3.HttpResponseHeaderMatchInput, header_name: x-user } } }] }]\n"
 		removed  = "removes the header x-user before"
 	)
 	for name, tt := range map[string]struct {
-		// before are filters before the limiter, host are fields of the virtual host, and rules those of the domain.
-		before, host, rules string
+		// before are filters before the limiter, host are fields of the virtual host, rules those of the domain,
+		// and domains those of the virtual host.
+		before, host, rules, domains string
 		// want is a part of the findings; empty if there is none.
 		want string
 	}{
@@ -51,11 +57,24 @@ func TestEffects(t *testing.T) {
 		"always replaced":                   {host: both, rules: replace, want: "warning: never-denies: the limit of user never denies a request: the descriptor at envoy.yaml:19:31, which every request has, reaches gateway, which replaces it"},
 		"replaced on a route":               {host: limits + onPath, rules: replace},
 		"replaced for a header":             {host: strings.Replace(both, "{ generic_key", "{ request_headers: { header_name: x-a, descriptor_key: a } }, { generic_key", 1), rules: strings.Replace(replace, "{ key: gateway,", "{ key: a, descriptors: [{ key: gateway,", 1) + "}]"},
+		"answered before":                   {before: health, host: limits, want: answers},
+		"answered on another path":          {before: strings.Replace(health, "prefix: /", "prefix: /healthz", 1), host: limits},
+		"passed through":                    {before: strings.Replace(health, "false", "true", 1), host: limits},
+		"not answered on a virtual host":    {before: health, host: limits + off},
+		"another authority":                 {host: domain, domains: "shop.example", want: "warning: no-effect: the descriptor is never sent: no request of the virtual host all has the authority api.example"},
+		"an authority":                      {host: domain, domains: "shop.example, '*.Example'"},
+		"any authority":                     {host: domain},
+		"an authority that ext_authz sets":  {before: authz, host: domain, domains: "shop.example"},
+		"a header of the response":          {host: input, want: "warning: no-effect: the entry never has a value: HttpResponseHeaderMatchInput reads the response"},
+		"a header of the request":           {host: strings.Replace(input, "Response", "Request", 1)},
 	} {
 		if !strings.Contains(tt.host, "routes:") {
 			tt.host = strings.TrimSpace(tt.host) + "\n" + toBackend
 		}
 		text := strings.Replace(hostOf(tt.host), "domain: shop\n", "domain: shop\n                timeout: 1s\n", 1)
+		if tt.domains != "" {
+			text = strings.Replace(text, `["*"]`, "["+tt.domains+"]", 1)
+		}
 		if tt.before != "" {
 			text = strings.Replace(text, "http_filters:\n", "http_filters:\n            - "+tt.before+"\n", 1)
 		}

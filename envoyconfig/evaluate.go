@@ -392,6 +392,10 @@ func (m *manager) checkValue(e *evaluation, a *action) {
 	if text := strings.TrimSpace(a.node.Field("text").Text); a.kind == expression && slices.Contains([]string{"source.address", "source.port", "request.id"}, text) {
 		e.fail(NoEffect, rules.Warning, a.node, "%s differs for each connection or request, so each has its own counter, and no limit denies it: use remote_address, or a header that names the client", text)
 	}
+	if typeName, _ := a.node.At("extension", "typed_config").Typed(); strings.HasPrefix(typeName, "envoy.type.matcher.v3.HttpResponse") {
+		e.fail(NoEffect, rules.Warning, a.node, "the entry never has a value: %s reads the response, but Envoy gives extensions "+
+			"of rate_limits only the request's headers", strings.TrimPrefix(typeName, "envoy.type.matcher.v3."))
+	}
 	if a.kind != "request_headers" || e.limiter == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -113,12 +114,7 @@ func (l level) perRoutes() map[*tree.Node]*tree.Node {
 // host returns the virtual host for an authority; nil if there is none. In order of precedence: the exact name, the
 // longest suffix wildcard, the longest prefix wildcard, "*".
 func (t *table) host(authority string) *virtualHost {
-	name := lowerASCII(authority)
-	if t.node.Field("ignore_port_in_host_matching").Bool(false) {
-		if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
-			name = name[:i]
-		}
-	}
+	name := t.hostName(authority)
 	var found *virtualHost
 	best := -1
 	for _, h := range t.hosts {
@@ -129,6 +125,23 @@ func (t *table) host(authority string) *virtualHost {
 		}
 	}
 	return found
+}
+
+// hostName returns the text of an authority that domains match.
+func (t *table) hostName(authority string) string {
+	name := lowerASCII(authority)
+	if t.node.Field("ignore_port_in_host_matching").Bool(false) {
+		if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
+			name = name[:i]
+		}
+	}
+	return name
+}
+
+// hasAuthority reports whether a domain of the virtual host matches an authority.
+func (h *virtualHost) hasAuthority(t *table, authority string) bool {
+	name := t.hostName(authority)
+	return slices.ContainsFunc(h.domains, func(domain string) bool { return rankOf(lowerASCII(domain), name) >= 0 })
 }
 
 // rankOf returns how well a domain matches a name: higher is better, -1 is no match.

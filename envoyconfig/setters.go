@@ -24,6 +24,7 @@ var namespaces = map[string]string{
 
 const (
 	extAuthz         = filterTypes + "ext_authz.v3.ExtAuthz"
+	healthCheck      = filterTypes + "health_check.v3.HealthCheck"
 	jwtAuthn         = filterTypes + "jwt_authn.v3.JwtAuthentication"
 	headerToMetadata = filterTypes + "header_to_metadata.v3.Config"
 	jsonToMetadata   = filterTypes + "json_to_metadata.v3.JsonToMetadata"
@@ -39,7 +40,7 @@ var writesNoMetadata = []string{
 	filterTypes + "bandwidth_limit.v3.BandwidthLimit", filterTypes + "buffer.v3.Buffer", filterTypes + "compressor.v3.Compressor",
 	filterTypes + "cors.v3.Cors", filterTypes + "csrf.v3.CsrfPolicy", filterTypes + "decompressor.v3.Decompressor",
 	filterTypes + "grpc_stats.v3.FilterConfig", filterTypes + "grpc_web.v3.GrpcWeb",
-	headerMutation, filterTypes + "health_check.v3.HealthCheck",
+	headerMutation, healthCheck,
 }
 
 // writeCertainty is the certainty with which a filter writes a namespace of the dynamic metadata.
