@@ -266,12 +266,14 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	if wasOpen && sh.decidePerCounter(r, req) {
 		return
 	}
-	sh.options.observe().Failed(string(redis.Script))
-	sh.backend.store.logForeign(sh.name, why)
-	if refund := newRequest(); refund.call.EncodeRefund(&req.call) { // req is native
-		refund.slot = req.slot
-		refund.send(sh, sh.options.Timeout)
-	}
+	sh.options.guard(func() { // else a panic would leave the waiter without a decision
+		sh.options.observe().Failed(string(redis.Script))
+		sh.backend.store.logForeign(sh.name, why)
+		if refund := newRequest(); refund.call.EncodeRefund(&req.call) { // req is native
+			refund.slot = req.slot
+			refund.send(sh, sh.options.Timeout)
+		}
+	})
 	sh.backend.resolveForeign(req, why.Key)
 	switch {
 	case !wasOpen:
