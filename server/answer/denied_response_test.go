@@ -189,6 +189,7 @@ denied_response: { body: "{retry_after}" }
 descriptors:
   - { key: long, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1, algorithm: token_bucket } }
   - { key: passes, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }
+  - { key: tried, quota_mode: true, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
   - { key: user, rate_limit: { unit: second, unit_multiplier: 4, requests_per_unit: 1, algorithm: token_bucket } }
 `
 	for _, tt := range []struct {
@@ -206,6 +207,7 @@ descriptors:
 		{"d", "long user", "1 1", false, 60, false},
 		{"d", "long passes user", "1 1 1", false, 30, false},
 		{"all", "long passes user", "1 1 1", false, 4, false},
+		{"all", "long tried user", "1 1 1", false, 4, false},
 		{"d", "users", "1", false, 60, false},
 		{"d", "users", "1", true, 4, false},
 		{"d", "user short long", "1 1 1", true, 4, false},

@@ -11,6 +11,8 @@ import (
 // limit has hits left if the request has more.
 func TestDescribedMatches(t *testing.T) {
 	over, within := descriptorStatus{code: codeOverLimit, remaining: 5}, descriptorStatus{code: codeOK, remaining: 1}
+	hidden := over
+	hidden.limit = &descriptors.Limit{Terms: &descriptors.Terms{Hidden: true}}
 	quota := &descriptors.Rule{Quota: true}
 	for name, c := range map[string]struct {
 		statuses           []descriptorStatus
@@ -22,11 +24,17 @@ func TestDescribedMatches(t *testing.T) {
 		"a quota is the last":    {[]descriptorStatus{over, over}, []*descriptors.Rule{nil, quota}, 0, 0},
 		"a quota is the first":   {[]descriptorStatus{over, over}, []*descriptors.Rule{quota, nil}, 1, 1},
 		"the first of quotas":    {[]descriptorStatus{over, over}, []*descriptors.Rule{quota, quota}, 0, 0},
+		"hidden":                 {[]descriptorStatus{hidden}, []*descriptors.Rule{nil}, -1, 0},
+		"hidden after within":    {[]descriptorStatus{within, hidden}, []*descriptors.Rule{nil, nil}, 0, 1},
+		"hidden after over":      {[]descriptorStatus{over, hidden}, []*descriptors.Rule{nil, nil}, 0, 0},
+		"hidden before a quota":  {[]descriptorStatus{hidden, over}, []*descriptors.Rule{nil, quota}, 1, 1},
 		"the last of the others": {[]descriptorStatus{over, over}, []*descriptors.Rule{nil, nil}, 1, 1},
 	} {
 		x := &Exchange{overLimit: true}
 		for i, st := range c.statuses {
-			st.limit = &descriptors.Limit{Terms: new(descriptors.Terms)}
+			if st.limit == nil {
+				st.limit = &descriptors.Limit{Terms: new(descriptors.Terms)}
+			}
 			st.charge = i
 			x.statuses = append(x.statuses, st)
 			x.plan.Matches = append(x.plan.Matches, descriptors.Match{Rule: c.rules[i], First: i, Count: 1})
