@@ -24,6 +24,7 @@ var (
 // impossibleExpression returns why an expression never has a value; empty if it may.
 func impossibleExpression(text string) string {
 	text = quotedText.ReplaceAllString(text, "''")
+	text = strings.ReplaceAll(text, ".request.", ".") // a key of metadata
 	if found := dashedHeader.FindString(text); found != "" {
 		return fmt.Sprintf("%s is a subtraction: write request.headers['%s']", rules.Shorten(found), rules.Shorten(strings.TrimPrefix(found, "request.headers.")))
 	}

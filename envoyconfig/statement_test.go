@@ -219,6 +219,7 @@ func TestStatement(t *testing.T) {
 			host:    cel("request.header['x-user']"),
 			finding: `error: no-effect: the descriptor is never sent: an expression has no attribute request.header; did you mean "headers"`, row: "never asked",
 		},
+		"an expression with a key of metadata": {host: cel("metadata.filter_metadata.request.tenant"), row: "charged once"},
 		"an expression with a dash": {
 			host: cel("request.headers.x-user"), row: "never asked",
 			finding: "error: no-effect: the descriptor is never sent: request.headers.x-user is a subtraction: write request.headers['x-user']",
