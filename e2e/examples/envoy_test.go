@@ -63,6 +63,25 @@ func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	}
 }
 
+// TestOutagesDenyNoRequests checks that no filter denies requests while sluice does not respond.
+func TestOutagesDenyNoRequests(t *testing.T) {
+	t.Parallel()
+	filters := 0
+	for _, path := range envoyConfigs(t) {
+		eachObject(example(t, "..", path), func(o object) {
+			if strings.HasSuffix(field[string](o, "@type"), ".ratelimit.v3.RateLimit") {
+				filters++
+				if o["failure_mode_deny"] == true && !strings.HasPrefix(path, "bench/") {
+					t.Errorf("%s denies requests during an outage", path)
+				}
+			}
+		})
+	}
+	if filters < 10 {
+		t.Errorf("%d filters found", filters)
+	}
+}
+
 // TestExamplesUseTheQuickStartCluster compares the copies of the cluster `sluice` with that of
 // envoy.yaml, in which each line is explained.
 func TestExamplesUseTheQuickStartCluster(t *testing.T) {
