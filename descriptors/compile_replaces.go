@@ -66,6 +66,9 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 	c.replacements = nil
 }
 
+// ReplacesSome reports whether the rule replaces limits.
+func (r *Rule) ReplacesSome() bool { return r.optional != nil && len(r.optional.replaces) > 0 }
+
 // Replaces reports whether the rule replaces a limit of a request that matches both.
 func (r *Rule) Replaces(l *Limit) bool {
 	return r.optional != nil && l.nameID != 0 && slices.Contains(r.optional.replaces, l.nameID)

@@ -31,7 +31,9 @@ func (k *checker) newRemovals(c *checkedList) (all removals) {
 			all.exempts = e
 		}
 		for _, r := range c.reached[i].Rules {
-			all.replaces = append(all.replaces, replacing{e, r})
+			if r.ReplacesSome() {
+				all.replaces = append(all.replaces, replacing{e, r})
+			}
 		}
 	}
 	return all
