@@ -73,3 +73,15 @@ func TestValuesThatARuleNeeds(t *testing.T) {
 		t.Errorf("the statement is %s\nwant %s", got, want)
 	}
 }
+
+// TestRouteOfCONNECT covers a request without a path, which no route with a path matches.
+func TestRouteOfCONNECT(t *testing.T) {
+	c := proxy(t, "routes: [{ name: path, match: { prefix: / }, route: { cluster: backend } }, "+
+		"{ name: connect, match: { connect_matcher: {} }, route: { cluster: backend } }]\n", "timeout: 1s")
+	for method, want := range map[string]string{"GET": `"path"`, "CONNECT": `"connect"`} {
+		calls, err := c.Calls(Request{Method: method, Scheme: "http", Authority: "a:80", Path: "/"})
+		if err != nil || calls.Route != want {
+			t.Errorf("%s: the route is %s, %v, want %s", method, calls.Route, err, want)
+		}
+	}
+}

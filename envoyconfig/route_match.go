@@ -48,7 +48,12 @@ func newPathMatcher(n *tree.Node) func(x *exchange, path string) verdict {
 	}
 	switch {
 	case match != nil:
-		return func(_ *exchange, path string) verdict { return match(path) }
+		return func(x *exchange, path string) verdict {
+			if x.Method == http.MethodConnect { // such a request has no path
+				return verdict{}
+			}
+			return match(path)
+		}
 	case n.Field("connect_matcher").Exists():
 		return func(x *exchange, _ string) verdict { return verdict{yes: x.Method == http.MethodConnect} }
 	default:
