@@ -87,7 +87,7 @@ envoy.extensions.filters.http.header_mutation.v3.Mutations envoy.extensions.filt
 envoy.config.common.mutation_rules.v3.HeaderMutation.
 envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation
 envoy.extensions.filters.http.set_filter_state.v3.Config envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue
-envoy.extensions.filters.http.fault.v3.HTTPFault
+envoy.extensions.filters.http.fault.v3.HTTPFault envoy.extensions.filters.http.health_check.v3.HealthCheck
 `
 
 // sources are the modules with the generated code of Envoy's API and of its dependencies.
