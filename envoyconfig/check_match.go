@@ -53,15 +53,50 @@ func (k *checker) checkPolicy(domain string, m *manager, e *evaluation) *descrip
 	return reach
 }
 
+// valueKey identifies rules and the kinds of the entries that reach them. Equal slices of rules come from one reach.
+type valueKey struct {
+	first **descriptors.Rule
+	kinds string
+}
+
+func keyOfValues(e *evaluation, reached []*descriptors.Rule) valueKey {
+	if len(reached) == 0 {
+		return valueKey{}
+	}
+	var kinds strings.Builder
+	for i := range e.entries {
+		a := e.actions[i]
+		fmt.Fprintf(&kinds, "%t %q %q %q ", e.entries[i].form.anyValue, e.entries[i].source, a.kind, a.header())
+	}
+	return valueKey{&reached[0], kinds.String()}
+}
+
+// impossibleRule is a rule with a value that no entry of the given action has.
+type impossibleRule struct {
+	rule   *descriptors.Rule
+	action int
+	why    string
+}
+
 // checkRuleValues finds rules with values that no entry of a policy which reaches them has.
 func (k *checker) checkRuleValues(e *evaluation, reach *descriptors.Reach) {
-	type impossible struct {
-		rule *descriptors.Rule
-		at   *action
-		why  string
+	key := keyOfValues(e, reach.Rules)
+	all, known := k.impossible[key]
+	if !known {
+		all = impossibleRules(e, reach.Rules)
+		k.impossible[key] = all
 	}
-	var all []impossible
-	for _, r := range reach.Rules {
+	for _, i := range all {
+		if len(all) == len(reach.Rules) {
+			k.report(NoEffect, rules.Error, e.actions[i.action].node.Pos(), "%s", i.why)
+		} else {
+			k.report(Unsent, rules.Warning, i.rule.Pos(), "%s", i.why)
+		}
+	}
+}
+
+func impossibleRules(e *evaluation, reached []*descriptors.Rule) (all []impossibleRule) {
+	for _, r := range reached {
 		levels := r.Levels()
 		for i := range levels {
 			if len(levels) != len(e.entries) || levels[i].Value == "" || !e.entries[i].form.anyValue {
@@ -69,18 +104,12 @@ func (k *checker) checkRuleValues(e *evaluation, reach *descriptors.Reach) {
 			}
 			a := e.actions[i]
 			if why := impossibleValue(a.kind, a.header(), levels[i].Value); why != "" {
-				all = append(all, impossible{r, a, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(levels[i].Value), r.Path(), why)})
+				all = append(all, impossibleRule{r, i, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(levels[i].Value), r.Path(), why)})
 				break
 			}
 		}
 	}
-	for _, i := range all {
-		if len(all) == len(reach.Rules) {
-			k.report(NoEffect, rules.Error, i.at.node.Pos(), "%s", i.why)
-		} else {
-			k.report(Unsent, rules.Warning, i.rule.Pos(), "%s", i.why)
-		}
-	}
+	return all
 }
 
 // noteQuotaCalls records that a policy calls the rate limit service for rules with quota.

@@ -48,6 +48,9 @@ type checker struct {
 	stated       map[*descriptors.Rule]bool
 	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
+	// conditions and impossible cache what values the rules need that a policy reaches.
+	conditions map[valueKey][]string
+	impossible map[valueKey][]impossibleRule
 	// taken maps a policy to the reason why all requests with its header take earlier routes; empty if some do not.
 	taken map[*tree.Node]string
 	// removed maps a rule to the reason why no request is charged to it; empty if some are.

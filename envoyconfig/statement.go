@@ -293,7 +293,7 @@ func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
 	e := c.all[i]
 	never, conditions := m.callsOf(c.limiter)
 	never = cmp.Or(never, k.config.callFailure(c.limiter))
-	row.Conditions = slices.Concat(conditions, e.conditions, valueConditions(e, row.Rules))
+	row.Conditions = slices.Concat(conditions, e.conditions, k.valueConditions(e, row.Rules))
 	row.Asked = AskedAtStart
 	row.Why = cmp.Or(never, e.never)
 	switch {
@@ -302,6 +302,17 @@ func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
 	case e.streamDone:
 		row.Asked = AskedAtEnd
 	}
+}
+
+// valueConditions calls the function of the same name once for all policies of the same kinds of entries.
+func (k *checker) valueConditions(e *evaluation, reached []*descriptors.Rule) []string {
+	key := keyOfValues(e, reached)
+	found, known := k.conditions[key]
+	if !known {
+		found = valueConditions(e, reached)
+		k.conditions[key] = found
+	}
+	return found
 }
 
 // valueConditions describes the values that a descriptor needs to match one of the rules; none if a rule matches all.
