@@ -181,7 +181,7 @@ func writeRow(b *strings.Builder, variables []Variable, here string) {
 func effectHere(v *Variable) string {
 	here := "supported"
 	switch {
-	case v.Flag != "":
+	case v.Flag != "" && v.Flag != v.Name:
 		here = "`--" + v.Flag + "`"
 	case v.has(accepted):
 		here = "no effect"
