@@ -234,3 +234,29 @@ func TestHoldsOutliveWindows(t *testing.T) {
 		t.Errorf("in the window after that %d hits are used", used)
 	}
 }
+
+// TestDeniedReservationsOfAStore denies reservations after the state that a store reported: beyond the
+// limit, or beyond the greatest number of them. They hold nothing.
+func TestDeniedReservationsOfAStore(t *testing.T) {
+	p := &Policy{Algorithm: FixedWindow, Limit: 100, Window: time.Minute, Reserve: NewReserve(3, time.Minute, true)}
+	for _, tt := range []struct {
+		state      State
+		isAdmitted bool
+	}{
+		{State{HeldHits: 95, Reservations: 2}, true},
+		{State{HeldHits: 96, Reservations: 2}, false},
+		{State{HeldHits: 95, Reservations: 3}, false},
+	} {
+		b := &Batch{Charges: []Charge{{ID: counterID(0), Policy: p, Hits: 5, Reserve: true}}}
+		b.Stored().Decide(min1, []State{tt.state})
+		want := tt.state
+		if tt.isAdmitted {
+			want.HeldHits += 5
+			want.Reservations++
+		}
+		got := b.reported(0)
+		if b.Decisions[0].Over == tt.isAdmitted || got.HeldHits != want.HeldHits || got.Reservations != want.Reservations {
+			t.Errorf("%+v: %+v and %+v, want %+v", tt.state, b.Decisions[0], got, want)
+		}
+	}
+}
