@@ -54,7 +54,7 @@ func removalReason(sent []*checkedList, r *descriptors.Rule) string {
 	return ""
 }
 
-// noteRemoved records the rules of a route's lists of which no request is charged, and those of which some may be.
+// noteRemoved records which rules of a route's lists charge no request, and which ones may charge some.
 func (k *checker) noteRemoved(sent []*checkedList) {
 	for _, c := range sent {
 		if c.charged {
@@ -73,7 +73,7 @@ func (k *checker) noteRemoved(sent []*checkedList) {
 	}
 }
 
-// reportRemoved reports the rules that enforce, but of which no request is charged.
+// reportRemoved reports the rules that enforce but charge no request.
 func (k *checker) reportRemoved() {
 	for r, why := range k.removed {
 		if why != "" && Enforces(r) && !k.unknownDomains[r.Domain()] {

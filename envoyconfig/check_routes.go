@@ -14,7 +14,7 @@ import (
 type takenPaths struct {
 	prefixes map[string]*route
 	lengths  []int // of the prefixes
-	// headers are the paths of which routes take the requests with a header.
+	// headers maps a header to the paths whose requests with it go to earlier routes.
 	headers map[string]*takenPaths
 }
 
@@ -22,7 +22,7 @@ func newTakenPaths() *takenPaths {
 	return &takenPaths{prefixes: map[string]*route{}, headers: map[string]*takenPaths{}}
 }
 
-// add adds the paths of which a route takes every request.
+// add adds the paths whose requests all go to a route.
 func (t *takenPaths) add(r *route) {
 	paths := t
 	match := r.node.Field("match")

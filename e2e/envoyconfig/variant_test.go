@@ -26,7 +26,7 @@ type variant struct {
 	bootstrap []byte
 	// rules is a rule file. Its limits allow 60 hits in a year.
 	rules []byte
-	// requests are the kinds of requests, of which 100 each are sent.
+	// requests are the kinds of requests. 100 of each are sent.
 	requests []request
 }
 
@@ -106,7 +106,7 @@ func jwtOfAlice(claim string) string {
 	return text + "." + encode(sum.Sum(nil))
 }
 
-// workingConfigurations are the configurations of which others are variants.
+// workingConfigurations are the configurations that the variants change.
 var workingConfigurations = []working{
 	{
 		name: "header in the filter", rules: limitOfUser, in: inFilter, requests: []request{alice, plain},

@@ -45,7 +45,7 @@ var unchanged = []string{
 // containers are messages whose fields are neither removed nor replaced as a whole.
 var containers = []string{"envoy.config.bootstrap.", "envoy.config.listener.", "envoy.extensions.filters.network."}
 
-// texts are the values of texts of which only some have an effect.
+// texts has the values that a field of text gets, by its name.
 var texts = map[string][]string{
 	"format": {
 		"%REQ(x-user)%", "%REQ(x-none)%", "%BYTES_RECEIVED%", "%BYTES_SENT%", "%RESPONSE_CODE%", "%PROTOCOL%", "%DYNAMIC_METADATA(ns:cost)%", "%DYNAMIC_METADATA(ns:none)%",

@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -158,17 +159,15 @@ func getPage(path string) func(ctx context.Context, addr string) error {
 }
 
 func postDescriptors(ctx context.Context, addr string) error {
-	type entry struct{ Key, Value string }
-	type descriptor struct{ Entries []entry }
-	var all []descriptor
+	var all []any
 	for i := range 1000 {
-		all = append(all, descriptor{[]entry{{"k", strconv.Itoa(i)}}})
+		all = append(all, map[string]any{"entries": []any{map[string]string{"key": "k", "value": strconv.Itoa(i)}}})
 	}
 	body, err := json.Marshal(map[string]any{"domain": "d1", "descriptors": all})
 	if err != nil {
 		return err
 	}
-	return fetch(ctx, http.MethodPost, "http://"+addr+"/json", strings.NewReader(strings.NewReplacer("Entries", "entries", "Key", "key", "Value", "value").Replace(string(body))))
+	return fetch(ctx, http.MethodPost, "http://"+addr+"/json", bytes.NewReader(body))
 }
 
 func fetch(ctx context.Context, method, url string, body io.Reader) error {
