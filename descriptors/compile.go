@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -45,6 +46,12 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	}
 	c.set.Hash = c.sha.set(digests)
 	c.finishDefaults()
+	if !opt.TablesLater {
+		c.found.All = append(c.found.All, c.set.checkTables(func(name string) (*tables.Columns, string) {
+			e, _ := opt.Tables.Table(name) // compileTable found it
+			return e.ColumnsLocked(), e.Rows().Burst()
+		})...)
+	}
 	if c.found.All.HasErrors() {
 		return nil, c.found.All
 	}

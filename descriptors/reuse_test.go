@@ -40,7 +40,7 @@ func TestPlanReuse(t *testing.T) {
 			{name: c, shadow: true, unit: hour, requests_per_unit: 7, algorithm: token_bucket, table: t}]},
 		 {key: w*, rate_limit: {unit: hour, requests_per_unit: 9, name: p, algorithm: concurrency}},
 		 {key: plain, rate_limit: {unit: day, requests_per_unit: 5, replaces: [{name: p}]}}`,
-		`{key: user, rate_limit: {requests_per_unit: 100, unit: day, table: t, algorithm: sliding_window}}, {key: plain, rate_limit: {unlimited: true}}`,
+		`{key: user, rate_limits: [{requests_per_unit: 100, unit: day, table: t, algorithm: sliding_window}, {requests_per_unit: 50, unit: day, table: t, algorithm: token_bucket}]}, {key: plain, rate_limit: {unlimited: true}}`,
 		`{key: user, value: al, quota_mode: true, rate_limit: {requests_per_unit: 100, unit: day}}`,
 	} {
 		set := load(t, opt, "domain: d\ndescriptors: ["+descriptors+"]")

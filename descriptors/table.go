@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,8 @@ type TableUse struct {
 	// column.
 	keys []string
 	path string
+	// hasBurst is true if the limit uses the burst of rows.
+	hasBurst bool
 	// levels caches the levels of the table's columns.
 	levels atomic.Pointer[columnLevels]
 	// labels maps the names of rows to metric labels.
@@ -57,14 +60,24 @@ func (s *Set) TableUses(name string) []*TableUse {
 	return uses
 }
 
-// CheckTable returns an error if a limit of the set does not support a table with these columns.
-func (s *Set) CheckTable(name string, columns []string) error {
-	for _, use := range s.TableUses(name) {
+// CheckTable returns an error if a limit of the set does not support a table with these columns, or
+// if none supports its burst: burst names a row with one, or is empty.
+func (s *Set) CheckTable(name string, columns []string, burst string) error {
+	uses := s.TableUses(name)
+	for _, use := range uses {
 		if err := use.CheckColumns(columns); err != nil {
 			return err
 		}
 	}
-	return nil
+	return checkBurst(uses, burst)
+}
+
+// checkBurst returns an error if no use of a table supports the burst of the given row.
+func checkBurst(uses []*TableUse, row string) error {
+	if row == "" || len(uses) == 0 || slices.ContainsFunc(uses, func(u *TableUse) bool { return u.hasBurst }) {
+		return nil
+	}
+	return fmt.Errorf(`the row of %s has a burst, but no rule of the table has "algorithm: token_bucket"; remove the burst, or set the algorithm`, row)
 }
 
 // compileTable sets l.Table if the limit has the field table.
@@ -79,7 +92,7 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 		return
 	}
 	table := entry.Table
-	u := &TableUse{table: table, path: l.Rule.Path()}
+	u := &TableUse{table: table, path: l.Rule.Path(), hasBurst: l.Policy.Algorithm == limiter.TokenBucket}
 	shared := l.Rule.optionalOrZero().shared
 	for i, n := range l.Rule.node.lineage() {
 		key := n.key
@@ -92,14 +105,6 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since none of its keys can be a column: each has a wildcard, shares one counter, or is a field of rows (%s)",
 			b.Table, strings.Join(tables.RowFields, ", "))
 		return
-	}
-	if !c.opt.TablesLater {
-		if columns := entry.ColumnsLocked(); columns != nil {
-			if err := u.CheckColumns(*columns); err != nil {
-				c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
-				return
-			}
-		}
 	}
 	if u.index = slices.Index(c.set.tables, table); u.index < 0 {
 		u.index = len(c.set.tables)
@@ -130,28 +135,40 @@ func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
 }
 
 // CheckTables returns an error with a line for each limit that does not support the columns of its
-// table. columns returns those of a table, nil for any.
-func (s *Set) CheckTables(columns func(table string) *tables.Columns) error {
-	var found rules.Diagnostics
-	byTable := map[string]*tables.Columns{}
+// table, or whose table has a burst that no limit supports. columns returns the columns of a table,
+// nil for any, and a row with burst.
+func (s *Set) CheckTables(columns func(table string) (of *tables.Columns, burst string)) error {
+	return s.checkTables(columns).Err()
+}
+
+func (s *Set) checkTables(columns func(table string) (of *tables.Columns, burst string)) (found rules.Diagnostics) {
+	type checked struct {
+		columns *tables.Columns
+		burst   error
+	}
+	byTable := map[string]checked{}
 	for _, l := range s.Limits {
 		if l.Table == nil {
 			continue
 		}
 		name := l.Table.Name()
-		if _, known := byTable[name]; !known {
-			byTable[name] = columns(name)
+		table, known := byTable[name]
+		if !known {
+			of, burst := columns(name)
+			table = checked{of, checkBurst(s.TableUses(name), burst)}
+			byTable[name] = table
 		}
-		if byTable[name] == nil {
-			continue
+		err := table.burst
+		if table.columns != nil {
+			err = cmp.Or(l.Table.CheckColumns(*table.columns), err)
 		}
-		if err := l.Table.CheckColumns(*byTable[name]); err != nil {
+		if err != nil {
 			found = append(found, rules.Diagnostic{
 				Pos: l.Pos, Severity: rules.Error, Path: nodePath(l.Rule.domain, l.Rule.node), Message: fmt.Sprintf("table %q: %v", name, err),
 			})
 		}
 	}
-	return found.Err()
+	return found
 }
 
 // CheckColumns returns an error if the limit does not support a table with these columns.

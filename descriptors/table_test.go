@@ -242,6 +242,29 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
+// TestBurstOfRows has rows with a burst, which only a token bucket uses.
+func TestBurstOfRows(t *testing.T) {
+	const (
+		window = "{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}"
+		bucket = "{key: k, descriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: token_bucket, table: t}}]}"
+	)
+	for _, tt := range []struct {
+		rules, rows string
+		wrong       bool
+	}{
+		{window, "k,requests_per_unit,burst\nx,1,\n", false},
+		{window, "k,requests_per_unit,burst\nx,1,\ny,1,2\n", true},
+		{bucket, "k,requests_per_unit,burst\nx,1,2\n", false},
+		{"{key: z, rate_limit: {unit: hour, requests_per_unit: 1}}, " + bucket + ", {key: a, descriptors: [" + window + "]}", "k,requests_per_unit,burst\nx,1,2\n", false},
+	} {
+		opt, _ := withTable(t, tt.rows)
+		_, found := compile(t, opt, "domain: d\ndescriptors: ["+tt.rules+"]")
+		if err := found.Err(); (err != nil) != tt.wrong || tt.wrong && !strings.Contains(err.Error(), `a.yaml:2:36: error: domain "d" > key "k": table "t": the row of k="y" has a burst`) {
+			t.Errorf("%s, %q: %v", tt.rules, tt.rows, err)
+		}
+	}
+}
+
 // TestTableWithoutRows checks that rules need not support the columns of an empty table, which may
 // get other columns.
 func TestTableWithoutRows(t *testing.T) {
@@ -289,7 +312,7 @@ func TestTableWithSeveralColumns(t *testing.T) {
 		t.Error("other columns have no effect")
 	}
 	rows, _ = table.Read("t.csv", strings.NewReader("nothing,requests_per_unit\n/a,9\n"))
-	if err := set.CheckTable("t", *rows.Columns()); err == nil {
+	if err := set.CheckTable("t", *rows.Columns(), ""); err == nil {
 		t.Error("a column without a level is accepted")
 	}
 	if table.Replace(rows); number("/a", "bo") != 1 {

@@ -120,6 +120,9 @@ func (b *builder) build() *Rows {
 		case len(b.found) > 0:
 			return nil
 		case !full:
+			if i := slices.IndexFunc(b.rows, func(p pending) bool { return p.slot.burst > 0 }); i >= 0 && !b.lastWins {
+				r.burst = b.keyText(i)
+			}
 			return r
 		}
 	}

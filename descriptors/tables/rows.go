@@ -22,6 +22,8 @@ type Rows struct {
 	// names are the names of rows. slot.name is an index in it, counted from 1; 0 is no name.
 	names atomic.Pointer[[]string]
 	n     atomic.Int64
+	// burst is the key of the first row of a file with a burst.
+	burst string
 }
 
 // A shard is immutable: a change of a row replaces the shard. It contains its slots, so that a
@@ -70,6 +72,10 @@ type Hit struct {
 
 // Columns returns the names of the key columns, nil if the table never had a row.
 func (r *Rows) Columns() *Columns { return r.columns }
+
+// Burst returns the key of the first row with a burst, or "". It is not known for a table that is
+// changed row by row.
+func (r *Rows) Burst() string { return r.burst }
 
 // Len returns the number of rows.
 func (r *Rows) Len() int { return int(r.n.Load()) }

@@ -288,13 +288,21 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, valu
 	if values != len(columns) {
 		return nil, wrongKeyError(e.Name(), columns, values)
 	}
-	return columns, h.checkFit(e, columns)
+	return columns, h.checkFit(e, columns, nil)
 }
 
-// checkFit returns an error if a table with the given columns does not fit the active rules.
-func (h *tablesHandler) checkFit(e *tables.Entry, columns []string) error {
+// checkFit returns an error if a table with the given columns and changes does not fit the active
+// rules.
+func (h *tablesHandler) checkFit(e *tables.Entry, columns []string, changes []tables.Change) error {
+	burst := ""
+	for _, c := range changes {
+		if c.Row.Burst > 0 {
+			burst = keyText(c.Values)
+			break
+		}
+	}
 	if set := h.service.Rules(); set != nil {
-		return set.CheckTable(e.Name(), columns)
+		return set.CheckTable(e.Name(), columns, burst)
 	}
 	return nil
 }
@@ -377,7 +385,7 @@ func (c *boundedReader) Read(p []byte) (int, error) {
 func (h *tablesHandler) applyChanges(r *http.Request, e *tables.Entry, columns []string, changes []tables.Change) (err error) {
 	cpu.FromContext(r.Context()).Wait(func() { // for the disk
 		var release func()
-		release, err = h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns) })
+		release, err = h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns, changes) })
 		if err == nil {
 			defer release()
 			err = e.Journal.Apply(columns, changes)

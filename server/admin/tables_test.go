@@ -294,7 +294,7 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 	activate := func(set *descriptors.Set) {
 		all.Lock()
 		defer all.Unlock()
-		if set.CheckTables(func(string) *tables.Columns { return e.ColumnsLocked() }) != nil {
+		if set.CheckTables(func(string) (*tables.Columns, string) { return e.ColumnsLocked(), "" }) != nil {
 			return
 		}
 		if err := s.Activate(0, set, nil); err != nil {
@@ -313,10 +313,15 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 		running.Go(func() { activate(next) })
 		running.Wait()
 		if columns := e.ColumnsLocked(); columns != nil {
-			if err := s.Rules().CheckTable("users", *columns); err != nil {
+			if err := s.Rules().CheckTable("users", *columns, ""); err != nil {
 				t.Fatalf("round %d: a row was put that does not fit the active rules: %v", i, err)
 			}
 		}
+	}
+	e.Delete([]string{"al"})
+	activate(compile("user"))
+	if _, err := c.PutRow(t.Context(), "users", []string{"al"}, "user", url.Values{"requests_per_unit": {"7"}, "burst": {"9"}}); err == nil || !strings.Contains(err.Error(), `the row of "al" has a burst, but no rule of the table has`) {
+		t.Errorf("a burst for a fixed window: %v", err)
 	}
 }
 

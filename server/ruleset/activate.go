@@ -187,7 +187,7 @@ func (l *Loader) tryActivateLocked(all, required versions) error {
 		set = v.rules.Set
 	}
 	for name, v := range all {
-		if v.rows != nil && (required[name] != nil || set == nil || set.CheckTable(name, *v.rows.Columns()) == nil) {
+		if v.rows != nil && (required[name] != nil || set == nil || set.CheckTable(name, *v.rows.Columns(), v.rows.Burst()) == nil) {
 			rows[name] = v.rows
 		}
 	}
@@ -219,12 +219,12 @@ func (l *Loader) tryActivateLocked(all, required versions) error {
 // tablesFitLocked returns an error if limits of the set do not fit the columns of their tables,
 // with the given rows in place of the active ones.
 func (l *Loader) tablesFitLocked(set *descriptors.Set, rows map[string]*tables.Rows) error {
-	return set.CheckTables(func(name string) *tables.Columns {
+	return set.CheckTables(func(name string) (*tables.Columns, string) {
 		if rows[name] != nil {
-			return rows[name].Columns()
+			return rows[name].Columns(), rows[name].Burst()
 		}
 		e, _ := l.tables.Table(name) // cannot fail, because the compiler has found the table
-		return e.ColumnsLocked()
+		return e.ColumnsLocked(), e.Rows().Burst()
 	})
 }
 
@@ -245,7 +245,7 @@ func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error
 		reason := fmt.Errorf("table %q: %w", name, err)
 		if len(failed) == 0 {
 			e, _ := l.tables.Table(name) // cannot fail
-			if misfit := set.CheckTable(name, *v.rows.Columns()); misfit != nil {
+			if misfit := set.CheckTable(name, *v.rows.Columns(), v.rows.Burst()); misfit != nil {
 				reason = fmt.Errorf("%s:1:1: error: %w; the rows wait for rules that they fit", e.Path, misfit)
 			} else {
 				reason = fmt.Errorf("table %q: not active, because other files that changed at the same time are not", name)
