@@ -1,6 +1,9 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 // Leases count the ends of leases, except expirations, which rules count. The fields may be used
 // concurrently.
@@ -79,23 +82,40 @@ func (r *Rules) BeforeCollect(update func()) {
 	r.updates = append(r.updates, update)
 }
 
-var (
-	leasesDesc        = ruleDesc("sluice_leases_active", "Active leases of this process, that is requests in flight or reservations: neither released nor expired. Only without a store.")
-	costsDueDesc      = ruleDesc("sluice_costs_due_total", "Requests whose cost is to be charged at the end of their streams: admitted checks with 0 hits, and ended reservations. Absent before the first.")
-	costsReceivedDesc = ruleDesc("sluice_costs_received_total", "Charges with hits, except reservations and refunds, since the first request in sluice_costs_due_total. Absent before that.")
-	expiredDesc       = ruleDesc("sluice_leases_expired_total", "Leases that expired because they were not released. Only without a store.")
-)
+// leaseMetrics are the metrics of limits with leases or costs at the ends of streams. With a store
+// leases are not counted, since another process may release them.
+var leaseMetrics = []ruleMetric{
+	{
+		"sluice_leases_active",
+		"Active leases of this process, that is requests in flight or reservations: neither released nor expired. Only without a store.",
+		dto.MetricType_GAUGE,
+		func(s *ruleSeries) (float64, bool) { return float64(s.counters.activeLeases.Load()), s.showsLeases() },
+	},
+	{
+		"sluice_leases_expired_total",
+		"Leases that expired because they were not released. Only without a store.",
+		dto.MetricType_COUNTER,
+		func(s *ruleSeries) (float64, bool) { return float64(s.counters.expired.Load()), s.showsLeases() },
+	},
+	{
+		"sluice_costs_due_total",
+		"Requests whose cost is to be charged at the end of their streams: admitted checks with 0 hits, and ended reservations. Absent before the first.",
+		dto.MetricType_COUNTER,
+		func(s *ruleSeries) (float64, bool) {
+			due := s.counters.costsDue.Load()
+			return float64(due), due > 0
+		},
+	},
+	{
+		"sluice_costs_received_total",
+		"Charges with hits, except reservations and refunds, since the first request in sluice_costs_due_total. Absent before that.",
+		dto.MetricType_COUNTER,
+		func(s *ruleSeries) (float64, bool) {
+			return float64(s.counters.costsReceived.Load()), s.counters.costsDue.Load() > 0
+		},
+	},
+}
 
-// collectLeases emits the leases of a limit that grants leases. With a store they are not counted,
-// since another process may release them.
-func (s *ruleSeries) collectLeases(ch chan<- prometheus.Metric, labels []string, stored bool) {
-	if due := s.counters.costsDue.Load(); due > 0 {
-		ch <- prometheus.MustNewConstMetric(costsDueDesc, prometheus.CounterValue, float64(due), labels...)
-		ch <- prometheus.MustNewConstMetric(costsReceivedDesc, prometheus.CounterValue, float64(s.counters.costsReceived.Load()), labels...)
-	}
-	active, expired := s.counters.activeLeases.Load(), s.counters.expired.Load()
-	if !stored && (s.limit.Leases || expired > 0) || active > 0 {
-		ch <- prometheus.MustNewConstMetric(leasesDesc, prometheus.GaugeValue, float64(active), labels...)
-		ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(expired), labels...)
-	}
+func (s *ruleSeries) showsLeases() bool {
+	return s.counters.activeLeases.Load() > 0 || !s.stored && (s.limit.Leases || s.counters.expired.Load() > 0)
 }

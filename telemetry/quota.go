@@ -1,6 +1,9 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 // Quota are the metrics of the rate limit quota service. The requests that Envoys admitted and
 // denied count as hits of rules. The fields may be used concurrently.
@@ -51,11 +54,11 @@ func newQuota(r *registry) Quota {
 // SetAssignedRatio sets the part of a divided limit that is assigned to Envoys.
 func (c *RuleCounters) SetAssignedRatio(ratio float64) { c.assignedRatio.Store(int64(ratio * 1e6)) }
 
-var assignedDesc = ruleDesc("sluice_quota_assigned_ratio", "Rate that is assigned to Envoys, divided by the limit, over all buckets of the rule; 0 without buckets. It exceeds 1 after a limit was lowered, until the Envoys have confirmed lower rates.")
-
-// collectQuota emits the assigned ratio of a divided limit.
-func (s *ruleSeries) collectQuota(ch chan<- prometheus.Metric, labels []string) {
-	if s.limit.Divided {
-		ch <- prometheus.MustNewConstMetric(assignedDesc, prometheus.GaugeValue, float64(s.counters.assignedRatio.Load())/1e6, labels...)
-	}
+var assignedMetric = ruleMetric{
+	"sluice_quota_assigned_ratio",
+	"Rate that is assigned to Envoys, divided by the limit, over all buckets of the rule; 0 without buckets. It exceeds 1 after a limit was lowered, until the Envoys have confirmed lower rates.",
+	dto.MetricType_GAUGE,
+	func(s *ruleSeries) (float64, bool) {
+		return float64(s.counters.assignedRatio.Load()) / 1e6, s.limit.Divided
+	},
 }

@@ -1,6 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -9,21 +12,21 @@ import (
 type registry struct {
 	// Registry is the content of /metrics. Register with [Metrics.Register], which adds the tags.
 	Registry prometheus.Gatherer
-	// tagged is Registry, with the tags added to all collectors that are registered.
+	// tagged adds the tags to all collectors that are registered.
 	tagged prometheus.Registerer
-	tags   prometheus.Labels
 }
 
-func newRegistry(tags prometheus.Labels) registry {
-	r := prometheus.NewRegistry()
-	return registry{Registry: r, tagged: prometheus.WrapRegistererWith(tags, r), tags: tags}
-}
-
-// gather returns the metrics of a collector that is not registered, with the tags.
-func (r *registry) gather(c prometheus.Collector) ([]*dto.MetricFamily, error) {
-	alone := newRegistry(r.tags)
-	alone.Register(c)
-	return alone.Registry.Gather()
+func newRegistry(rules *Rules) registry {
+	others := prometheus.NewRegistry()
+	return registry{
+		tagged: prometheus.WrapRegistererWith(rules.tags, others),
+		Registry: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+			families, err := others.Gather()
+			families = append(families, rules.gather()...)
+			slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
+			return families, err
+		}),
+	}
 }
 
 // Register adds collectors to Registry, with the tags. Their labels must be in ownLabels.

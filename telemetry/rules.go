@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Bounds on the series of rules. Hits beyond MaxConfigured and MaxRuntime count under the labels
@@ -140,6 +142,8 @@ func (c *RuleCounters) used() bool {
 // called without them. Keys that contain request values share a pool of [MaxRuntime] while their
 // domain is configured.
 type Rules struct {
+	tags prometheus.Labels // labels of every series
+
 	mu         sync.Mutex
 	configured map[RuleKey]configuredRule
 	// omitted is the number of configured limits with hits and without series of their own.
@@ -175,8 +179,8 @@ type runtimeRule struct {
 	alias bool
 }
 
-func newRules() *Rules {
-	r := &Rules{}
+func newRules(tags prometheus.Labels) *Rules {
+	r := &Rules{tags: tags}
 	r.overflow.Store(&map[string]*RuleCounters{})
 	r.runtime.Store(&map[string]*runtimeRule{})
 	return r

@@ -1,10 +1,6 @@
 package telemetry
 
-import (
-	"slices"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "slices"
 
 // maxEnded bounds the series that are kept after their rules were removed.
 const maxEnded = MaxConfigured + MaxRuntime
@@ -77,14 +73,4 @@ func (r *Rules) forgetEnded(e *endedSeries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = slices.DeleteFunc(r.ended, func(kept *endedSeries) bool { return kept == e })
-}
-
-// Describe implements [prometheus.Collector].
-func (*endedSeries) Describe(ch chan<- *prometheus.Desc) { rulesCollector{}.Describe(ch) }
-
-// Collect implements [prometheus.Collector].
-func (e *endedSeries) Collect(ch chan<- prometheus.Metric) {
-	for i := range e.series {
-		e.series[i].collect(ch, e.stored)
-	}
 }

@@ -10,15 +10,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // newTestRules returns rules and a registry for them, which validates their metrics.
-func newTestRules() (*Rules, *prometheus.Registry) {
-	r, reg := newRules(), prometheus.NewPedanticRegistry()
+func newTestRules() (*Rules, prometheus.Gatherer) {
+	r := newRules(nil)
+	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(rulesCollector{r})
-	return r, reg
+	limits := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return r.gather(), nil })
+	return r, prometheus.Gatherers{reg, limits}
 }
 
 // configure configures limits of the domain d with these keys.
@@ -42,7 +45,7 @@ func configureLimits(r *Rules, domains []string, limits ...RuleLimit) []*RuleCou
 }
 
 // expectTotalHits compares the total_hits series, and that all of them are valid.
-func expectTotalHits(t *testing.T, reg *prometheus.Registry, want ...string) {
+func expectTotalHits(t *testing.T, reg prometheus.Gatherer, want ...string) {
 	t.Helper()
 	var text strings.Builder
 	if len(want) > 0 {

@@ -73,10 +73,11 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: newRegistry(labels), Rules: newRules(), Conditions: newConditions(), Build: o.Build, Started: o.Started}
+	rules := newRules(labels)
+	m := &Metrics{registry: newRegistry(rules), Rules: rules, Conditions: newConditions(), Build: o.Build, Started: o.Started}
 	m.Events, m.ClientErrors = newEvents(m.Conditions), newClientErrors(m.Conditions)
 	r := &m.registry
-	r.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rulesCollector{m.Rules})
+	r.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rulesCollector{rules})
 	m.Calls = newCalls(r, o.Milliseconds)
 	m.configMetrics = newConfigMetrics(r)
 	m.TLS = newTLSMetrics(r)

@@ -215,10 +215,7 @@ func (s *Statsd) gather() (families []*dto.MetricFamily, load uint64) {
 // sendEnded sends the last counts of series whose rules were removed. Series with the same names
 // then start at 0.
 func (s *Statsd) sendEnded(ended *endedSeries) error {
-	families, err := s.metrics.gather(ended)
-	if err != nil {
-		return fmt.Errorf("gather the series of rules that ended: %w", err) // a bug
-	}
+	families := s.metrics.Rules.families(ended.series, ended.stored)
 	if err := s.sendFamilies(families, true); err != nil {
 		return err
 	}
