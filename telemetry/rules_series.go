@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/proto"
 )
 
 // ruleMetric is a metric of each limit.
@@ -137,7 +136,7 @@ func (r *Rules) seriesLocked() (all []ruleSeries) {
 // families returns the metrics of limits, by name. They do not pass through the registry, whose
 // channels and checks of each metric would take ten times as long.
 func (r *Rules) families(all []ruleSeries, stored bool) []*dto.MetricFamily {
-	slices.SortFunc(all, func(a, b ruleSeries) int { return a.key.compare(b.key) })
+	slices.SortFunc(all, func(a, b ruleSeries) int { return compareKeys(a.key, b.key) })
 	template := labelTemplate(r.tags)
 	metrics := make([][]*dto.Metric, len(ruleMetrics))
 	for i := range all {
@@ -188,10 +187,10 @@ func (m *ruleMetric) sample(labels []*dto.LabelPair, value float64) *dto.Metric 
 func labelTemplate(tags prometheus.Labels) []*dto.LabelPair {
 	var template []*dto.LabelPair
 	for _, name := range []string{"domain", "key1", "key2", "rule", "limit"} {
-		template = append(template, &dto.LabelPair{Name: proto.String(name)})
+		template = append(template, &dto.LabelPair{Name: new(name)})
 	}
 	for name, value := range tags {
-		template = append(template, &dto.LabelPair{Name: proto.String(name), Value: proto.String(value)})
+		template = append(template, &dto.LabelPair{Name: new(name), Value: new(value)})
 	}
 	slices.SortFunc(template, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return template
@@ -202,32 +201,32 @@ func (s *ruleSeries) labels(template []*dto.LabelPair) []*dto.LabelPair {
 	labels := slices.Clone(template)
 	for i, l := range template {
 		if l.Value == nil {
-			labels[i] = &dto.LabelPair{Name: l.Name, Value: s.key.label(l.GetName())}
+			labels[i] = &dto.LabelPair{Name: l.Name, Value: s.label(l.GetName())}
 		}
 	}
 	return labels
 }
 
 // label returns the value of a label of the series.
-func (k *RuleKey) label(name string) *string {
+func (s *ruleSeries) label(name string) *string {
 	switch name {
 	case "domain":
-		return &k.Domain
+		return &s.key.Domain
 	case "key1":
-		return &k.Key1
+		return &s.key.Key1
 	case "key2":
-		return &k.Key2
+		return &s.key.Key2
 	case "rule":
-		return &k.Rule
+		return &s.key.Rule
 	default:
-		return &k.Limit
+		return &s.key.Limit
 	}
 }
 
-// compare orders series as a registry does: by their labels.
-func (k RuleKey) compare(other RuleKey) int {
+// compareKeys orders series as a registry does: by their labels.
+func compareKeys(a, b RuleKey) int {
 	return cmp.Or(
-		cmp.Compare(k.Domain, other.Domain), cmp.Compare(k.Key1, other.Key1), cmp.Compare(k.Key2, other.Key2),
-		cmp.Compare(k.Limit, other.Limit), cmp.Compare(k.Rule, other.Rule),
+		cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Key1, b.Key1), cmp.Compare(a.Key2, b.Key2),
+		cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Rule, b.Rule),
 	)
 }

@@ -47,10 +47,12 @@ const begunPerNew = 8
 
 // Tokens are the tokens of a process. Calls have precedence over tasks, and tasks use at most half
 // of the tokens, so that a CPU remains for calls. Long tasks have other tokens, one per four CPUs, so
-// that handshakes and health checks, and calls on a single CPU, do not wait until one ends. Its
-// methods may be called concurrently.
+// that handshakes and health checks, and calls on a single CPU, do not wait until one ends. Such a
+// token rests after each use for as long as it was used: clients that scrape without a pause use half
+// of a CPU. Its methods may be called concurrently.
 type Tokens struct {
-	long *Tokens // for long tasks
+	long  *Tokens // for long tasks
+	rests bool    // is true of the tokens for long tasks
 
 	mu                      sync.Mutex
 	size, free              int
@@ -75,6 +77,7 @@ func newTokens(n int) *Tokens {
 	t := newPool(n, max(1, n/2))
 	longTasks := max(1, n/4)
 	t.long = newPool(longTasks, longTasks)
+	t.long.rests = true
 	return t
 }
 
@@ -142,10 +145,22 @@ func (t *Tokens) startLocked(task *Task) {
 	t.free--
 	t.runningTasks++
 	task.begun = true
+	task.resumed = time.Now() //nolint:forbidigo // the work is measured
 	task.running.Store(true)
 }
 
-func (t *Tokens) releaseTask() {
+func (t *Tokens) releaseTask(task *Task) {
+	if !t.rests {
+		t.endTask()
+		return
+	}
+	t.mu.Lock()
+	used := time.Since(task.resumed)
+	t.mu.Unlock()
+	time.AfterFunc(used, t.endTask)
+}
+
+func (t *Tokens) endTask() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
@@ -261,6 +276,7 @@ type Task struct {
 
 	// Protected by tokens.mu.
 	begun, ended bool
+	resumed      time.Time     // when the task got its last token
 	granted      chan struct{} // not nil while the task waits for a token
 }
 
@@ -286,7 +302,7 @@ func (t *Task) Pause() {
 		Yield()
 	}
 	if t.running.Swap(false) {
-		t.tokens.releaseTask()
+		t.tokens.releaseTask(t)
 	}
 }
 

@@ -97,12 +97,38 @@ func TestNobodyWaitsForLongTasks(t *testing.T) {
 				tokens.ReleaseCall()
 			}
 			close(end)
-			settle()
+			time.Sleep(time.Minute) // the tokens rest
 			if calls, tasks := tokens.InUse(); calls+tasks+tokens.Waiting() != 0 {
 				t.Errorf("at the end, %d calls and %d tasks use a token", calls, tasks)
 			}
 		})
 	}
+}
+
+// TestLongTasksUseHalfOfTheTime runs scrapes of 10 ms without a pause.
+func TestLongTasksUseHalfOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tokens := newTokens(2)
+		start := time.Now()
+		worked := [2]time.Duration{}
+		var group sync.WaitGroup
+		for i := range worked {
+			group.Go(func() {
+				for time.Since(start) < time.Minute {
+					task := tokens.NewTask(source(Scrape, "192.0.2.1"))
+					task.Resume()
+					time.Sleep(10 * time.Millisecond)
+					worked[i] += 10 * time.Millisecond
+					task.Pause()
+				}
+			})
+		}
+		group.Wait()
+		const half = 30 * time.Second
+		if total := worked[0] + worked[1]; total < half*99/100 || total > half*101/100 {
+			t.Errorf("scrapes worked for %v of a minute, want half of it", total)
+		}
+	})
 }
 
 // TestOrderOfTokens checks that calls have precedence, that tasks do not starve, and that sources
