@@ -1,45 +1,11 @@
 package dashboards
 
 import (
-	"encoding/json"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
-
-// TestReadmeListsTheRows compares the table of README.md with the rows of the dashboard.
-func TestReadmeListsTheRows(t *testing.T) {
-	t.Parallel()
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(readme), "| row | shows |\n| --- | --- |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	var listed []string
-	for line := range strings.SplitSeq(table, "\n") {
-		listed = append(listed, strings.Split(strings.Split(line, " | ")[0][2:], ", ")...)
-	}
-	var titles []string
-	text, err := os.ReadFile("grafana.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d dashboard
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
-	for _, panel := range d.Panels {
-		if panel.Type == "row" {
-			titles = append(titles, panel.Title)
-		}
-	}
-	if !slices.Equal(listed, titles) {
-		t.Errorf("README.md lists the rows %q, the dashboard has %q", listed, titles)
-	}
-}
 
 // TestReadmeListsTheAlerts compares the table of README.md with alerts.yaml.
 func TestReadmeListsTheAlerts(t *testing.T) {

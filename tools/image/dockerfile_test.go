@@ -85,34 +85,3 @@ func TestDockerignoreIncludesSources(t *testing.T) {
 		}
 	}
 }
-
-// TestPage checks that docs/image.md mentions every file, port and label.
-func TestPage(t *testing.T) {
-	text, err := os.ReadFile(source + "/docs/image.md")
-	check(t, err)
-	config, err := onlyImage(t, readLayout(t, built)).ConfigFile()
-	check(t, err)
-	var names []string
-	for port := range config.Config.ExposedPorts {
-		names = append(names, "| "+strings.TrimSuffix(port, "/tcp")+" |")
-	}
-	for label := range config.Config.Labels {
-		names = append(names, "`"+strings.TrimPrefix(label, "org.opencontainers.image.")+"`")
-	}
-	layers, err := contents(release{version: "v1.2.3"}, mustRead(t), source)
-	check(t, err)
-	for _, tree := range layers {
-		for path := range tree {
-			if strings.HasPrefix(path, "usr/share/licenses/") {
-				path = "usr/share/licenses/"
-			}
-			names = append(names, "`/"+path+"`")
-		}
-	}
-	names = append(names, config.Config.User, "**The default command is `"+config.Config.Entrypoint[0]+"`**")
-	for _, name := range names {
-		if !strings.Contains(string(text), name) {
-			t.Errorf("docs/image.md does not mention %s", name)
-		}
-	}
-}
