@@ -27,6 +27,7 @@ type backend struct {
 	slots       atomic.Pointer[slotMap]
 	watch       *sentinel.Watch // nil without Sentinels
 	reached     atomic.Bool     // a primary has answered since the start
+	wrongMode   atomic.Pointer[redis.Error]
 	ledger      ledger
 	outcomeMu   sync.Mutex // see request
 
@@ -85,6 +86,10 @@ func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options
 
 // logUnavailable logs that a shard, or the primaries of a cluster, cannot be reached.
 func (f *backend) logUnavailable(shard string, why *redis.Error) {
+	if why.Kind == redis.Mode {
+		f.wrongMode.Store(why)
+		f.store.notifyReached()
+	}
 	if log := &f.options.Log; log.NotReached != nil && !f.reached.Load() {
 		log.NotReached(shard, why.Kind, why.Err, why.Kind.Remedy())
 	} else if log.Unavailable != nil {

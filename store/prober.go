@@ -329,9 +329,17 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	}()
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() error {
 		var probe script.Run
-		probe.Clear(0)
+		probe.Clear(sh.options.storeTime())
+		if sh.backend.server.Nodes == nil { // any node of a cluster rejects keys in two slots
+			probe.Message.Keys = append(probe.Message.Keys, sh.options.Prefix+"s1{probe}t1", sh.options.Prefix+"s1{probe2}t1")
+		}
 		// The first run may have to send the script.
-		if script.DecideScript.Run(c, &probe); probe.Err != nil {
+		script.DecideScript.Run(c, &probe)
+		switch kind := redis.KindOf(probe.Err); {
+		case probe.Err == nil:
+		case kind == redis.Cluster && sh.backend.server.Nodes == nil:
+			return &redis.Error{Kind: redis.Mode, Err: fmt.Errorf("%s is a node of a cluster: %w", sh.name, probe.Err)}
+		default:
 			return probe.Err
 		}
 		took, err := sh.sendProbe(c, &probe)

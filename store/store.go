@@ -119,10 +119,27 @@ func (s *Store) Reached() bool {
 	return s.main.reached.Load() && (s.perSecond == nil || s.perSecond.reached.Load())
 }
 
-// Await waits until every primary is available, or ctx ends, and reports whether all are. Run must
-// run, and only one caller may wait at a time.
+// WrongMode returns an error with its remedy if a node of a cluster has answered at the URL of a single
+// server, or the reverse, and nil otherwise.
+func (s *Store) WrongMode() error {
+	for _, f := range []*backend{s.main, s.perSecond} {
+		if f == nil {
+			continue
+		}
+		if why := f.wrongMode.Load(); why != nil {
+			return fmt.Errorf("the store: %w: %s", why, why.Kind.Remedy())
+		}
+	}
+	return nil
+}
+
+// Await waits until every primary is available, ctx ends, or [Store.WrongMode] returns an error. It
+// reports whether all are available. Run must run, and only one caller may wait at a time.
 func (s *Store) Await(ctx context.Context) bool {
 	for !s.Up() {
+		if s.WrongMode() != nil {
+			return false
+		}
 		select {
 		case <-s.reached:
 		case <-ctx.Done():

@@ -148,8 +148,8 @@ func (d *Daemon) serve(ctx context.Context, group *errgroup.Group, steps Steps) 
 	}
 	if d.Store != nil {
 		options.Elector = d.Store
-		if d.awaitStore(ctx, group, d.Store.Await); ctx.Err() != nil {
-			return nil
+		if err := d.awaitStore(ctx, group, d.Store); err != nil || ctx.Err() != nil {
+			return err
 		}
 	}
 	srv := server.New(options, d.Service, d.Logger)

@@ -33,22 +33,32 @@ func openStore(options store.Options, table *limiter.Table, metrics *telemetry.M
 
 // awaitStore waits until every primary has replied, so that a healthy store decides the first
 // requests too. It returns after d.startTimeout at the latest, or when ctx ends. It logs a timeout,
-// and later that the store was reached. The function reached is [store.Store.Await].
-func (d *Daemon) awaitStore(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool) {
+// and later that the store was reached. It returns an error if the URL is for another kind of store.
+func (d *Daemon) awaitStore(ctx context.Context, group *errgroup.Group, shared awaitedStore) error {
 	within, cancel := context.WithTimeout(ctx, d.startTimeout)
 	defer cancel()
-	if reached(within) || ctx.Err() != nil {
-		return
+	if shared.Await(within) || ctx.Err() != nil {
+		return nil
+	}
+	if err := shared.WrongMode(); err != nil {
+		return err
 	}
 	began := time.Now()
 	// The store's log raises the condition with the reason.
 	d.Logger.Warn("starting without the store", zap.Duration("within", d.startTimeout), zap.String("fallback", string(d.fallback)), telemetry.Mark(telemetry.StoreNotReached))
 	group.Go(func() error {
-		if reached(ctx) {
+		if shared.Await(ctx) {
 			d.Logger.Info("store reached", zap.Duration("after", d.startTimeout+time.Since(began)))
 		}
 		return nil
 	})
+	return nil
+}
+
+// awaitedStore is a [store.Store], except in tests.
+type awaitedStore interface {
+	Await(ctx context.Context) bool
+	WrongMode() error
 }
 
 // storeLog returns callbacks that log events of the store.

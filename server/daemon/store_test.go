@@ -22,6 +22,7 @@ func TestStartWaitsForTheStore(t *testing.T) {
 	const never = time.Hour
 	for name, tt := range map[string]struct {
 		answers, signal time.Duration // after the start
+		mode            error
 		waits           time.Duration
 		logs            []string
 	}{
@@ -29,6 +30,7 @@ func TestStartWaitsForTheStore(t *testing.T) {
 		"a slow store":     {answers: DefaultStoreStartTimeout - time.Millisecond, signal: never, waits: DefaultStoreStartTimeout - time.Millisecond},
 		"a late store":     {answers: 3 * time.Second, signal: never, waits: DefaultStoreStartTimeout, logs: []string{"warn", "info"}},
 		"no store":         {answers: never, signal: time.Minute, waits: DefaultStoreStartTimeout, logs: []string{"warn"}},
+		"another mode":     {answers: never, signal: time.Minute, mode: errors.New("a node of a cluster"), waits: 0},
 		"an early SIGTERM": {answers: never, signal: 300 * time.Millisecond, waits: 300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -36,17 +38,11 @@ func TestStartWaitsForTheStore(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), tt.signal)
 			defer cancel()
 			began := time.Now()
-			reached := func(ctx context.Context) bool {
-				select {
-				case <-time.After(time.Until(began.Add(tt.answers))):
-					return true
-				case <-ctx.Done():
-					return false
-				}
-			}
 			group, ctx := errgroup.WithContext(ctx)
 			d := &Daemon{Logger: zap.New(core), startTimeout: DefaultStoreStartTimeout, fallback: store.Deny}
-			d.awaitStore(ctx, group, reached)
+			if err := d.awaitStore(ctx, group, &laterStore{began.Add(tt.answers), tt.mode}); !errors.Is(err, tt.mode) {
+				t.Errorf("%s: the error is %v, want %v", name, err, tt.mode)
+			}
 			if waited := time.Since(began); waited != tt.waits {
 				t.Errorf("%s: the start waited for %v, want %v", name, waited, tt.waits)
 			}
@@ -66,6 +62,26 @@ func TestStartWaitsForTheStore(t *testing.T) {
 				t.Errorf("%s: %d lines name the fallback, want one", name, fields)
 			}
 		})
+	}
+}
+
+// A laterStore answers at a time, or has the wrong mode.
+type laterStore struct {
+	at   time.Time
+	mode error
+}
+
+func (s *laterStore) WrongMode() error { return s.mode }
+
+func (s *laterStore) Await(ctx context.Context) bool {
+	if s.mode != nil {
+		return false
+	}
+	select {
+	case <-time.After(time.Until(s.at)):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

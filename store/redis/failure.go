@@ -23,6 +23,7 @@ const (
 	Replicas   Kind = "replicas"   // too few replicas: NOREPLICAS, or their primary is gone: MASTERDOWN
 	ReadOnly   Kind = "readonly"   // a replica answered: READONLY
 	Cluster    Kind = "cluster"    // slots are elsewhere or nowhere: MOVED, ASK, TRYAGAIN, CLUSTERDOWN, CROSSSLOT
+	Mode       Kind = "mode"       // a node of a cluster with the URL of a single server, or the reverse
 	Refused    Kind = "refused"    // credentials or permissions: NOAUTH, WRONGPASS, NOPERM
 	Script     Kind = "script"     // the script failed, or scripts are not supported; a key of another type
 	Reply      Kind = "reply"      // an invalid reply
@@ -30,7 +31,7 @@ const (
 
 // Kinds are all kinds.
 var Kinds = []Kind{
-	Timeout, Connection, Busy, Loading, Memory, Disk, Replicas, ReadOnly, Cluster, Refused, Script, Reply,
+	Timeout, Connection, Busy, Loading, Memory, Disk, Replicas, ReadOnly, Cluster, Mode, Refused, Script, Reply,
 }
 
 // An Error is the reason why a shard became unavailable.
@@ -75,6 +76,7 @@ var phrases = []struct {
 	{"AUTH <password> called without any password", Refused}, // a password for a server that has none
 	{"The user executing the script can't ", Refused},        // Redis 6.2 and 7.0: a command in a script
 	{"ACL failure in script", Refused},                       // Redis 7.2 and later, Valkey
+	{"cluster support disabled", Mode},                       // CLUSTER SLOTS at a single server
 }
 
 // KindOf returns the kind of an error.
@@ -122,6 +124,8 @@ func (k Kind) Remedy() string {
 		return "the store's memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl"
 	case Disk:
 		return "the store cannot save its data and accepts no writes: see its log"
+	case Mode:
+		return "use redis+cluster://host:port (REDIS_TYPE=CLUSTER) for a cluster, and redis://host:port (REDIS_TYPE=SINGLE) for a single server"
 	case ReadOnly:
 		return "the address is that of a replica: use the primary's, or Sentinel"
 	default:
