@@ -152,6 +152,11 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 		return &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, SubWindows: parts, Window: window}
 	}
 	leaky := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1000, Slack: 5000, Window: time.Second}
+	several := []*limiter.Policy{
+		bucket(1000, 1000, time.Second),
+		sliding(20_000, 10, 10*time.Second),
+		{Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute},
+	}
 	for _, tt := range []struct {
 		name     string
 		policies []*limiter.Policy
@@ -166,7 +171,8 @@ func TestBlocksOfAlgorithms(t *testing.T) {
 		{"leaky bucket", []*limiter.Policy{leaky}, 2, 0.98, 0.4},
 		{"sliding window", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 0.8, 0.999, 0.1},
 		{"sliding window, overloaded", []*limiter.Policy{sliding(6000, 10, 10*time.Second)}, 3, 0.98, 0.4},
-		{"several", []*limiter.Policy{bucket(1000, 1000, time.Second), sliding(20_000, 10, 10*time.Second), {Algorithm: limiter.FixedWindow, Limit: 60_000, Window: time.Minute}}, 0.9, 0.999, 0.3},
+		{"several", several, 0.9, 0.999, 0.3},
+		{"several, overloaded", several, 3, 0.98, 0.4},
 	} {
 		took := 25 * time.Second
 		if tt.demand > 10 { // most requests of all
