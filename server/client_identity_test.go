@@ -228,8 +228,17 @@ func TestAllowListAppliesToEveryListener(t *testing.T) {
 	}
 }
 
-// post sends a request to the JSON listener with a certificate.
+// post posts JSON to the JSON listener with a certificate.
 func (g *allowListServer) post(t *testing.T, path, body string, pairs ...testcert.Pair) (int, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+	must.OK(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	return g.do(t, r, pairs...)
+}
+
+// do sends a request to the JSON listener with a certificate.
+func (g *allowListServer) do(t *testing.T, r *http.Request, pairs ...testcert.Pair) (int, string, error) {
 	t.Helper()
 	config := &tls.Config{ServerName: host, RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(g.ours.PEM)
@@ -243,7 +252,8 @@ func (g *allowListServer) post(t *testing.T, path, body string, pairs ...testcer
 	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport}
-	response, err := client.Post("https://"+g.addr["json"]+path, "application/json", strings.NewReader(body))
+	r.URL.Scheme, r.URL.Host = "https", g.addr["json"]
+	response, err := client.Do(r)
 	if err != nil {
 		return 0, "", err
 	}

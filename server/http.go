@@ -49,8 +49,8 @@ func withWriteTimeout(h http.Handler) http.Handler {
 	})
 }
 
-// publicHandler serves /healthcheck, and the given handler at /json.
-func publicHandler(healthy func() bool, json http.Handler) http.Handler {
+// publicHandler serves /healthcheck and the given pages.
+func publicHandler(healthy func() bool, pages map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !healthy() {
@@ -59,20 +59,22 @@ func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 		}
 		_, _ = io.WriteString(w, "OK") // an error means that the client has disconnected
 	})
-	mux.Handle("/json", json)
+	for path, h := range pages {
+		mux.Handle(path, h)
+	}
 	return mux
 }
 
-// forbidden returns a handler for /json where it is disabled, or where it would bypass client
+// forbidden returns a handler for a page where it is disabled, or where it would bypass client
 // certificates.
 func forbidden(why string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Forbidden: /json is "+why, http.StatusForbidden)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "Forbidden: "+r.URL.Path+" is "+why, http.StatusForbidden)
 	})
 }
 
 var (
-	jsonOverTLS  = forbidden("only served over TLS, at --json-addr")
+	onlyOverTLS  = forbidden("only served over TLS, at --json-addr")
 	jsonDisabled = forbidden("disabled by --no-json")
 )
 
@@ -195,10 +197,11 @@ func rejectBody(w http.ResponseWriter, err error) {
 	}
 }
 
-// servePath serves h at path only.
-func servePath(path string, h http.Handler) http.Handler {
+// servePaths serves the given pages by path, and nothing else.
+func servePaths(pages map[string]http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != path {
+		h, ok := pages[r.URL.Path]
+		if !ok {
 			http.NotFound(w, r)
 			return
 		}

@@ -24,7 +24,9 @@ type Options struct {
 	Transport      string      `group:"listeners" name:"grpc-transport" enum:"builtin,grpc-go" default:"builtin" placeholder:"builtin|grpc-go" help:"gRPC server: builtin, or grpc-go as a fallback for incompatible clients, with fewer bounds (docs/threats.md)."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"Listen address of /healthcheck and /json."`
 	// JSON must be disabled if clients of /json must be authenticated.
-	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Serve /json on --http-addr, without authentication. Default: true."`
+	JSON bool `group:"listeners" name:"json" default:"true" negatable:"" help:"Serve /json on --http-addr, without authentication. Default: true."`
+	// Usage is served where /json is, but JSON does not disable it.
+	Usage       bool   `group:"listeners" name:"usage" help:"Serve /usage on --http-addr, or on --json-addr if set: the state of the limits of the descriptors in headers that Envoy sets (docs/usage.md)."`
 	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Listen address of the debug listener: the state for sluice top, /rlconfig and profiles. Without authentication unless --debug-token-file or --debug-client-ca is set."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"Listen address of the Prometheus metrics."`
 	MetricsPath string `name:"PROMETHEUS_PATH" hidden:"" type:"path" default:"/metrics" placeholder:"PATH" help:"Path of the Prometheus metrics."`

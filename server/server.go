@@ -116,15 +116,24 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.grpc = s.transport(h, creds)
 	}
 	json := s.withTokens(cpu.JSON, newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
-	plainJSON := s.plainJSON(json)
+	secured := map[string]http.Handler{"/json": json}
+	plain := map[string]http.Handler{"/json": s.plainJSON(json)}
+	if s.options.Usage {
+		usage := s.withTokens(cpu.JSON, usageHandler{s})
+		secured["/usage"], plain["/usage"] = usage, usage
+		if s.options.JSONAddr != "" || s.service.Settings().Allow != nil {
+			plain["/usage"] = onlyOverTLS
+		}
+	}
+	scrapes := s.withTokens(cpu.Scrape, newScrapeHandler(s.metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	for _, l := range []struct {
 		name, addr string
 		handler    http.Handler
 	}{
-		{"http", s.options.HTTPAddr, publicHandler(s.health.isHealthy, plainJSON)},
-		{"json", s.options.JSONAddr, servePath("/json", json)},
+		{"http", s.options.HTTPAddr, publicHandler(s.health.isHealthy, plain)},
+		{"json", s.options.JSONAddr, servePaths(secured)},
 		{"debug", s.options.DebugAddr, s.withTokens(cpu.Operator, s.admin.Handler(profiles))},
-		{"metrics", s.options.MetricsAddr, servePath(s.options.MetricsPath, s.withTokens(cpu.Scrape, newScrapeHandler(s.metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})))},
+		{"metrics", s.options.MetricsAddr, servePaths(map[string]http.Handler{s.options.MetricsPath: scrapes})},
 	} {
 		if l.addr == "" {
 			continue
@@ -261,12 +270,12 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 	secure := s.options.TLS
 	switch {
 	case s.options.JSONAddr != "":
-		return jsonOverTLS
+		return onlyOverTLS
 	case !s.options.JSON:
 		return jsonDisabled
 	case s.service.Settings().Allow != nil:
 		s.logger.Info("/json is disabled: with --grpc-allow it is only served over TLS, at --json-addr")
-		return jsonOverTLS
+		return onlyOverTLS
 	case secure.ChecksClients() && s.options.HTTPAddr != "":
 		s.logger.Warn("/json on the http listener requires no client certificate, unlike the gRPC listener; to serve it over TLS, set --json-addr")
 	}

@@ -22,7 +22,7 @@ type StatsdOptions struct {
 	// Network is tcp, udp or unixgram. [StatsdOptions.ParseAddr] sets it.
 	Network    string        `kong:"-"`
 	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rule that rewrites names of metrics for DogStatsD: PATTERN;NAME;KEY:VALUE,KEY:VALUE, where $$1 is the first group of the pattern. The first matching rule applies. May be repeated."`
-	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
+	Interval   time.Duration `name:"STATS_FLUSH_INTERVAL" hidden:"" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
 	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags to add to every metric."`
 	// Dog is true if the server speaks DogStatsD: tags are sent as tags, and the DD_ variables of
 	// Datadog's agents apply. Otherwise tags are appended to names as `.__key=value`.

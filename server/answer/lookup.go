@@ -40,12 +40,15 @@ type Lookup struct {
 	x       Exchange
 }
 
-// Lookup returns a lookup of the counters of a descriptor. It has no charge if no limit applies.
-func (a *Active) Lookup(domain string, d descriptors.Descriptor) *Lookup {
-	d.HasHits, d.Hits = true, 0
+// Lookup returns a lookup of the counters of the descriptors of a request. It has no charge if no
+// limit applies.
+func (a *Active) Lookup(domain string, all ...descriptors.Descriptor) *Lookup {
+	for i := range all {
+		all[i].HasHits, all[i].Hits = true, 0
+	}
 	l := a.newLookup()
 	l.x.rules = a.rules
-	l.x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
+	l.x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: all}
 	a.service.planRequest(&l.x, descriptors.Global{ReadOnly: true}, lookupBudget)
 	return l
 }

@@ -189,7 +189,7 @@ var sections = []section{
 		{"DOG_STATSD_MOGRIFIER_<NAME>_NAME", aString, "", "dogstatsd-mogrifier", computed, ""},
 		{"DOG_STATSD_MOGRIFIER_<NAME>_TAGS", aMap, "", "dogstatsd-mogrifier", computed, ""},
 		{"EXTRA_TAGS", aMap, "", "extra-tags", computed, "also labels of the Prometheus series: other characters become `_`, and names already in use get the prefix `tag_`"},
-		{"STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", 0, "for StatsD only; Prometheus always reads current values"},
+		{"STATS_FLUSH_INTERVAL", aDuration, "10s", "STATS_FLUSH_INTERVAL", 0, "for StatsD only; Prometheus always reads current values"},
 		{"GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", "", accepted, "StatsD is sent every STATS_FLUSH_INTERVAL"},
 		{"GOSTATS_LOGGING_SINK_DISABLED", aBool, "false", "", accepted, "metrics are never written to the log"},
 		{"TRACING_ENABLED", aBool, "false", "tracing", 0, ""},
