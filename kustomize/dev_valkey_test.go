@@ -59,7 +59,7 @@ func TestDevValkey(t *testing.T) {
 	if err := retryUnhealthy(t.Context(), func() error { return get(t.Context(), s.Addr("http"), "/healthcheck") }); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := command(binary, "call", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {
+	if out, err := command(binary, "call", "--addr", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -58,7 +58,7 @@ func TestEnvoyUserCanUseSocket(t *testing.T) {
 		if err := server.WaitLine(t.Context(), func(line string) bool { return strings.Contains(line, "\tlistening\t") }); err != nil {
 			t.Fatal(err)
 		}
-		out, err := as(101, "call", socket, "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()).CombinedOutput()
+		out, err := as(101, "call", "--addr", socket, "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()).CombinedOutput()
 		return string(out), err
 	}
 	if out, err := ask("open", mode); err != nil {

@@ -240,7 +240,7 @@ func (in *instance) checkHealth(ctx context.Context, s *sluice.Sluice, dir strin
 	if err := check(ctx, addr, "", credentials.NewTLS(config)); err != nil {
 		return err
 	}
-	_, err = command(binary, "call", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice", "--timeout", patience.String(),
+	_, err = command(binary, "call", "--addr", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice", "--timeout", patience.String(),
 		"--ca-cert", filepath.Join(mounted, "ca.crt"), "--cert", filepath.Join(mounted, "tls.crt"), "--key", filepath.Join(mounted, "tls.key"))
 	return err
 }

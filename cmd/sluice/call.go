@@ -13,7 +13,7 @@ import (
 )
 
 type callCmd struct {
-	Addr       string        `arg:"" type:"address" help:"Address of the service: host:port, unix:///path or unix:@name."`
+	Addr       string        `type:"address" default:"127.0.0.1:8081" placeholder:"ADDR" help:"gRPC listener of a running service: host:port, unix:///path or unix:@name."`
 	Domain     string        `required:"" short:"d" placeholder:"DOMAIN" help:"Domain of the request."`
 	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"Entries of a descriptor, in order. A backslash escapes the next character. Repeat for several descriptors."`
 	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor, in order. 0 only reads the counter, negative numbers refund hits. A single number applies to all."`

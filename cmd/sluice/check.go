@@ -18,7 +18,8 @@ import (
 )
 
 type checkCmd struct {
-	Paths     []string `arg:"" name:"path" help:"Rule files, directories of rule files, or ConfigMaps with rules, loaded together as by serve. - is standard input."`
+	Paths     []string `arg:"" optional:"" name:"path" help:"More rule files or directories, such as those of a pre-commit hook."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file, directory of rule files, or ConfigMap with rules, loaded together as by serve. - is standard input. May be repeated. Default: ./config."`
 	Strict    bool     `help:"Exit with an error if there are warnings."`
 	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
 	All       bool     `help:"Print every limit and every warning. Default: a summary if there are many."`
@@ -66,6 +67,9 @@ type finding struct {
 }
 
 func (k *checkCmd) Validate() (err error) {
+	if k.Paths = append(k.Config, k.Paths...); len(k.Paths) == 0 {
+		k.Paths = []string{"./config"}
+	}
 	for _, path := range k.Paths {
 		if k.Watch && isStream(path) {
 			return fmt.Errorf("--watch cannot watch %s: it can be read only once", path)
@@ -85,7 +89,7 @@ func (k *checkCmd) Run(ctx context.Context, c console) error {
 
 func (k *checkCmd) check(c console) error {
 	set, diagnostics, err := k.load(c, k.Paths)
-	return k.report(c, set, diagnostics, err)
+	return k.report(c, set, diagnostics, ruleset.RulesError(err, k.Defaults))
 }
 
 // watch checks the rules, and again whenever they or the files of tables change. It returns the
