@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, conditions: map[valueKey][]string{}, impossible: map[valueKey][]impossibleRule{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, pairs: map[[2]*checkedList]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, conditions: map[valueKey][]string{}, impossible: map[valueKey][]impossibleRule{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -99,6 +99,9 @@ func (k *checker) checkManager(m *manager) bool {
 	if m.table == nil || len(rateLimitFilters) == 0 {
 		return len(rateLimitFilters)+len(quotaFilters) > 0
 	}
+	if !k.isFirst(m, "routes") {
+		return true
+	}
 	answered := m.answeredBefore()
 	for _, h := range m.table.hosts {
 		k.checkAuthorities(m, h)
@@ -124,6 +127,32 @@ func (k *checker) checkManager(m *manager) bool {
 		}
 	}
 	return true
+}
+
+// managerKey identifies a check of the routes of all connection managers that treat them alike.
+type managerKey struct {
+	check, unused string
+	table         *table
+	settings      uint64
+}
+
+// isFirst reports whether no connection manager with the same table and the same settings had the same check: many
+// listeners may share a table.
+func (k *checker) isFirst(m *manager, check string) bool {
+	key := managerKey{check: check, unused: m.unused, table: m.table}
+	if len(m.upgrades) > 0 || m.fragments || slices.ContainsFunc(m.filters, func(f *filter) bool { return len(f.policies) > 0 }) {
+		return true
+	}
+	for n := range m.node.Fields() {
+		switch tree.SnakeCase(n.Name) {
+		case "stat_prefix", "access_log", "tracing", "route_config", "rds":
+		default:
+			key.settings = key.settings*31 + hashOf(n)
+		}
+	}
+	first := !k.managers[key]
+	k.managers[key] = true
+	return first
 }
 
 // checkRoute checks the lists that the filters send on a route, and counts those that they do not send. unreachable is
@@ -174,7 +203,6 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 		}
 		all = append(all, sent...)
 	}
-	k.checkChargedTwice(all)
 	k.stateRoute(m, h, r, all, notCalled)
 	for _, o := range results {
 		if !o.local {
@@ -195,11 +223,8 @@ type checkedList struct {
 	// others may charge.
 	byCounter map[string]*charge
 	charges   []*charge
-	rows      []*Row
 	// free is true if a route sends all policies to requests that no earlier route takes.
-	free bool
-	// charged is true if a route charges all rules of the list.
-	charged  bool
+	free     bool
 	removals removals
 }
 

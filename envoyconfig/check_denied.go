@@ -40,7 +40,7 @@ func (k *checker) checkDenials(m *manager, f *filter) {
 			}
 		}
 	}
-	if m.table == nil {
+	if m.table == nil || !k.isFirst(m, "denials") {
 		return
 	}
 	for _, level := range m.table.levels() {

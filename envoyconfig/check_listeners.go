@@ -54,11 +54,16 @@ func (k *checker) checkPerRouteNames() {
 			}
 		}
 	}
+	checked := map[*table]bool{}
 	for m := range k.config.filterChains() {
 		if m.table == nil || len(m.rateLimitFilters()) == 0 {
 			continue
 		}
 		all := names[m.table.hash]
+		if checked[m.table] {
+			continue
+		}
+		checked[m.table] = true
 		for _, level := range m.table.levels() {
 			for f := range level.perRoutes() {
 				if !slices.Contains(all, f.Name) {

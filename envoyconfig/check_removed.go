@@ -57,17 +57,17 @@ func removalReason(sent []*checkedList, r *descriptors.Rule) string {
 // noteRemoved records which rules of a route's lists charge no request, and which ones may charge some.
 func (k *checker) noteRemoved(sent []*checkedList) {
 	for _, c := range sent {
-		if c.charged {
-			continue
-		}
-		c.charged = true
 		for _, reach := range c.reached {
+			if k.charged[reach] {
+				continue
+			}
+			k.charged[reach] = true
 			for _, r := range reach.Rules {
 				why := removalReason(sent, r)
 				if before, ok := k.removed[r]; !ok || before != "" {
 					k.removed[r] = why
 				}
-				c.charged = c.charged && why == ""
+				k.charged[reach] = k.charged[reach] && why == ""
 			}
 		}
 	}

@@ -191,7 +191,7 @@ func (m *manager) answeredBefore() string {
 		}
 		headers := f.config.Field("headers")
 		answers := f.typeName == healthCheck && !f.disabled && !f.config.Field("pass_through_mode").Bool(true)
-		if answers && len(headers.Nodes) > 0 && allElements(headers, matchesEveryPath) && len(m.collectPerRouteStrings(f)) == 0 {
+		if answers && len(headers.Nodes) > 0 && allElements(headers, matchesEveryPath) && len(f.perRouteStrings) == 0 {
 			return fmt.Sprintf("the health check filter at %v answers every request", f.node.Pos())
 		}
 	}

@@ -23,7 +23,7 @@ const (
 
 // checkSoft checks the routes that match what sluice reports of soft limits.
 func (k *checker) checkSoft(m *manager, f *filter) {
-	if m.table == nil || len(k.set.Reporting(f.domain())) == 0 {
+	if m.table == nil || len(k.set.Reporting(f.domain())) == 0 || !k.isFirst(m, "soft "+f.name) {
 		return
 	}
 	header := strings.ToLower(cmp.Or(k.config.SoftHeader, DefaultSoftHeader))

@@ -32,20 +32,22 @@ type checker struct {
 	reachedRules map[*descriptors.Rule]bool
 	tallies      map[*policyList]*tally
 	// reaches caches the results of Reach by domain and entries; lists caches the checked lists, sent are all of them, and
-	// ends, pairs, waits and leaseLists are the checks that have run.
+	// ends, waits and leaseLists are the checks that have run. pairs are the counters that two lists charge.
 	reaches    map[string]*descriptors.Reach
 	lists      map[checkedKey]*checkedList
 	sent       []*checkedList
 	ends       map[any]bool
-	pairs      map[[2]*checkedList]bool
+	pairs      map[[2]*checkedList][]string
 	waits      map[waitKey]bool
 	leaseLists map[string][]leasePolicy
-	// statement is complete after complete, which calls completeRows. unlimited are its rows of routes without limits,
-	// stated the rules that no route reaches.
-	statement    Statement
-	completeRows []func()
-	unlimited    map[unlimitedKey]*Row
-	stated       map[*descriptors.Rule]bool
+	// statement is complete after complete. rows are those of its rows that a list has on routes with equal charges,
+	// unlimited those of routes without limits, and stated the rules that no route reaches.
+	statement Statement
+	rows      map[rowsKey][]*Row
+	unlimited map[unlimitedKey]*Row
+	stated    map[*descriptors.Rule]bool
+	// managers are the checks of routes that have run.
+	managers map[managerKey]bool
 	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
 	// conditions and impossible cache what values the rules need that a policy reaches.
@@ -53,8 +55,10 @@ type checker struct {
 	impossible map[valueKey][]impossibleRule
 	// taken maps a policy to the reason why all requests with its header take earlier routes; empty if some do not.
 	taken map[*tree.Node]string
-	// removed maps a rule to the reason why no request is charged to it; empty if some are.
+	// removed maps a rule to the reason why no request is charged to it; empty if some are. charged has the reaches whose
+	// rules are all charged.
 	removed map[*descriptors.Rule]string
+	charged map[*descriptors.Reach]bool
 	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool
 	// quotaDomains are the domains of quota filters.

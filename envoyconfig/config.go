@@ -41,6 +41,8 @@ type Config struct {
 	patch   uint64
 	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
+	// clustersFilter is true if clusters may have filters of their own.
+	clustersFilter bool
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues

@@ -33,6 +33,7 @@ func Read(files []File) (*Config, error) {
 	if errs := c.validator.Finish(c.release); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	c.clustersFilter = c.clustersMayFilter()
 	for _, m := range c.managers {
 		c.resolveTable(m)
 	}
@@ -185,7 +186,7 @@ func (c *Config) resolveTable(m *manager) {
 }
 
 func (c *Config) resolveFilters(m *manager) {
-	m.hasUpstreamFilters, m.runtime = c.mayRunUpstream(m), c.runtime
+	m.hasUpstreamFilters, m.runtime = c.clustersFilter || m.filtersUpstream(), c.runtime
 	m.clusters, m.allClusters = c.clusters, c.allClusters
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").Exists() {
@@ -193,8 +194,8 @@ func (c *Config) resolveFilters(m *manager) {
 				f.configure(config)
 			}
 		}
-		if slices.Contains([]string{headerMutation, headerToMetadata, jsonToMetadata, setMetadata, luaCode}, f.typeName) {
-			f.perRouteStrings = m.collectPerRouteStrings(f)
+		if slices.Contains([]string{headerMutation, headerToMetadata, jsonToMetadata, setMetadata, luaCode, healthCheck}, f.typeName) {
+			f.perRouteStrings = m.table.collectPerRouteStrings(f.name)
 		}
 	}
 }

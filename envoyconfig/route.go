@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -18,6 +19,11 @@ type table struct {
 	hash uint64
 	// used is true if a connection manager uses the table.
 	used bool
+	// all are the levels, once they are known.
+	all  []level
+	once sync.Once
+	// perRouteStrings are the strings in the per-route configurations of each filter.
+	perRouteStrings map[string]map[string]bool
 }
 
 var tableSeed = maphash.MakeSeed()
@@ -86,14 +92,16 @@ type level struct {
 
 // levels returns the table, its virtual hosts and its routes.
 func (t *table) levels() []level {
-	all := []level{{Node: t.node}}
-	for _, h := range t.hosts {
-		all = append(all, level{h.node, h.policies})
-		for _, r := range h.routes {
-			all = append(all, level{r.node, r.policies})
+	t.once.Do(func() {
+		t.all = []level{{Node: t.node}}
+		for _, h := range t.hosts {
+			t.all = append(t.all, level{h.node, h.policies})
+			for _, r := range h.routes {
+				t.all = append(t.all, level{r.node, r.policies})
+			}
 		}
-	}
-	return all
+	})
+	return t.all
 }
 
 // perRoutes returns the configurations of rate limit filters at a level, by the fields that contain them.

@@ -56,6 +56,21 @@ var largeInputs = map[string]func(n int) (envoy, rules string){
 		}
 		return hostWith(list.String() + toBackend), rules.String()
 	},
+	"listeners": func(n int) (string, string) { // each listener has each route
+		n *= 3 // the parts are short
+		n /= 10
+		var list strings.Builder
+		list.WriteString("static_resources:\n  listeners:\n")
+		for i := range n {
+			fmt.Fprintf(&list, "  - { name: l%d, filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: s%d, rds: { route_config_name: t }, "+
+				"http_filters: [{ name: a, typed_config: { '@type': x/envoy.extensions.filters.http.header_to_metadata.v3.Config } }, { name: b, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop } }] } }] }] }\n", i, i)
+		}
+		list.WriteString("---\nname: t\nvirtual_hosts:\n- name: all\n  domains: ['*']\n  rate_limits: " + userPolicy + "\n  routes:\n")
+		for i := range n {
+			fmt.Fprintf(&list, "  - { match: { path: /v%d }, route: { cluster: backend, include_vh_rate_limits: true, rate_limits: [{ actions: [{ generic_key: { descriptor_key: path, descriptor_value: v } }] }] } }\n", i)
+		}
+		return list.String(), "  - { key: user, rate_limit: { unit: hour, requests_per_unit: 9 } }\n  - { key: path, rate_limit: { unit: hour, requests_per_unit: 9 } }\n"
+	},
 	"patches": func(n int) (string, string) {
 		var list strings.Builder
 		list.WriteString(envoyFilters)

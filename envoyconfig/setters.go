@@ -122,27 +122,35 @@ func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
 	return s
 }
 
-// mayRunUpstream reports whether filters may run after the router: upstream filters of the router or of a cluster,
-// which the files may not contain.
-func (c *Config) mayRunUpstream(m *manager) bool {
+// clustersMayFilter reports whether clusters may have filters that run after the router. The files may not contain all
+// clusters.
+func (c *Config) clustersMayFilter() bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
 			return true
 		}
 	}
-	return !c.allClusters || slices.ContainsFunc(m.filters, func(f *filter) bool {
+	return !c.allClusters
+}
+
+// filtersUpstream reports whether the router has filters of its own.
+func (m *manager) filtersUpstream() bool {
+	return slices.ContainsFunc(m.filters, func(f *filter) bool {
 		return f.typeName == api.Router && f.config.Field("upstream_http_filters").Exists()
 	})
 }
 
-// collectPerRouteStrings returns all strings in the filter's per-route configurations, which may be namespaces.
-func (m *manager) collectPerRouteStrings(f *filter) map[string]bool {
-	names := map[string]bool{}
-	if m.table == nil {
+// collectPerRouteStrings returns all strings in the per-route configurations of a filter, which may be namespaces.
+func (t *table) collectPerRouteStrings(filter string) map[string]bool {
+	if t == nil {
+		return nil
+	}
+	if names, known := t.perRouteStrings[filter]; known {
 		return names
 	}
-	m.table.node.Walk(func(n *tree.Node) {
-		if n.Name != f.name {
+	names := map[string]bool{}
+	t.node.Walk(func(n *tree.Node) {
+		if n.Name != filter {
 			return
 		}
 		n.Walk(func(n *tree.Node) {
@@ -151,6 +159,10 @@ func (m *manager) collectPerRouteStrings(f *filter) map[string]bool {
 			}
 		})
 	})
+	if t.perRouteStrings == nil {
+		t.perRouteStrings = map[string]map[string]bool{}
+	}
+	t.perRouteStrings[filter] = names
 	return names
 }
 

@@ -40,8 +40,6 @@ type Row struct {
 	Charged int
 	// Conditions describe the requests for which Envoy sends the descriptor; none for all.
 	Conditions []string
-
-	host *virtualHost
 }
 
 // Values of Row.Asked.
@@ -164,21 +162,20 @@ func (k *checker) countCharge(c *checkedList, i int) {
 	}
 	x := c.byCounter[key]
 	if x == nil {
-		x = &charge{first: i}
+		x = &charge{key: key, first: i}
 		c.byCounter[key] = x
 	} else {
 		k.reportChargedTwice(c.all[i], c.all[x.first])
 	}
-	x.own++
-	x.all++
+	x.n++
 	c.charges[i] = x
 }
 
-// charge counts the charges of one counter by a request.
+// charge counts the charges of one counter by a list.
 type charge struct {
+	key   string
 	first int // the first policy of the list that charges it
-	own   int // charges by policies of the list
-	all   int // charges by all lists of a route
+	n     int
 }
 
 // counterOf identifies the counters that the i-th policy charges; "" if it charges none.
@@ -210,48 +207,62 @@ func (k *checker) reportChargedTwice(e, first *evaluation) {
 		"sends the same descriptor: remove one", e.text(), what, first.node.Pos())
 }
 
-// checkChargedTwice finds counters that lists of one route charge in common.
-func (k *checker) checkChargedTwice(all []*checkedList) {
-	for i, a := range all {
-		for _, b := range all[:i] {
-			if a == b || k.pairs[[2]*checkedList{a, b}] {
-				continue
-			}
-			k.pairs[[2]*checkedList{a, b}] = true
-			few := a
-			if len(b.byCounter) < len(a.byCounter) {
-				few = b
-			}
-			for _, key := range slices.Sorted(maps.Keys(few.byCounter)) {
-				one, two := a.byCounter[key], b.byCounter[key]
-				if one != nil && two != nil {
-					one.all += two.own
-					two.all += one.own
-					k.reportChargedTwice(a.all[one.first], b.all[two.first])
+// sharedCounters returns the counters that two lists of a route charge. It reports them when it is called for the earlier
+// list first.
+func (k *checker) sharedCounters(a, b *checkedList) []string {
+	pair := [2]*checkedList{a, b}
+	found, known := k.pairs[pair]
+	if !known {
+		few, many := a, b
+		if len(b.byCounter) < len(a.byCounter) {
+			few, many = b, a
+		}
+		for _, key := range slices.Sorted(maps.Keys(few.byCounter)) {
+			if many.byCounter[key] != nil {
+				found = append(found, key)
+				if k.pairs[[2]*checkedList{b, a}] == nil {
+					k.reportChargedTwice(b.all[b.byCounter[key].first], a.all[a.byCounter[key].first])
 				}
 			}
 		}
+		k.pairs[pair] = found
 	}
+	return found
+}
+
+// rowsKey identifies the rows of a list on the routes of a virtual host on which other lists charge its counters equally.
+type rowsKey struct {
+	list   *checkedList
+	host   *virtualHost
+	others string
 }
 
 // stateRoute adds what a route sends to the statement.
 func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checkedList, notCalled string) {
 	for _, c := range all {
-		if c.rows != nil && c.rows[0].host == h {
-			for _, row := range c.rows {
+		others := map[string]int{}
+		for _, other := range all {
+			if other != c {
+				for _, key := range k.sharedCounters(c, other) {
+					others[key] += other.byCounter[key].n
+				}
+			}
+		}
+		key := rowsKey{c, h, fmt.Sprint(others)}
+		if rows := k.rows[key]; rows != nil {
+			for _, row := range rows {
 				row.Routes++
 			}
 			continue
 		}
-		c.rows = make([]*Row, len(c.all))
 		for i, e := range c.all {
-			c.rows[i] = &Row{
-				host: h, Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(),
-				Rules: c.reached[i].Rules, Hits: e.hits.text + e.limitText(), Charges: e.hits.charges,
+			row := &Row{
+				Route: r.describe(h), Routes: 1, Pos: e.node.Pos(), Domain: c.domain, Entries: e.text(),
+				Rules: c.reached[i].Rules, Hits: e.hits.text + e.limitText(), Charges: e.hits.charges, Charged: c.chargesOf(i, others),
 			}
-			k.fillRow(c.rows[i], m, c, i)
-			k.statement.Rows = append(k.statement.Rows, c.rows[i])
-			k.completeRows = append(k.completeRows, func() { c.rows[i].Charged = c.chargesOf(i) })
+			k.fillRow(row, m, c, i)
+			k.rows[key] = append(k.rows[key], row)
+			k.statement.Rows = append(k.statement.Rows, row)
 		}
 	}
 	if len(all) == 0 {
@@ -259,15 +270,15 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 	}
 }
 
-// chargesOf returns how often a request charges the counter of the i-th policy.
-func (c *checkedList) chargesOf(i int) int {
+// chargesOf returns how often a request charges the counter of the i-th policy, together with the charges of other lists.
+func (c *checkedList) chargesOf(i int, others map[string]int) int {
 	switch e := c.all[i]; {
 	case e.never != "" || !e.hits.charges:
 		return 0
 	case c.charges[i] == nil:
 		return 1
 	default:
-		return c.charges[i].all
+		return c.charges[i].n + others[c.charges[i].key]
 	}
 }
 
@@ -278,7 +289,7 @@ func (k *checker) stateUnlimited(h *virtualHost, r *route, why string) {
 		row.Routes++
 		return
 	}
-	row := &Row{host: h, Route: r.describe(h), Routes: 1, Pos: r.node.Pos(), Asked: NeverAsked, Why: why}
+	row := &Row{Route: r.describe(h), Routes: 1, Pos: r.node.Pos(), Asked: NeverAsked, Why: why}
 	k.unlimited[key] = row
 	k.statement.Rows = append(k.statement.Rows, row)
 }
@@ -422,9 +433,6 @@ func (k *checker) reportIneffectiveRules() {
 
 // complete finishes the statement.
 func (k *checker) complete() *Statement {
-	for _, do := range k.completeRows {
-		do()
-	}
 	for _, l := range k.set.Limits {
 		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && !k.stated[r] {
 			k.stated[r] = true

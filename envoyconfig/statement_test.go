@@ -194,6 +194,12 @@ func TestStatement(t *testing.T) {
 			before: second, host: "rate_limits: [{ actions: [{ " + user + " }] }, { actions: [{ " + user + " }] }]",
 			finding: "warning: charged-twice: ", row: "charged 4 times; only requests with the header x-user\nall, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged 4 times",
 		},
+		"a list twice on one of two routes": {
+			host: "rate_limits: " + userPolicy + "\nroutes: [{ match: { prefix: /a }, route: { cluster: backend, include_vh_rate_limits: true, rate_limits: " + userPolicy + " } }, { match: { prefix: / }, route: { cluster: backend } }]",
+			row: "all, route /a: user=<x-user header>" + rule + "asked at the start, 1 hit, charged 2 times; only requests with the header x-user\n" +
+				"all, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged once",
+			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice",
+		},
 		"two actions with one value": {
 			host: "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: a } }] }, " +
 				"{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: x }] } }] }]",
