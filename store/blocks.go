@@ -115,7 +115,9 @@ type hotCounter struct {
 	blocks    *blocks
 	charge    limiter.Charge // of one hit, with policy
 	policy    limiter.Policy // that of charges of blocks: they do not count if denied
-	balances  [2]balance     // of the current window and of the next; of a bucket, of the last two blocks
+	balances  [2]*balance    // those of windows or timed
+	windows   []window       // the current window and the next
+	timed     []timedBlock   // of a bucket, the last two blocks
 	demand    atomic.Int64   // hits of all requests
 	unwanted  atomic.Int64   // requests that another limit denied, or had a cold counter
 	extra     atomic.Int64   // of the hits, all but the first hit of each request
@@ -135,12 +137,12 @@ type hotCounter struct {
 	name      []byte // without the start of a window
 
 	// Used by the owner of acquiring.
-	batch limiter.Batch
-	conn  *redis.Conn // on which the charge of the block was sent, and when
-	sent  time.Duration
-	end   limiter.Time  // end of its period; see periodEnd
-	life  time.Duration // how long it lasts if it is of a bucket
-	left  limiter.State
+	batch   limiter.Batch
+	conn    *redis.Conn // on which the charge of the block was sent, and when
+	sent    time.Duration
+	current period        // of the block
+	life    time.Duration // how long it lasts if it is of a bucket
+	left    limiter.State
 
 	mu      sync.Mutex
 	known   [2]limiter.State // latest states in the store, of two fixed windows
@@ -163,13 +165,12 @@ func copyState(to, from *limiter.State) {
 	to.Counts = counts
 }
 
-// A local is how a charge is decided from memory: by hits of w, or by repeating a denial.
+// A local is how a charge is decided from memory: by hits of a balance, or by repeating a denial.
 type local struct {
-	hot    *hotCounter
-	w      *balance
-	word   uint64       // of w, after the hits were spent
-	end    limiter.Time // see periodEnd
-	denied bool         // a denial may be repeated
+	hot     *hotCounter
+	balance *balance
+	word    uint64 // of balance, after the hits were spent
+	denied  bool   // a denial may be repeated
 }
 
 // decide decides b at the time now from blocks, and by repeating denials. If done is false, the
@@ -179,26 +180,25 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 	if len(b.Charges) > len(own) || !bl.findAll(now, b, names, own[:]) {
 		return false, false
 	}
-	elapsed := bl.elapsed()
-	at, all, ready := bl.store.storeTime(now), own[:len(b.Charges)], true
+	m, all, ready := bl.moment(now), own[:len(b.Charges)], true
 	for i := range all {
-		c, h := &b.Charges[i], all[i].hot
-		all[i].end = periodEnd(c.Policy, at)
-		all[i].w = h.balanceWith(c.Hits, at, all[i].end, elapsed)
-		all[i].denied = all[i].w == nil && h.isDenied(all[i].end, elapsed)
-		ready = ready && (all[i].w != nil || all[i].denied)
+		x := &all[i]
+		x.balance = x.hot.balanceWith(b.Charges[i].Hits, m)
+		x.denied = x.balance == nil && x.hot.isDenied(m)
+		ready = ready && (x.balance != nil || x.denied)
 	}
 	countDemand(b, all)
-	if done = ready && bl.decideLocally(at, b, all, elapsed); done {
+	if done = ready && bl.decideLocally(m, b, all); done {
 		for i := range all {
-			if all[i].w != nil && b.Decisions[i].Charged > 0 {
+			if all[i].balance != nil && b.Decisions[i].Charged > 0 {
 				all[i].hot.served.Add(1)
 			}
 		}
 	}
 	for i := range all {
-		if x := &all[i]; x.w == nil && !done || x.w != nil && done && x.w.runsOut(x.word&hitsMask, elapsed) {
-			x.hot.acquire(now, x.end, elapsed, b.Charges[i].Hits)
+		x := &all[i]
+		if x.balance == nil && !done || x.balance != nil && done && x.balance.runsOut(x.word&hitsMask, m.elapsed) {
+			x.hot.acquire(m, b.Charges[i].Hits)
 		}
 	}
 	return done, len(all) == 1 && (all[0].hot.largest() == 0 || all[0].hot.unused() > 0)
@@ -257,7 +257,7 @@ func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, al
 
 // decideLocally decides b, whose charges all have a balance or a denial. It reports false if the
 // store must decide.
-func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, elapsed time.Duration) (ok bool) {
+func (bl *blocks) decideLocally(m moment, b *limiter.Batch, all []local) (ok bool) {
 	found, _ := statePool.Get().(*[]limiter.State)
 	defer statePool.Put(found)
 	for len(*found) < len(all) {
@@ -266,33 +266,33 @@ func (bl *blocks) decideLocally(at limiter.Time, b *limiter.Batch, all []local, 
 	states, spent := (*found)[:len(all)], 0
 	for ok = true; ok && spent < len(all); spent++ {
 		x, c, before := &all[spent], &b.Charges[spent], &states[spent]
-		if x.w == nil {
-			ok = x.hot.repeatDenial(c.Hits, at, x.end, elapsed, before)
+		if x.balance == nil {
+			ok = x.hot.repeatDenial(c.Hits, m, before)
 			continue
 		}
-		if x.word, ok = x.w.spend(c.Hits, at, x.end, elapsed, before); ok {
+		if x.word, ok = x.balance.spend(c.Hits, m, before); ok {
 			before.TakeOff(c.Policy, x.word&hitsMask+c.Hits)
 		} else {
 			x.word = 0
 		}
 	}
 	if ok {
-		b.Stored().Decide(at, states)
+		b.Stored().Decide(m.store, states)
 		for i := range all {
 			c, d := &b.Charges[i], &b.Decisions[i]
 			// If denied hits count, one of them must be counted, because a request with 0 hits is
 			// denied only beyond the limit.
-			ok = ok && d.Over == (all[i].w == nil) && (!d.Over || !c.Policy.CountRefused || d.Before > uint64(c.Policy.Limit))
+			ok = ok && d.Over == (all[i].balance == nil) && (!d.Over || !c.Policy.CountRefused || d.Before > uint64(c.Policy.Limit))
 		}
 	}
 	for i := range all[:spent] {
 		switch x := &all[i]; {
-		case x.w == nil:
+		case x.balance == nil:
 			if ok {
 				b.Decisions[i].Charged = 0
 			}
 		case x.word > 0 && (!ok || b.Decisions[i].Charged == 0):
-			x.w.giveBack(x.word, b.Charges[i].Hits)
+			x.balance.giveBack(x.word, b.Charges[i].Hits)
 		}
 	}
 	return ok

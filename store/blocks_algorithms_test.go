@@ -314,23 +314,21 @@ func TestBlocksOfAnEditedBurst(t *testing.T) {
 // a machine is suspended.
 func TestBalanceEnds(t *testing.T) {
 	for _, tt := range []struct {
-		timed   bool
-		at, end limiter.Time // of the request
+		at      limiter.Time
 		elapsed time.Duration
 		usable  bool
 	}{
-		{true, 99, 0, 49, true},
-		{true, 100, 0, 49, false},
-		{true, 99, 0, 50, false},
-		{false, 99, 100, 49, true},
-		{false, 99, 200, 49, false},
-		{false, 99, 100, 50, false},
+		{9, 49, false},
+		{10, 49, true},
+		{99, 49, true},
+		{100, 49, false},
+		{99, 50, false},
 	} {
-		w := balance{timed: tt.timed}
-		w.end.Store(100)
-		w.until.Store(50)
-		w.word.Store(1)
-		if w.usable(tt.at, tt.end, tt.elapsed) != tt.usable {
+		var b balance
+		b.start.Store(10)
+		b.end.Store(100)
+		b.until.Store(50)
+		if b.usable(moment{store: tt.at, elapsed: tt.elapsed}) != tt.usable {
 			t.Errorf("%+v", tt)
 		}
 	}
@@ -373,7 +371,7 @@ func TestBlocksAreNotReturnedLate(t *testing.T) {
 		w.fill(p, 4)
 		r, c := w.replicas[0], caller{}
 		h := r.store.blocks.counters()[0]
-		b := h.balanceOf(periodEnd(p, limiter.Time(time.Now().UnixNano())))
+		b := h.windowOf(periodAt(p, limiter.Time(time.Now().UnixNano())).end)
 		end := limiter.Time(b.end.Load())
 		state, hits := b.state.Load(), b.clear()
 		for _, late := range []bool{false, true} {

@@ -54,8 +54,12 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	h.policy.CountRefused = false
 	h.policy.Prepare()
 	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}
-	for i := range h.balances {
-		h.balances[i].timed = isBucket(&h.policy)
+	if isBucket(&h.policy) {
+		h.timed = make([]timedBlock, len(h.balances))
+		h.balances = [2]*balance{&h.timed[0].balance, &h.timed[1].balance}
+	} else {
+		h.windows = make([]window, len(h.balances))
+		h.balances = [2]*balance{&h.windows[0].balance, &h.windows[1].balance}
 	}
 	h.samples[0], h.sampled = demandSample{at: elapsed - demandPeriod, hits: -int64(hits)}, 1 //nolint:gosec // 20 bits
 	if !bl.insert(h) {

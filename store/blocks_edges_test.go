@@ -36,7 +36,7 @@ func TestBlocksAllocateNothing(t *testing.T) {
 		w.fill(p, 50)
 		r := w.replicas[0]
 		h := r.store.blocks.counters()[0]
-		if unused := r.unused(); unused-int(h.balanceOf(h.end).half.Load()) < 20 {
+		if unused := r.unused(); unused-int(h.windowOf(h.current.end).half.Load()) < 20 {
 			t.Fatalf("%d unused hits: not enough", unused)
 		}
 		c := caller{clock: time.Now}
@@ -88,8 +88,8 @@ func TestBlocksAreNotReturnedToAnotherPrimary(t *testing.T) {
 		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Hour}
 		w.fill(p, 10)
 		h := r.store.blocks.counters()[0]
-		b := h.balanceOf(h.end)
-		refund := r.store.returnRequest(h, b.clear(), h.end, b.state.Load())
+		b := h.windowOf(h.current.end)
+		refund := r.store.returnRequest(h, b.clear(), h.current.end, b.state.Load())
 		w.loseData()
 		for !r.store.Up() {
 			time.Sleep(time.Millisecond)
@@ -271,7 +271,7 @@ func TestBlocksOfTheNextWindow(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			r.request(p, 1)
 		}
-		if h := r.store.blocks.counters()[0]; h.balanceOf(p.WindowEnd(limiter.Time(time.Now().Add(time.Second).UnixNano()))) == nil {
+		if h := r.store.blocks.counters()[0]; h.windowOf(p.WindowEnd(limiter.Time(time.Now().Add(time.Second).UnixNano()))) == nil {
 			t.Fatal("no block of the next window")
 		}
 		r.cut()

@@ -114,10 +114,10 @@ func TestHotCountersEnd(t *testing.T) {
 	if n := must.AllocsPerRun(10, func() { promote(maxHot) }); n != 0 || len(bl.all) != maxHot {
 		t.Errorf("%v allocations for a counter whose place is taken, and %d hot counters", n, len(bl.all))
 	}
-	w := &bl.all[0].balances[0]
+	w := bl.all[0].balances[0]
 	w.word.Store(1) // an unused hit
 	w.until.Store(int64(90 * time.Minute))
-	bl.sweep(0, time.Hour)
+	bl.sweep(moment{elapsed: time.Hour})
 	if n := len(bl.all); n != 1 {
 		t.Errorf("%d hot counters are left, want the one with a block", n)
 	}
@@ -127,7 +127,7 @@ func TestHotCountersEnd(t *testing.T) {
 	if bl.all[0].acquiring.Load() {
 		t.Error("a counter with a block cannot acquire another one")
 	}
-	bl.sweep(0, 2*time.Hour)
+	bl.sweep(moment{elapsed: 2 * time.Hour})
 	if n := len(bl.all); n != 0 || bl.hot[0].free() == nil {
 		t.Errorf("%d hot counters are left, want none", n)
 	}

@@ -44,7 +44,7 @@ func TestConnectionFailsWhileBlocksAreReturned(t *testing.T) {
 		}
 		h := r.store.blocks.counters()[0]
 		h.mu.Lock()
-		used := int(h.balanceOf(h.end).granted) - r.unused()
+		used := int(h.windowOf(h.current.end).granted) - r.unused()
 		h.mu.Unlock()
 		var once atomic.Bool
 		w.host.OnCommand(func(name string, _ [][]byte, _ []byte) {
@@ -117,7 +117,7 @@ func TestUsedHitsOfACounterThatWentIdle(t *testing.T) {
 				}
 				h := r.store.blocks.counters()[0]
 				h.mu.Lock()
-				used := int(h.balanceOf(h.end).granted) - r.unused()
+				used := int(h.windowOf(h.current.end).granted) - r.unused()
 				h.mu.Unlock()
 				time.Sleep(idle)
 				hot := len(r.store.blocks.counters())

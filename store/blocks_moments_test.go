@@ -52,7 +52,7 @@ func TestUsedHitsIfAPrimaryDiesSilently(t *testing.T) {
 		}
 		h := r.store.blocks.counters()[0]
 		h.mu.Lock()
-		used := int(h.balanceOf(h.end).granted) - r.unused()
+		used := int(h.windowOf(h.current.end).granted) - r.unused()
 		h.mu.Unlock()
 		mute.Store(true)
 		died := time.Now()

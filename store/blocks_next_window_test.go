@@ -27,7 +27,7 @@ func TestNextWindowHasABlock(t *testing.T) {
 					time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / float64(rate)))
 					if now := p.WindowEnd(limiter.Time(time.Now().UnixNano())); now != end {
 						end = now
-						if n++; n > 3 && r.store.blocks.counters()[0].balanceOf(end) == nil {
+						if n++; n > 3 && r.store.blocks.counters()[0].windowOf(end) == nil {
 							without++
 						}
 						if n == 3 {
@@ -51,18 +51,19 @@ func TestRequestsDoNotAskInVain(t *testing.T) {
 		w := newBlockWorld(t, 1, time.Millisecond)
 		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: limiter.MaxWindow}
 		w.fill(p, 20)
-		h, now := r.store.blocks.counters()[0], limiter.Time(time.Now().UnixNano())
+		h := r.store.blocks.counters()[0]
 		time.Sleep(10 * time.Millisecond)
-		elapsed := r.store.blocks.elapsed()
+		now := r.store.blocks.moment(limiter.Time(time.Now().UnixNano()))
 		h.balances[0].clear()
 		h.balances[1].clear()
-		if h.acquire(now, h.end, elapsed, 1<<20); h.acquiring.Load() {
+		if h.acquire(now, 1<<20); h.acquiring.Load() {
 			t.Fatal("a block of more than a million hits is requested")
 		}
-		if h.acquire(now, h.end, elapsed, 1); h.acquiring.Load() {
+		if h.acquire(now, 1); h.acquiring.Load() {
 			t.Error("a block is requested at once")
 		}
-		if h.acquire(now, h.end, elapsed+retryBlock, 1); !h.acquiring.Load() {
+		now.elapsed += retryBlock
+		if h.acquire(now, 1); !h.acquiring.Load() {
 			t.Error("no block is requested later")
 		}
 	})
@@ -84,7 +85,7 @@ func TestNextWindowInAnOutage(t *testing.T) {
 					time.Sleep(2 * time.Millisecond)
 					r.request(p, 1)
 				}
-				if w := r.store.blocks.counters()[0].balanceOf(limiter.Time(start.Add(time.Second).UnixNano())); w == nil || w.unused() < 10 {
+				if w := r.store.blocks.counters()[0].windowOf(limiter.Time(start.Add(time.Second).UnixNano())); w == nil || w.unused() < 10 {
 					t.Fatal("the next window has no block")
 				}
 				w.unreachable.Store(true)

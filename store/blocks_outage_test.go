@@ -85,7 +85,7 @@ func TestStopDuringAFailoverChargesUsedHits(t *testing.T) {
 			w.fill(p, 20)
 			h := r.store.blocks.counters()[0]
 			h.mu.Lock()
-			used := int(h.balanceOf(h.end).granted) - r.unused()
+			used := int(h.windowOf(h.current.end).granted) - r.unused()
 			h.mu.Unlock()
 			w.unreachable.Store(true)
 			w.loseData()
@@ -112,9 +112,9 @@ func TestLateReturnToAnotherPrimary(t *testing.T) {
 		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 100_000, Window: limiter.MaxWindow}
 		w.fill(p, 40)
 		h := r.store.blocks.counters()[0]
-		b := h.balanceOf(h.end)
+		b := h.windowOf(h.current.end)
 		// As returnIdle does.
-		word, end, state := b.word.Load(), h.end, b.state.Load()
+		word, end, state := b.word.Load(), h.current.end, b.state.Load()
 		hits := word & hitsMask
 		if !b.word.CompareAndSwap(word, word-hits) {
 			t.Fatal("used meanwhile")

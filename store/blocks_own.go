@@ -10,25 +10,24 @@ import (
 // An ownPart is hits of this replica's block that are part of a charge, so the store is charged with the
 // rest only: a request that is larger than the block is not denied because of it.
 type ownPart struct {
-	hot    *hotCounter
-	w      *balance
-	word   uint64       // of w, after the hits were spent
-	end    limiter.Time // of the block; w may have a later one when the store decides
-	until  time.Duration
-	hits   uint64
-	charge int
-	all    bool // the rest is 0
-	late   bool // the block had ended when the store decided
-	unused bool // the hits were given back
+	hot     *hotCounter
+	balance *balance
+	word    uint64 // of balance, after the hits were spent
+	period  period // in which they may be used; balance may have a later one when the store decides
+	until   time.Duration
+	hits    uint64
+	charge  int
+	all     bool // the rest is 0
+	late    bool // the block had ended when the store decided
+	unused  bool // the hits were given back
 }
 
 // spendOwn takes hits from blocks for b, which the store decides, and takes them off its charges until
 // restoreHits is called.
-func (bl *blocks) spendOwn(at limiter.Time, b *limiter.Batch, req *request) {
+func (bl *blocks) spendOwn(m moment, b *limiter.Batch, req *request) {
 	if slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund }) {
 		return // it may be set off against a charge
 	}
-	elapsed := bl.elapsed()
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if !usesBlocks(c) || sharesCounter(b, i) {
@@ -38,13 +37,12 @@ func (bl *blocks) spendOwn(at limiter.Time, b *limiter.Batch, req *request) {
 		if h == nil || h.policy.Limit != c.Policy.Limit {
 			continue
 		}
-		end := periodEnd(c.Policy, at)
-		if h.usable(at, end, elapsed) >= c.Hits && !h.tight.Load() {
+		if h.usable(m) >= c.Hits && !h.tight.Load() {
 			continue // another limit is why the store decides
 		}
-		for k := range h.balances {
-			part := ownPart{hot: h, w: &h.balances[k], charge: i}
-			if part.spend(c.Hits, at, end, elapsed) {
+		for _, of := range h.balances {
+			part := ownPart{hot: h, balance: of, charge: i}
+			if part.spend(c.Hits, m) {
 				c.Hits -= part.hits
 				part.all = c.Hits == 0
 				req.own = append(req.own, part)
@@ -65,41 +63,24 @@ func sharesCounter(b *limiter.Batch, i int) bool {
 }
 
 // spend takes up to the given hits off the balance, and reports whether it has any.
-func (o *ownPart) spend(hits uint64, at, end limiter.Time, elapsed time.Duration) bool {
+func (o *ownPart) spend(hits uint64, m moment) bool {
 	for {
-		word := o.w.word.Load()
-		o.hits, o.end, o.until = min(word&hitsMask, hits), limiter.Time(o.w.end.Load()), time.Duration(o.w.until.Load())
-		if o.hits == 0 || !o.w.usable(at, end, elapsed) {
+		word := o.balance.word.Load()
+		o.hits, o.period, o.until = min(word&hitsMask, hits), o.balance.period(), time.Duration(o.balance.until.Load())
+		if o.hits == 0 || !o.balance.usable(m) {
 			return false
 		}
-		if o.w.word.CompareAndSwap(word, word-o.hits) {
+		if o.balance.word.CompareAndSwap(word, word-o.hits) {
 			o.word = word - o.hits
 			return true
 		}
 	}
 }
 
-// hasEnded reports whether the block has ended at the time at of the store.
-func (o *ownPart) hasEnded(p *limiter.Policy, at limiter.Time) bool {
-	ended := at >= o.end
-	switch p.Algorithm {
-	case limiter.FixedWindow: // the charge is in the same window
-		return false
-	case limiter.SlidingWindow:
-		ended = periodEnd(p, at) != o.end
-	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
-	}
-	return ended || o.hot.blocks.elapsed() >= o.until
-}
-
-// usable returns the number of usable unused hits.
-func (h *hotCounter) usable(at, end limiter.Time, elapsed time.Duration) (hits uint64) {
-	for i := range h.balances {
-		if w := &h.balances[i]; w.usable(at, end, elapsed) {
-			hits += w.unused()
-		}
-	}
-	return hits
+// hasEnded reports whether the block has ended at the time at of the store. A charge of a fixed window is
+// in the same window.
+func (o *ownPart) hasEnded(at limiter.Time) bool {
+	return o.hot.policy.Algorithm != limiter.FixedWindow && (!o.period.contains(at) || o.hot.blocks.elapsed() >= o.until)
 }
 
 // restoreHits undoes the changes of spendOwn to the charges.
@@ -114,9 +95,8 @@ func (req *request) restoreHits(b *limiter.Batch) {
 func (req *request) takeOffOwn(at limiter.Time) {
 	for i := range req.own {
 		part := &req.own[i]
-		p := req.batch.Charges[part.charge].Policy
-		if part.late = part.hasEnded(p, at); !part.late {
-			req.call.Found[part.charge].TakeOff(p, part.hits)
+		if part.late = part.hasEnded(at); !part.late {
+			req.call.Found[part.charge].TakeOff(req.batch.Charges[part.charge].Policy, part.hits)
 		}
 	}
 }
@@ -135,12 +115,11 @@ func (req *request) settleOwn(at limiter.Time) (uncounted int64, alike bool) {
 			alike = false
 			bl.count(blockLost, part.hits)
 			if d.Charged > 0 {
-				end := periodEnd(&part.hot.policy, at)
-				bl.store.recordUsed(part.hot, part.hits, at, max(end, at+1))
+				bl.store.recordUsed(part.hot, part.hits, at)
 				bl.store.main.requestSync(0)
 			}
 		case d.Charged == 0:
-			part.w.giveBack(part.word, part.hits)
+			part.balance.giveBack(part.word, part.hits)
 			part.unused = true
 		case part.all && !d.Over:
 			uncounted++

@@ -49,14 +49,14 @@ func TestHotCountersHaveOnePlace(t *testing.T) {
 			})
 		}
 		elapsed := time.Duration(round) * time.Hour
-		all.Go(func() { bl.sweep(0, elapsed) })
+		all.Go(func() { bl.sweep(moment{elapsed: elapsed}) })
 		all.Wait()
 		checkPlaces(t, bl)
 		if t.Failed() {
 			return
 		}
 	}
-	bl.sweep(0, time.Duration(effort.Times(t, 300))*time.Hour)
+	bl.sweep(moment{elapsed: time.Duration(effort.Times(t, 300)) * time.Hour})
 	if checkPlaces(t, bl); len(bl.all) > 0 {
 		t.Errorf("%d counters are still hot", len(bl.all))
 	}

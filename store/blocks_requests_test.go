@@ -101,8 +101,7 @@ func TestBlocksOfAllKindsAllocateNothing(t *testing.T) {
 					r.requestAll(l, charges...)
 					enough := i > 5
 					for _, h := range r.store.blocks.counters() {
-						at := limiter.Time(time.Now().UnixNano())
-						x := h.balanceWith(1, at, periodEnd(&h.policy, at), r.store.blocks.elapsed())
+						x := h.balanceWith(1, r.store.blocks.moment(limiter.Time(time.Now().UnixNano())))
 						enough = enough && x != nil && x.unused() > x.half.Load()+20 && !h.acquiring.Load()
 					}
 					if enough {
@@ -231,7 +230,7 @@ func TestBlocksOfABucketAreNotReturned(t *testing.T) {
 		}
 		end := time.Time{}
 		for i := range 2 {
-			if b := &busy.store.blocks.counters()[0].balances[i]; b.unused() > 0 {
+			if b := busy.store.blocks.counters()[0].balances[i]; b.unused() > 0 {
 				end = time.Unix(0, b.end.Load())
 			}
 		}

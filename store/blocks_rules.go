@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -37,26 +38,19 @@ func isBucket(p *limiter.Policy) bool {
 	return p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket
 }
 
-// periodEnd returns the end of the window or sub-window at a time; 0 for a bucket.
-func periodEnd(p *limiter.Policy, at limiter.Time) limiter.Time {
-	switch p.Algorithm {
-	case limiter.FixedWindow:
-		return p.WindowEnd(at)
-	case limiter.SlidingWindow:
-		return p.Ring().End(at)
-	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
-	}
-	return 0
-}
+// A period is a window or sub-window, from start to before end. A bucket has only one, which is always.
+type period struct{ start, end limiter.Time }
 
-// periodStart returns the start of the window or sub-window that ends at end.
-func periodStart(p *limiter.Policy, end limiter.Time) limiter.Time {
+func (p period) contains(at limiter.Time) bool { return p.start <= at && at < p.end }
+
+// periodAt returns the period that contains a time of the store.
+func periodAt(p *limiter.Policy, at limiter.Time) period {
 	switch p.Algorithm {
 	case limiter.FixedWindow:
-		return p.WindowStart(end - 1)
+		return period{p.WindowStart(at), p.WindowEnd(at)}
 	case limiter.SlidingWindow:
-		return p.Ring().Start(end - 1)
+		return period{p.Ring().Start(at), p.Ring().End(at)}
 	case limiter.TokenBucket, limiter.LeakyBucket, limiter.SlidingLog, limiter.Concurrency:
 	}
-	return 0
+	return period{math.MinInt64, math.MaxInt64}
 }

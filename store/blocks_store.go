@@ -29,17 +29,14 @@ func (s *Store) runBlocks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s.options.guard(func() { bl.sweep(s.options.now(), bl.elapsed()) })
+		s.options.guard(func() { bl.sweep(bl.moment(s.options.now())) })
 	}
 }
-
-// storeTime returns the store's time.
-func (s *Store) storeTime(now limiter.Time) limiter.Time { return s.main.time(now) }
 
 // chargeBlock sends the charge in h.batch on the current connection, and reports false if it cannot. If
 // the store decides the charge, h.charged is called with the time of the decision. After that, and also
 // if the store does not decide, h.Decided is called.
-func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
+func (s *Store) chargeBlock(h *hotCounter, m moment) bool {
 	sh := s.main.shardOf(0)
 	conn := sh.connection()
 	if conn == nil {
@@ -47,11 +44,11 @@ func (s *Store) chargeBlock(h *hotCounter, now, at limiter.Time) bool {
 	}
 	h.conn = conn
 	req := newRequest()
-	req.call.Encode(at, &h.batch, [][]byte{h.name}, s.options.Jitter)
+	req.call.Encode(m.store, &h.batch, [][]byte{h.name}, s.options.Jitter)
 	if isBucket(&h.policy) {
 		req.call.SetBlock(h.life)
 	}
-	req.decideFor(h, now, &h.batch)
+	req.decideFor(h, m.local, &h.batch)
 	req.only = conn
 	return req.send(sh, awaitReply)
 }
@@ -94,10 +91,9 @@ func (s *Store) recoverBlocks(ctx context.Context, c *redis.Conn) error {
 		return nil
 	}
 	for _, h := range bl.counters() {
-		for i := range h.balances {
-			w := &h.balances[i]
-			if state := w.state.Load(); state != nil {
-				w.state.CompareAndSwap(state, &blockState{state.State, c})
+		for _, b := range h.balances {
+			if state := b.state.Load(); state != nil {
+				b.state.CompareAndSwap(state, &blockState{state.State, c})
 			}
 		}
 	}
@@ -111,37 +107,29 @@ const lately = time.Second
 // which has not received the last block of a counter: hits that were used since are charged again.
 func (s *Store) rechargeBlocks() {
 	bl := s.blocks
-	at, elapsed := s.storeTime(s.options.now()), bl.elapsed()
+	now := bl.moment(s.options.now())
 	lost := time.Duration(bl.lost.Load())
 	for _, h := range bl.counters() {
-		for i := range h.balances {
-			w := &h.balances[i]
-			h.mu.Lock()
-			left := w.clear()
-			used := w.granted - min(w.granted, left)
-			w.granted = 0
-			h.mu.Unlock()
-			bl.count(blockLost, left)
-			end, until := limiter.Time(w.end.Load()), time.Duration(w.until.Load())
-			counts := elapsed < until // in its window
+		for _, b := range h.balances {
+			used, p, until := h.drop(b), b.period(), time.Duration(b.until.Load())
+			counts := now.elapsed < until // in its window
 			if h.policy.Algorithm != limiter.FixedWindow {
 				counts = lost < until+lately
 			}
 			if used > 0 && counts {
-				s.recordUsed(h, used, min(at, end-1), end)
+				s.recordUsed(h, used, max(min(now.store, p.end-1), p.start))
 			}
 		}
 	}
 }
 
-// recordUsed records used hits of a block as unsynced.
-func (s *Store) recordUsed(h *hotCounter, hits uint64, at, end limiter.Time) {
+// recordUsed records hits of a block that were used at the time at as unsynced.
+func (s *Store) recordUsed(h *hotCounter, hits uint64, at limiter.Time) {
 	f := s.main
 	b := &limiter.Batch{
 		Charges:   []limiter.Charge{h.chargeOf(hits, false)},
 		Decisions: []limiter.Decision{{Charged: hits}}, Partition: h.partition,
 	}
-	at = max(at, periodStart(&h.policy, end))
 	f.ledger.mu.Lock()
 	defer f.ledger.mu.Unlock()
 	if d := &f.ledger.scratch; d.Set(at, b, 0, false) {
@@ -182,14 +170,13 @@ func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Dur
 	}
 	cost := time.Duration(0)
 	for _, h := range bl.counters() {
-		for i := range h.balances {
-			w := &h.balances[i]
-			h.mu.Lock()
-			left := w.clear()
-			w.granted -= min(w.granted, left)
-			h.mu.Unlock()
-			state := w.state.Load()
-			if left == 0 || !h.returnable(elapsed, time.Duration(w.until.Load())) || state.conn != c {
+		for i := range h.timed {
+			bl.count(blockLost, h.take(&h.timed[i].balance))
+		}
+		for i := range h.windows {
+			w := &h.windows[i]
+			left, state := h.take(&w.balance), w.state.Load()
+			if left == 0 || elapsed >= time.Duration(w.until.Load()) || state.conn != c {
 				bl.count(blockLost, left)
 				continue
 			}
@@ -231,7 +218,7 @@ func (bl *blocks) replicasOrMost() uint64 {
 // countReplicas registers this replica in the store, and learns the number of replicas. The number is
 // not known if the store does not reply, or forbids the command.
 func (s *Store) countReplicas(c *redis.Conn) {
-	at := s.storeTime(s.options.now())
+	at := s.main.time(s.options.now())
 	n, _ := script.CountReplicas(c, s.options.Prefix+"s1{replicas}", s.replica, at, replicaExpiry)
 	s.blocks.replicas.Store(max(0, n))
 }

@@ -10,8 +10,8 @@ import (
 
 // sweep returns idle blocks, acquires blocks of windows that are about to begin, and removes counters
 // that are no longer hot.
-func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
-	at, lead := bl.store.storeTime(now), max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
+func (bl *blocks) sweep(m moment) {
+	elapsed, lead := m.elapsed, max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
 	ended := false
 	for _, h := range bl.counters() {
 		h.sample(elapsed)
@@ -23,18 +23,22 @@ func (bl *blocks) sweep(now limiter.Time, elapsed time.Duration) {
 		h.judge(few, elapsed)
 		cold := few && h.acquiring.CompareAndSwap(false, true) // then no block is added
 		unused := uint64(0)
-		for i := range h.balances {
-			unused += h.returnIdle(&h.balances[i], demand, hold, at, elapsed, lead)
+		for i := range h.windows {
+			unused += h.returnIdle(&h.windows[i], demand, hold, m, lead)
 		}
-		end := periodEnd(&h.policy, at)
+		for i := range h.timed {
+			unused += h.timed[i].dropEnded(h, m)
+		}
 		switch {
 		case cold && (unused > 0 || h.isRemembered(elapsed)):
 			h.acquiring.Store(false)
 		case cold:
 			h.retired, ended = true, true
-		case h.policy.Algorithm == limiter.FixedWindow && demand.hits >= minBlock && !h.paused.Load() && time.Duration(end-at) <= lead &&
-			h.balanceOf(h.policy.WindowEnd(end)) == nil:
-			h.acquireNow(now, h.policy.WindowEnd(end), elapsed, 1)
+		case h.policy.Algorithm == limiter.FixedWindow && demand.hits >= minBlock && !h.paused.Load():
+			next := periodAt(&h.policy, h.policy.WindowEnd(m.store))
+			if time.Duration(next.start-m.store) <= lead && h.windowOf(next.end) == nil {
+				h.acquireNow(m, next, 1)
+			}
 		}
 	}
 	if ended {
@@ -67,20 +71,19 @@ func (h *hotCounter) judge(few bool, elapsed time.Duration) {
 
 // returnIdle returns hits of w to the store: all, if none was used for blockIdle; those beyond twice
 // the demand, if there are more than maxUnused times as many; or, once, when a sub-window ends within
-// lead, those that will probably not be used. Hits of a bucket are lost when they end. demand is that of
-// hold. It returns the number of unused hits that are left.
-func (h *hotCounter) returnIdle(w *balance, demand need, hold time.Duration, at limiter.Time, elapsed, lead time.Duration) (unused uint64) {
+// lead, those that will probably not be used. demand is that of hold. It returns the number of unused
+// hits that are left.
+func (h *hotCounter) returnIdle(w *window, demand need, hold time.Duration, m moment, lead time.Duration) (unused uint64) {
+	elapsed := m.elapsed
 	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
-	left, begun := word&hitsMask, true
-	if state := w.state.Load(); h.policy.Algorithm == limiter.FixedWindow && state != nil {
-		if begun = h.policy.WindowStart(end-1) <= at; begun {
-			h.mergeWindow(w, at, end)
-		}
+	left, begun := word&hitsMask, h.policy.Algorithm != limiter.FixedWindow || w.start.Load() <= int64(m.store)
+	if begun {
+		h.mergeWindow(w, m.store, end)
 	}
 	if left == 0 || h.blocks.down.Load() && elapsed < until { // nothing can be returned now
 		return left
 	}
-	if word != w.seen || !begun || isBucket(&h.policy) {
+	if word != w.seen || !begun {
 		w.seen, w.seenAt = word, elapsed
 	}
 	const missed = 4 // requests that have not come, so demand has paused
@@ -94,7 +97,7 @@ func (h *hotCounter) returnIdle(w *balance, demand need, hold time.Duration, at 
 	case ending:
 		need := demand.within(until - elapsed).hits
 		hits = left - min(left, uint64(max(0, need-2*math.Sqrt(need*large)))) // two standard deviations
-	case left > minBlock && left > maxUnused*uint64(demand.hits) && begun && !isBucket(&h.policy):
+	case left > minBlock && left > maxUnused*uint64(demand.hits) && begun:
 		hits = left - 2*uint64(demand.hits) // as many as remain after the next block
 	}
 	state := w.state.Load()
@@ -110,7 +113,7 @@ func (h *hotCounter) returnIdle(w *balance, demand need, hold time.Duration, at 
 	h.mu.Lock()
 	w.granted -= min(w.granted, hits)
 	h.mu.Unlock()
-	h.returnHits(state, hits, end, h.returnable(elapsed, until))
+	h.returnHits(state, hits, end, elapsed < until)
 	return left - hits
 }
 
@@ -127,20 +130,23 @@ func (h *hotCounter) returnHits(state *blockState, hits uint64, end limiter.Time
 
 // mergeWindows merges fixed windows of b that have a block into the mirror, before it decides b.
 func (bl *blocks) mergeWindows(at limiter.Time, b *limiter.Batch) {
+	if bl == nil {
+		return
+	}
 	for i := range b.Charges {
-		if h := bl.find(&b.Charges[i]); h != nil && h.policy.Algorithm == limiter.FixedWindow {
-			end := h.policy.WindowEnd(at)
-			if w := h.balanceOf(end); w != nil {
+		if h := bl.find(&b.Charges[i]); h != nil {
+			end := periodAt(&h.policy, at).end
+			if w := h.windowOf(end); w != nil {
 				h.mergeWindow(w, at, end)
 			}
 		}
 	}
 }
 
-// mergeWindow merges the window that ends at end, and has begun, into the mirror once. Its block may have
+// mergeWindow merges the fixed window that ends at end, and has begun, into the mirror once. Its block may have
 // been charged before it began, when the mirror had the window before it.
-func (h *hotCounter) mergeWindow(w *balance, at, end limiter.Time) {
-	if w.merged.Load() == int64(end) {
+func (h *hotCounter) mergeWindow(w *window, at, end limiter.Time) {
+	if h.policy.Algorithm != limiter.FixedWindow || w.merged.Load() == int64(end) {
 		return
 	}
 	h.mu.Lock()
@@ -158,10 +164,13 @@ func (h *hotCounter) mergeWindow(w *balance, at, end limiter.Time) {
 	w.merged.Store(int64(end))
 }
 
-// returnable reports whether hits that may be used until a time can be returned. Hits of a bucket
-// cannot be returned.
-func (h *hotCounter) returnable(elapsed, until time.Duration) bool {
-	return elapsed < until && !isBucket(&h.policy)
+// dropEnded drops the unused hits of t if it has ended, and returns the number of those that are left.
+func (t *timedBlock) dropEnded(h *hotCounter, m moment) (unused uint64) {
+	if int64(m.elapsed) < t.until.Load() {
+		return t.unused()
+	}
+	h.blocks.count(blockLost, h.take(&t.balance))
+	return 0
 }
 
 // isRemembered reports whether hits were used that a new primary may lack. It is called by the owner of
@@ -172,8 +181,8 @@ func (h *hotCounter) isRemembered(elapsed time.Duration) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.balances {
-		if w := &h.balances[i]; w.granted > w.unused() {
+	for _, b := range h.balances {
+		if b.granted > b.unused() {
 			return true
 		}
 	}
@@ -183,17 +192,11 @@ func (h *hotCounter) isRemembered(elapsed time.Duration) bool {
 // drop ends the blocks of a counter that was reset at a time of the store. Their hits are lost.
 func (bl *blocks) drop(at limiter.Time, c *limiter.Charge) {
 	if h := bl.find(c); h != nil {
-		end := periodEnd(&h.policy, at)
-		h.mu.Lock()
-		for i := range h.balances {
-			w := &h.balances[i]
-			if h.policy.Algorithm == limiter.FixedWindow && limiter.Time(w.end.Load()) > end {
-				continue // the next window is not reset
+		for _, b := range h.balances {
+			if h.policy.Algorithm != limiter.FixedWindow || b.start.Load() <= int64(at) { // not the next window
+				h.drop(b)
 			}
-			bl.count(blockLost, w.clear())
-			w.granted = 0
 		}
-		h.mu.Unlock()
 		h.denial.Store(nil)
 	}
 }

@@ -7,45 +7,40 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// acquire is acquireNow, unless a block would have been too small a moment ago.
-func (h *hotCounter) acquire(now, end limiter.Time, elapsed time.Duration, hits uint64) {
-	if int64(elapsed) >= h.retryAt.Load() && !h.paused.Load() {
-		h.acquireNow(now, end, elapsed, hits)
+// acquire is acquireNow for the present period, unless a block would have been too small a moment ago.
+func (h *hotCounter) acquire(m moment, hits uint64) {
+	if int64(m.elapsed) >= h.retryAt.Load() && !h.paused.Load() && !h.acquiring.Load() {
+		h.acquireNow(m, periodAt(&h.policy, m.store), hits)
 	}
 }
 
-// acquireNow requests the next block of the period that ends at end, unless one is being requested,
+// acquireNow requests the next block of a period, unless one is being requested,
 // none is needed, or it would not have more than the given number of hits.
-func (h *hotCounter) acquireNow(now, end limiter.Time, elapsed time.Duration, hits uint64) {
-	if h.acquiring.Load() || !h.acquiring.CompareAndSwap(false, true) {
-		return
-	}
-	if !h.request(now, end, elapsed, max(hits+1, minBlock)) {
+func (h *hotCounter) acquireNow(m moment, p period, hits uint64) {
+	if h.acquiring.CompareAndSwap(false, true) && !h.request(m, p, max(hits+1, minBlock)) {
 		h.acquiring.Store(false)
 	}
 }
 
 // request requests a block, and reports whether [hotCounter.Decided] will be called.
-func (h *hotCounter) request(now, end limiter.Time, elapsed time.Duration, atLeast uint64) bool {
-	at := h.blocks.store.storeTime(now)
-	if !h.needsBlock(at, end, elapsed) {
+func (h *hotCounter) request(m moment, p period, atLeast uint64) bool {
+	m.store = max(m.store, p.start) // if the period has not begun
+	if !h.needsBlock(m, p) {
 		return false
 	}
 	if isBucket(&h.policy) {
-		h.life = h.lifeOfBlock(at)
-	} else {
-		at = max(at, periodStart(&h.policy, end))
+		h.life = h.lifeOfBlock(m.store)
 	}
-	hits := h.size(at, end, elapsed)
+	hits := h.size(m, p)
 	if hits < atLeast || isBucket(&h.policy) && h.life < 2*time.Duration(h.blocks.trip.Load()) {
-		h.retryAt.Store(int64(elapsed + retryBlock))
+		h.retryAt.Store(int64(m.elapsed + retryBlock))
 		return false
 	}
 	h.batch.Reset()
-	h.batch.Partition, h.end, h.sent = h.partition, end, elapsed
+	h.batch.Partition, h.current, h.sent = h.partition, p, m.elapsed
 	h.batch.Charges = append(h.batch.Charges, h.chargeOf(hits, false))
 	h.commands.Add(1)
-	return h.blocks.store.chargeBlock(h, now, at)
+	return h.blocks.store.chargeBlock(h, m)
 }
 
 // lifeOfBlock returns how long the next block of a bucket lasts. The block raises the level to its life,
@@ -59,26 +54,23 @@ func (h *hotCounter) lifeOfBlock(at limiter.Time) time.Duration {
 	return min(max(level, minLife), most)
 }
 
-// size returns the hits of the next block, at a time in its period.
-func (h *hotCounter) size(at, end limiter.Time, elapsed time.Duration) uint64 {
-	rest := h.life
-	if end != 0 {
-		rest = time.Duration(end - at)
-	}
+// size returns the hits of the next block, which is charged in the period p.
+func (h *hotCounter) size(m moment, p period) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	room := h.roomLocked(at, end)
+	room := h.roomLocked(m.store, p.end)
 	share := (room - min(room, h.reserve())) / h.blocks.replicasOrMost()
-	needed, hold := h.demandLocked(elapsed)
+	needed, hold := h.demandLocked(m.elapsed)
 	need, rate := needed.hits, needed.hits/float64(hold)
-	used := h.willBeUsed(rate, at, end, elapsed)
-	if end != 0 && at > periodStart(&h.policy, end) { // requests do not use it before it arrives
-		used = max(used, rate*float64(h.blocks.trip.Load()))
-	}
+	used, rest := h.willBeUsed(rate, m), h.life
 	if isBucket(&h.policy) { // unused hits are lost, so they are not more than the bucket refills
 		need = min(need, float64(hold)/float64(h.policy.Window)*float64(h.policy.Limit))
 	} else {
 		share /= 3
+		rest = time.Duration(p.end - m.store)
+		if m.store > p.start { // requests do not use the block before it arrives
+			used = max(used, rate*float64(h.blocks.trip.Load()))
+		}
 	}
 	if rest < hold || isBucket(&h.policy) { // what is left at the end is of no use
 		part := max(0, float64(rest)/float64(hold))
@@ -120,20 +112,20 @@ func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
 // charged adds the hits of the block, which the store has decided at the time at.
 func (h *hotCounter) charged(at limiter.Time) {
 	d := &h.batch.Decisions[0]
-	end, begun := h.end, true
+	p, begun := h.current, true
 	switch {
 	case isBucket(&h.policy):
-		end = at + limiter.Time(h.life)
+		p.end = at + limiter.Time(h.life)
 	case h.policy.Algorithm == limiter.FixedWindow:
-		begun = periodStart(&h.policy, end) <= at
+		begun = p.start <= at
 	default:
-		end = periodEnd(&h.policy, at) // by the store's clock
+		p = periodAt(&h.policy, at)
 	}
 	if h.batch.Stored().StateAfter(at, 0, &h.left); h.policy.Algorithm == limiter.FixedWindow {
-		h.left = limiter.State{Hits: d.Before + d.Charged, Time: end} // also of the next window
+		h.left = limiter.State{Hits: d.Before + d.Charged, Time: p.end} // also of the next window
 	}
 	if !d.Over {
-		h.add(d.Charged, at, end, h.sent+time.Duration(end-at)) // it was charged after it was sent
+		h.add(d.Charged, p, h.sent+time.Duration(p.end-at)) // it was charged after it was sent
 		h.blocks.count(blockAcquired, d.Charged)
 	}
 	if begun && (!d.Over || !isBucket(&h.policy)) {

@@ -44,21 +44,14 @@ func (f Fallback) recordsUnsynced() bool { return f == Local || f == Allow }
 const denyReset = time.Second
 
 // fallBack decides b without the store, at a time of the store's clock.
-func (s *Store) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
+func (s *Store) fallBack(at limiter.Time, b *limiter.Batch) (err error) {
 	err = redis.ErrPanicked // if it panics
 	s.options.guard(func() {
 		s.options.observe().Decided(byFallback, len(b.Charges))
-		s.mergeWindows(now, b)
-		err = s.options.Fallback.decide(now, b, s.mirror)
+		s.blocks.mergeWindows(at, b)
+		err = s.options.Fallback.decide(at, b, s.mirror)
 	})
 	return err
-}
-
-// mergeWindows prepares the mirror for deciding b.
-func (s *Store) mergeWindows(now limiter.Time, b *limiter.Batch) {
-	if s.blocks != nil {
-		s.blocks.mergeWindows(now, b)
-	}
 }
 
 // decide decides b without the store.

@@ -198,7 +198,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	_ = s.main.withLocalLeases(s.main.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
-		s.mergeWindows(s.main.time(now), b)
+		s.blocks.mergeWindows(s.main.time(now), b)
 		s.mirror.Decide(s.main.time(now), b)
 		return nil
 	})
@@ -221,7 +221,7 @@ func (s *Store) decide(
 		at, req.call.ClockAhead = sh.timeBy(now, req.slotByStart)
 	}
 	if s.blocks != nil && !bulk {
-		s.blocks.spendOwn(at, b, req)
+		s.blocks.spendOwn(moment{now, at, s.blocks.elapsed()}, b, req)
 	}
 	// If some of several counters have moved to another node, only a script fails.
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !req.call.EncodeNative(at, b, names, s.options.Jitter) {
