@@ -342,6 +342,8 @@ func (w *blockWorld) fill(p *limiter.Policy, unused int) {
 		w.replicas[0].request(p, 1)
 		synctest.Wait()
 		if w.replicas[0].unused() >= unused {
+			time.Sleep(10 * time.Millisecond) // for the replies to earlier requests
+			synctest.Wait()
 			return
 		}
 	}
