@@ -33,9 +33,9 @@ func (s *Set) Changes(before *Set) Changes {
 		old, now := before.domains[name], s.domains[name]
 		switch {
 		case old == nil:
-			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(now.root.limits(), "limit"))
+			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(now.root.limitCount(), "limit"))
 		case now == nil:
-			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(old.root.limits(), "limit"))
+			c.add(&c.Removed, "%s: domain removed, %s", name, rules.Count(old.root.limitCount(), "limit"))
 		default:
 			if a, b := old.fields(), now.fields(); a != b {
 				effect := ""
@@ -133,14 +133,14 @@ func (r *Rule) text() string {
 	return strings.Join(all, " and ") + r.fields()
 }
 
-// limits returns the number of limits of n and below.
-func (n *node) limits() (sum int) {
+// limitCount returns the number of limits of n and below.
+func (n *node) limitCount() (sum int) {
 	if n.rule != nil {
 		sum = len(n.rule.Limits) + len(n.rule.Candidates())
 	}
 	if n.below != nil {
 		for i := range n.below.children {
-			sum += n.below.children[i].limits()
+			sum += n.below.children[i].limitCount()
 		}
 	}
 	return sum

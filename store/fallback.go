@@ -40,8 +40,9 @@ func (f Fallback) Validate() error {
 // recordsUnsynced reports whether hits that f admits are charged to the store later.
 func (f Fallback) recordsUnsynced() bool { return f == Local || f == Allow }
 
-// denyReset is the retry-after of a request that is denied without a store.
-const denyReset = time.Second
+// undecidedFor is when clients should ask again while the store does not decide: the reset of all
+// limits, and the retry-after of denials.
+const undecidedFor = time.Second
 
 // fallBack decides b without the store, at a time of the store's clock.
 func (s *Store) fallBack(at limiter.Time, b *limiter.Batch) (err error) {
@@ -75,11 +76,11 @@ func (f Fallback) decideAll(b *limiter.Batch) {
 	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
-		*d = limiter.Decision{Remaining: c.Policy.Capacity(), Reset: denyReset}
+		*d = limiter.Decision{Remaining: c.Policy.Capacity(), Reset: undecidedFor}
 		if f == Allow || c.Refund || c.Hits == 0 {
 			continue
 		}
-		*d = limiter.Decision{Over: true, Denied: c.Mode.Denies(), Reset: denyReset, RetryAfter: denyReset}
+		*d = limiter.Decision{Over: true, Denied: c.Mode.Denies(), Reset: undecidedFor, RetryAfter: undecidedFor}
 		b.Denied = b.Denied || d.Denied
 	}
 }

@@ -83,8 +83,12 @@ func (f *storeFlags) check(stateFile string) error {
 		}
 		secure = secure || at != nil && at.TLS != nil
 		if at != nil && f.Blocks == store.BlocksAuto && (at.Nodes != nil || u.name == "--store-per-second") {
-			return fmt.Errorf("--store-blocks auto requires a store with one primary, but %s is %s: use off, or a %s", u.name, at,
-				map[bool]string{true: "--store that is not a cluster", false: "--store without --store-per-second"}[at.Nodes != nil])
+			remedy := "--store without --store-per-second"
+			if at.Nodes != nil {
+				remedy = "--store that is not a cluster"
+			}
+			return fmt.Errorf("--store-blocks auto requires a store with one primary, but %s is %s: use off, or a %s",
+				u.name, at, remedy)
 		}
 	}
 	if !secure && (f.CA != "" || f.Cert != "" || f.Key != "") {

@@ -217,10 +217,14 @@ func (e *Environment) singleURL(prefix, scheme string, v *Variable, text string)
 		return scheme + "://" + rest
 	}
 	socket := prefix + "SOCKET_TYPE"
+	wanted := "tcp"
 	unix := strings.HasPrefix(text, "/")
+	if unix {
+		wanted = "unix"
+	}
 	switch network := e.set[socket]; {
 	case network == "tcp" && unix, network != "" && network != "tcp" && network != "unix":
-		e.addProblem("%s=%q: must be %s for that %s", socket, network, map[bool]string{true: "unix", false: "tcp"}[unix], v.Name)
+		e.addProblem("%s=%q: must be %s for that %s", socket, network, wanted, v.Name)
 	case network == "unix":
 		unix = true
 	}
