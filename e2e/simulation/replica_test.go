@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
@@ -72,9 +70,6 @@ const drainTimeout = 5 * time.Second
 func (r *replica) start() {
 	w := r.world
 	metrics := mustHave(telemetry.New(telemetry.Options{}))
-	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
-		metrics.Registry.(*prometheus.Registry).Unregister(c) // they read the real process, which takes long
-	}
 	w.quotas.started(r.host, metrics)
 	o := newDaemonOptions(metrics, func() (limiter.Time, time.Time) {
 		now := time.Now()
