@@ -16,6 +16,8 @@ type action struct {
 	label string
 	form  entryForm
 	value func(x *exchange) outcome
+	// formatted is true if Envoy reads descriptor_value as a format string, whatever the runtime has.
+	formatted bool
 }
 
 // entryForm describes the entries that an action can make, independently of a request.
@@ -61,23 +63,19 @@ func unknownOutcome(why string) func(*exchange) outcome {
 	return func(*exchange) outcome { return outcome{unknown: why} }
 }
 
-// formatterFeature is the runtime key that makes Envoy read descriptor values as format strings. It is off by
-// default.
-const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value"
-
 // setFixedValue makes the action return its descriptor_value for requests that match; all match if matches is nil.
 // formatted is true if the value is a format string regardless of the runtime.
 func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
 	at := a.node.Field("descriptor_value")
-	isFormat := func(runtime bool) bool { return (formatted || runtime) && strings.Contains(at.Text, "%") }
-	a.form.value, a.form.anyValue = at.Text, isFormat(true)
+	a.form.value, a.form.anyValue = at.Text, strings.Contains(at.Text, "%")
+	a.formatted = formatted
 	a.value = func(x *exchange) outcome {
 		if matches != nil {
 			if v, why := matches(x); v.unknown != "" || !v.yes {
 				return outcome{unknown: v.unknown, absent: why}
 			}
 		}
-		if isFormat(x.valuesAreFormats) {
+		if a.form.anyValue && (formatted || x.runtime.valuesAreFormats()) {
 			return outcome{unknown: "the value " + at.Describe() + " is a format string"}
 		}
 		return outcome{value: at.Text, present: true}

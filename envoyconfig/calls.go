@@ -64,7 +64,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if m.table == nil {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: pass the output of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
-	x := &exchange{Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, valuesAreFormats: c.valuesAreFormats}
+	x := &exchange{Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime}
 	x.earlyMutation, x.internalOnly = x.earlyMutationReason(), tree.Texts(x.tableNode.Field("internal_only_headers"))
 	h, found, none := m.table.findRoute(x)
 	calls.NotCalled = none
@@ -215,6 +215,8 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 		return c
 	}
 	switch enabled := f.config.Field("filter_enabled"); {
+	case f.matcher != nil:
+		c.NotCalled = UnknownPrefix + "the matcher at " + f.matcher.Pos().String() + " may skip the filter"
 	case !enabled.Exists():
 		c.NotCalled, _ = x.runtime.disabled(filterEnabled)
 	case !x.runtime.isAlways(enabled):

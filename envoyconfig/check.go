@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, conditions: map[valueKey][]string{}, impossible: map[valueKey][]impossibleRule{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, conditions: map[valueKey][]string{}, impossible: map[valueKey][]impossibleRule{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -39,8 +39,17 @@ func (k *checker) checkAll() {
 	c := k.config
 	hasFilters := false
 	k.checkPatches()
-	for m := range c.filterChains() {
-		hasFilters = k.checkManager(m) || hasFilters
+	for _, all := range c.behind {
+		for _, m := range all {
+			k.sentBehind[m] = map[*checkedList]bool{}
+		}
+	}
+	for _, behind := range []bool{true, false} { // those that other listeners lead to first
+		for m := range c.filterChains() {
+			if (k.sentBehind[m] != nil) == behind {
+				hasFilters = k.checkManager(m) || hasFilters
+			}
+		}
 	}
 	for _, f := range c.networkFilters {
 		k.checkNetworkFilter(f)
@@ -203,6 +212,11 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 		}
 		all = append(all, sent...)
 	}
+	if lists := k.sentBehind[m]; lists != nil {
+		for _, c := range all {
+			lists[c] = true
+		}
+	}
 	k.stateRoute(m, h, r, all, notCalled)
 	for _, o := range results {
 		if !o.local {
@@ -308,6 +322,7 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation)
 	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)
 	k.checkRuleValues(e, reach)
+	k.checkOverride(e, reach)
 	return reach
 }
 

@@ -29,6 +29,9 @@ func (k *checker) checkFilter(f *filter) {
 	k.checkPercentage(f.config.Field("filter_enabled"), rules.Error, "the filter never calls the service")
 	k.checkPercentage(f.config.Field("filter_enforced"), rules.Warning,
 		"the filter calls the service but allows every request, whatever the response: to try out rules, use shadow_mode instead, whose decisions the metrics show")
+	if f.matcher != nil {
+		k.report(Unknown, rules.Note, f.matcher.Pos(), "this matcher may skip the rate limit filter: requests that it skips are not limited, and it is not checked")
+	}
 	k.checkService(f)
 }
 

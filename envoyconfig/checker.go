@@ -46,6 +46,8 @@ type checker struct {
 	rows      map[rowsKey][]*Row
 	unlimited map[unlimitedKey]*Row
 	stated    map[*descriptors.Rule]bool
+	// sentBehind are the lists of the connection managers that routes of other ones lead to.
+	sentBehind map[*manager]map[*checkedList]bool
 	// managers are the checks of routes that have run.
 	managers map[managerKey]bool
 	// buckets maps a rule to the ID of a bucket that it can match.

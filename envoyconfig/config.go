@@ -41,14 +41,13 @@ type Config struct {
 	patch   uint64
 	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
+	// behind are the connection managers of the files that the endpoints of a cluster lead to.
+	behind map[string][]*manager
 	// clustersFilter is true if clusters may have filters of their own.
 	clustersFilter bool
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings; see
-	// [formatterFeature].
-	valuesAreFormats bool
 	// validator collects errors while the files are read, and isDump is true while a dump is read.
 	validator api.Validator
 	isDump    bool

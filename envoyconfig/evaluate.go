@@ -47,7 +47,11 @@ type evaluatedEntry struct {
 
 // metadataOrigin describes who sets a value of the dynamic metadata: by is a description, none the reason why no filter
 // does.
-type metadataOrigin struct{ by, none string }
+type metadataOrigin struct {
+	by, none string
+	// only is the write of the value if only one sets it; nil if that is unknown.
+	only *keyWrite
+}
 
 // fault is a problem of a policy.
 type fault struct {
@@ -57,7 +61,7 @@ type fault struct {
 	text     string
 }
 
-// listKey identifies the evaluation of a list. values are the metadata of the route if actions read it.
+// listKey identifies the evaluation of a list. values are the metadata and the path of the route if actions depend on it.
 type listKey struct {
 	limiter *filter
 	list    *policyList
@@ -70,7 +74,7 @@ type listKey struct {
 func (m *manager) evaluateList(f *filter, l *policyList, own bool, r *route) []*evaluation {
 	key := listKey{limiter: f, list: l, own: own}
 	if l.readsRoute {
-		key.values = hashOf(r.node.Field("metadata"))
+		key.values = hashOf(r.node.Field("metadata")) ^ hashOf(r.pathLiteral())
 	}
 	if found, ok := m.evaluations.Load(key); ok {
 		all, _ := found.([]*evaluation)
@@ -100,7 +104,7 @@ func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
 	for i, a := range p.actions {
 		e.entries[i] = m.evaluateAction(f, p.policy, a, r)
 		e.addEntry(a, &e.entries[i])
-		m.checkValue(e, a)
+		m.checkValue(e, i)
 	}
 	e.findContradictions()
 	mayBePresent := func(s evaluatedEntry) bool { return s.never == "" || !s.form.anyValue }
@@ -118,11 +122,12 @@ func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
 
 // limitText describes the limit that the policy sends; empty if it sends none.
 func (e *evaluation) limitText() string {
+	o, isConstant := e.constantLimit()
 	switch limit := e.node.Field("limit"); {
-	case !limit.Exists():
+	case !limit.Exists() || e.limit.none != "":
 		return ""
-	case e.limit.none != "":
-		return ""
+	case isConstant:
+		return fmt.Sprintf(", with the limit %d/%v", o.RequestsPerUnit, rules.Unit(o.Unit))
 	case limit.Field("dynamic_metadata").Exists():
 		return ", with the limit in the metadata " + rules.Shorten(metadataName(limit.At("dynamic_metadata", "metadata_key")))
 	default:
@@ -215,6 +220,9 @@ func (e *evaluation) counter() string {
 		if s.form.anyValue {
 			value = s.source
 		}
+		if only := s.origin.only; only != nil && only.isCopy {
+			value = only.header + " header"
+		}
 		fmt.Fprintf(&b, "%q%q", s.form.key, value)
 	}
 	return b.String()
@@ -223,6 +231,10 @@ func (e *evaluation) counter() string {
 // evaluateAction evaluates an action.
 func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) evaluatedEntry {
 	e := evaluatedEntry{form: a.form, source: strings.ReplaceAll(a.kind, "_", " ")}
+	if e.form.anyValue && e.form.value != "" { // a format string
+		e.source = e.form.value
+		e.form.anyValue = a.formatted || m.runtime == nil || m.runtime.valuesAreFormats()
+	}
 	switch a.kind {
 	case "request_headers":
 		name := a.header()
@@ -287,6 +299,9 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 		if f != nil {
 			e.origin = m.originOf(f, at, p.streamDone, true)
 			e.never = e.origin.none
+			if by := f.verifierOf(m, at); e.never == "" && by != nil && !by.verifiesTokensOf(r) {
+				e.never = fmt.Sprintf("the rules of the filter at %v verify no token on the route at %v", by.node.Pos(), r.node.Pos())
+			}
 		}
 	case "CLUSTER_LOCALITY_ENTRY":
 		e.condition = "whose upstream locality has the metadata " + rules.Shorten(name)
@@ -388,13 +403,23 @@ func exactText(n *tree.Node) *tree.Node {
 }
 
 // checkValue finds values that mislead, or that a later filter sets.
-func (m *manager) checkValue(e *evaluation, a *action) {
+func (m *manager) checkValue(e *evaluation, i int) {
+	a := e.actions[i]
 	if text := strings.TrimSpace(a.node.Field("text").Text); a.kind == expression && slices.Contains([]string{"source.address", "source.port", "request.id"}, text) {
 		e.fail(NoEffect, rules.Warning, a.node, "%s differs for each connection or request, so each has its own counter, and no limit denies it: use remote_address, or a header that names the client", text)
 	}
 	if typeName, _ := a.node.At("extension", "typed_config").Typed(); strings.HasPrefix(typeName, "envoy.type.matcher.v3.HttpResponse") {
 		e.fail(NoEffect, rules.Warning, a.node, "the entry never has a value: %s reads the response, but Envoy gives extensions "+
 			"of rate_limits only the request's headers", strings.TrimPrefix(typeName, "envoy.type.matcher.v3."))
+	}
+	if at := a.node.Field("descriptor_value"); a.form.anyValue && at.Text != "" && !e.entries[i].form.anyValue {
+		e.fail(NoEffect, rules.Note, at, "Envoy sends this text as it is, unless the runtime has %s: use request_headers for the value of a header", formatterFeature)
+	}
+	for n := range a.node.Field("headers").Elements() {
+		name := strings.ToLower(n.Field("name").Text)
+		if a.node.Field("expect_match").Bool(true) && !n.Field("invert_match").Bool(false) && exactText(n).Text == "https" && m.setsPlainScheme(name) {
+			e.fail(NoEffect, rules.Warning, n, "%s is http, since the listener accepts no TLS, unless a client of HTTP/2 sends another: remove this matcher, or set use_remote_address: false behind a proxy with TLS", name)
+		}
 	}
 	if a.kind != "request_headers" || e.limiter == nil {
 		return

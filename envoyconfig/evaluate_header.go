@@ -77,6 +77,13 @@ func (m *manager) removalByManager(name string) string {
 	return ""
 }
 
+// setsPlainScheme reports whether the manager sets a header with the scheme of the connection, and accepts no TLS.
+func (m *manager) setsPlainScheme(name string) bool {
+	n := m.node
+	return (name == ":scheme" || name == "x-forwarded-proto") && m.plaintext && n.Field("use_remote_address").Bool(false) && n.Field("xff_num_trusted_hops").Uint(0) == 0 &&
+		!n.Field("scheme_header_transformation").Exists() && !n.Field("early_header_mutation_extensions").Exists()
+}
+
 // mayAddHeader reports whether a filter may add a request header.
 func (f *filter) mayAddHeader(name string) bool {
 	switch f.typeName {

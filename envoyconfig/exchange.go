@@ -27,8 +27,6 @@ type exchange struct {
 	// nodeCluster is node.cluster of the bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings.
-	valuesAreFormats bool
 }
 
 // clientValues returns the values of a header as the client sent it.

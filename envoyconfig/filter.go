@@ -22,6 +22,8 @@ type filter struct {
 	policies []*policyList
 	// routePolicies are the rate_limits of the per-route configurations, by their nodes.
 	routePolicies sync.Map
+	// matcher selects requests that skip the filter; nil if there is none.
+	matcher *tree.Node
 	// perRouteStrings are the strings in the per-route configurations of a filter that may use them as metadata
 	// namespaces.
 	perRouteStrings map[string]bool
@@ -35,6 +37,10 @@ func newFilter(n *tree.Node) *filter {
 
 func (f *filter) configure(typedConfig *tree.Node) {
 	f.typeName, f.config = typedConfig.Typed()
+	if inner := f.config.At("extension_config", "typed_config"); f.typeName == withMatcher && inner.TypeName() == api.RateLimit {
+		f.matcher = f.config.Field("xds_matcher")
+		f.typeName, f.config = inner.Typed()
+	}
 	if f.typeName == api.RateLimit {
 		f.policies = newPolicies(f.config.Field("rate_limits"))
 	}

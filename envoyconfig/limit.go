@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // limitUnits are the names of RateLimitUnit (envoy.type.v3) by number.
@@ -27,14 +29,42 @@ func (e *evaluation) override(x *exchange) (o descriptors.Override, has bool, un
 		o, has = metadataOverride(value)
 		return o, has, ""
 	}
-	static := limit.Field("rate_limit")
-	if !static.Exists() {
-		return o, false, ""
+	if static := limit.Field("rate_limit"); static.Exists() {
+		return overrideOf(static), true, ""
 	}
-	o.RequestsPerUnit = uint32(static.Field("requests_per_unit").Uint(0)) //nolint:gosec // Read rejects larger numbers
-	unit := static.Field("unit").Enum(limitUnits...)
-	o.Unit = int32(max(0, slices.Index(limitUnits, unit))) //nolint:gosec // few
-	return o, true, ""
+	return o, false, ""
+}
+
+// overrideOf returns the limit in an object with requests_per_unit and unit.
+func overrideOf(n *tree.Node) descriptors.Override {
+	unit := slices.Index(limitUnits, n.Field("unit").Enum(limitUnits...))
+	return descriptors.Override{RequestsPerUnit: uint32(n.Field("requests_per_unit").Uint(0)), Unit: int32(max(0, unit))} //nolint:gosec // Read rejects larger numbers
+}
+
+// constantLimit returns the limit that the policy sends with every descriptor.
+func (e *evaluation) constantLimit() (o descriptors.Override, ok bool) {
+	at := e.node.At("limit", "rate_limit")
+	if e.limit.only != nil && e.limit.only.value.Kind == tree.Object {
+		at = e.limit.only.value
+	}
+	return overrideOf(at), at.Field("requests_per_unit").Exists()
+}
+
+// checkOverride warns about a limit that every descriptor carries and that is far above those of the rules.
+func (k *checker) checkOverride(e *evaluation, reach *descriptors.Reach) {
+	const far = 1000
+	o, ok := e.constantLimit()
+	seconds := rules.Unit(o.Unit).Seconds()
+	if !ok || seconds == 0 {
+		return
+	}
+	for _, r := range reach.Rules {
+		for _, l := range r.Limits {
+			if rate := float64(l.RequestsPerUnit) / float64(l.Unit.Seconds()*int64(l.UnitMultiplier)); rate > 0 && float64(o.RequestsPerUnit)/float64(seconds) >= far*rate {
+				k.report(NoEffect, rules.Warning, e.node.Field("limit").Pos(), "each request has the limit %d/%v in place of %v of %s, at least %d times as much: correct the number, or remove limit", o.RequestsPerUnit, rules.Unit(o.Unit), l, r.Path(), far)
+			}
+		}
+	}
 }
 
 // metadataOverride parses a limit from metadata: {"requests_per_unit": 12, "unit": "HOUR"}. Envoy ignores other

@@ -19,6 +19,10 @@ type manager struct {
 	upgrades []upgrade
 	// networkFilters are the rate limit filters of its filter chain that call the service once per connection.
 	networkFilters []*filter
+	// plaintext is true if its filter chain accepts no TLS.
+	plaintext bool
+	// address is the text of the listener's address; see [addressText].
+	address string
 	// unused is the reason why no connection uses the filter chain; empty if one may.
 	unused string
 	// table is nil if no file contains the routes.
@@ -36,6 +40,24 @@ type manager struct {
 	allClusters bool
 	// evaluations caches the results of evaluateList by listKey.
 	evaluations sync.Map
+}
+
+// findChained finds the clusters whose endpoints are listeners of the same files.
+func (c *Config) findChained() {
+	at := map[string][]*manager{}
+	for _, m := range c.managers {
+		if m.address != "" && m.hasLimits() {
+			at[m.address] = append(at[m.address], m)
+		}
+	}
+	c.behind = map[string][]*manager{}
+	for name, n := range c.clusters {
+		for locality := range n.At("load_assignment", "endpoints").Elements() {
+			for endpoint := range locality.Field("lb_endpoints").Elements() {
+				c.behind[name] = append(c.behind[name], at[addressText(endpoint.At("endpoint", "address"))]...)
+			}
+		}
+	}
 }
 
 // rateLimitFilters returns the rate limit filters before the router.

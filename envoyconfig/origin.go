@@ -22,8 +22,9 @@ type keyWrite struct {
 	isNumber, isText, isBinary bool
 	// noRules is true for a claim of a filter that verifies no token.
 	noRules bool
-	// header is the header from which the value is read, if any.
+	// header is the header from which the value is read, if any; isCopy is true if the value is that of the header.
 	header string
+	isCopy bool
 	// atResponse is true if the filter sets it when the response arrives.
 	atResponse bool
 }
@@ -45,6 +46,7 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 			w.isText, w.isNumber = name == "STRING", name == "NUMBER"
 			w.isBinary = name == "PROTOBUF_VALUE" && n.Field("encode").Enum("NONE", "BASE64") == "NONE" && header != ""
 			w.header = header
+			w.isCopy = header != "" && w.isText && !n.Field("value").Exists() && !n.Field("regex_value_rewrite").Exists() && !n.Field("encode").Exists()
 		default:
 			w.isNumber = kind.Enum("PROTOBUF_VALUE", "STRING", "NUMBER") == "NUMBER"
 		}
@@ -90,15 +92,56 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 
 // verifiesTokens reports whether a jwt_authn filter has a rule that requires a token.
 func (f *filter) verifiesTokens() bool {
-	for n := range f.config.Field("rules").Elements() {
-		for range n.Field("requires").Fields() {
-			return true
+	return slices.ContainsFunc(f.config.Field("rules").Nodes, requiresToken) || f.verifiesElsewhere()
+}
+
+// requiresToken reports whether a rule of jwt_authn requires a token.
+func requiresToken(rule tree.Node) bool {
+	return len(rule.Field("requires").Nodes) > 0 || rule.Field("requirement_name").Text != ""
+}
+
+// verifiesElsewhere reports whether a jwt_authn filter may verify tokens by other settings than its rules.
+func (f *filter) verifiesElsewhere() bool {
+	return len(f.perRouteStrings) > 0 || f.config.Field("filter_state_rules").Exists() || f.config.Field("requirement_map").Exists()
+}
+
+// verifierOf returns the only jwt_authn filter that may set the metadata at a key; nil if there is none or several.
+func (f *filter) verifierOf(m *manager, key *tree.Node) (found *filter) {
+	if key.Field("key").Text != namespaces[jwtAuthn] {
+		return nil
+	}
+	for _, other := range m.filters {
+		if other.writesTo(namespaces[jwtAuthn]) == neverWrites {
+			continue
 		}
-		if n.Field("requirement_name").Text != "" {
+		if found != nil || other.typeName != jwtAuthn {
+			return nil
+		}
+		found = other
+	}
+	return found
+}
+
+// verifiesTokensOf reports whether a jwt_authn filter verifies a token on a route. Its first rule that matches decides.
+func (f *filter) verifiesTokensOf(r *route) bool {
+	path := r.pathLiteral()
+	if f.verifiesElsewhere() || r.fragment || !path.Exists() || !r.node.At("match", "case_sensitive").Bool(true) {
+		return true
+	}
+	for rule := range f.config.Field("rules").Elements() {
+		prefix := rule.At("match", "prefix")
+		switch {
+		case !prefix.Exists() || !path.HasName("prefix") && !path.HasName("path"):
 			return true
+		case strings.HasPrefix(path.Text, prefix.Text) && len(rule.Field("match").Nodes) == 1:
+			return requiresToken(*rule)
+		case strings.HasPrefix(path.Text, prefix.Text), path.HasName("prefix") && strings.HasPrefix(prefix.Text, path.Text):
+			if requiresToken(*rule) {
+				return true
+			}
 		}
 	}
-	return len(f.perRouteStrings) > 0 || f.config.Field("filter_state_rules").Exists() || f.config.Field("requirement_map").Exists()
+	return false
 }
 
 const maySetMetadata = "another filter may set it"
@@ -142,15 +185,16 @@ func (m *manager) findOrigin(limiter *filter, namespace string, path []string, s
 	case len(path) == 0:
 		return metadataOrigin{by: by}
 	}
-	return metadataOrigin{by, m.unsetKeyReason(limiter, namespace, path, streamDone, textOnly)}
+	none, only := m.findKey(limiter, namespace, path, streamDone, textOnly)
+	return metadataOrigin{by, none, only}
 }
 
-// unsetKeyReason returns why a key of a namespace is never set, or is never of the kind that the reader needs; empty if
-// it may be. A filter sets the namespace.
-func (m *manager) unsetKeyReason(limiter *filter, namespace string, path []string, streamDone, textOnly bool) string {
+// findKey returns the only write of a key of a namespace, nil if there are several or some are unknown. none is the reason
+// why the key is never set, or is never of the kind that the reader needs. A filter sets the namespace.
+func (m *manager) findKey(limiter *filter, namespace string, path []string, streamDone, textOnly bool) (none string, only *keyWrite) {
 	var keys []string
 	var last *filter
-	why := ""
+	why, found := "", 0
 	for _, f := range m.filters {
 		if f == limiter && !streamDone {
 			break
@@ -160,7 +204,7 @@ func (m *manager) unsetKeyReason(limiter *filter, namespace string, path []strin
 		}
 		all, complete := f.keyWrites(namespace)
 		if !complete {
-			return ""
+			return "", nil
 		}
 		last = f
 		for _, w := range all {
@@ -173,19 +217,25 @@ func (m *manager) unsetKeyReason(limiter *filter, namespace string, path []strin
 				wrong = m.impossibleHeader(f, w.header)
 			}
 			if wrong == "" {
-				return ""
+				found++
+				only = &w
+				continue
 			}
 			why = fmt.Sprintf("the filter at %v sets %s:%s, but %s", f.node.Pos(), namespace, rules.Shorten(strings.Join(path, ".")), wrong)
 		}
 	}
 	switch {
+	case found > 1:
+		return "", nil
+	case found == 1:
+		return "", only
 	case why != "" || last == nil:
-		return why
+		return why, nil
 	case namespace == namespaces[jwtAuthn]:
-		return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], keys)))
+		return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], keys))), nil
 	default:
 		slices.Sort(keys)
-		return fmt.Sprintf("the filter at %v sets the metadata %s, but not its key %s%s", last.node.Pos(), namespace, rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], slices.Compact(keys))))
+		return fmt.Sprintf("the filter at %v sets the metadata %s, but not its key %s%s", last.node.Pos(), namespace, rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], slices.Compact(keys)))), nil
 	}
 }
 

@@ -22,7 +22,7 @@ type policyList struct {
 	policies []*policy
 	// start and end are the first elements that are sent at the start and at the end of a stream; nil if there is none.
 	start, end *policy
-	// readsRoute is true if an action reads the metadata of the route.
+	// readsRoute is true if an action depends on the route.
 	readsRoute bool
 }
 
@@ -49,9 +49,11 @@ func newPolicies(list *tree.Node) (all []*policyList) {
 	return all
 }
 
-// readsRoute reports whether the action reads the metadata of the route.
+// readsRoute reports whether the action reads the metadata of the route, or that of tokens which a filter verifies for
+// some paths.
 func (a *action) readsRoute() bool {
-	return (a.kind == "metadata" || a.kind == "dynamic_metadata") && metadataSource(a.node) == "ROUTE_ENTRY"
+	isMetadata := a.kind == "metadata" || a.kind == "dynamic_metadata"
+	return isMetadata && (metadataSource(a.node) == "ROUTE_ENTRY" || a.node.At("metadata_key", "key").Text == namespaces[jwtAuthn])
 }
 
 // newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.

@@ -40,6 +40,7 @@ func Read(files []File) (*Config, error) {
 	c.addUnusedTables()
 	c.applyPatches()
 	c.findOtherFilters()
+	c.findChained()
 	return c, nil
 }
 

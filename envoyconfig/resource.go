@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -75,8 +76,12 @@ func (c *Config) readResources(list *tree.Node) (found bool) {
 func (c *Config) readListener(n *tree.Node) {
 	name := n.Field("name").Text
 	everything := &tree.Missing // a filter chain that takes all connections
+	address := addressText(n.Field("address"))
+	if n.Field("internal_listener").Exists() {
+		address = name
+	}
 	chain := func(n *tree.Node, unused string) {
-		m := manager{listener: name, unused: unused}
+		m := manager{listener: name, unused: unused, address: address, plaintext: !n.Field("transport_socket").Exists()}
 		for n := range n.Field("filters").Elements() {
 			config := n.Field("typed_config")
 			if typeName, inner := config.Typed(); typeName == api.NetworkRateLimit {
@@ -102,11 +107,25 @@ func (c *Config) readListener(n *tree.Node) {
 	c.readManager(n.At("api_listener", "api_listener"), &manager{listener: name})
 }
 
+// addressText returns an address that is equal for a listener and for the endpoints that connect to it on the same
+// machine.
+func addressText(n *tree.Node) string {
+	socket := n.Field("socket_address")
+	if !socket.Exists() {
+		return n.At("envoy_internal_address", "server_listener_name").Text
+	}
+	host := socket.Field("address").Text
+	if ip, err := netip.ParseAddr(host); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		host = ""
+	}
+	return host + ":" + socket.Field("port_value").Text
+}
+
 // readManager reads a connection manager, whose other fields are those of base.
 func (c *Config) readManager(n *tree.Node, base *manager) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
 		c.managers = append(c.managers, &manager{
-			node: n, listener: base.listener, unused: base.unused, networkFilters: base.networkFilters,
+			node: n, listener: base.listener, unused: base.unused, networkFilters: base.networkFilters, plaintext: base.plaintext, address: base.address,
 			filters: tree.Map(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, base.listener),
 		})
 	}
@@ -150,9 +169,6 @@ func (c *Config) readProcess(n *tree.Node) {
 	}
 	for layer := range n.At("layered_runtime", "layers").Elements() {
 		c.runtime.addLayer(layer)
-	}
-	if value, ok := c.runtime[formatterFeature]; ok {
-		c.valuesAreFormats = value.Bool(false)
 	}
 }
 

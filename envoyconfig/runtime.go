@@ -67,6 +67,16 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 	}
 }
 
+// formatterFeature is the runtime key that makes Envoy read descriptor values as format strings.
+const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value"
+
+// valuesAreFormats reports whether the runtime makes Envoy read descriptor values as format strings, which it does not by
+// default.
+func (r runtimeValues) valuesAreFormats() bool {
+	value, ok := r[formatterFeature]
+	return ok && value.Bool(false)
+}
+
 // percentage is the value of a runtime fraction.
 type percentage struct {
 	percent float64

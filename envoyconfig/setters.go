@@ -29,6 +29,7 @@ const (
 	headerToMetadata = filterTypes + "header_to_metadata.v3.Config"
 	jsonToMetadata   = filterTypes + "json_to_metadata.v3.JsonToMetadata"
 	setMetadata      = filterTypes + "set_metadata.v3.Config"
+	withMatcher      = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
 	headerMutation   = filterTypes + "header_mutation.v3.HeaderMutation"
 	luaCode          = filterTypes + "lua.v3.Lua"
 )

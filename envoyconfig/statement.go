@@ -195,7 +195,6 @@ func (c *checkedList) counterOf(i int) string {
 }
 
 func (k *checker) reportChargedTwice(e, first *evaluation) {
-	what := "the element"
 	if e.node == first.node && e.limiter != first.limiter {
 		k.report(ChargedTwice, rules.Warning, e.limiter.node.Pos(), "each request charges its counters twice, since the "+
 			"filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one "+
@@ -203,8 +202,8 @@ func (k *checker) reportChargedTwice(e, first *evaluation) {
 			first.limiter.node.Pos(), e.node.Pos())
 		return
 	}
-	k.report(ChargedTwice, rules.Warning, e.node.Pos(), "each request charges the counter of %s twice, since %s at %v "+
-		"sends the same descriptor: remove one", e.text(), what, first.node.Pos())
+	k.report(ChargedTwice, rules.Warning, e.node.Pos(), "each request charges the counter of %s twice, since the element at %v "+
+		"sends the same descriptor: remove one", e.text(), first.node.Pos())
 }
 
 // sharedCounters returns the counters that two lists of a route charge. It reports them when it is called for the earlier
@@ -248,6 +247,7 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 				}
 			}
 		}
+		k.addChargesBehind(others, c, r)
 		key := rowsKey{c, h, fmt.Sprint(others)}
 		if rows := k.rows[key]; rows != nil {
 			for _, row := range rows {
@@ -267,6 +267,21 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 	}
 	if len(all) == 0 {
 		k.stateUnlimited(h, r, cmp.Or(notCalled, "no rate_limits apply"))
+	}
+}
+
+// addChargesBehind adds the charges of the listeners of the same files to which a route sends its requests.
+func (k *checker) addChargesBehind(others map[string]int, c *checkedList, r *route) {
+	most := map[string]int{} // a request takes one route there
+	for _, m := range k.config.behind[r.action.Field("cluster").Text] {
+		for other := range k.sentBehind[m] {
+			for _, key := range k.sharedCounters(c, other) {
+				most[key] = max(most[key], other.byCounter[key].n)
+			}
+		}
+	}
+	for key, n := range most {
+		others[key] += n
 	}
 }
 
@@ -371,6 +386,9 @@ func (m *manager) callsOf(f *filter) (never string, conditions []string) {
 		default:
 			conditions = append(conditions, fmt.Sprintf("in the %s %% of %s", p.text(), field))
 		}
+	}
+	if f.matcher != nil {
+		conditions = append(conditions, "that the matcher of the filter does not skip")
 	}
 	if kind := f.config.Field("request_type").Text; kind == "internal" || kind == "external" {
 		conditions = append(conditions, "that are "+kind)

@@ -13,6 +13,8 @@ func TestStatement(t *testing.T) {
 		toTenant  = "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: x-tenant, on_header_present: { metadata_namespace: ns, key: tenant } }] } }"
 		setNumber = "{ name: to, typed_config: { '@type': x/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { tenant: 5, nested: { tenant: a } } }] } }"
 		second    = "{ name: second, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } }"
+		tokens    = "{ name: jwt, typed_config: { '@type': x/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: payload } }, rules: [{ match: { prefix: /admin }, requires: { provider_name: p } }] } }"
+		subject   = "[{ actions: [{ metadata: { descriptor_key: user, metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: sub }] } } }] }]"
 		rule      = " -> rule user (60/hour): "
 	)
 	cel := func(text string) string {
@@ -199,6 +201,59 @@ func TestStatement(t *testing.T) {
 			row: "all, route /a: user=<x-user header>" + rule + "asked at the start, 1 hit, charged 2 times; only requests with the header x-user\n" +
 				"all, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged once",
 			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice",
+		},
+		"https without TLS": {
+			manager: "use_remote_address: true",
+			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':scheme', string_match: { exact: https } }] } }] }]",
+			finding: "warning: no-effect: :scheme is http, since the listener accepts no TLS", row: "charged once",
+		},
+		"https behind a proxy": {
+			host: "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':scheme', string_match: { exact: https } }] } }] }]",
+			row:  "charged once",
+		},
+		"a huge limit of metadata": {
+			before: strings.Replace(setNumber, "tenant: 5", "limit: { requests_per_unit: 4000000000, unit: YEAR }", 1),
+			host:   "rate_limits: [{ actions: [{ " + user + " }], limit: { dynamic_metadata: { metadata_key: { key: ns, path: [{ key: limit }] } } } }]",
+			row:    "1 hit, with the limit 4000000000/year, charged once", finding: "warning: no-effect: each request has the limit 4000000000/year in place of 60/hour",
+		},
+		"a thousand times the limit": {
+			host: "rate_limits: [{ actions: [{ " + user + " }], limit: { rate_limit: { requests_per_unit: 1000, unit: MINUTE } } }]",
+			row:  "1 hit, with the limit 1000/minute, charged once", finding: "warning: no-effect: each request has the limit 1000/minute",
+		},
+		"less than that": {
+			host: "rate_limits: [{ actions: [{ " + user + " }], limit: { rate_limit: { requests_per_unit: 999, unit: MINUTE } } }]", row: "with the limit 999/minute",
+		},
+		"a token of other paths": {
+			before: tokens, host: "rate_limits: " + subject + "\nroutes: [{ match: { prefix: /api }, route: { cluster: backend } }]",
+			finding: "error: no-effect: the descriptor is never sent: the rules of the filter at envoy.yaml:8:15 verify no token on the route at envoy.yaml:22:26", row: "never asked, since the rules",
+		},
+		"a token of some paths":  {before: tokens, host: "rate_limits: " + subject, row: "charged once"},
+		"a token of these paths": {before: tokens, host: "rate_limits: " + subject + "\nroutes: [{ match: { path: /admin/x }, route: { cluster: backend } }]", row: "charged once"},
+		"the same header twice": {
+			before: strings.ReplaceAll(toTenant, "x-tenant", "x-user"), host: "rate_limits: [{ actions: [{ " + user + " }] }, " + metadata("{ key: tenant }")[1:],
+			finding: "warning: charged-twice: each request charges the counter of user=<metadata ns:tenant> twice", row: "charged 2 times; only requests with the metadata ns:tenant",
+		},
+		"a part of the same header": {
+			before: strings.ReplaceAll(strings.Replace(toTenant, "key: tenant", "key: tenant, regex_value_rewrite: { pattern: { regex: a }, substitution: b }", 1), "x-tenant", "x-user"),
+			host:   "rate_limits: [{ actions: [{ " + user + " }] }, " + metadata("{ key: tenant }")[1:], row: "charged once; only requests with the metadata ns:tenant",
+		},
+		"two listeners in a row": {
+			host: "rate_limits: " + userPolicy, finding: "warning: charged-twice: ", row: "charged 2 times",
+			clusters: "static_resources: { clusters: [{ name: backend, load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 81 } } } }] }] } }],\n" +
+				"  listeners: [{ name: inner, address: { socket_address: { address: 0.0.0.0, port_value: 81 } }, filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,\n" +
+				"    http_filters: [" + second + "], route_config: { virtual_hosts: [{ name: all, domains: ['*'], routes: [{ match: { prefix: / }, route: { cluster: other, rate_limits: " + userPolicy + " } }] }] } } }] }] }] }",
+		},
+		"a filter with a matcher": {
+			before: strings.Replace(second, "{ '@type'", "{ '@type': x/envoy.extensions.common.matching.v3.ExtensionWithMatcher, xds_matcher: {}, extension_config: { typed_config: { '@type'", 1) + " } }",
+			host:   "rate_limits: " + userPolicy, finding: "warning: charged-twice: ", row: "only requests that the matcher of the filter does not skip and with the header x-user",
+		},
+		"a format that is text": {
+			host:     "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: '%REQ(x-user)%' } }] }]",
+			clusters: "static_resources: {}", row: "all, route /: user=%REQ(x-user)%" + rule,
+		},
+		"a format": {
+			host:     "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: '%REQ(x-user)%' } }] }]",
+			clusters: "static_resources: {}\nlayered_runtime: { layers: [{ name: a, static_layer: { " + formatterFeature + ": true } }] }", row: "all, route /: user=<%REQ(x-user)%>" + rule,
 		},
 		"two actions with one value": {
 			host: "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: a } }] }, " +
