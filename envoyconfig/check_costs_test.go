@@ -13,7 +13,7 @@ import (
 // TestCheckCosts changes the configuration that the snippet prints for a reservation.
 func TestCheckCosts(t *testing.T) {
 	set := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10000, name: tokens, reserve: { amount: 100 } } }]\n")
-	snippet := strings.ReplaceAll(Snippet(set, "llm", "openai", false), placeholder, "x-user")
+	snippet := strings.ReplaceAll(Snippet(set, "llm", SnippetOptions{LLM: "openai"}), placeholder, "x-user")
 	expression := regexp.MustCompile(`hits_addend:\n +format: "%CEL[^"]*"`).FindString(snippet)
 	streamed := regexp.MustCompile(`(?s)  - name: envoy.filters.http.sse_to_metadata.*?\n  - name`).FindString(snippet)
 	streamed = strings.TrimSuffix(streamed, "  - name")
@@ -74,7 +74,7 @@ func TestLimitNamedAfterItsCost(t *testing.T) {
 	set := ruleSet(t, `domain: llm
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10000, name: total_tokens, reserve: { amount: 100 } } }]
 `)
-	snippet := strings.ReplaceAll(Snippet(set, "llm", "openai", false), placeholder, "x-user")
+	snippet := strings.ReplaceAll(Snippet(set, "llm", SnippetOptions{LLM: "openai"}), placeholder, "x-user")
 	c, err := Read([]File{{"snippet.yaml", []byte(snippet)}})
 	must.OK(t, err)
 	for _, f := range c.Check(set) {

@@ -21,10 +21,18 @@ const placeholder = "CHANGE-ME"
 //go:embed snippet.tmpl
 var snippetText string
 
+// SnippetOptions select what Snippet returns. The zero value is configuration for any Envoy.
+type SnippetOptions struct {
+	Target Target
+	// LLM may be openai or anthropic: the rules count the tokens of this API's responses, which two more filters read.
+	LLM string
+	// Sources contains where the values of keys come from. The values of other keys are placeholders.
+	Sources map[string]Source
+}
+
 // Snippet returns Envoy configuration that calls the service for the rules of a domain: a filter, a cluster, and a list
-// of actions for each rule. With istio the configuration is wrapped in EnvoyFilters. The domain must be configured.
-// If llm is openai or anthropic, the rules count the tokens of this API's responses, which two more filters read.
-func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
+// of actions for each rule. The domain must be configured.
+func Snippet(set *descriptors.Set, domain string, o SnippetOptions) string {
 	// The filter must wait longer than any rule delays responses.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
@@ -35,12 +43,13 @@ func Snippet(set *descriptors.Set, domain, llm string, istio bool) string {
 	hasLimit := func(is func(l *descriptors.Limit) bool) bool {
 		return slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
 	}
-	lists, values := snippetLists(set, domain, llms[llm])
-	return renderSnippet("", istio, map[string]any{
+	llm := llms[o.LLM]
+	lists, values := snippetLists(set, domain, llm, o.Sources)
+	return renderSnippet("", o.Target, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": lists,
-		"PerRoute": llm != "" || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
-		"LLM":      llms[llm], "Values": values, "Model": strings.Contains(lists, modelAction),
+		"PerRoute": llm != nil || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
+		"LLM":      llm, "Values": values, "Model": strings.Contains(lists, modelAction),
 	})
 }
 
@@ -60,16 +69,17 @@ func newSnippetTemplate() textFunc {
 }
 
 // renderSnippet executes a template of the given kind.
-func renderSnippet(kind string, istio bool, data map[string]any) string {
+func renderSnippet(kind string, target Target, data map[string]any) string {
 	text := newSnippetTemplate()
 	data["Placeholder"], data["Filters"] = placeholder, []string{"filter"}
 	if llm, _ := data["LLM"].(*llmAPI); llm != nil {
 		data["Filters"] = []string{"json", "sse", "filter"}
 	}
-	if istio {
-		return text(kind+"istio", data)
+	if target == "" || target == EnvoyTarget {
+		return text(kind+"envoy", data)
 	}
-	return text(kind+"envoy", data)
+	data["Proxies"] = proxiesOf[target]
+	return text(kind+"istio", data)
 }
 
 // snippetRules returns the rules of a domain.
@@ -117,7 +127,7 @@ var alternative = regexp.MustCompile(` # or where .*`)
 // snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
 // counter of a call and the quota of the Envoys together would allow twice the limit. values are those that the lists
 // charge, for an llm.
-func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) (text string, values []llmValue) {
+func snippetLists(set *descriptors.Set, domain string, llm *llmAPI, sources map[string]Source) (text string, values []llmValue) {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
 	byActions, order := map[string]*snippetList{}, []*snippetList(nil)
@@ -129,7 +139,11 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI) (text string
 		}
 		var text strings.Builder
 		for depth, l := range r.Levels() {
-			text.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}], llm) + "\n")
+			action := snippetAction(l, open[keyLevel{depth, l.Key}], llm)
+			if source, ok := sources[l.Key]; ok {
+				action = source.action(l.Key)
+			}
+			text.WriteString("    - " + action + "\n")
 		}
 		// Lists that differ in comments only would charge a request several times.
 		same := alternative.ReplaceAllString(text.String(), "")

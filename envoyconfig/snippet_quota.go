@@ -18,9 +18,8 @@ const quotaOrder = "sluice"
 const assignable = `"[!-~]{1,200}"`
 
 // QuotaSnippet returns the configuration of a rate limit quota filter and of the service's cluster. The filter has a
-// bucket for each rule of the domain with quota. With istio the configuration is wrapped in EnvoyFilters. QuotaSnippet
-// returns an error if no rule has quota.
-func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
+// bucket for each rule of the domain with quota. QuotaSnippet returns an error if no rule has quota.
+func QuotaSnippet(set *descriptors.Set, domain string, target Target) (string, error) {
 	var buckets, rest strings.Builder
 	byName, order := quotaBuckets(set, domain)
 	if len(order) == 0 {
@@ -39,7 +38,7 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 			rest.WriteString("# Requests without the header, or with another value, share a bucket:\n" + b.matcher(text, true))
 		}
 	}
-	return renderSnippet("", istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
+	return renderSnippet("", target, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
 }
 
 // quotaBucket is a bucket of the snippet. Rules with the same bucket ID share it.

@@ -24,8 +24,8 @@ descriptors:
   - { key: plan, value: "p*", rate_limit: *q }
 `
 	set := ruleSet(t, text)
-	for _, istio := range []bool{false, true} {
-		got, err := QuotaSnippet(set, "a: b", istio)
+	for _, target := range snippetTargets {
+		got, err := QuotaSnippet(set, "a: b", target)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,12 +39,12 @@ descriptors:
 			"expired_assignment_behavior_timeout: 86400s",
 		} {
 			if !strings.Contains(got, want) {
-				t.Errorf("istio %v: the snippet lacks %s:\n%s", istio, want, got)
+				t.Errorf("%s: the snippet lacks %s:\n%s", target, want, got)
 			}
 		}
 		for _, not := range []string{"tenant", "rate_limits", `string_value: "vip"`, "keep_matching"} {
 			if strings.Contains(got, not) {
-				t.Errorf("istio %v: the snippet contains %s, want it omitted", istio, not)
+				t.Errorf("%s: the snippet contains %s, want it omitted", target, not)
 			}
 		}
 		for _, filled := range []bool{false, true} {
@@ -63,18 +63,18 @@ descriptors:
 				case f.Code == Unsent: // the snippet contains the reason
 					unsent++
 				case f.Severity != rules.Note:
-					t.Errorf("istio %v: %v", istio, f)
+					t.Errorf("%s: %v", target, f)
 				}
 			}
 			if unsent != 3 {
-				t.Errorf("istio %v: %d rules get no bucket, want 3", istio, unsent)
+				t.Errorf("%s: %d rules get no bucket, want 3", target, unsent)
 			}
 			if filled != (left == 0) {
-				t.Errorf("istio %v, filled %v: %d placeholders are left", istio, filled, left)
+				t.Errorf("%s, filled %v: %d placeholders are left", target, filled, left)
 			}
 		}
 	}
-	if got, err := QuotaSnippet(ruleSet(t, leaseRules), "shop", false); err == nil || !strings.Contains(err.Error(), `no rule of domain "shop" has quota`) {
+	if got, err := QuotaSnippet(ruleSet(t, leaseRules), "shop", EnvoyTarget); err == nil || !strings.Contains(err.Error(), `no rule of domain "shop" has quota`) {
 		t.Errorf("rules without quota have the snippet %s, %v", got, err)
 	}
 }
@@ -85,7 +85,7 @@ func TestSnippetOmitsRulesWithQuota(t *testing.T) {
 descriptors:
   - { key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
   - { key: path, rate_limit: { unit: second, requests_per_unit: 100 } }
-`), "d", "", false)
+`), "d", SnippetOptions{})
 	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
 		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs prints the filter for it") {
 		t.Errorf("the snippet for a rule with quota and one without is\n%s", got)

@@ -13,10 +13,9 @@ import (
 type softRoute struct{ Name, Rule string }
 
 // SoftSnippet returns routes for requests above the soft limits of a domain, and for those with which
-// a limit is used up to its notify_at, and the filter that these routes need. With istio the
-// configuration is wrapped in an EnvoyFilter. SoftSnippet returns an error if no limit of the domain
+// a limit is used up to its notify_at, and the filter that these routes need. SoftSnippet returns an error if no limit of the domain
 // has the field soft or notify_at.
-func SoftSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
+func SoftSnippet(set *descriptors.Set, domain string, target Target) (string, error) {
 	limits := set.Reporting(domain)
 	if len(limits) == 0 {
 		return "", fmt.Errorf("no limit of domain %q has soft or notify_at, so there is nothing to route by; "+
@@ -29,8 +28,8 @@ func SoftSnippet(set *descriptors.Set, domain string, istio bool) (string, error
 			routes = append(routes, softRoute{name, fmt.Sprintf("%s at %v", rules.Shorten(l.Rule.Path()), l.Pos)})
 		}
 	}
-	if istio {
+	if target != "" && target != EnvoyTarget {
 		slices.Reverse(routes) // each is put before those of the previous patches
 	}
-	return renderSnippet("soft ", istio, map[string]any{"Routes": routes}), nil
+	return renderSnippet("soft ", target, map[string]any{"Routes": routes}), nil
 }

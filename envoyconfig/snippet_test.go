@@ -9,6 +9,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
+var snippetTargets = []Target{EnvoyTarget, GatewayTarget, SidecarTarget}
+
+// fillSnippet replaces the placeholders of a snippet.
+func fillSnippet(snippet string) string {
+	return strings.NewReplacer("inbound|http|"+placeholder, "inbound|http|8080", placeholder, "x-own").Replace(snippet)
+}
+
 // TestSnippet checks that the only findings of the snippet for each example's rules are its placeholders.
 func TestSnippet(t *testing.T) {
 	paths, err := filepath.Glob("../examples/*/rules.yaml")
@@ -24,22 +31,22 @@ func TestSnippet(t *testing.T) {
 		if len(set.Domains()) != 1 {
 			continue // the snippet is for one domain
 		}
-		for _, istio := range []bool{false, true} {
+		for _, target := range snippetTargets {
 			for _, llm := range []string{"openai", "anthropic"} {
-				c, err := Read([]File{{"snippet.yaml", []byte(Snippet(set, set.Domains()[0], llm, istio))}})
+				c, err := Read([]File{{"snippet.yaml", []byte(Snippet(set, set.Domains()[0], SnippetOptions{LLM: llm, Target: target}))}})
 				if err != nil {
 					t.Fatalf("%s, %s: %v", path, llm, err)
 				}
 				for _, f := range c.Check(set) {
 					if f.Code != ChangeMe && f.Severity == rules.Error {
-						t.Errorf("%s, %s, istio %v: %v", path, llm, istio, f)
+						t.Errorf("%s, %s, %s: %v", path, llm, target, f)
 					}
 				}
 			}
-			snippet := Snippet(set, set.Domains()[0], "", istio)
+			snippet := Snippet(set, set.Domains()[0], SnippetOptions{Target: target})
 			for _, filled := range []bool{false, true} {
 				if filled {
-					snippet = strings.ReplaceAll(snippet, placeholder, "x-own")
+					snippet = fillSnippet(snippet)
 				}
 				c, err := Read([]File{{"snippet.yaml", []byte(snippet)}})
 				if err != nil {
@@ -51,11 +58,11 @@ func TestSnippet(t *testing.T) {
 					case f.Code == ChangeMe:
 						left++
 					case f.Severity != rules.Note:
-						t.Errorf("%s, istio %v: %v", path, istio, f)
+						t.Errorf("%s, %s: %v", path, target, f)
 					}
 				}
 				if filled != (left == 0) {
-					t.Errorf("%s, istio %v, filled %v: %d placeholders are left", path, istio, filled, left)
+					t.Errorf("%s, %s, filled %v: %d placeholders are left", path, target, filled, left)
 				}
 			}
 		}
@@ -77,7 +84,7 @@ descriptors:
     descriptors: [{ key: user, value: x, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 2s } }]
   - { key: user, value: vip, rate_limit: *l }
 `)
-	got := Snippet(set, "a: b", "", false)
+	got := Snippet(set, "a: b", SnippetOptions{})
 	for _, want := range []string{
 		`domain: "a: b"`, "timeout: 2.25s",
 		"- masked_remote_address: {}\n",
@@ -100,11 +107,55 @@ descriptors:
 	}
 }
 
+// TestSnippetSources covers the sources of values. Check finds nothing in their actions.
+func TestSnippetSources(t *testing.T) {
+	set := ruleSet(t, `domain: mesh
+descriptors:
+  - { key: user, value: vip, rate_limit: &l { unit: hour, requests_per_unit: 1 } }
+  - { key: caller, descriptors: [{ key: "a b", rate_limit: *l }] }
+`)
+	sources := map[string]Source{}
+	for key, text := range map[string]string{"user": "jwt:sub", "caller": "certificate", "a b": "header::path"} {
+		source, err := ParseSource(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sources[key] = source; !HasKey(set, "mesh", key) || HasKey(set, "shop", key) {
+			t.Errorf("HasKey of %s is wrong", key)
+		}
+	}
+	for _, target := range snippetTargets {
+		got := Snippet(set, "mesh", SnippetOptions{Target: target, Sources: sources})
+		for _, want := range []string{
+			`- metadata: { descriptor_key: "user", metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: "sub" }] } }`,
+			"text: connection.uri_san_peer_certificate\n", `- request_headers: { header_name: ":path", descriptor_key: "a b" }`,
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: the snippet lacks %s:\n%s", target, want, got)
+			}
+		}
+		c, err := Read([]File{{"snippet.yaml", []byte(fillSnippet(got))}})
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", target, err, got)
+		}
+		for _, f := range c.Check(set) {
+			if f.Severity != rules.Note && f.Code != QueryInKey {
+				t.Errorf("%s: %v\n%s", target, f, got)
+			}
+		}
+	}
+	for _, text := range []string{"", "jwt", "jwt:", "header:", "certificate:x", "cookie:a"} {
+		if _, err := ParseSource(text); err == nil {
+			t.Errorf("ParseSource(%q) accepts it", text)
+		}
+	}
+}
+
 // TestSnippetOfLeases checks that the policies which release leases have no findings.
 func TestSnippetOfLeases(t *testing.T) {
 	set := ruleSet(t, leaseRules)
-	for _, istio := range []bool{false, true} {
-		snippet := Snippet(set, "shop", "", istio)
+	for _, target := range snippetTargets {
+		snippet := Snippet(set, "shop", SnippetOptions{Target: target})
 		for _, want := range []string{
 			"# Envoy does not send hits_addend from other places",
 			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`,
@@ -115,13 +166,13 @@ func TestSnippetOfLeases(t *testing.T) {
 				t.Errorf("the snippet lacks %s:\n%s", want, snippet)
 			}
 		}
-		c, err := Read([]File{{"snippet.yaml", []byte(strings.ReplaceAll(snippet, placeholder, "x-own"))}})
+		c, err := Read([]File{{"snippet.yaml", []byte(fillSnippet(snippet))}})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, snippet)
 		}
 		for _, f := range c.Check(set) {
 			if f.Severity != rules.Note {
-				t.Errorf("istio %v: %v\n%s", istio, f, snippet)
+				t.Errorf("%s: %v\n%s", target, f, snippet)
 			}
 		}
 	}
@@ -140,7 +191,7 @@ descriptors:
   - { key: mixed, value: x, rate_limit: { unit: hour, requests_per_unit: 10, name: mixed, reserve: { amount: 1 } } }
   - { key: held, rate_limits: [{ unit: hour, requests_per_unit: 10, name: held, reserve: { amount: 1 } }, { unit: hour, requests_per_unit: 1, algorithm: concurrency, name: one }] }
 `)
-	got := Snippet(set, "llm", "openai", false)
+	got := Snippet(set, "llm", SnippetOptions{LLM: "openai"})
 	for _, want := range []string{
 		`
       # user at rules.yaml:3:5
@@ -191,11 +242,11 @@ descriptors:
 		t.Errorf("a stream without usage costs the wrong limits 1000:\n%s", got)
 	}
 	reserved := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10, name: held, reserve: { amount: 1 } } }]\n")
-	if got := Snippet(reserved, "llm", "openai", false); strings.Contains(got, "estimate") {
+	if got := Snippet(reserved, "llm", SnippetOptions{LLM: "openai"}); strings.Contains(got, "estimate") {
 		t.Errorf("a stream without usage costs more than its reservation:\n%s", got)
 	}
 	plain := ruleSet(t, "domain: llm\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")
-	if got := Snippet(plain, "llm", "openai", false); strings.Contains(got, "request_rules") || strings.Contains(got, "such as an error") || !strings.Contains(got, "value: 1000, preserve_existing") {
+	if got := Snippet(plain, "llm", SnippetOptions{LLM: "openai"}); strings.Contains(got, "request_rules") || strings.Contains(got, "such as an error") || !strings.Contains(got, "value: 1000, preserve_existing") {
 		t.Errorf("the snippet reads requests or errors without need, or does not charge streams without usage:\n%s", got)
 	}
 	two := ruleSet(t, `domain: llm
@@ -208,11 +259,11 @@ descriptors:
 		cost  = `metadata.filter_metadata['llm'].output_tokens`
 	)
 	for _, want := range []string{": ((" + lease + ")\n", `"%CEL(` + cost + " > 1.0\n            && response.code_details != 'request_rate_limited'\n            || " + lease + "\n            ? " + cost + ` : 0.0)%"`} {
-		if got := Snippet(two, "llm", "anthropic", false); strings.Count(got, want) != 1 {
+		if got := Snippet(two, "llm", SnippetOptions{LLM: "anthropic"}); strings.Count(got, want) != 1 {
 			t.Errorf("the snippet lacks %s:\n%s", want, got)
 		}
 	}
-	if got := Snippet(plain, "llm", "anthropic", false); strings.Contains(got, "on_missing") || strings.Count(got, "# Charges") != 1 || strings.Count(got, "(llm:") != 3 {
+	if got := Snippet(plain, "llm", SnippetOptions{LLM: "anthropic"}); strings.Contains(got, "on_missing") || strings.Count(got, "# Charges") != 1 || strings.Count(got, "(llm:") != 3 {
 		t.Errorf("the snippet does not charge three numbers under one comment:\n%s", got)
 	}
 }

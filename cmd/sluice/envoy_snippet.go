@@ -16,7 +16,8 @@ type envoySnippetCmd struct {
 	Part      string   `arg:"" optional:"" enum:"soft," default:"" placeholder:"soft" help:"soft: print only routes for requests above soft limits, and the filter that they need. By default, print what calls sluice for the rules."`
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
 	Domain    string   `short:"d" placeholder:"DOMAIN" help:"Domain of the rules. Required if there are several."`
-	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Output: envoy (parts of an Envoy bootstrap or xDS resources) or istio (EnvoyFilters)."`
+	For       string   `enum:"envoy,istio,istio-sidecar" default:"envoy" placeholder:"envoy|istio|istio-sidecar" help:"Output: envoy (parts of an Envoy bootstrap or xDS resources), istio (an EnvoyFilter for an ingress gateway) or istio-sidecar (one for the sidecars of a workload)."`
+	From      []string `sep:"none" placeholder:"KEY=SOURCE" help:"Source of a key's value: header:NAME, jwt:CLAIM (of a token that an earlier filter has verified) or certificate (the URI name in the client's certificate). May be repeated."`
 	LLM       string   `name:"llm" enum:"openai,anthropic," default:"" placeholder:"openai|anthropic" help:"Charge the tokens of this API's responses, streamed or not. Without --config, rules are printed, too."`
 	RLQS      bool     `name:"rlqs" help:"Print the rate limit quota filter, for rules with quota, instead of the rate limit filter."`
 	ruleFlags `embed:""`
@@ -55,19 +56,45 @@ func (k *envoySnippetCmd) Run(c console) error {
 			return err
 		}
 	}
-	snippet := header + envoyconfig.Snippet(set, domain, k.LLM, k.For == "istio")
+	sources, err := k.sources(set, domain)
+	if err != nil {
+		return err
+	}
+	target := envoyconfig.Target(k.For)
+	snippet := header + envoyconfig.Snippet(set, domain, envoyconfig.SnippetOptions{Target: target, LLM: k.LLM, Sources: sources})
 	if k.Part != "" {
-		var err error
-		if snippet, err = envoyconfig.SoftSnippet(set, domain, k.For == "istio"); err != nil {
+		if snippet, err = envoyconfig.SoftSnippet(set, domain, target); err != nil {
 			return err
 		}
 	}
 	if k.RLQS {
-		var err error
-		if snippet, err = envoyconfig.QuotaSnippet(set, domain, k.For == "istio"); err != nil {
+		if snippet, err = envoyconfig.QuotaSnippet(set, domain, target); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprint(c.out, snippet)
+	_, err = fmt.Fprint(c.out, snippet)
 	return err
+}
+
+// sources parses --from. A key without a rule is an error.
+func (k *envoySnippetCmd) sources(set *descriptors.Set, domain string) (map[string]envoyconfig.Source, error) {
+	if len(k.From) > 0 && (k.RLQS || k.Part != "") {
+		return nil, errors.New("--from cannot be combined with --rlqs or soft")
+	}
+	sources := map[string]envoyconfig.Source{}
+	for _, arg := range k.From {
+		key, text, found := strings.Cut(arg, "=")
+		if !found {
+			return nil, fmt.Errorf("--from %s: want KEY=SOURCE, such as user=jwt:sub", rules.Shorten(arg))
+		}
+		source, err := envoyconfig.ParseSource(text)
+		if err != nil {
+			return nil, fmt.Errorf("--from %s: %w", rules.Shorten(arg), err)
+		}
+		if !envoyconfig.HasKey(set, domain, key) {
+			return nil, fmt.Errorf("--from %s: no rule of domain %q has the key %s", rules.Shorten(arg), domain, rules.Shorten(key))
+		}
+		sources[key] = source
+	}
+	return sources, nil
 }

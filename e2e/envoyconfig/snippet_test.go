@@ -35,7 +35,7 @@ func TestEnvoyLoadsSnippets(t *testing.T) {
 			t.Fatal(wrong)
 		}
 		for _, domain := range set.Domains() {
-			loadSnippet(t, binary, path, envoyconfig.Snippet(set, domain, "", false))
+			loadSnippet(t, binary, path, envoyconfig.Snippet(set, domain, envoyconfig.SnippetOptions{}))
 		}
 	}
 }
@@ -54,7 +54,7 @@ descriptors:
 	if set == nil {
 		t.Fatal(wrong)
 	}
-	snippet, err := envoyconfig.QuotaSnippet(set, "a: b", false)
+	snippet, err := envoyconfig.QuotaSnippet(set, "a: b", envoyconfig.EnvoyTarget)
 	if err != nil {
 		t.Fatal(err)
 	}

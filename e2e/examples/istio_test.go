@@ -69,13 +69,16 @@ type configPatch struct {
 }
 
 // gateway is an Envoy configuration to which EnvoyFilters are applied as by istiod.
-type gateway struct{ *bootstrapv3.Bootstrap }
+type gateway struct {
+	*bootstrapv3.Bootstrap
+	context string
+}
 
 // apply applies a patch. A patch that matches nothing is an error, unlike in Istio, because the
 // example would have no effect.
 func (g gateway) apply(p configPatch) error {
-	if p.Match.Context != "GATEWAY" {
-		return fmt.Errorf("context is %q, want GATEWAY", p.Match.Context)
+	if p.Match.Context != g.context {
+		return fmt.Errorf("context is %q, want %s", p.Match.Context, g.context)
 	}
 	var matched int
 	var err error
@@ -182,9 +185,9 @@ func decodeStrict(value any, into proto.Message) error {
 	return protojson.Unmarshal(text, into)
 }
 
-// applyPatches applies the EnvoyFilters in a file to a configuration.
-func applyPatches(config object, filters []byte) (object, error) {
-	g := gateway{&bootstrapv3.Bootstrap{}}
+// applyPatches applies the EnvoyFilters in a file to the configuration of a proxy in the given context.
+func applyPatches(config object, filters []byte, context string) (object, error) {
+	g := gateway{&bootstrapv3.Bootstrap{}, context}
 	if err := decodeStrict(config, g.Bootstrap); err != nil {
 		return nil, err
 	}
@@ -220,7 +223,7 @@ func TestIstio(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
 	must.OK(t, err)
-	config, err := applyPatches(testdata(t, "istio-gateway.yaml"), filters)
+	config, err := applyPatches(testdata(t, "istio-gateway.yaml"), filters, "GATEWAY")
 	must.OK(t, err)
 	validate(t, config)
 	testGateway(t, gatewayCase{
@@ -262,7 +265,7 @@ func TestApplyPatchesErrors(t *testing.T) {
 		if bytes.Equal(mistaken, filters) {
 			t.Errorf("the EnvoyFilters do not contain %q", right)
 		}
-		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), mistaken); err == nil {
+		if _, err := applyPatches(testdata(t, "istio-gateway.yaml"), mistaken, "GATEWAY"); err == nil {
 			t.Errorf("no error with %q instead of %q", wrong, right)
 		}
 	}

@@ -24,7 +24,7 @@ const connectionManager = "envoy.filters.network.http_connection_manager"
 var hostNameForms = map[string]*regexp.Regexp{
 	gateway:    regexp.MustCompile(`:[0-9]+$`),
 	outbound:   regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$`),
-	inbound:    regexp.MustCompile(`^inbound\|http\|[0-9]+$`),
+	inbound:    regexp.MustCompile(`^inbound\|http\|([0-9]+|CHANGE-ME)$`), // Check reports the placeholder of a snippet
 	anyContext: regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$|^inbound\|http\|[0-9]+$`),
 }
 
