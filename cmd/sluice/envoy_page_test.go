@@ -22,7 +22,7 @@ func TestEnvoyCheckPage(t *testing.T) {
 
 // TestLLMPage runs each command of docs/llm.md.
 func TestLLMPage(t *testing.T) {
-	runPage(t, "docs/llm.md", 2)
+	runPage(t, "docs/llm.md", 1)
 }
 
 // TestSimulatePage runs each command of docs/simulate.md on logs that are generated as the page
