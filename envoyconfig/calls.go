@@ -229,7 +229,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 		if l.notSent != "" {
 			continue
 		}
-		for _, e := range m.evaluateList(f, l.policyList, l.own, r) {
+		for _, e := range m.evaluateList(f, l.policyList, l.own, h, r) {
 			c.Descriptors = append(c.Descriptors, e.descriptor(x))
 		}
 	}

@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, conditions: map[valueKey][]string{}, impossible: map[valueKey][]impossibleRule{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -113,7 +113,6 @@ func (k *checker) checkManager(m *manager) bool {
 	}
 	answered := m.answeredBefore()
 	for _, h := range m.table.hosts {
-		k.checkAuthorities(m, h)
 		if tree := h.node.Field("matcher"); tree.Exists() {
 			for _, f := range rateLimitFilters {
 				k.unknownDomains[f.domain()] = true
@@ -176,6 +175,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 	}
 	var results []result // one for each list, whichever filter sends it
 	var all []*checkedList
+	takenBy := map[*checkedList][]string{}
 	leases := map[string]*filter{}
 	for _, f := range rateLimitFilters {
 		lists, config := f.listsFor(m.table, h, r)
@@ -194,7 +194,9 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 			case why == "":
 				checked := k.checkList(m, f, domain, l, h, r)
 				sent = append(sent, checked)
-				k.noteTaken(m, taken, r, checked)
+				if whys := k.takenReasons(m, taken, r, checked); whys != nil {
+					takenBy[checked] = whys
+				}
 			}
 			i := slices.IndexFunc(results, func(o result) bool { return o.list == l.policyList })
 			if i < 0 {
@@ -217,7 +219,7 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 			lists[c] = true
 		}
 	}
-	k.stateRoute(m, h, r, all, notCalled)
+	k.stateRoute(m, h, r, all, takenBy, notCalled)
 	for _, o := range results {
 		if !o.local {
 			k.countRoute(o.list, r, o.why)
@@ -244,7 +246,7 @@ type checkedList struct {
 
 // checkList checks a list that a filter sends on a route. Most checks are the same for all routes and run once.
 func (k *checker) checkList(m *manager, f *filter, domain string, l sentList, h *virtualHost, r *route) *checkedList {
-	evaluated := m.evaluateList(f, l.policyList, l.own, r)
+	evaluated := m.evaluateList(f, l.policyList, l.own, h, r)
 	key := checkedKey{domain: domain, first: evaluated[0]}
 	c := k.lists[key]
 	if c == nil {

@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -33,11 +32,9 @@ func (k *checker) checkDenials(m *manager, f *filter) {
 	if body {
 		k.checkLocalReplies(m)
 	}
-	if at := slices.Index(m.filters, f); at >= 0 {
-		for _, later := range m.filters[at:] {
-			if later.typeName == filterTypes+"cors.v3.Cors" && !later.disabled {
-				k.report(Denial, rules.Warning, later.node.Pos(), "the CORS filter is after the rate limit filter, so scripts in browsers cannot read denials, and preflight requests are limited: put it before")
-			}
+	for _, later := range m.after(f) {
+		if later.typeName == filterTypes+"cors.v3.Cors" && !later.disabled {
+			k.report(Denial, rules.Warning, later.node.Pos(), "the CORS filter is after the rate limit filter, so scripts in browsers cannot read denials, and preflight requests are limited: put it before")
 		}
 	}
 	if m.table == nil || !k.isFirst(m, "denials") {

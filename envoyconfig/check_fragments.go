@@ -85,7 +85,7 @@ func (k *checker) checkWithoutFilter() {
 
 // checkPolicyWithoutFilter checks that a rule of one of the domains can match the policy.
 func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
-	e := m.evaluate(nil, filterPolicy{p, true}, &route{node: &tree.Missing, fragment: true})
+	e := m.evaluate(nil, filterPolicy{p, true}, nil, &route{node: &tree.Missing, fragment: true})
 	k.reportFaults(e, &descriptors.Reach{})
 	k.checkActions(m, e.filterPolicy)
 	forms, known := e.forms()

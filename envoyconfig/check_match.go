@@ -71,6 +71,13 @@ func keyOfValues(e *evaluation, reached []*descriptors.Rule) valueKey {
 	return valueKey{&reached[0], kinds.String()}
 }
 
+// ruleNeeds are the values that the rules need which a policy reaches.
+type ruleNeeds struct {
+	// conditions describe the values that a descriptor needs to match one of the rules; none if a rule matches all.
+	conditions []string
+	impossible []impossibleRule
+}
+
 // impossibleRule is a rule with a value that no entry of the given action has.
 type impossibleRule struct {
 	rule   *descriptors.Rule
@@ -78,14 +85,54 @@ type impossibleRule struct {
 	why    string
 }
 
+// needsOf returns the needs of rules, once for all policies of the same kinds of entries.
+func (k *checker) needsOf(e *evaluation, reached []*descriptors.Rule) *ruleNeeds {
+	key := keyOfValues(e, reached)
+	found := k.needs[key]
+	if found == nil {
+		found = newRuleNeeds(e, reached)
+		k.needs[key] = found
+	}
+	return found
+}
+
+func newRuleNeeds(e *evaluation, reached []*descriptors.Rule) *ruleNeeds {
+	n := &ruleNeeds{}
+	matchesAll := false
+	for _, r := range reached {
+		var values []string
+		levels := r.Levels()
+		isImpossible := false
+		for i := range levels {
+			value := levels[i].Value
+			if len(levels) != len(e.entries) || value == "" || !e.entries[i].form.anyValue {
+				continue
+			}
+			if value != "*" {
+				values = append(values, "whose "+rules.Shorten(e.entries[i].source)+" is "+rules.Shorten(value))
+			}
+			a := e.actions[i]
+			if why := impossibleValue(a.kind, a.header(), value); why != "" && !isImpossible {
+				isImpossible = true
+				n.impossible = append(n.impossible, impossibleRule{r, i, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(value), r.Path(), why)})
+			}
+		}
+		matchesAll = matchesAll || values == nil
+		if n.conditions == nil {
+			n.conditions = []string{strings.Join(values, " and ")}
+		} else {
+			n.conditions = []string{"with values of these rules"}
+		}
+	}
+	if matchesAll {
+		n.conditions = nil
+	}
+	return n
+}
+
 // checkRuleValues finds rules with values that no entry of a policy which reaches them has.
 func (k *checker) checkRuleValues(e *evaluation, reach *descriptors.Reach) {
-	key := keyOfValues(e, reach.Rules)
-	all, known := k.impossible[key]
-	if !known {
-		all = impossibleRules(e, reach.Rules)
-		k.impossible[key] = all
-	}
+	all := k.needsOf(e, reach.Rules).impossible
 	for _, i := range all {
 		if len(all) == len(reach.Rules) {
 			k.report(NoEffect, rules.Error, e.actions[i.action].node.Pos(), "%s", i.why)
@@ -93,23 +140,6 @@ func (k *checker) checkRuleValues(e *evaluation, reach *descriptors.Reach) {
 			k.report(Unsent, rules.Warning, i.rule.Pos(), "%s", i.why)
 		}
 	}
-}
-
-func impossibleRules(e *evaluation, reached []*descriptors.Rule) (all []impossibleRule) {
-	for _, r := range reached {
-		levels := r.Levels()
-		for i := range levels {
-			if len(levels) != len(e.entries) || levels[i].Value == "" || !e.entries[i].form.anyValue {
-				continue
-			}
-			a := e.actions[i]
-			if why := impossibleValue(a.kind, a.header(), levels[i].Value); why != "" {
-				all = append(all, impossibleRule{r, i, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(levels[i].Value), r.Path(), why)})
-				break
-			}
-		}
-	}
-	return all
 }
 
 // noteQuotaCalls records that a policy calls the rate limit service for rules with quota.

@@ -93,39 +93,36 @@ func (t *takenPaths) find(r *route) (other *route, prefix string) {
 	return nil, ""
 }
 
-// noteTaken records why a route sends none of the descriptors of a policy: an earlier route takes the requests with a
-// header that the policy needs.
-func (k *checker) noteTaken(m *manager, taken *takenPaths, r *route, c *checkedList) {
-	if c.free {
-		return
+// takenReasons returns, for each policy of a list, why a route sends none of its descriptors: an earlier route takes the
+// requests with a header that the policy needs. It returns nil if the route sends all.
+func (k *checker) takenReasons(m *manager, taken *takenPaths, r *route, c *checkedList) (all []string) {
+	if c.free && len(taken.headers) == 0 {
+		return nil
 	}
 	c.free = true
-	for _, e := range c.all {
+	for i, e := range c.all {
 		why := ""
 		for name, t := range taken.headers {
 			other, _ := t.find(r)
 			if other != nil && slices.Contains(e.conditions, withHeader(name)) && !m.mayAddHeader(c.limiter, name) {
-				why = fmt.Sprintf("the route at %v takes all requests %s", other.node.Pos(), withHeader(name))
+				why = fmt.Sprintf("the route at %v takes all requests %s before", other.node.Pos(), withHeader(name))
 			}
 		}
 		if before, ok := k.taken[e.node]; !ok || before != "" {
 			k.taken[e.node] = why
 		}
+		if why != "" {
+			all = append(all, make([]string, len(c.all)-len(all))...)
+			all[i] = why
+		}
 		c.free = c.free && why == ""
 	}
+	return all
 }
 
 // mayAddHeader reports whether a filter before another one may add a request header.
 func (m *manager) mayAddHeader(limiter *filter, name string) bool {
-	for _, f := range m.filters {
-		if f == limiter {
-			return false
-		}
-		if f.mayAddHeader(name) {
-			return true
-		}
-	}
-	return true
+	return slices.ContainsFunc(m.before(limiter), func(f *filter) bool { return f.mayAddHeader(name) })
 }
 
 // pathLiteral returns the text with which a route compares the path or its beginning, or missing.
@@ -202,35 +199,4 @@ func (m *manager) answeredBefore() string {
 func matchesEveryPath(n *tree.Node) bool {
 	everyPath := n.Field("name").Text == ":path" && n.At("string_match", "prefix").Text == "/" && !n.Field("invert_match").Bool(false)
 	return everyPath || isAlwaysPresent(n)
-}
-
-// checkAuthorities warns about actions that need an authority which no domain of their virtual host has.
-func (k *checker) checkAuthorities(m *manager, h *virtualHost) {
-	limiters := m.rateLimitFilters()
-	if m.fragments || len(h.domains) == 0 || m.table.node.Field("vhost_header").Exists() || m.mayAddHeader(limiters[len(limiters)-1], ":authority") {
-		return
-	}
-	check := func(a *action) {
-		if a.kind != "header_value_match" || !a.node.Field("expect_match").Bool(true) {
-			return
-		}
-		for n := range a.node.Field("headers").Elements() {
-			name, want := strings.ToLower(n.Field("name").Text), exactText(n).Text
-			if name != ":authority" && name != "host" || want == "" || n.Field("invert_match").Bool(false) || h.hasAuthority(m.table, want) {
-				continue
-			}
-			k.report(NoEffect, rules.Warning, n.Pos(), "the descriptor is never sent: no request of the virtual host %s has the authority %s, which matches none of its domains", rules.Shorten(h.name), rules.Shorten(want))
-		}
-	}
-	lists := slices.Clone(h.policies)
-	for _, r := range h.routes {
-		lists = append(lists, r.policies...)
-	}
-	for _, l := range lists {
-		for _, p := range l.policies {
-			for _, a := range p.actions {
-				check(a)
-			}
-		}
-	}
 }

@@ -69,12 +69,7 @@ func (m *manager) strips(header string) bool {
 
 // selectsAgain reports whether a filter after f makes Envoy select the route again, or may do so.
 func (m *manager) selectsAgain(f *filter) bool {
-	for _, later := range m.filters[slices.Index(m.filters, f)+1:] {
-		if !later.disabled && later.clearsRouteCache() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.after(f), func(later *filter) bool { return !later.disabled && later.clearsRouteCache() })
 }
 
 // clearsRouteCache reports whether a filter makes Envoy select the route again, or may do so.

@@ -48,7 +48,7 @@ func (k *checker) reportNeverSent() {
 	}
 	for policy, why := range k.taken {
 		if why != "" {
-			k.report(NoEffect, rules.Warning, policy.Pos(), "the descriptor is never sent: %s before", why)
+			k.report(NoEffect, rules.Warning, policy.Pos(), "the descriptor is never sent: %s", why)
 		}
 	}
 	k.reportHidden()

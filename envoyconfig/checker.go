@@ -52,9 +52,8 @@ type checker struct {
 	managers map[managerKey]bool
 	// buckets maps a rule to the ID of a bucket that it can match.
 	buckets map[*descriptors.Rule]*tree.Node
-	// conditions and impossible cache what values the rules need that a policy reaches.
-	conditions map[valueKey][]string
-	impossible map[valueKey][]impossibleRule
+	// needs caches the results of needsOf.
+	needs map[valueKey]*ruleNeeds
 	// taken maps a policy to the reason why all requests with its header take earlier routes; empty if some do not.
 	taken map[*tree.Node]string
 	// removed maps a rule to the reason why no request is charged to it; empty if some are. charged has the reaches whose

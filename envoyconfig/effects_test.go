@@ -61,7 +61,7 @@ func TestEffects(t *testing.T) {
 		"answered on another path":          {before: strings.Replace(health, "prefix: /", "prefix: /healthz", 1), host: limits},
 		"passed through":                    {before: strings.Replace(health, "false", "true", 1), host: limits},
 		"not answered on a virtual host":    {before: health, host: limits + off},
-		"another authority":                 {host: domain, domains: "shop.example", want: "warning: no-effect: the descriptor is never sent: no request of the virtual host all has the authority api.example"},
+		"another authority":                 {host: domain, domains: "shop.example", want: "error: no-effect: the descriptor is never sent: no request of the virtual host all has the authority api.example"},
 		"an authority":                      {host: domain, domains: "shop.example, '*.Example'"},
 		"any authority":                     {host: domain},
 		"an authority that ext_authz sets":  {before: authz, host: domain, domains: "shop.example"},

@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ type listKey struct {
 
 // evaluateList returns the evaluation of the policies that a filter sends on a route. It is computed once for all
 // routes on which it is equal.
-func (m *manager) evaluateList(f *filter, l *policyList, own bool, r *route) []*evaluation {
+func (m *manager) evaluateList(f *filter, l *policyList, own bool, h *virtualHost, r *route) []*evaluation {
 	key := listKey{limiter: f, list: l, own: own}
 	if l.readsRoute {
 		key.values = hashOf(r.node.Field("metadata")) ^ hashOf(r.pathLiteral())
@@ -82,14 +83,14 @@ func (m *manager) evaluateList(f *filter, l *policyList, own bool, r *route) []*
 	}
 	all := make([]*evaluation, len(l.policies))
 	for i, p := range l.policies {
-		all[i] = m.evaluate(f, filterPolicy{p, own}, r)
+		all[i] = m.evaluate(f, filterPolicy{p, own}, h, r)
 	}
 	m.evaluations.Store(key, all)
 	return all
 }
 
-// evaluate evaluates a policy. f is nil if the filter is unknown.
-func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
+// evaluate evaluates a policy of a route or of its virtual host. f is nil if the filter is unknown.
+func (m *manager) evaluate(f *filter, p filterPolicy, h *virtualHost, r *route) *evaluation {
 	e := &evaluation{filterPolicy: p, limiter: f, entries: make([]evaluatedEntry, len(p.actions))}
 	if key := p.node.Field("disable_key"); key.Text != "" {
 		why, never := m.runtime.disabled(elementEnabled(key.Text))
@@ -102,7 +103,7 @@ func (m *manager) evaluate(f *filter, p filterPolicy, r *route) *evaluation {
 		}
 	}
 	for i, a := range p.actions {
-		e.entries[i] = m.evaluateAction(f, p.policy, a, r)
+		e.entries[i] = m.evaluateAction(f, p, a, h, r)
 		e.addEntry(a, &e.entries[i])
 		m.checkValue(e, i)
 	}
@@ -229,7 +230,7 @@ func (e *evaluation) counter() string {
 }
 
 // evaluateAction evaluates an action.
-func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) evaluatedEntry {
+func (m *manager) evaluateAction(f *filter, p filterPolicy, a *action, h *virtualHost, r *route) evaluatedEntry {
 	e := evaluatedEntry{form: a.form, source: strings.ReplaceAll(a.kind, "_", " ")}
 	if e.form.anyValue && e.form.value != "" { // a format string
 		e.source = e.form.value
@@ -251,7 +252,10 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 		e.condition = "whose headers match"
 		if a.node.Field("expect_match").Bool(true) {
 			for n := range a.node.Field("headers").Elements() {
-				e.never = m.impossibleMatch(f, n, e.never)
+				e.never = cmp.Or(m.impossibleMatch(f, n), e.never)
+				if !p.own && e.never == "" {
+					e.never = m.impossibleAuthority(f, h, n)
+				}
 			}
 		} else {
 			e.condition = "whose headers do not match"
@@ -268,7 +272,7 @@ func (m *manager) evaluateAction(f *filter, p *policy, a *action, r *route) eval
 			e.never = "address_matcher has no ranges, so no address matches"
 		}
 	case "metadata", "dynamic_metadata":
-		m.evaluateMetadata(f, p, a, r, &e)
+		m.evaluateMetadata(f, p.policy, a, r, &e)
 	case expression:
 		text := strings.TrimSpace(a.node.Field("text").Text)
 		e.source, e.condition, e.never = strings.TrimSpace("expression "+text), "for which the expression has a value", impossibleExpression(text)
@@ -330,27 +334,41 @@ func anyClusterHas(clusters map[string]*tree.Node, at *tree.Node) bool {
 	return false
 }
 
-// impossibleMatch returns why no request satisfies a header matcher; otherwise is returned if one may.
-func (m *manager) impossibleMatch(f *filter, n *tree.Node, otherwise string) string {
+// impossibleMatch returns why no request satisfies a header matcher; empty if one may.
+func (m *manager) impossibleMatch(f *filter, n *tree.Node) string {
 	name := strings.ToLower(n.Field("name").Text)
 	present := n.Field("present_match")
 	inverted := n.Field("invert_match").Bool(false)
 	absent := n.Field("treat_missing_header_as_empty").Bool(false) || present.Exists() && present.Bool(true) == inverted
-	if why := m.impossibleHeader(f, name); why != "" && !absent {
-		return why
-	}
-	if exact := exactText(n); exact.Text != "" && !n.Field("invert_match").Bool(false) {
-		if why := impossibleValue("request_headers", name, exact.Text); why != "" {
-			return why
-		}
-	}
-	if text := exactText(n).Text; strings.TrimSpace(text) != text && !inverted {
+	text, r := exactText(n).Text, n.Field("range_match")
+	switch {
+	case inverted && absent:
+		return ""
+	case inverted:
+		return m.impossibleHeader(f, name)
+	case strings.TrimSpace(text) != text:
 		return "no header has spaces at the ends of its value"
-	}
-	if r := n.Field("range_match"); r.Exists() && !inverted && r.Field("start").Text == r.Field("end").Text {
+	case r.Exists() && r.Field("start").Text == r.Field("end").Text:
 		return "the range_match of the header " + name + " is empty, since it excludes its end"
 	}
-	return otherwise
+	why := ""
+	if !absent {
+		why = m.impossibleHeader(f, name)
+	}
+	if why == "" && text != "" {
+		why = impossibleValue("request_headers", name, text)
+	}
+	return why
+}
+
+// impossibleAuthority returns why no request of a virtual host satisfies a matcher of the authority; empty if one may.
+func (m *manager) impossibleAuthority(f *filter, h *virtualHost, n *tree.Node) string {
+	name, want := strings.ToLower(n.Field("name").Text), exactText(n).Text
+	if name != ":authority" && name != "host" || want == "" || n.Field("invert_match").Bool(false) || m.fragments || len(h.domains) == 0 ||
+		m.table.node.Field("vhost_header").Exists() || m.mayAddHeader(f, ":authority") || h.hasAuthority(m.table, want) {
+		return ""
+	}
+	return fmt.Sprintf("no request of the virtual host %s has the authority %s, which matches none of its domains", rules.Shorten(h.name), rules.Shorten(want))
 }
 
 // findContradictions finds entries that no request has together.

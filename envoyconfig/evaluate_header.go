@@ -35,10 +35,8 @@ func (m *manager) impossibleHeader(f *filter, name string) string {
 		return ""
 	}
 	why := m.removalByManager(name)
-	for _, other := range m.filters {
+	for _, other := range m.before(f) {
 		switch {
-		case other == f:
-			return why
 		case other.disabled:
 		case other.mayAddHeader(name):
 			why = ""

@@ -71,15 +71,7 @@ const hitsState = "envoy.ratelimit.hits_addend"
 
 // setsHits reports whether a filter before the limiter sets the hits in the filter state.
 func (m *manager) setsHits(limiter *filter) bool {
-	for _, f := range m.filters {
-		if f == limiter {
-			break
-		}
-		if mentions(f.config, hitsState) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.before(limiter), func(f *filter) bool { return mentions(f.config, hitsState) })
 }
 
 func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits {
@@ -119,13 +111,5 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 
 // mayRunCodeBefore reports whether a filter before f may do what its configuration does not show.
 func (m *manager) mayRunCodeBefore(f *filter) bool {
-	for _, other := range m.filters {
-		if other == f {
-			return false
-		}
-		if other.writesTo("") == mayWrite {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.before(f), func(other *filter) bool { return other.writesTo("") == mayWrite })
 }

@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -95,13 +96,21 @@ func (m *manager) wantedTable() string {
 	return ""
 }
 
+// before returns the filters before f, or all if the chain has no f.
+func (m *manager) before(f *filter) []*filter {
+	if i := slices.Index(m.filters, f); i >= 0 {
+		return m.filters[:i]
+	}
+	return m.filters
+}
+
+// after returns the filters after f.
+func (m *manager) after(f *filter) []*filter { return m.filters[slices.Index(m.filters, f)+1:] }
+
 // filtersBefore returns the names of the filters before f that may change the request.
 func (m *manager) filtersBefore(f *filter) []string {
 	var names []string
-	for _, other := range m.filters {
-		if other == f {
-			break
-		}
+	for _, other := range m.before(f) {
 		if other.typeName != api.RateLimit {
 			names = append(names, other.name)
 		}

@@ -162,10 +162,11 @@ func (m *manager) findOrigin(limiter *filter, namespace string, path []string, s
 	if m.fragments || namespace == "" || limiter == nil {
 		return metadataOrigin{by: maySetMetadata}
 	}
-	s := m.findSetters(limiter, namespace)
-	found := s.before
-	if found == nil && streamDone {
-		found = s.after
+	found, maybe := findSetter(m.before(limiter), namespace)
+	later, mayBeLater := findSetter(m.after(limiter), namespace)
+	if streamDone {
+		found = cmp.Or(found, later)
+		maybe = maybe || mayBeLater || m.hasUpstreamFilters
 	}
 	by := maySetMetadata
 	if found != nil {
@@ -176,10 +177,10 @@ func (m *manager) findOrigin(limiter *filter, namespace string, path []string, s
 		before = ""
 	}
 	switch {
-	case s.mayBefore, streamDone && s.mayAfter:
+	case maybe:
 		return metadataOrigin{by: by}
-	case found == nil && s.after != nil:
-		return metadataOrigin{none: fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())}
+	case found == nil && later != nil:
+		return metadataOrigin{none: fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, later.node.Pos())}
 	case found == nil:
 		return metadataOrigin{none: fmt.Sprintf("no filter%s sets the metadata %s: add the one that does, or correct the key", before, namespace)}
 	case len(path) == 0:
@@ -195,11 +196,12 @@ func (m *manager) findKey(limiter *filter, namespace string, path []string, stre
 	var keys []string
 	var last *filter
 	why, found := "", 0
-	for _, f := range m.filters {
-		if f == limiter && !streamDone {
-			break
-		}
-		if f == limiter || f.writesTo(namespace) != writes {
+	filters := m.before(limiter)
+	if streamDone {
+		filters = slices.Concat(filters, m.after(limiter))
+	}
+	for _, f := range filters {
+		if f.writesTo(namespace) != writes {
 			continue
 		}
 		all, complete := f.keyWrites(namespace)

@@ -93,34 +93,17 @@ func (f *filter) writesTo(namespace string) writeCertainty {
 	}
 }
 
-// setters are the filters that write a metadata namespace, relative to a rate limit filter.
-type setters struct {
-	// before and after are the first filters on either side of the rate limit filter that write it.
-	before, after *filter
-	// mayBefore and mayAfter are true if another filter on that side may write it, such as one that runs custom code.
-	mayBefore, mayAfter bool
-}
-
-// findSetters finds the filters that write a namespace.
-func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
-	s.mayAfter = m.hasUpstreamFilters
-	found, maybe := &s.before, &s.mayBefore
-	for _, f := range m.filters {
-		if f == limiter {
-			found, maybe = &s.after, &s.mayAfter
-			continue
+// findSetter returns the first filter that writes a namespace. maybe is true if another one may write it, such as one that
+// runs custom code.
+func findSetter(filters []*filter, namespace string) (found *filter, maybe bool) {
+	for _, f := range filters {
+		certainty := f.writesTo(namespace)
+		if certainty == writes && found == nil {
+			found = f
 		}
-		switch f.writesTo(namespace) {
-		case writes:
-			if *found == nil {
-				*found = f
-			}
-		case mayWrite:
-			*maybe = true
-		case neverWrites:
-		}
+		maybe = maybe || certainty == mayWrite
 	}
-	return s
+	return found, maybe
 }
 
 // clustersMayFilter reports whether clusters may have filters that run after the router. The files may not contain all
@@ -210,17 +193,10 @@ func containsQuoted(code, text string) bool {
 // headerSetAfter returns the first filter after the rate limit filter that sets a request header; nil if there is none,
 // or if an earlier filter also sets the header.
 func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
-	after := false
-	for _, f := range m.filters {
-		switch {
-		case f == limiter:
-			after = true
-		case setsHeader(f, header):
-			if after {
-				return f
-			}
-			return nil
-		}
+	sets := func(f *filter) bool { return setsHeader(f, header) }
+	after := m.after(limiter)
+	if i := slices.IndexFunc(after, sets); i >= 0 && !slices.ContainsFunc(m.before(limiter), sets) {
+		return after[i]
 	}
 	return nil
 }

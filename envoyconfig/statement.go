@@ -229,15 +229,15 @@ func (k *checker) sharedCounters(a, b *checkedList) []string {
 	return found
 }
 
-// rowsKey identifies the rows of a list on the routes of a virtual host on which other lists charge its counters equally.
+// rowsKey identifies the rows of a list on the routes of a virtual host on which its descriptors do the same.
 type rowsKey struct {
-	list   *checkedList
-	host   *virtualHost
-	others string
+	list    *checkedList
+	host    *virtualHost
+	effects string
 }
 
-// stateRoute adds what a route sends to the statement.
-func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checkedList, notCalled string) {
+// stateRoute adds what a route sends to the statement. taken are the reasons why it does not send descriptors of a list.
+func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checkedList, taken map[*checkedList][]string, notCalled string) {
 	for _, c := range all {
 		others := map[string]int{}
 		for _, other := range all {
@@ -248,7 +248,7 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 			}
 		}
 		k.addChargesBehind(others, c, r)
-		key := rowsKey{c, h, fmt.Sprint(others)}
+		key := rowsKey{c, h, fmt.Sprint(others, taken[c])}
 		if rows := k.rows[key]; rows != nil {
 			for _, row := range rows {
 				row.Routes++
@@ -261,6 +261,9 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 				Rules: c.reached[i].Rules, Hits: e.hits.text + e.limitText(), Charges: e.hits.charges, Charged: c.chargesOf(i, others),
 			}
 			k.fillRow(row, m, c, i)
+			if taken[c] != nil && taken[c][i] != "" {
+				row.Asked, row.Why, row.Charged = NeverAsked, taken[c][i], 0
+			}
 			k.rows[key] = append(k.rows[key], row)
 			k.statement.Rows = append(k.statement.Rows, row)
 		}
@@ -319,7 +322,7 @@ func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
 	e := c.all[i]
 	never, conditions := m.callsOf(c.limiter)
 	never = cmp.Or(never, k.config.callFailure(c.limiter))
-	row.Conditions = slices.Concat(conditions, e.conditions, k.valueConditions(e, row.Rules))
+	row.Conditions = slices.Concat(conditions, e.conditions, k.needsOf(e, row.Rules).conditions)
 	row.Asked = AskedAtStart
 	row.Why = cmp.Or(never, e.never)
 	switch {
@@ -328,43 +331,6 @@ func (k *checker) fillRow(row *Row, m *manager, c *checkedList, i int) {
 	case e.streamDone:
 		row.Asked = AskedAtEnd
 	}
-}
-
-// valueConditions calls the function of the same name once for all policies of the same kinds of entries.
-func (k *checker) valueConditions(e *evaluation, reached []*descriptors.Rule) []string {
-	key := keyOfValues(e, reached)
-	found, known := k.conditions[key]
-	if !known {
-		found = valueConditions(e, reached)
-		k.conditions[key] = found
-	}
-	return found
-}
-
-// valueConditions describes the values that a descriptor needs to match one of the rules; none if a rule matches all.
-func valueConditions(e *evaluation, reached []*descriptors.Rule) []string {
-	condition := ""
-	for _, r := range reached {
-		levels := r.Levels()
-		var needs []string
-		for i := range levels {
-			if len(levels) == len(e.entries) && e.entries[i].form.anyValue && levels[i].Value != "" && levels[i].Value != "*" {
-				needs = append(needs, "whose "+rules.Shorten(e.entries[i].source)+" is "+rules.Shorten(levels[i].Value))
-			}
-		}
-		switch {
-		case needs == nil:
-			return nil
-		case condition == "":
-			condition = strings.Join(needs, " and ")
-		default:
-			condition = "with values of these rules"
-		}
-	}
-	if condition == "" {
-		return nil
-	}
-	return []string{condition}
 }
 
 // callsOf returns why a filter never calls the service, and the requests for which it does.

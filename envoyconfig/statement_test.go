@@ -202,6 +202,14 @@ func TestStatement(t *testing.T) {
 				"all, route /: user=<x-user header>" + rule + "asked at the start, 1 hit, charged once",
 			finding: "warning: charged-twice: each request charges the counter of user=<x-user header> twice",
 		},
+		"a header whose requests another route takes": {
+			host: "routes: [{ match: { prefix: /, headers: [{ name: x-user, present_match: true }] }, route: { cluster: backend } }, { match: { prefix: / }, route: { cluster: backend, rate_limits: " + userPolicy + " } }]",
+			row:  "all, route /: user=<x-user header>" + rule + "never asked, since the route at envoy.yaml:20:26 takes all requests with the header x-user before", finding: "warning: no-effect: the descriptor is never sent: the route at envoy.yaml:20:26 takes",
+		},
+		"another authority": {
+			host:    "domains: [shop.example]\nrate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: host, string_match: { exact: api.example } }] } }] }]",
+			finding: "error: no-effect: the descriptor is never sent: no request of the virtual host all has the authority api.example", row: "never asked, since no request of the virtual host",
+		},
 		"https without TLS": {
 			manager: "use_remote_address: true",
 			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':scheme', string_match: { exact: https } }] } }] }]",

@@ -52,7 +52,7 @@ func TestFieldNamesExist(t *testing.T) {
 		}
 	}
 	// Field names of other formats.
-	for name := range strings.FieldsSeq(`configs bootstrap resources spec data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers tls_certificate validation_context generic_secret target_uri server_names drop_overloads drop_percentage subset_selectors fallback_policy text skip_if_error`) {
+	for name := range strings.FieldsSeq(`configs bootstrap resources spec data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers tls_certificate validation_context generic_secret target_uri server_names drop_overloads drop_percentage subset_selectors fallback_policy text skip_if_error extension_config xds_matcher endpoint socket_address port_value envoy_internal_address server_listener_name`) {
 		known[name] = true
 	}
 	sources, err := filepath.Glob("../*.go")
