@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
@@ -36,6 +38,7 @@ descriptors:
       - key: user
         rate_limit: { name: nested, unit: year, unit_multiplier: 2, requests_per_unit: 10, algorithm: token_bucket, burst: 20 }
   - { key: slow, rate_limit: { name: running, unit: hour, requests_per_unit: 3, algorithm: concurrency } }
+  - { key: tokens, rate_limit: { name: tokens, unit: day, requests_per_unit: 100, reserve: { amount: 30 } } }
   - { key: tried, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 5 } }
   - { key: free, rate_limit: { unlimited: true } }
 `
@@ -57,19 +60,39 @@ func requestUsage(t *testing.T, addr string, headers ...string) (code int, text 
 	return response.StatusCode, string(b)
 }
 
-// TestUsage reads the usage of several descriptors. No reading counts.
+// TestUsage reads the usage of several descriptors, of counters in memory and of those that a store
+// decides. No reading counts.
 func TestUsage(t *testing.T) {
-	s := service(t, answer.Settings{Clock: clock.FromFunc(func() (limiter.Time, time.Duration) { return servertest.Noon, 0 })}, usageRules)
+	settings := answer.Settings{Clock: clock.FromFunc(func() (limiter.Time, time.Duration) { return servertest.Noon, 0 })}
+	t.Run("memory", func(t *testing.T) { testUsage(t, service(t, settings, usageRules)) })
+	t.Run("store", func(t *testing.T) {
+		store := &asyncStore{table: newTable(t)}
+		t.Cleanup(store.deciding.Wait)
+		settings.Decider, settings.Namer = store, descriptors.NewNamer("p:", nil)
+		testUsage(t, serviceOn(t, store.table, settings, usageRules))
+	})
+}
+
+func testUsage(t *testing.T, s *answer.Service) {
+	t.Helper()
 	addr := serve(t, s, Options{Usage: true}).addr["http"]
 	hit := func(key, value string, hits uint64) {
 		request := servertest.OneDescriptor(key, value)
-		request.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+		if hits > 0 {
+			request.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+		}
 		_, _, err := s.Answer(servertest.Noon, time.Hour, &answer.Exchange{}, servertest.Marshal(t, request))
 		must.OK(t, err)
 	}
 	hit("user", "alice", 7)
 	hit("user", "a,&org=acme", 1)
 	hit("slow", "alice", 1)
+	hit("tokens", "alice", 0) // reserves 30
+	hit("tokens", "alice", 12)
+	// The clock runs.
+	seconds := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".ResetsIn" }, cmp.Comparer(func(x, y uint64) bool {
+		return x == 0 && y == 0 || min(x, y) > 0 && max(x, y)-min(x, y) < 60
+	}))
 	noon := time.Unix(0, int64(servertest.Noon)).UTC()
 	daily := func(used, remaining uint64) admin.LimitUsage {
 		return admin.LimitUsage{Name: "daily", Limit: 100, Window: "day", Used: used, Remaining: remaining, ResetsIn: 12 * 3600, ResetsAt: new(noon.Add(12 * time.Hour))}
@@ -87,6 +110,10 @@ func TestUsage(t *testing.T) {
 		{"of two entries", []string{"org=acme", "&user=alice"}, []admin.LimitUsage{{Name: "nested", Limit: 10, Window: "2year", Burst: 20, Remaining: 20}}},
 		{"a value that looks like an entry", []string{"user=a,&org=acme"}, []admin.LimitUsage{daily(1, 99), included(1, 4)}},
 		{"permits", []string{"slow=alice"}, []admin.LimitUsage{{Name: "running", Limit: 3, Used: 1, Remaining: 2, Held: new(uint64(1))}}},
+		{"reserved hits", []string{"tokens=alice"}, []admin.LimitUsage{{
+			Name: "tokens", Limit: 100, Window: "day", Used: 42, Remaining: 58, ResetsIn: 12 * 3600, ResetsAt: new(noon.Add(12 * time.Hour)), Held: new(uint64(30)),
+		}}},
+		{"none reserved", []string{"tokens=bob"}, []admin.LimitUsage{{Name: "tokens", Limit: 100, Window: "day", Remaining: 100, Held: new(uint64(0))}}},
 		{"in shadow mode", []string{"tried=a"}, []admin.LimitUsage{}},
 		{"unlimited", []string{"free=a"}, []admin.LimitUsage{}},
 		{"no rule", []string{"other=a"}, []admin.LimitUsage{}},
@@ -101,7 +128,7 @@ func TestUsage(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK {
 				t.Fatalf("%s: %d %s, %v", tt.name, code, text, err)
 			}
-			if diff := cmp.Diff(tt.want, got.Limits); diff != "" {
+			if diff := cmp.Diff(tt.want, got.Limits, cmpopts.EquateApproxTime(time.Minute), seconds); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 			}
 		}

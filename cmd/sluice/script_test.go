@@ -157,7 +157,7 @@ func scripts(tb testing.TB, without string) testscript.Params {
 			"closelog":  func(ts *testscript.TestScript, _ bool, _ []string) { runningServer(ts).closeLog(ts) },
 			"exited":    func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForExit(ts, args[0]) },
 			"page":      waitForPage,
-			"get":       func(ts *testscript.TestScript, _ bool, args []string) { sendRequest(ts, http.MethodGet, args[0], "") },
+			"get":       func(ts *testscript.TestScript, _ bool, args []string) { sendRequest(ts, http.MethodGet, args[0], "", args[1:]...) },
 			"post": func(ts *testscript.TestScript, _ bool, args []string) {
 				sendRequest(ts, http.MethodPost, args[0], args[1])
 			},
@@ -255,9 +255,13 @@ func listenWhenFree(addr string) (stop func()) {
 	}
 }
 
-func sendRequest(ts *testscript.TestScript, method, url, body string) {
+func sendRequest(ts *testscript.TestScript, method, url, body string, headers ...string) {
 	request, err := http.NewRequest(method, url, strings.NewReader(body))
 	ts.Check(err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Add(name, value)
+	}
 	client := http.Client{Timeout: waitLimit}
 	response, err := client.Do(request)
 	ts.Check(err)

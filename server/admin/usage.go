@@ -33,7 +33,7 @@ type LimitUsage struct {
 	// Soft is true if the limit never denies.
 	Soft bool `json:"soft"`
 	// Held is the number of permits or reserved hits of running requests, which Used includes. It is
-	// nil if the limit has neither.
+	// nil if the limit grants no leases.
 	Held *uint64 `json:"held,omitempty"`
 }
 
@@ -53,12 +53,13 @@ func (a *API) Usage(domain string, all []descriptors.Descriptor) (*Usage, error)
 	if !lookup.Plan.KnownDomain {
 		return nil, errUnknownDomain
 	}
+	unreserved := lookup.ReadUnreserved()
 	now, _ := a.clock.Now()
 	if err := lookup.Decide(now); err != nil {
 		return nil, err
 	}
 	usage := &Usage{Limits: []LimitUsage{}}
-	for i := range lookup.Plan.Batch.Charges {
+	for i, charged := range unreserved {
 		l := lookup.Plan.Limits[i]
 		if l.Hidden || l.InShadow() {
 			continue
@@ -66,7 +67,10 @@ func (a *API) Usage(domain string, all []descriptors.Descriptor) (*Usage, error)
 		c := a.counterState(now, active, lookup, i)
 		u := LimitUsage{
 			Name: l.Name, Limit: l.RequestsPerUnit, Used: c.Used, Remaining: c.Remaining,
-			ResetsIn: uint64(math.Ceil(c.ResetsIn)), ResetsAt: c.ResetsAt, Soft: l.Soft,
+			ResetsIn: uint64(math.Ceil(c.ResetsIn)), Soft: l.Soft,
+		}
+		if c.ResetsAt != nil {
+			u.ResetsAt = new(c.ResetsAt.Round(time.Second))
 		}
 		if l.HasWindow() {
 			u.Window = strings.ToLower(l.Unit.String())
@@ -77,8 +81,12 @@ func (a *API) Usage(domain string, all []descriptors.Descriptor) (*Usage, error)
 				u.Burst = c.Capacity
 			}
 		}
-		if c.Held != nil {
-			u.Held = &c.Held.Hits
+		if charge := &lookup.Plan.Batch.Charges[i]; charge.Policy.UsesLeases() {
+			held := c.Used
+			if charged >= 0 {
+				held -= min(held, lookup.Plan.Batch.Decisions[charged].Before)
+			}
+			u.Held = &held
 		}
 		usage.Limits = append(usage.Limits, u)
 	}

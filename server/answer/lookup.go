@@ -64,6 +64,23 @@ func (a *Active) LookupCharge(domain int, c limiter.Charge, name []byte) *Lookup
 	return l
 }
 
+// ReadUnreserved adds a charge for each counter with reservations that does not include them, before
+// [Lookup.Decide]. It returns their indices, parallel to the charges before, or -1 for other counters.
+func (l *Lookup) ReadUnreserved() []int {
+	b := &l.Plan.Batch
+	added := make([]int, len(b.Charges))
+	for i, c := range b.Charges {
+		if added[i] = -1; c.Reserve {
+			added[i], c.Reserve = len(b.Charges), false
+			b.Charges = append(b.Charges, c)
+			if len(l.Plan.Names) > 0 {
+				l.Plan.Names = append(l.Plan.Names, l.Plan.Names[i])
+			}
+		}
+	}
+	return added
+}
+
 // lookupBudget is the longest delay of a reply that any limit allows.
 const lookupBudget = time.Minute
 
