@@ -49,6 +49,8 @@ type Charge struct {
 	Reserve bool
 	// Mode is the effect on the group if the charge is over its limit.
 	Mode Mode
+	// Choice is set for the charges of a choice; see choice.go.
+	Choice Choice
 	// Group numbers the charges that are decided together: if one of them denies, only those that
 	// count denied hits are charged. Charges of a group are adjacent and group numbers ascend.
 	Group int32
@@ -66,6 +68,9 @@ type Decision struct {
 	Penalty uint8
 	// PenaltyStarted is true if this charge started the penalty.
 	PenaltyStarted bool
+	// Skipped is true for the charges of a choice except the one that describes it. All other
+	// fields but Denied are then 0.
+	Skipped bool
 	// Before is how much of the [Policy.Capacity] was used before this charge, including earlier
 	// charges of the batch on the same counter. It may exceed the capacity if denied hits count. A
 	// refund may be given back in parts; Before is then the usage before the last part, plus the
@@ -127,6 +132,7 @@ type Batch struct {
 	offsetDone bool            // hitsLeft and offsets are valid
 	stored     []storedCounter // the counters, if a store reported them; see Stored
 	special    bool            // usesLeases or usesPenalties is true
+	choices    bool            // a charge belongs to a choice
 	usesLeases bool            // a policy grants leases
 	settled    []bool          // charges decided by settleLeases; valid if usesLeases
 	companion  *companion      // batch for reservations and penalties; nil until needed
@@ -141,7 +147,7 @@ func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Denied, b.offsetDone = false, false, false
-	b.usesLeases, b.usesPenalties, b.special = false, false, false
+	b.usesLeases, b.usesPenalties, b.special, b.choices = false, false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
 	clear(b.stored)
 	b.poisonStored()

@@ -26,7 +26,7 @@ func (b *Batch) decide(now Time) {
 
 	if n == 1 {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
-			b.special = false
+			b.special, b.choices = false, false
 			b.chargeCounter(now, 0)
 			d := &b.Decisions[0]
 			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // there is nothing to undo
@@ -100,6 +100,10 @@ func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies, deny bool) {
 		}
 		return
 	}
+	if b.choices && !deny && b.Charges[lo].Choice == FirstChoice && b.choiceEnd(lo) == hi {
+		b.decideChoice(at, lo, true)
+		return
+	}
 	for i := lo; quotaDenies && i < hi; i++ {
 		deny = deny || b.Charges[i].Mode == Quota
 	}
@@ -134,9 +138,10 @@ func (b *Batch) resize(n int) {
 }
 
 // classifyCharges reports whether b has groups of several charges, refunds other than returned
-// leases, quota charges, and charges of policies that grant leases. It also sets b.usesPenalties.
+// leases, quota charges, and charges of policies that grant leases. It also sets b.usesPenalties and
+// b.choices.
 func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
-	b.usesPenalties = false
+	b.usesPenalties, b.choices = false, false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if i > 0 && c.Group == b.Charges[i-1].Group {
@@ -146,6 +151,7 @@ func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
 			quota = true
 		}
 		b.usesPenalties = b.usesPenalties || c.Penalises()
+		b.choices = b.choices || c.Choice != NoChoice
 		if c.Policy.UsesLeases() {
 			leases = true
 		} else if c.Refund {
@@ -170,7 +176,7 @@ func (b *Batch) quotaPassed() bool {
 		return true
 	}
 	for i := range b.Charges {
-		if b.Charges[i].Mode == Quota && !b.Decisions[i].Over {
+		if d := &b.Decisions[i]; b.Charges[i].Mode == Quota && !d.Over && !d.Skipped {
 			return true
 		}
 	}

@@ -93,8 +93,8 @@ func (b *Batch) offsetRefunds() {
 			refund := &b.hitsLeft[b.members[r].index]
 			for ; c < hi && *refund > 0; c++ {
 				i := b.members[c].index
-				if b.Charges[i].Refund {
-					continue
+				if b.Charges[i].Refund || b.Charges[i].Choice != NoChoice {
+					continue // the limit that a choice charges is not known yet
 				}
 				set := min(*refund, b.hitsLeft[i])
 				*refund -= set
@@ -174,17 +174,18 @@ func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
 //
 // Charges that do not depend on the others are decided first. Then all other counters are peeked
 // at, so that a counter that is permanently over its limit does not cause charges on the others.
-// Then the members are charged in order, and undone if one is over its limit by now. Every counter
-// stays within its bound at any moment, so an admitted group is always legal. A denied group did
-// exceed a limit, if only because of a charge of another group that was about to be undone.
+// Then the members are charged in order and the choices decided, and all are undone if one is over
+// its limit by now. Every counter stays within its bound at any moment, so an admitted group is
+// always legal. A denied group did exceed a limit, if only because of a charge of another group that
+// was about to be undone.
 func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	b.sortMembers(lo, hi)
 	deny = b.decideIndependent(at) || deny
 	for try := 1; ; try++ {
 		reserved := 0
-		ok := b.peekAll(at) && !deny
+		ok := b.peekAll(at) && !deny && b.peekChoices(at, lo, hi)
 		if ok {
-			if reserved = b.chargeAll(at); reserved == len(b.members) {
+			if reserved = b.chargeAll(at); reserved == len(b.members) && b.chargeChoices(at, lo, hi) {
 				return
 			}
 		}
@@ -196,6 +197,7 @@ func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 			break
 		}
 	}
+	b.peekChoices(at, lo, hi)
 	for i := lo; i < hi; i++ {
 		b.Decisions[i].Denied, b.Decisions[i].Wait = true, 0
 	}
@@ -218,12 +220,12 @@ func (b *Batch) decideIndependent(at Time) bool {
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
-			charged = charged || !c.Refund && (c.Reserve || !c.Policy.CountRefused) && b.hits(charge) > 0
+			charged = charged || !c.Refund && c.Choice == NoChoice && (c.Reserve || !c.Policy.CountRefused) && b.hits(charge) > 0
 		}
 		for i := lo; i < hi; i++ {
 			m := &b.members[i]
 			c := &b.Charges[m.index]
-			if b.isSettled(m.index) {
+			if b.isSettled(m.index) || c.Choice != NoChoice {
 				continue
 			}
 			// If a charge on the counter has hits left, the refund was offset completely.

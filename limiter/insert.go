@@ -26,7 +26,7 @@ import (
 //
 // A resizing counter that v found in another size class moves to its own.
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
-	p, id, partition := c.Policy, c.ID, t.partition(b)
+	p, id, partition := c.Policy, c.ID, t.partition(b, c.Policy)
 	a, tag := p.algorithm(), c.tag()
 	if a.resizes() {
 		m := &t.moving[id.Lo%stripes]

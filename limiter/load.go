@@ -169,12 +169,18 @@ func (l *loader) readPartition() (*Partition, error) {
 	if err := cmp.Or(err, err1); err != nil {
 		return nil, err
 	}
-	if (bound > 0) != (len(name) > 0) {
+	if bound == 0 && len(name) > 0 {
 		return nil, fmt.Errorf("%w: partition %q with a bound of %d", ErrDamaged, name, bound)
 	}
 	t := l.table
-	if len(name) == 0 {
+	switch {
+	case len(name) > 0:
+	case bound == 0:
 		return &t.common, nil
+	case bound == maxPinned:
+		return &t.pinned, nil
+	default:
+		return nil, fmt.Errorf("%w: partition without a name, with a bound of %d", ErrDamaged, bound)
 	}
 	p := t.partitions[string(name)]
 	if p == nil {

@@ -25,6 +25,9 @@ type Partition struct {
 // still charge its counters, but it takes no memory from the table, and no snapshot contains it.
 const retired = -1
 
+// maxPinned is the bound of the partition of pinned counters.
+const maxPinned = 1 << 20
+
 // Partitions reserves memory for the counters of each name in bounds: up to the given number of
 // counters of each size, rounded up to a multiple of eight and at least 16. Memory is taken as it
 // is used, if necessary from the common partition, which keeps at least a quarter of the table. A
@@ -84,8 +87,11 @@ func (p *Partition) retireLocked() {
 	}
 }
 
-// partition returns the partition of b's counters.
-func (t *Table) partition(b *Batch) *Partition {
+// partition returns the partition of b's counters of a policy.
+func (t *Table) partition(b *Batch, p *Policy) *Partition {
+	if p.Pinned {
+		return &t.pinned
+	}
 	if b.Partition != nil {
 		return b.Partition
 	}

@@ -25,7 +25,7 @@ var (
 	garbageState    = state{used: garbage, past: garbage, mark: garbageInt}
 	garbageKey      = counterKey{counter: garbage, lo: garbage, index: math.MinInt}
 	garbageDecision = Decision{
-		Over: true, Denied: true, Penalty: math.MaxUint8, PenaltyStarted: true, Before: garbage, Charged: garbage, Remaining: garbage,
+		Over: true, Denied: true, Penalty: math.MaxUint8, PenaltyStarted: true, Skipped: true, Before: garbage, Charged: garbage, Remaining: garbage,
 		Reset: time.Duration(garbageInt), RetryAfter: time.Duration(garbageInt), Wait: math.MaxInt64,
 	}
 )
@@ -43,7 +43,7 @@ func (v *view) poison() {
 func (b *Batch) poison() {
 	b.view.poison()
 	b.scratch = garbageDecision
-	b.special, b.usesLeases, b.usesPenalties, b.offsetDone = true, true, true, true
+	b.special, b.usesLeases, b.usesPenalties, b.offsetDone, b.choices = true, true, true, true, true
 	spoil(b.Decisions, garbageDecision)
 	spoil(b.marks, garbageInt)
 	spoil(b.order, garbageKey)

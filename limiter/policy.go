@@ -58,6 +58,10 @@ type Policy struct {
 	// window.
 	CountRefused bool
 
+	// Pinned keeps counters where a flood of other counters cannot evict them. It is for few
+	// counters.
+	Pinned bool
+
 	// NoBlocks makes a store decide each charge: no replica charges hits in advance.
 	NoBlocks bool
 

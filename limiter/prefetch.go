@@ -6,10 +6,9 @@ package limiter
 // the 0.1 µs that a counter outside of the cache costs. Decide calls it if there are several
 // charges.
 func (t *Table) Prefetch(b *Batch) {
-	partition := t.partition(b)
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		sc := partition.classes[c.Policy.class()].Load()
+		sc := t.partition(b, c.Policy).classes[c.Policy.class()].Load()
 		if sc == nil {
 			continue
 		}

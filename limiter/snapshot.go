@@ -20,7 +20,8 @@ import (
 //
 //	magic, format 4, saved at 8, key 16, bytes of the table 8, CRC-32C of these 4
 //	for each size class in use:
-//	    uvarint 1, partition: uvarint length and name, uvarint bound
+//	    uvarint 1, partition: uvarint length and name, uvarint bound. The common partition and that
+//	    of pinned counters have no name, and the common one has the bound 0
 //	    uvarints: cells per counter, minimum blocks, blocks in use
 //	    for each block with live counters:
 //	        uvarint block number + 1, 1 byte with a bit for each slot that follows

@@ -31,6 +31,8 @@ type Options struct {
 // A Table stores counters. All methods may be called concurrently.
 type Table struct {
 	common Partition
+	// pinned contains the counters of policies that are pinned.
+	pinned Partition
 	// horizon is the latest [Time] until which a reclaimed counter had counted. An absent counter
 	// may have been reclaimed, so a new counter never starts before the horizon. It is raised
 	// before a slot is taken, and read under the lock of the slot's stripe.
@@ -81,7 +83,8 @@ func New(opt Options) (*Table, error) {
 	if t.key == (identity.Key{}) {
 		t.key = identity.NewKey()
 	}
-	t.common.table = t
+	t.common.table, t.pinned.table = t, t
+	t.pinned.slots.Store(maxPinned)
 	t.horizon.Store(math.MinInt64)
 	t.freeBytes.Store(size)
 	return t, nil
@@ -111,7 +114,7 @@ type Stats struct {
 
 // ClassStats contains the totals of the counters of one size in one partition.
 type ClassStats struct {
-	// Partition is the name of the partition, empty for the common one.
+	// Partition is the name of the partition, empty for the common one. Pinned counters are left out.
 	Partition string
 	// CounterBytes is the memory of one counter.
 	CounterBytes int
@@ -151,6 +154,10 @@ func (t *Table) Classes(now Time) []ClassStats {
 	free := t.bytes
 	for p := range t.allPartitions() {
 		for s := range p.sizeClasses() {
+			if p == &t.pinned {
+				free -= s.bytes()
+				continue
+			}
 			c := ClassStats{
 				Partition: p.name, CounterBytes: slotBytes(s.size),
 				Live: s.countLive(now), Capacity: p.slots.Load(), Evicted: s.evicted.Load(),
@@ -176,11 +183,11 @@ func (t *Table) Live(now Time) int64 {
 	return n
 }
 
-// allPartitions returns the partitions, the common one first.
+// allPartitions returns the partitions, the common one first and then that of pinned counters.
 func (t *Table) allPartitions() iter.Seq[*Partition] {
 	t.growthMu.Lock()
 	defer t.growthMu.Unlock()
-	all := []*Partition{&t.common}
+	all := []*Partition{&t.common, &t.pinned}
 	for _, name := range slices.Sorted(maps.Keys(t.partitions)) {
 		all = append(all, t.partitions[name])
 	}

@@ -11,7 +11,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		return
 	}
 	c := &b.Charges[i]
-	p, id, partition := c.Policy, c.ID, t.partition(b)
+	p, id, partition := c.Policy, c.ID, t.partition(b, c.Policy)
 	a, tag := p.algorithm(), c.tag()
 	for {
 		v.poison()
