@@ -99,7 +99,9 @@ type compiler struct {
 	// replacements and leaseLimits are those of the current domain.
 	replacements []replacement
 	leaseLimits  []leaseLimit
-	defaultUses  map[*rules.DefaultItem]*defaultUse
+	// counters has the shared counters of the current domain, by name.
+	counters    map[string]*sharedCounter
+	defaultUses map[*rules.DefaultItem]*defaultUse
 	// terms has the distinct terms of all limits so far.
 	terms map[Terms]*Terms
 	// rules and limits are preallocated, since allocating each separately takes more memory.
@@ -170,7 +172,7 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	for _, cfg := range configs[1:] {
 		all = slices.Concat(all, cfg.Descriptors)
 	}
-	c.set.domains[name] = d
+	c.set.domains[name], c.counters = d, map[string]*sharedCounter{}
 	allOrNothing := c.allOrNothing(d, configs)
 	d.allOrNothing = d.allOrNothing || allOrNothing
 	c.maxCounters(d, configs)
@@ -252,6 +254,9 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			return digest{} // the rules have errors, so there is no hash
 		}
 		c.checkDescriptor(d, n)
+		if cfg.FirstWithRoom {
+			c.checkChoice(d, n, cfg)
+		}
 		var below digest
 		nestedFirst := precedesLimits(cfg) // limits are numbered in the order of the file
 		if nestedFirst {

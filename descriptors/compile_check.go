@@ -44,7 +44,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	if rules.AreCandidates(cfg.RateLimits) {
 		c.fail(cfg.Pos, nodePath(d, n), rules.NoActiveLimit)
 	}
-	first := map[uint64]int{}
+	first := map[counterKey]int{}
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
 		path := func() string { return limitPath(d, n, cfg.List, i) } // built only for errors
@@ -87,14 +87,20 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	}
 }
 
-// checkSameCounter reports an error if a limit before limit i of a list has the same counters. first
-// maps the kinds of their counters to the first limit.
-func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[uint64]int, path func() string) {
+// counterKey identifies the counters of a limit of a list: their kind and the field counter.
+type counterKey struct {
+	kind uint64
+	name string
+}
+
+// checkSameCounter reports an error if a limit before limit i of a list has the same counters, whose
+// first limits are in first.
+func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[counterKey]int, path func() string) {
 	l := &all[i]
-	kind := l.CounterKind(c.opt.CalendarMonths)
-	j, found := first[kind]
+	key := counterKey{l.CounterKind(c.opt.CalendarMonths), l.Counter}
+	j, found := first[key]
 	if !found {
-		first[kind] = i
+		first[key] = i
 		return
 	}
 	by := ""

@@ -106,6 +106,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	if c.Denied != nil {
 		b = append(strconv.AppendQuote(b, c.Denied.String()), ' ')
 	}
+	if c.FirstWithRoom {
+		b = append(b, "charge "...)
+	}
 	for i := range c.RateLimits {
 		l := &c.RateLimits[i]
 		b = append(strconv.AppendBool(b, l.Unlimited), ' ')
@@ -119,6 +122,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		b = append(b, rules.SoftFields(l.IsSoft(), l.NotifyAt)...)
 		if l.Table != "" {
 			b = fmt.Appendf(b, "table %q ", l.Table)
+		}
+		if l.Counter != "" {
+			b = fmt.Appendf(b, "counter %q ", l.Counter)
 		}
 		if len(l.Replaces) > 0 {
 			b = fmt.Appendf(b, "%q ", slices.Sorted(slices.Values(l.Replaces)))

@@ -16,7 +16,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	r := popFirst(&c.rules)
 	*r = Rule{
 		domain: d, node: n,
-		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: rules.ValueOr(cfg.ShadowMode, false), Quota: cfg.QuotaMode,
+		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: rules.ValueOr(cfg.ShadowMode, false), Quota: cfg.QuotaMode, choice: cfg.FirstWithRoom,
 	}
 	shared := sharedPatterns(lineage)
 	counted := countedLevels(lineage)
@@ -75,7 +75,9 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		if !b.Unlimited {
 			t.Policy = b.Policy()
 			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
+			t.Policy.NoBlocks = t.Policy.NoBlocks || r.choice && !candidates
 			t.kind = rules.CounterKind(&t.Policy, candidates)
+			c.shareCounter(r, &t, &b)
 			c.set.reports = c.set.reports || t.Soft || t.NotifyAt > 0
 		}
 		l := popFirst(&c.limits)

@@ -44,6 +44,6 @@ func dump(l *Limit) string {
 	if q := r.Divided(); q != nil {
 		b.WriteString(", " + q.String())
 	}
-	b.WriteString(r.setFields() + r.deniedField() + d.fields() + "\n")
+	b.WriteString(r.choiceField() + r.setFields() + r.deniedField() + d.fields() + "\n")
 	return b.String()
 }

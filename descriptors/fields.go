@@ -46,7 +46,7 @@ func (l *Limit) fields(explicit bool) (text string) {
 		if explicit && counts || counts != r.domain.countsRefused(l.Policy.Algorithm, len(r.Limits), l.Soft) {
 			text += fmt.Sprintf(", count_refused: %t", counts)
 		}
-		text += rules.BlocksField(l.Policy.NoBlocks) // that of an override is not from a rule
+		text += rules.BlocksField(l.Policy.NoBlocks && !r.choice) // that of an override is not from a rule
 	}
 	if l.Reservation != nil {
 		text += ", " + l.Reservation.reserve.String()
@@ -60,6 +60,9 @@ func (l *Limit) fields(explicit bool) (text string) {
 	text += rules.SoftFields(l.Soft, l.NotifyAt)
 	if l.Table != nil {
 		text += ", table: " + l.Table.Name()
+	}
+	if l.counter != nil {
+		text += fmt.Sprintf(", counter: %q", l.counter.name)
 	}
 	return text
 }
@@ -94,7 +97,7 @@ func (r *Rule) fields() (text string) {
 			text = strings.Join([]string{text, f.name + ": true"}, ", ")
 		}
 	}
-	text += r.setFields()
+	text += r.choiceField() + r.setFields()
 	if names := r.optionalOrZero().replacedNames; names != nil {
 		text += ", replaces: [" + strings.Join(names, ", ") + "]"
 	}

@@ -31,6 +31,7 @@ var fieldExamples = map[string][2]string{
 	"denied_response": {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT}, denied_response: none"},
 	"rate_limit":      {"key: a", "key: a, rate_limit: {LIMIT}"},
 	"rate_limits":     {"key: a", "key: a, rate_limits: [{LIMIT}]"},
+	"charge":          {"key: a, rate_limits: [{LIMIT}, {unit: day, requests_per_unit: 1}]", "key: a, rate_limits: [{LIMIT}, {unit: day, requests_per_unit: 1}], charge: first_with_room"},
 
 	"unit":              {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {unit: hour, requests_per_unit: 5}"},
 	"requests_per_unit": {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {unit: month, requests_per_unit: 6}"},
@@ -38,6 +39,7 @@ var fieldExamples = map[string][2]string{
 	"name":              {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, name: n}"},
 	"replaces":          {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, replaces: [{name: m}]}"},
 	"shadow":            {"key: a, rate_limits: [{LIMIT}, {unit: day, requests_per_unit: 1}]", "key: a, rate_limits: [{LIMIT}, {unit: day, requests_per_unit: 1, shadow: true}]"},
+	"counter":           {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, counter: pool}"},
 	"reserve":           {"key: a, rate_limit: {LIMIT, name: n}", "key: a, rate_limit: {LIMIT, name: n, reserve: {amount: 1}}"},
 	"penalty":           {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, penalty: [2m]}"},
 	"quota":             {"key: a, rate_limit: {LIMIT, algorithm: token_bucket}", "key: a, rate_limit: {LIMIT, algorithm: token_bucket, quota: {}}"},

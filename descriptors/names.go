@@ -39,7 +39,7 @@ const exactMark = "s1{"
 // secret, which may be empty.
 //
 // The hash covers a list of byte strings, each preceded by its length as a varint: the secret, the
-// domain, and each entry's key and value.
+// domain, and each entry's key and value, or the name of a shared counter.
 func NewNamer(prefix string, secret []byte) *Namer {
 	return &Namer{prefix: append([]byte(prefix), exactMark...), seed: appendPart(nil, secret)}
 }
@@ -71,17 +71,22 @@ func (n *Namer) Name(p *Plan, req *Request) {
 		}
 		sum := n.sum(p, req.Domain, req.Descriptors[i].Entries, rule)
 		for c := m.First; c < m.First+m.Count; c++ {
-			n.name(p, c, sum[:16])
+			n.name(p, req.Domain, c, sum[:16])
 		}
 	}
 	for _, c := range p.Candidates {
 		sum := n.sum(p, req.Domain, req.Descriptors[c.Match].Entries, p.Matches[c.Match].Rule)
-		n.name(p, c.Charge, sum[:16])
+		n.name(p, req.Domain, c.Charge, sum[:16])
 	}
 }
 
 // name appends the name of charge c of a descriptor with the given sum.
-func (n *Namer) name(p *Plan, c int, sum []byte) {
+func (n *Namer) name(p *Plan, domain []byte, c int, sum []byte) {
+	if shared := p.Limits[c].counter; shared != nil { // one part, where a descriptor has two for each entry
+		p.hashed = appendPart(appendPart(append(p.hashed[:0], n.seed...), domain), []byte(shared.name))
+		own := sha256.Sum256(p.hashed)
+		sum = own[:16]
+	}
 	from, b := len(p.nameBytes), p.nameBytes
 	b = append(b, n.prefix...)
 	b = base64.RawURLEncoding.AppendEncode(b, sum)

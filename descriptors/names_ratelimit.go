@@ -135,6 +135,8 @@ func (r *Rule) whyNotRatelimit() string {
 		return "it has no counters"
 	case l.Policy.Algorithm != limiter.FixedWindow:
 		return "envoyproxy/ratelimit has no " + rules.AlgorithmName(l.Policy.Algorithm)
+	case l.counter != nil:
+		return "envoyproxy/ratelimit has no counter"
 	case l.Policy.Reserve != nil:
 		return "envoyproxy/ratelimit has no reserve"
 	case l.Policy.Penalty != nil:

@@ -88,7 +88,7 @@ func (p *Plan) begin(d *domain, n int) {
 	}
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
-	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false
+	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases, p.Choices = d != nil, "", -1, false, false
 	if d != nil {
 		p.DomainName, p.DomainIndex = d.name, d.index
 	}
@@ -135,8 +135,12 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 	}
 	h := rule.identity.hashEntries(desc.Entries)
 	replacing = replacing && rule.replaceable
-	rows := p.rows
-	for _, l := range rule.Limits {
+	rows, limits := p.rows, rule.Limits
+	if rule.choice && !global.ReadOnly {
+		p.chargeChoice(m, desc, global.Rows, h, mode, group, replacing)
+		limits = nil
+	}
+	for _, l := range limits {
 		if replacing && p.replaced(l) {
 			continue
 		}
@@ -167,6 +171,9 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 }
 
 func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode limiter.Mode, group int32) {
+	if l.counter != nil {
+		h = l.counter.identity
+	}
 	h.AddWordAt(counterPart, l.kind)
 	p.Batch.Charges = append(p.Batch.Charges, limiter.Charge{
 		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,
@@ -179,7 +186,7 @@ func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode l
 // two limits.
 func (p *Plan) shareCounter(first int, l *Limit) bool {
 	for at := first; at < len(p.Limits); at++ {
-		if other := p.Limits[at]; other.kind == l.kind {
+		if other := p.Limits[at]; other.kind == l.kind && other.counter == l.counter {
 			if cmp.Or(cmp.Compare(l.Policy.Limit, other.Policy.Limit), cmp.Compare(l.Policy.Capacity(), other.Policy.Capacity())) < 0 {
 				p.Limits[at], p.Batch.Charges[at].Policy = l, &l.Policy
 			}

@@ -92,6 +92,8 @@ type Rule struct {
 	// value_to_metric): see [Rule.AppendMetricKey].
 	RuntimeMetric bool
 
+	// choice is true if a request is charged to the first limit with room (charge: first_with_room).
+	choice bool
 	// replaceable is true if some limit replaces one of the rule's limits: see Limit.nameID.
 	replaceable bool
 	// detailedMetric is the field detailed_metric.
@@ -206,6 +208,8 @@ type Terms struct {
 
 	// kind is the [rules.CounterKind] of the limit's counters.
 	kind uint64
+	// counter is the counter that the limit shares with others, or nil.
+	counter *sharedCounter
 }
 
 // HasWindow reports whether hits count in a window that responses report. The window of a
@@ -335,6 +339,8 @@ type Plan struct {
 	Candidates []Candidate
 	// Leases is true if a descriptor of the request matched a rule that grants leases.
 	Leases bool
+	// Choices is true if a descriptor is charged to one of several limits: see [Plan.Choose].
+	Choices bool
 	// Names is parallel to Batch.Charges after [Namer.Name].
 	Names [][]byte
 

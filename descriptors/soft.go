@@ -39,7 +39,7 @@ func (l *Limit) InShadow() bool { return !l.Soft && (l.Candidate || l.Rule.Shado
 // field notify_at. It is false for refunds, and for limits with neither field.
 func (l *Limit) IsReached(c *limiter.Charge, d *limiter.Decision) bool {
 	switch {
-	case c.Refund || !l.Soft && l.NotifyAt == 0:
+	case c.Refund || d.Skipped || !l.Soft && l.NotifyAt == 0:
 		return false
 	case d.Over || l.Soft:
 		return d.Over

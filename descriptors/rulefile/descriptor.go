@@ -80,6 +80,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
+		case "charge":
+			d.FirstWithRoom = p.charge(path, f)
 		case "denied_response":
 			d.Denied = p.deniedResponse(path, f)
 		default:
@@ -105,6 +107,16 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	}
 	p.warnWithoutLimit(path, fields, &d)
 	return d
+}
+
+// charge reads the field charge.
+func (p *parser) charge(path string, f field) bool {
+	const only = "first_with_room"
+	text, ok := p.text(path, f)
+	if ok && text != only {
+		p.fail(path, f.value, "unknown value %q of charge%s (allowed: %s)", rules.Shorten(text), didYouMean(text, []string{only}), only)
+	}
+	return ok && text == only
 }
 
 // warnWithoutLimit warns of fields that modify a limit on a node without one: as in

@@ -17,10 +17,10 @@ var (
 	exemptFields     = fieldSet{"in an item of exempt", []string{"key", "value", "values", "cidr"}}
 	descriptorFields = fieldSet{"in a descriptor", []string{
 		"key", "value", "values", "cidr", "prefix", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
-		"detailed_metric", "value_to_metric", "share_threshold", "metadata", "denied_response",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata", "denied_response", "charge",
 	}}
 	limitFields = fieldSet{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "quota",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "quota", "counter",
 	}, defaultableFields...)}
 	cidrFields     = fieldSet{"in cidr", []string{"file"}}
 	prefixFields   = fieldSet{"in prefix", []string{"v4", "v6"}}

@@ -50,7 +50,11 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 	}
 	var limits []rules.Limit
 	items, candidates := 0, 0
-	lines := map[[2]uint64]int{} // of the first limit with these kinds of counters
+	type counters struct {
+		kinds [2]uint64
+		name  string
+	}
+	lines := map[counters]int{} // of the first limit with these counters
 	p.eachMap(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
 		b := p.readLimit(here, at, m, nil)
 		if items++; b.config.Shadow {
@@ -66,12 +70,12 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		}
 		// The compiler reports limits that have the same counter only with or only without
 		// --calendar-months.
-		kinds := [2]uint64{limit.CounterKind(false), limit.CounterKind(true)}
-		if line, ok := lines[kinds]; ok {
+		counted := counters{[2]uint64{limit.CounterKind(false), limit.CounterKind(true)}, limit.Counter}
+		if line, ok := lines[counted]; ok {
 			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s", line, limit.SameCounterHelp())
 			return
 		}
-		lines[kinds] = limit.Pos.Line
+		lines[counted] = limit.Pos.Line
 		limits = append(limits, limit)
 	})
 	if items > 0 && candidates == items {
@@ -109,6 +113,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			l.Replaces = p.replaces(path, f)
 		case "quota":
 			l.Quota = p.quota(path, f)
+		case "counter":
+			l.Counter = p.requiredText(path, f, "names a counter that limits of the domain share")
 		case "shadow":
 			l.Shadow = p.strictBool(path, f)
 		default:
@@ -169,7 +175,7 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	case "notify_at":
 		l.NotifyAt = p.share(path, f)
 	case "table":
-		l.Table = p.table(path, f)
+		l.Table = p.requiredText(path, f, "names a table of numbers")
 	case "blocks":
 		l.NoBlocks = p.blocks(path, f)
 	default:
@@ -197,7 +203,7 @@ func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 		} else if b.unit != "" {
 			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect with "unlimited", and %q is not a unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range defaultableFields {
+		for _, word := range append([]string{"counter"}, defaultableFields...) {
 			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q is not supported with "unlimited"`, word)
 			}
@@ -240,12 +246,13 @@ func (p *parser) limitName(path string, f field) string {
 	return name
 }
 
-func (p *parser) table(path string, f field) string {
-	name, ok := p.text(path, f)
-	if ok && name == "" {
-		p.fail(path, f.key, `"table" is empty; it names a table of numbers`)
+// requiredText reads a field that must not be empty. meaning completes a sentence that begins with "it".
+func (p *parser) requiredText(path string, f field, meaning string) string {
+	text, ok := p.text(path, f)
+	if ok && text == "" {
+		p.fail(path, f.key, "%q is empty; it %s", f.name, meaning)
 	}
-	return name
+	return text
 }
 
 // blocks reads the field blocks: true is off, false is auto. It returns nil if it reported an error.

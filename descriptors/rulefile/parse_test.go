@@ -135,7 +135,8 @@ func TestParseReadsEveryField(t *testing.T) {
 		"shadow_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "quota_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "detailed_metric": "true, rate_limit: {unit: hour, requests_per_unit: 1}",
 		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
 		"denied_response": "text, rate_limit: {unit: hour, requests_per_unit: 1}", "content_type": "text/html, body: b", "body": "b", "headers": "{x-a: b}", "grpc": "true",
-		"exempt": "[{key: k, value: v}]", "soft": "true, name: n", "notify_at": "0.5, name: n", "blocks": "off",
+		"exempt": "[{key: k, value: v}]", "soft": "true, name: n", "notify_at": "0.5, name: n", "blocks": "off", "counter": "all",
+		"charge": "first_with_room, rate_limits: [{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 1}]",
 	}
 	around := []struct {
 		in       fieldSet

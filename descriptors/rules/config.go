@@ -40,6 +40,8 @@ type Descriptor struct {
 	QuotaMode                  bool
 	ValueToMetric              bool
 	ShareThreshold             bool
+	// FirstWithRoom is the field charge: first_with_room.
+	FirstWithRoom bool
 	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool and nil, as in
 	// google.protobuf.Struct.
 	Metadata map[string]any
@@ -70,6 +72,8 @@ type Limit struct {
 	Reserve *Reserve
 	Penalty []time.Duration
 	Quota   *Quota
+	// Counter is the field counter: the name of a counter that limits of the domain share, or empty.
+	Counter string
 	// Shadow marks a candidate: a limit in a list that is counted but never denies.
 	Shadow bool
 }

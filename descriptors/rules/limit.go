@@ -206,6 +206,12 @@ func (l *Limit) Mistakes() []Mistake {
 		all = append(all, l.quotaMistakes()...)
 	}
 	all = append(all, l.softMistakes()...)
+	if l.Counter != "" && l.Table != "" {
+		all = append(all, Mistake{"table", true, `"table" is not supported with "counter": all limits of a shared counter have the same number; remove one of them`})
+	}
+	if l.Counter != "" && l.Quota != nil {
+		all = append(all, Mistake{"counter", true, `"counter" is not supported with "quota": Envoy has a bucket for each descriptor; remove one of them`})
+	}
 	p := l.policy()
 	r := infoOf(algorithm)
 	if algorithm == limiter.Concurrency && ValueOr(l.CountRefused, false) {
