@@ -100,7 +100,7 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 	match := 0
 	for i := range plan.Batch.Charges {
 		c, d := &plan.Batch.Charges[i], &plan.Batch.Decisions[i]
-		if c.Refund {
+		if c.Refund || d.Skipped {
 			continue
 		}
 		for match < len(plan.Matches)-1 && i >= plan.Matches[match].First+plan.Matches[match].Count {

@@ -85,6 +85,9 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	rules := x.rules
 	x.rules = nil // a pooled exchange must not keep old rules in memory
 	x.overLimit = x.plan.Batch.Denied
+	if x.plan.Choices {
+		x.plan.Choose()
+	}
 	if x.overLimit && s.settings.ShadowMode {
 		x.overLimit = false
 		s.metrics.GlobalShadow.Inc()
@@ -171,7 +174,7 @@ func (s *Service) appendHeaders(
 	}
 	if x.overLimit {
 		denied := s.deniedResponse(x, rules, all.denying)
-		if all.wait > 0 && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
+		if all.wait > 0 && !all.hopeless && (s.settings.RetryAfterHeader || !denied.IsNone()) && !s.adds.ownRetryAfter {
 			b = appendHeader(b, fieldResponseHeaders, "Retry-After", ceilSeconds(all.wait))
 		}
 		if denied != nil {

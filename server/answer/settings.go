@@ -56,6 +56,9 @@ type Settings struct {
 	// of its counters.
 	Decider Decider            `kong:"-"`
 	Namer   *descriptors.Namer `kong:"-"`
+	// NoChoices is why rules with charge: first_with_room are rejected, and a remedy; empty if they
+	// are not.
+	NoChoices string `kong:"-"`
 	// Tables contains the tables that rules may refer to. Optional.
 	Tables *tables.Registry `kong:"-"`
 	// TableMetrics contains the metrics of each of Tables, by name.

@@ -24,6 +24,9 @@ type summary struct {
 	// they ever admit. A limit of 0 is excepted, since it is usually temporary.
 	wait  time.Duration
 	never bool
+	// hopeless is true if none of the limits of a choice ever admits the hits. There is then no
+	// Retry-After.
+	hopeless bool
 }
 
 // summarize returns the summary of x's decision.
@@ -77,7 +80,8 @@ type quotaWait struct {
 
 // addWait adds the wait of a charge to that of the request or of the quotas.
 func (all *summary) addWait(quotas *quotaWait, c *limiter.Charge, d *limiter.Decision) {
-	never := d.RetryAfter == limiter.Never && c.Policy.Limit > 0
+	none := d.RetryAfter == limiter.Never && c.Choice != limiter.NoChoice
+	never := none || d.RetryAfter == limiter.Never && c.Policy.Limit > 0
 	switch {
 	case c.Mode == limiter.Quota && !d.Over:
 		quotas.passes = true
@@ -85,6 +89,7 @@ func (all *summary) addWait(quotas *quotaWait, c *limiter.Charge, d *limiter.Dec
 	case c.Mode != limiter.Quota:
 		all.wait = max(all.wait, d.Reset)
 		all.never = all.never || never
+		all.hopeless = all.hopeless || none
 	case quotas.wait == 0, quotas.never && !never, quotas.never == never && d.Reset < quotas.wait:
 		quotas.wait = d.Reset
 		quotas.never = never

@@ -85,6 +85,7 @@ func New(o Options) (_ *Daemon, err error) {
 			return nil, err
 		}
 		settings.Decider = d.Store
+		settings.NoChoices = "--store yet; remove it, or count in memory"
 	}
 	settings.Tables, settings.TableMetrics = d.Tables, ruleset.NewTableMetrics(d.Metrics, d.Tables)
 	d.Service = answer.NewService(settings, d.Table, d.Metrics)
