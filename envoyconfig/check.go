@@ -155,7 +155,7 @@ func (k *checker) isFirst(m *manager, check string) bool {
 		switch tree.SnakeCase(n.Name) {
 		case "stat_prefix", "access_log", "tracing", "route_config", "rds":
 		default:
-			key.settings = key.settings*31 + hashOf(n)
+			key.settings = key.settings*31 + n.Hash()
 		}
 	}
 	first := !k.managers[key]

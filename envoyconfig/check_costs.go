@@ -40,10 +40,8 @@ func metadataValues(p *policy) (all []metadataValue) {
 // reservation whose cost is unknown.
 func (e *leasePolicy) reserves() (names []string, keeps bool) {
 	for _, r := range e.rules {
-		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-			if l.Policy.Reserve != nil && !r.Unlimited {
-				names, keeps = append(names, l.Name), keeps || !l.Policy.Reserve.ReleasesWithoutCost()
-			}
+		for _, l := range reservations(r) {
+			names, keeps = append(names, l.Name), keeps || !l.Policy.Reserve.ReleasesWithoutCost()
 		}
 	}
 	return names, keeps

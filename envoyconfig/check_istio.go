@@ -45,14 +45,7 @@ func (k *checker) checkPatches() {
 // with it, others do not.
 func relatePatches(all []*istio.Patch) (partners, others map[string][]*istio.Patch) {
 	partners, others = map[string][]*istio.Patch{}, map[string][]*istio.Patch{}
-	seen := map[string]bool{}
-	var classes []*istio.Patch
-	for _, p := range all {
-		if class := p.Class(); !seen[class] && (p.AddsFilter || p.AddsPolicies) {
-			seen[class] = true
-			classes = append(classes, p)
-		}
-	}
+	classes := istio.Classes(all)
 	for _, p := range classes {
 		for _, o := range classes {
 			switch {

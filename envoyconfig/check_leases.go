@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -36,7 +35,7 @@ type leasePolicy struct {
 	// releases is the name of the lease that the policy releases, "" for none.
 	releases string
 	// same is equal for equal actions, and reach for equal entries.
-	same  string
+	same  uint64
 	reach *descriptors.Reach
 }
 
@@ -96,7 +95,7 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 				found[reach] = e
 			}
 			if len(e.rules) > 0 {
-				e.policy, e.own, e.same = p.policy, p.own, canonical(p.node.Field("actions"))
+				e.policy, e.own, e.same = p.policy, p.own, p.node.Field("actions").Hash()
 				all = append(all, e)
 			} else {
 				k.checkLeaseOfOtherRule(f, domain, p.filterPolicy)
@@ -117,19 +116,32 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 	return all
 }
 
+// limitsOf returns the limits of a rule and its candidates, none of an unlimited rule.
+func limitsOf(r *descriptors.Rule) []*descriptors.Limit {
+	if r.Unlimited {
+		return nil
+	}
+	return slices.Concat(r.Limits, r.Candidates())
+}
+
 // leaseNames returns the names of the limits of r that grant leases.
 func leaseNames(r *descriptors.Rule) (names []string) {
-	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-		if !r.Unlimited && l.Policy.UsesLeases() {
+	for _, l := range limitsOf(r) {
+		if l.Policy.UsesLeases() {
 			names = append(names, l.Name)
 		}
 	}
 	return names
 }
 
+// reservations returns the limits of r that reserve hits.
+func reservations(r *descriptors.Rule) []*descriptors.Limit {
+	return slices.DeleteFunc(limitsOf(r), func(l *descriptors.Limit) bool { return l.Policy.Reserve == nil })
+}
+
 // hasSettlement reports whether the rule can be charged at the end of a request.
 func hasSettlement(r *descriptors.Rule) bool {
-	return slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), (*descriptors.Limit).HasWindow)
+	return slices.ContainsFunc(limitsOf(r), (*descriptors.Limit).HasWindow)
 }
 
 // checkReleasedLease returns the lease that the policy releases, or "". It reports hits that are not a valid lease.
@@ -185,7 +197,7 @@ func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) 
 	}
 	n := hits.Field("number").Uint(1)
 	for _, r := range e.rules {
-		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
+		for _, l := range limitsOf(r) {
 			switch {
 			case !l.Policy.UsesLeases(), k.checkStartHits(hits, r, l), n == 0 && !l.HasWindow(): // a peek acquires no permit
 			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && o.same == e.same }):
@@ -268,19 +280,4 @@ func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, acquired 
 			}
 		}
 	}
-}
-
-// canonical returns a text that is equal for equal values, regardless of the order of fields.
-func canonical(n *tree.Node) string {
-	if n.Kind != tree.Object && n.Kind != tree.List {
-		return strconv.Quote(n.Text)
-	}
-	parts := make([]string, len(n.Nodes))
-	for i := range n.Nodes {
-		parts[i] = tree.SnakeCase(n.Nodes[i].Name) + canonical(&n.Nodes[i])
-	}
-	if n.Kind == tree.Object {
-		slices.Sort(parts)
-	}
-	return "(" + strings.Join(parts, " ") + ")"
 }

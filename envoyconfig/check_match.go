@@ -223,8 +223,7 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 	matches := func(change func([]descriptors.Form)) bool {
 		other := slices.Clone(forms)
 		change(other)
-		reach := k.set.Reach(domain, other)
-		return reach.Reason == ""
+		return k.matches(domain, other)
 	}
 	for i, a := range p.actions {
 		other := map[string]string{"remote_address": "masked_remote_address", "masked_remote_address": "remote_address"}[a.kind]
@@ -235,10 +234,7 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 			return fmt.Sprintf("; without descriptor_key the key of %s is %s: add descriptor_key, or use this key in the rule", a.kind, rules.Shorten(a.form.key))
 		}
 	}
-	if order := findMatchingOrder(forms, func(other []descriptors.Form) bool {
-		reach := k.set.Reach(domain, other)
-		return reach.Reason == ""
-	}); order != nil {
+	if order := k.findMatchingOrder(domain, forms); order != nil {
 		return "; the rules have these entries in the order " + formsText(order) + ": reorder the actions"
 	}
 	return ""
@@ -250,16 +246,22 @@ func (a *action) hasDefaultKey() bool {
 	return acceptsKey && a.node.Field("descriptor_key").Text == ""
 }
 
-// findMatchingOrder returns the first other order of the forms for which matches returns true; nil if there is none or
-// there are too many forms.
-func findMatchingOrder(forms []descriptors.Form, matches func([]descriptors.Form) bool) []descriptors.Form {
+// matches reports whether a rule can match a descriptor.
+func (k *checker) matches(domain string, forms []descriptors.Form) bool {
+	reach := k.set.Reach(domain, forms)
+	return reach.Reason == ""
+}
+
+// findMatchingOrder returns another order of the forms that a rule can match; nil if there is none or there are too many
+// forms.
+func (k *checker) findMatchingOrder(domain string, forms []descriptors.Form) []descriptors.Form {
 	const maxForms = 4
 	if len(forms) < 2 || len(forms) > maxForms {
 		return nil
 	}
 	var try func(done, left []descriptors.Form) []descriptors.Form
 	try = func(done, left []descriptors.Form) []descriptors.Form {
-		if len(left) == 0 && matches(done) {
+		if len(left) == 0 && k.matches(domain, done) {
 			return done
 		}
 		for i := range left {

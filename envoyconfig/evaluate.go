@@ -75,7 +75,7 @@ type listKey struct {
 func (m *manager) evaluateList(f *filter, l *policyList, own bool, h *virtualHost, r *route) []*evaluation {
 	key := listKey{limiter: f, list: l, own: own}
 	if l.readsRoute {
-		key.values = hashOf(r.node.Field("metadata")) ^ hashOf(r.pathLiteral())
+		key.values = r.node.Field("metadata").Hash() ^ r.pathLiteral().Hash()
 	}
 	if found, ok := m.evaluations.Load(key); ok {
 		all, _ := found.([]*evaluation)
@@ -386,7 +386,7 @@ func (e *evaluation) findContradictions() {
 			continue
 		}
 		expect := a.node.Field("expect_match").Bool(true)
-		m := match{hashOf(matchers), expect}
+		m := match{matchers.Hash(), expect}
 		if other := seen[match{m.matcher, !m.expect}]; other != nil {
 			why := fmt.Sprintf("no request has both this entry and the one at %v, which requires the opposite", other.Pos())
 			e.fail(NoEffect, rules.Error, a.node, "%s, so the descriptor is never sent: use a separate list of actions "+

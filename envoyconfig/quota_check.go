@@ -167,10 +167,7 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	switch {
 	case reach.Reason != "":
 		more := ""
-		if order := findMatchingOrder(forms, func(other []descriptors.Form) bool {
-			reach := k.set.Reach(domain, other)
-			return reach.Reason == ""
-		}); order != nil {
+		if order := k.findMatchingOrder(domain, forms); order != nil {
 			more = "; the rules have these entries in the order " + formsText(order) + ": change the entry " + quotaOrder
 		}
 		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match the bucket id %s, so the bucket gets no assignment: %s%s", quote(domain), id, reach.Reason, more)

@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -24,16 +23,6 @@ type table struct {
 	once sync.Once
 	// perRouteStrings are the strings in the per-route configurations of each filter.
 	perRouteStrings map[string]map[string]bool
-}
-
-var tableSeed = maphash.MakeSeed()
-
-// hashOf returns a number that is equal for equal trees.
-func hashOf(n *tree.Node) uint64 {
-	var h maphash.Hash
-	h.SetSeed(tableSeed)
-	n.Hash(&h)
-	return h.Sum64()
 }
 
 type virtualHost struct {
@@ -61,7 +50,7 @@ type route struct {
 }
 
 func newTable(n *tree.Node) *table {
-	t := &table{node: n, hash: hashOf(n.Field("virtual_hosts"))}
+	t := &table{node: n, hash: n.Field("virtual_hosts").Hash()}
 	for host := range n.Field("virtual_hosts").Elements() {
 		h := newHost(host)
 		h.routes = tree.Map(host.Field("routes"), newRoute)

@@ -168,20 +168,15 @@ func (s *snippetList) settles() bool { return len(s.reservations) > 0 }
 func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
 	s.comments = append(s.comments, fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
 	names := leaseNames(r)
-	has := func(is func(l *descriptors.Limit) bool) bool {
-		return !r.Unlimited && slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), is)
+	reserved := reservations(r)
+	for _, l := range reserved {
+		s.reservations = append(s.reservations, l.Name)
 	}
-	var reservations []string
-	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-		if l.Policy.Reserve != nil && !r.Unlimited {
-			reservations = append(reservations, l.Name)
-		}
-	}
-	s.unreserved = s.unreserved || has(func(l *descriptors.Limit) bool { return !l.Policy.UsesLeases() })
-	if llm != nil && len(names) > 0 && len(reservations) == 0 && hasSettlement(r) {
+	s.unreserved = s.unreserved || len(names) < len(limitsOf(r))
+	if llm != nil && len(names) > 0 && len(reserved) == 0 && hasSettlement(r) {
 		s.comments = append(s.comments, "# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
 	}
-	s.leases, s.reservations, s.plain = append(s.leases, names...), append(s.reservations, reservations...), s.plain || len(names) == 0
+	s.leases, s.plain = append(s.leases, names...), s.plain || len(names) == 0
 }
 
 // write writes the policies of the list: one for the start of a request, and those at the end of a stream, which

@@ -17,11 +17,11 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank))
 	})
-	hasFilter, hasPolicies := false, false
+	var patches []*Patch
 	for _, f := range all {
-		hasFilter = hasFilter || slices.ContainsFunc(f.Patches, addsFilter)
-		hasPolicies = hasPolicies || slices.ContainsFunc(f.Patches, addsPolicies)
+		patches = append(patches, f.Patches...)
 	}
+	hasFilter, hasPolicies := slices.ContainsFunc(patches, addsFilter), slices.ContainsFunc(patches, addsPolicies)
 	seen := map[string]bool{}
 	hasComplement := map[*Patch]bool{}
 	addChains := func(s scope) {
@@ -40,31 +40,32 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	for _, f := range all {
 		addChains(f.scope)
 	}
-	var classes []*Patch // the first patch of each class
-	seenClass := map[string]bool{}
-	for _, f := range all {
-		for _, p := range f.Patches {
-			if class := p.Class(); (p.AddsFilter || p.AddsPolicies) && !seenClass[class] {
-				seenClass[class] = true
-				classes = append(classes, p)
-			}
-		}
-	}
+	classes := Classes(patches)
 	tried := map[string]bool{}
-	for _, f := range all {
-		for _, p := range f.Patches {
-			if hasComplement[p] || tried[p.Class()] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
-				continue
-			}
-			tried[p.Class()] = true
-			for _, other := range classes {
-				if p.Complements(other) && p.MayShareListener(other) {
-					addChains(f.scope.intersect(other.parent.scope))
-				}
+	for _, p := range patches {
+		if hasComplement[p] || tried[p.Class()] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
+			continue
+		}
+		tried[p.Class()] = true
+		for _, other := range classes {
+			if p.Complements(other) && p.MayShareListener(other) {
+				addChains(p.parent.scope.intersect(other.parent.scope))
 			}
 		}
 	}
 	return chains
+}
+
+// Classes returns the first patch of each class about rate limits.
+func Classes(all []*Patch) (classes []*Patch) {
+	seen := map[string]bool{}
+	for _, p := range all {
+		if class := p.Class(); (p.AddsFilter || p.AddsPolicies) && !seen[class] {
+			seen[class] = true
+			classes = append(classes, p)
+		}
+	}
+	return classes
 }
 
 func addsFilter(p *Patch) bool   { return p.AddsFilter }

@@ -85,14 +85,8 @@ func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 
 // MayShareListener reports whether a listener may get both patches.
 func (p *Patch) MayShareListener(other *Patch) bool {
-	s, o := p.parent.scope, other.parent.scope
-	for label, value := range s.labels {
-		if got, ok := o.labels[label]; ok && got != value {
-			return false
-		}
-	}
-	return (p.Context == other.Context || p.Context == anyContext || other.Context == anyContext) &&
-		(s.isRoot() || o.isRoot() || s.namespace == o.namespace)
+	why, _ := p.DisjointReason(other)
+	return why == ""
 }
 
 // MissedGatewayReason returns why the patch probably does not reach the gateways of the other patch, and the position;

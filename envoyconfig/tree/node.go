@@ -106,13 +106,19 @@ func (n *Node) Value(key string) *Node {
 	return &Missing
 }
 
-// Hash writes the node and its descendants to h. Equal trees have equal hashes, regardless of their positions.
-func (n *Node) Hash(h *maphash.Hash) {
-	maphash.WriteComparable(h, [2]string{SnakeCase(n.Name), n.Text})
-	maphash.WriteComparable(h, [2]int{int(n.Kind), len(n.Nodes)})
+var hashSeed = maphash.MakeSeed()
+
+// Hash returns a number that is equal for equal trees, whatever their positions and the order of fields.
+func (n *Node) Hash() uint64 {
+	sum := maphash.Comparable(hashSeed, [2]string{SnakeCase(n.Name), n.Text})
 	for i := range n.Nodes {
-		n.Nodes[i].Hash(h)
+		one := n.Nodes[i].Hash()
+		if n.Kind == List {
+			one = maphash.Comparable(hashSeed, [2]uint64{uint64(i), one})
+		}
+		sum += one
 	}
+	return maphash.Comparable(hashSeed, [2]uint64{uint64(n.Kind), sum})
 }
 
 // Exists reports whether the node is not missing.
