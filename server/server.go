@@ -290,6 +290,9 @@ func (s *Server) openListener(ctx context.Context, name, addr string, mode fs.Fi
 		}
 	}
 	l, err := open(ctx, addr, mode)
+	if _, optional := s.options.Optional[name]; !optional && errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s listener: %w; choose another address with --%[1]s-addr", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w", name, err)
 	}

@@ -16,10 +16,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// rewriteHelpCommand turns "help COMMAND" into "COMMAND --help".
+// rewriteHelpCommand turns "help COMMAND" into "COMMAND --help". A second --help would print the help
+// again.
 func rewriteHelpCommand(args []string) []string {
+	isHelp := func(arg string) bool { return arg == "--help" || arg == "-h" }
 	if len(args) > 0 && args[0] == "help" {
-		return append(slices.Clone(args[1:]), "--help")
+		return append(slices.DeleteFunc(slices.Clone(args[1:]), isHelp), "--help")
 	}
 	return args
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
@@ -20,7 +21,7 @@ type explainCmd struct {
 	client.CounterQuery `embed:""`
 
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
-	Addr      string   `type:"address" placeholder:"ADDR" help:"Debug listener of a running service, such as 127.0.0.1:6070. Explains with its rules and prints the counters too."`
+	Addr      string   `type:"address" placeholder:"ADDR" help:"Debug listener of a running service. Explains with its rules and prints the counters too. Default: 127.0.0.1:6070, or ./config if no service answers there, unless another flag names rules."`
 	ruleFlags `embed:""`
 
 	Envoy    []string          `sep:"none" placeholder:"ENVOY" help:"Envoy configuration, as for envoy check: explain the descriptors that it generates for REQUEST. May be repeated."`
@@ -37,6 +38,9 @@ type explainCmd struct {
 	request envoyconfig.Request
 }
 
+// defaultDebugAddr is the address of the debug listener. Only tests change it.
+var defaultDebugAddr = "127.0.0.1:6070"
+
 func (e *explainCmd) Validate() error {
 	if len(e.Envoy) > 0 {
 		return e.validateEnvoy()
@@ -50,13 +54,11 @@ func (e *explainCmd) Validate() error {
 		return errors.New("a request, --header, --remote, --metadata and --listener require --envoy")
 	case e.Domain == "" || e.Descriptor == "":
 		return errors.New("nothing to explain: set --domain and --descriptor, or --envoy and a request")
-	case e.Addr == "" && e.Limit != "":
+	case e.Addr == "" && (len(e.Config) > 0 || e.given) && e.Limit != "":
 		return errors.New("--limit requires --addr: it selects counters of a running service")
-	case e.Addr == "" && e.debugClientFlags != (debugClientFlags{}):
+	case e.Addr == "" && (len(e.Config) > 0 || e.given) && e.debugClientFlags != (debugClientFlags{}):
 		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file require --addr")
-	case e.Addr == "":
-		return nil
-	case len(e.Config) > 0 || e.given:
+	case e.Addr != "" && (len(e.Config) > 0 || e.given):
 		return errors.New("--addr cannot be combined with --config, --defaults, --merge-domains, --all-or-nothing, --calendar-months, --table or --tables-dir: the running service has its own")
 	}
 	if e.Limit != "" {
@@ -73,6 +75,14 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	}
 	if e.Addr != "" {
 		return e.explainRunning(ctx, c)
+	}
+	if len(e.Config) == 0 && !e.given {
+		e.Addr = defaultDebugAddr
+		err := e.explainRunning(ctx, c)
+		if asked := e.Limit != "" || e.debugClientFlags != (debugClientFlags{}); asked || !errors.Is(err, syscall.ECONNREFUSED) {
+			return err
+		}
+		fmt.Fprintf(c.err, "no service at %s: explaining with the rules in ./config, without counters\n", e.Addr)
 	}
 	set, err := e.loadValid(c, e.Config)
 	if err != nil {
@@ -113,10 +123,27 @@ func reportText(report *admin.CounterReport, q client.CounterQuery) string {
 	for i := range report.Counters {
 		fmt.Fprintf(&b, "counter: %s\n", counterText(&report.Counters[i]))
 	}
+	if report.Next != nil {
+		fmt.Fprintf(&b, "next request: %s\n", nextText(report.Next))
+	}
 	if d := report.Divided; d != nil {
 		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d))
 	}
 	return b.String()
+}
+
+// nextText describes whether the next request is denied.
+func nextText(next *admin.NextRequest) string {
+	wait := time.Duration(next.For * float64(time.Second)).Round(time.Millisecond)
+	switch {
+	case !next.Denied:
+		return "allowed"
+	case wait == 0:
+		return "denied by " + next.By
+	case next.AtMost:
+		return fmt.Sprintf("denied by %s for at most %v", next.By, wait)
+	}
+	return fmt.Sprintf("denied by %s for %v", next.By, wait)
 }
 
 func counterText(s *admin.CounterState) string {

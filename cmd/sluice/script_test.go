@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,6 +43,9 @@ const commandTimeoutVariable = "SCRIPT_COMMAND_TIMEOUT"
 // storeStartTimeoutVariable is the environment variable that sets storeStartTimeout.
 const storeStartTimeoutVariable = "SCRIPT_STORE_START_TIMEOUT"
 
+// debugAddrVariable is the environment variable that sets defaultDebugAddr.
+const debugAddrVariable = "SCRIPT_DEBUG_ADDR"
+
 // mainWithTimeouts is main with the timeouts of scripts.
 func mainWithTimeouts() {
 	if timeout, err := time.ParseDuration(os.Getenv(commandTimeoutVariable)); err == nil {
@@ -50,6 +54,7 @@ func mainWithTimeouts() {
 	os.Args = withTimeout(os.Args)
 	removeTimeouts()
 	hiddenFlags = "tests"
+	defaultDebugAddr = cmp.Or(os.Getenv(debugAddrVariable), "127.0.0.1:1")
 	if timeout, err := time.ParseDuration(os.Getenv(storeStartTimeoutVariable)); err == nil {
 		storeStartTimeout = timeout
 	}

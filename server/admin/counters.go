@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"cmp"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -28,8 +31,12 @@ type CounterReport struct {
 	// Counters contains an element for each limit of the rule. Limits that share a counter because
 	// of table rows have a single element.
 	Counters []CounterState `json:"counters"`
+	// Next describes the next request of one hit. It is nil if Divided is set, and without counters.
+	Next *NextRequest `json:"next_request,omitempty"`
 	// Divided is the bucket of the descriptor if the limit is divided among Envoys.
 	Divided *live.QuotaBucket `json:"divided,omitempty"`
+
+	exempt bool
 }
 
 // RuleLimit is a limit of a rule. Its fields are those of [live.RuleState].
@@ -86,6 +93,17 @@ type CounterState struct {
 	SamplesNeeded int    `json:"samples_needed,omitempty"`
 }
 
+// NextRequest describes whether the next request of one hit is denied.
+type NextRequest struct {
+	Denied bool `json:"denied"`
+	// By is the name of the limit that denies the request longest, or else the limit.
+	By string `json:"by,omitempty"`
+	// For is the number of seconds until the limits admit the request, 0 if that depends on the ends of
+	// other requests or is not known. If AtMost is true, they may admit it earlier.
+	For    float64 `json:"for_seconds,omitempty"`
+	AtMost bool    `json:"at_most,omitempty"`
+}
+
 // HeldState describes the leases of a counter.
 type HeldState struct {
 	Requests uint64 `json:"requests"`
@@ -99,7 +117,7 @@ type HeldState struct {
 // NewCounterReport returns a report of a descriptor, which is also given as text, without counters.
 func NewCounterReport(set *descriptors.Set, domain, text string, entries []descriptors.Entry) *CounterReport {
 	x := set.Explain(domain, entries)
-	report := &CounterReport{Domain: domain, Descriptor: text, ConfigHash: set.Hash, Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{}}
+	report := &CounterReport{Domain: domain, Descriptor: text, ConfigHash: set.Hash, Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{}, exempt: x.Exempt != ""}
 	if x.Rule != nil {
 		report.Rule = x.Rule.Path()
 		for _, l := range slices.Concat(x.Rule.Limits, x.Rule.Candidates()) {
@@ -140,7 +158,69 @@ func (a *API) Counters(now limiter.Time, domain, text string, d descriptors.Desc
 	for i := range b.Charges {
 		report.Counters = append(report.Counters, a.counterState(now, rules, lookup, i))
 	}
+	if report.Divided == nil {
+		report.Next = &NextRequest{}
+		if !report.exempt && !a.service.Settings().ShadowMode {
+			report.Next = nextRequest(b, report.Counters)
+		}
+	}
 	return report, nil
+}
+
+// nextRequest returns the effect of the charges of one hit. The limits of a quota deny if all of them
+// do, and for the shortest of their times.
+func nextRequest(b *limiter.Batch, counters []CounterState) *NextRequest {
+	next, quota, passes := &NextRequest{}, &NextRequest{}, false
+	for i := range counters {
+		c, p := &counters[i], b.Charges[i].Policy
+		isQuota := b.Charges[i].Mode == limiter.Quota
+		switch denies := c.Over || c.Remaining < max(1, c.Reserves); {
+		case !b.Charges[i].Mode.Denies():
+		case !denies:
+			passes = passes || isQuota
+		case isQuota:
+			if by := newDenial(c, p); !quota.Denied || by.For < quota.For {
+				quota = by
+			}
+		default:
+			if by := newDenial(c, p); !next.Denied || by.For > next.For {
+				next = by
+			}
+		}
+	}
+	if quota.Denied && !passes && quota.For >= next.For {
+		return quota
+	}
+	return next
+}
+
+// newDenial describes the denial of one hit by a counter that has no room for it.
+func newDenial(c *CounterState, p *limiter.Policy) *NextRequest {
+	limit, _, _ := strings.Cut(c.Limit, ",")
+	by := &NextRequest{Denied: true, By: cmp.Or(c.Name, limit), For: c.ResetsIn}
+	if c.Penalty > 0 {
+		if c.Used >= c.Capacity { // the limit itself may deny longer
+			by.For = 0
+		}
+		return by
+	}
+	switch p.Algorithm {
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		bucket := p.Bucket()
+		step := bucket.Duration(bucket.Step).Seconds()
+		switch by.AtMost = c.Reserves > 0; {
+		case by.AtMost:
+		case c.Over: // For is the time until the bucket is full of hits
+			by.For += step
+		case step > 0 && by.For > step:
+			by.For = math.Mod(by.For, step)
+		}
+	case limiter.FixedWindow:
+		by.AtMost = c.Reserves > 0
+	case limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency:
+		by.AtMost = !c.Over && by.For > 0
+	}
+	return by
 }
 
 // counterState returns the state of the counter of charge i of a decided lookup.

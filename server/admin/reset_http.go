@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/cpu"
 	"github.com/sluice-ratelimit/sluice/server/live"
@@ -83,14 +85,25 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 		return nil, newRequestError(http.StatusServiceUnavailable, "%v", err)
 	case report.Counters == 0 && report.NotReset > 0:
 		return nil, newRequestError(http.StatusConflict, "%s: cannot reset %d counters: their names in the store contain client values, as in envoyproxy/ratelimit, and these are not recorded; reset the counters one by one with sluice reset --descriptor K=V", which, report.NotReset)
-	case report.Counters == 0 && which.Descriptor != "":
-		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no limit applies to it (see sluice explain)", which)
 	case report.Counters == 0:
-		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no such key is denied", which)
+		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: %s", which, h.whyNothing(which))
 	case !report.Done:
 		report.Token = h.newToken(which, at.Add(tokenLife))
 	}
 	return report, nil
+}
+
+// whyNothing returns why a selection has no counters.
+func (h *resetHandler) whyNothing(which live.Selection) string {
+	active, err := h.service.Active()
+	switch {
+	case err == nil && !slices.Contains(active.Set.Domains(), which.Domain):
+		return "the rules have no such domain" + rules.DidYouMean(rules.Nearest(which.Domain, active.Set.Domains()))
+	case which.Descriptor != "":
+		return "no limit applies to it (see sluice explain)"
+	default:
+		return "no such key is denied"
+	}
 }
 
 // newToken returns a token that confirms a selection: the time of expiry, and a keyed hash of the

@@ -57,6 +57,8 @@ type Answer struct {
 	OverLimit bool
 	// Statuses contains the status of each descriptor.
 	Statuses []string
+	// Limited is true if a limit or an unlimited rule applies to one of the descriptors.
+	Limited bool
 	// JSON is the complete reply.
 	JSON string
 }
@@ -94,6 +96,7 @@ func (c *Client) Call(ctx context.Context, domain string, ds []descriptors.Descr
 	a := Answer{OverLimit: reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, JSON: string(text)}
 	for _, s := range reply.GetStatuses() {
 		a.Statuses = append(a.Statuses, statusText(s))
+		a.Limited = a.Limited || s.GetCurrentLimit() != nil || s.GetLimitRemaining() > 0
 	}
 	return a, nil
 }
