@@ -13,7 +13,8 @@
 // packages of e2e that start sluice.
 //
 // Some mistakes change nothing that a caller can observe, such as a dropped reuse of memory, so not
-// every miss is a missing test. Tests that fail without a mistake find all: run them before.
+// every miss is a missing test. The tests also run once without a mistake: to see that they pass, and how
+// long they take, because with a mistake such as a dropped Unlock they may wait without end.
 package main
 
 import (
@@ -65,7 +66,7 @@ func run(ctx context.Context) error {
 	list := flag.String("only", "", "plant only the mistakes with these numbers, separated by commas")
 	more := flag.Bool("more", false, "run the tests of make test-more")
 	timeout := flag.Duration("timeout", 10*time.Minute,
-		"time for the tests of a package; a mistake that takes longer is found")
+		"time for the tests of a package; a mistake that takes longer, or four times as long as without it, is found")
 	flag.Parse()
 	root, err := filepath.Abs(cmp.Or(flag.Arg(0), "."))
 	if err != nil {

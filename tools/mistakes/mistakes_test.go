@@ -1,8 +1,10 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"testing"
+	"time"
 )
 
 const source = `package p
@@ -54,6 +56,13 @@ func TestMistakes(t *testing.T) {
 		if want := source[:m.start] + "\n" + source[m.end:]; dropped != want || m.line != 11 {
 			t.Errorf("line %d dropped:\n%s", m.line, dropped)
 		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	got := durations("ok  \tm/a\t1.250s\nok  \tm/c\t0.010s [no tests to run]\n?   \tm/d\t[no test files]\n")
+	if want := (map[string]time.Duration{"m/a": 1250 * time.Millisecond, "m/c": 10 * time.Millisecond}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

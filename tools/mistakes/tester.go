@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -36,6 +37,8 @@ type tester struct {
 	timeout           time.Duration
 	packages          map[string]*goPackage
 	env               []string
+	planted           map[string]string        // the overlay
+	took              map[string]time.Duration // by the tests of packages without a mistake
 }
 
 func newTester(ctx context.Context, root string, more bool, timeout time.Duration) (*tester, error) {
@@ -48,7 +51,7 @@ func newTester(ctx context.Context, root string, more bool, timeout time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	t := &tester{root: root, dir: dir, more: more, timeout: timeout, packages: map[string]*goPackage{}}
+	t := &tester{root: root, dir: dir, more: more, timeout: timeout, packages: map[string]*goPackage{}, took: map[string]time.Duration{}}
 	effort := "SLUICE_EFFORT=1"
 	if more {
 		effort = "SLUICE_EFFORT=10"
@@ -127,7 +130,8 @@ func (t *tester) plant(ctx context.Context, m mistake) error {
 	if err := os.WriteFile(changed, m.apply(src), 0o600); err != nil {
 		return err
 	}
-	if err := t.write(t.overlay(), map[string]string{original: changed}); err != nil {
+	t.planted = map[string]string{original: changed}
+	if err := t.write(t.overlay(), t.planted); err != nil {
 		return err
 	}
 	err = t.command(ctx, append(append([]string{"build"}, t.tags()...), "./"+path.Dir(m.file))...).Run()
@@ -193,11 +197,62 @@ func (t *tester) dependsOn(p *goPackage, other string) bool {
 	return false
 }
 
-// test runs the tests of packages until those of one fail, and returns the test, or "".
+// test runs the tests of packages with the mistake until those of one fail, and returns the test, or "".
 func (t *tester) test(ctx context.Context, names []string) (foundBy string, err error) {
+	timeout, err := t.bound(ctx, names)
+	if err != nil {
+		return "", err
+	}
+	foundBy, _, err = t.run(ctx, names, timeout)
+	return foundBy, err
+}
+
+// bound returns how long the tests of each of some packages may take. A mistake such as a dropped Unlock
+// lets one wait without end: with it, all may take several times as long as the slowest without one.
+func (t *tester) bound(ctx context.Context, names []string) (time.Duration, error) {
+	const times, least = 4, 30 * time.Second
+	var unknown []string
+	for _, name := range names {
+		if _, ok := t.took[name]; !ok {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		if err := t.write(t.overlay(), nil); err != nil {
+			return 0, err
+		}
+		failed, out, err := t.run(ctx, unknown, t.timeout)
+		if err = errors.Join(err, t.write(t.overlay(), t.planted)); err != nil {
+			return 0, err
+		}
+		if failed != "" {
+			return 0, fmt.Errorf("%s fails without a mistake:\n%s", failed, out)
+		}
+		maps.Copy(t.took, durations(out))
+	}
+	bound := time.Duration(least)
+	for _, name := range names {
+		bound = max(bound, times*t.took[name])
+	}
+	return min(bound, t.timeout), nil
+}
+
+var passed = regexp.MustCompile(`(?m)^ok  \t(\S+)\t([\d.]+s)`)
+
+// durations returns how long the tests of packages took according to the output of `go test`.
+func durations(out string) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, m := range passed.FindAllStringSubmatch(out, -1) {
+		all[m[1]], _ = time.ParseDuration(m[2])
+	}
+	return all
+}
+
+// run runs the tests of packages until those of one fail, and returns the test, or "", and the output.
+func (t *tester) run(ctx context.Context, names []string, timeout time.Duration) (foundBy, text string, err error) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	args := append([]string{"test", "-vet=off", "-failfast", "-count=1", fmt.Sprint("-timeout=", t.timeout)}, t.tags()...)
+	args := append([]string{"test", "-vet=off", "-failfast", "-count=1", fmt.Sprint("-timeout=", timeout)}, t.tags()...)
 	cmd := t.command(running, append(args, names...)...)
 	out := &output{failed: cancel}
 	cmd.Stdout, cmd.Stderr = out, out
@@ -206,15 +261,15 @@ func (t *tester) test(ctx context.Context, names []string) (foundBy string, err 
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the tests have left
 	}
 	if ctx.Err() != nil {
-		return "", ctx.Err()
+		return "", "", ctx.Err()
 	}
 	if foundBy = failure(out.String()); foundBy != "" {
-		return strings.TrimPrefix(foundBy, t.module+"/"), nil
+		return strings.TrimPrefix(foundBy, t.module+"/"), out.String(), nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("test %v: %w\n%s", names, err, out)
+		return "", "", fmt.Errorf("test %v: %w\n%s", names, err, out)
 	}
-	return "", nil
+	return "", out.String(), nil
 }
 
 // output is what `go test` prints. It calls failed when the tests of a package have failed.
