@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,111 +107,5 @@ func TestHistoriesPenalty(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// penaltyMutant is a fixed window with a penalty, in three words.
-type penaltyMutant struct {
-	penaltyMistakes
-
-	turn             *turn
-	window, used     atomic.Int64
-	level, sentenced atomic.Int64 // a step and its start
-}
-
-type penaltyMistakes struct {
-	eachBegins  bool // each of several concurrent denials starts a penalty
-	forgets     bool // resets the level at the end of the penalty
-	prolongs    bool // denied hits prolong the penalty
-	peeksOffend bool
-}
-
-func (m *penaltyMutant) Decide(now limiter.Time, b *limiter.Batch) {
-	b.Decisions = make([]limiter.Decision, 1)
-	c, d := &b.Charges[0], &b.Decisions[0]
-	second := int64(time.Second)
-	denies := func() bool {
-		level, at := m.level.Load(), m.sentenced.Load()
-		end := at
-		if level > 0 {
-			end += int64(historySteps[level-1])
-		}
-		if level == 0 || end <= int64(now) {
-			return false
-		}
-		if m.prolongs && c.Hits > 0 {
-			m.sentenced.Store(int64(now))
-			end = int64(now) + int64(historySteps[level-1])
-		}
-		d.Over, d.RetryAfter = true, time.Duration(end-int64(now))
-		return true
-	}
-	if m.turn.step(); denies() {
-		m.penalise(c, d)
-		return
-	}
-	m.turn.step()
-	if w := floor(now, time.Second); w > m.window.Load() {
-		m.window.Store(w)
-		m.used.Store(0)
-	}
-	used := m.used.Load()
-	if used+int64(c.Hits) <= int64(c.Policy.Limit) && (c.Hits > 0 || !m.peeksOffend || used < int64(c.Policy.Limit)) {
-		m.used.Add(int64(c.Hits))
-		return
-	}
-	m.turn.step()
-	if !m.eachBegins && denies() {
-		m.penalise(c, d)
-		return
-	}
-	level := m.level.Load()
-	if level > 0 && (m.forgets || m.sentenced.Load()+int64(historySteps[level-1])+second <= int64(now)) && m.sentenced.Load() < int64(now) {
-		level = 0
-	}
-	level = min(level+1, 2)
-	m.level.Store(level)
-	m.sentenced.Store(int64(now))
-	d.Over, d.RetryAfter = true, historySteps[level-1]
-	m.penalise(c, d)
-}
-
-func (m *penaltyMutant) penalise(c *limiter.Charge, d *limiter.Decision) {
-	if d.Denied = true; c.Hits > uint64(c.Policy.Limit) {
-		d.RetryAfter = limiter.Never
-	}
-}
-
-func TestPenaltyMutants(t *testing.T) {
-	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Second, Penalty: limiter.NewPenalty(historySteps...)}
-	for _, tt := range []struct {
-		name   string
-		mutant penaltyMistakes
-		right  bool
-	}{
-		{name: "none", right: true},
-		{name: "each denial begins one", mutant: penaltyMistakes{eachBegins: true}},
-		{name: "forgets the level", mutant: penaltyMistakes{forgets: true}},
-		{name: "prolongs", mutant: penaltyMistakes{prolongs: true}},
-		{name: "peeks offend", mutant: penaltyMistakes{peeksOffend: true}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(1, 1))
-			m := penaltyChecker(fixedWindow)
-			for n := range mutantHistories {
-				turns := &turn{}
-				rec, ok := racePenalties(turns, r, &penaltyMutant{penaltyMistakes: tt.mutant, turn: turns}, p, m)
-				if !ok {
-					if tt.right {
-						t.Errorf("history %d of the correct version is rejected:\n%s", n, describe(rec.ops))
-					}
-					t.Logf("detected in history %d", n)
-					return
-				}
-			}
-			if !tt.right {
-				t.Errorf("not detected in %d histories", mutantHistories)
-			}
-		})
 	}
 }

@@ -25,7 +25,7 @@ import (
 // A history contains the calls of several concurrent clients on the same counters, and their
 // results. It is correct if it is linearizable under the exact sequential model of the algorithm.
 
-// A decider decides like a [limiter.Table]. Mutants are also deciders.
+// A decider decides like a [limiter.Table].
 type decider interface {
 	Decide(now limiter.Time, b *limiter.Batch)
 }
@@ -90,14 +90,6 @@ func call(d decider, b *limiter.Batch, o op) answer {
 	}
 }
 
-// leaseOf returns the lease that d granted in a batch.
-func leaseOf(d decider, b *limiter.Batch) uint64 {
-	if mutant, ok := d.(interface{ lease(b *limiter.Batch) uint64 }); ok {
-		return mutant.lease(b)
-	}
-	return b.Lease(0)
-}
-
 // A recorder records the operations of one history. Time is the order of calls and returns.
 type recorder struct {
 	clock  atomic.Int64
@@ -139,7 +131,7 @@ func (rec *recorder) play(d decider, client int, plan []op, between func()) {
 		start := rec.clock.Add(1)
 		a := call(d, b, o)
 		end := rec.clock.Add(1)
-		if o.lease = leaseOf(d, b); o.lease > 0 {
+		if o.lease = b.Lease(0); o.lease > 0 {
 			rec.recordLease(o.counter, o.lease)
 		}
 		ops = append(ops, porcupine.Operation{
@@ -356,7 +348,7 @@ func (g game) plan(r *rand.Rand) [][]op {
 // histories returns the number of histories for each algorithm.
 func histories(tb testing.TB) int {
 	tb.Helper()
-	return effort.Times(tb, 32) // no mutant survives 32
+	return effort.Times(tb, 32)
 }
 
 // TestHistories checks that concurrent calls are linearizable with every algorithm.
