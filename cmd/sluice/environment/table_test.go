@@ -135,18 +135,22 @@ func TestMigratingHasTheTable(t *testing.T) {
 }
 
 // variableTable returns the documentation of all variables. Neighbours with the same effect share a
-// row, and so do those of the store for limits of one second.
+// row, and so do those without a note, and those of the store for limits of one second.
 func variableTable() string {
 	var b strings.Builder
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n### %s\n\n| variable | default there | here |\n| --- | --- | --- |\n", s.title)
-		var perSecond []string
+		var perSecond, same []string
 		variables := slices.DeleteFunc(slices.Clone(s.variables), func(v Variable) bool {
-			is := strings.HasPrefix(v.Name, "REDIS_PERSECOND_")
-			if is {
+			switch {
+			case strings.HasPrefix(v.Name, "REDIS_PERSECOND_"):
 				perSecond = append(perSecond, "`"+v.Name+"`")
+			case v.Supported() && v.note == "":
+				same = append(same, "`"+v.Name+"`")
+			default:
+				return false
 			}
-			return is
+			return true
 		})
 		for len(variables) > 0 {
 			here := effectHere(&variables[0])
@@ -156,6 +160,9 @@ func variableTable() string {
 			}
 			writeRow(&b, variables[:n], here)
 			variables = variables[n:]
+		}
+		if same != nil {
+			fmt.Fprintf(&b, "| %s | | the same |\n", strings.Join(same, ", "))
 		}
 		if perSecond != nil {
 			fmt.Fprintf(&b, "| %s | | as those without `PERSECOND`, for `--store-per-second`; the files of REDIS_TLS apply to both |\n", strings.Join(perSecond, ", "))
