@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, stated: map[*descriptors.Rule]bool{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -31,7 +31,7 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k.checkAll()
 	k.addPerFile()
 	sortFindings(k.found)
-	return k.found, k.complete()
+	return k.found, &k.statement
 }
 
 // checkAll runs all checks.
@@ -57,6 +57,7 @@ func (k *checker) checkAll() {
 	}
 	if !hasFilters {
 		k.reportNoFilter()
+		k.reportUnsentRules()
 		return
 	}
 	if c.fragments != nil {
@@ -356,11 +357,8 @@ func (k *checker) reportUnusedDomains() {
 			continue
 		}
 		pos := rules.Pos{}
-		for _, l := range k.set.Limits {
-			if l.Rule.Domain() == name {
-				pos = l.Rule.Pos()
-				break
-			}
+		if all := domainRules(k.set, name); len(all) > 0 {
+			pos = all[0].Pos()
 		}
 		k.report(code, severity, pos, "no filter uses the domain %q%s: set the domain of a rate limit filter", rules.Shorten(name), effect)
 	}

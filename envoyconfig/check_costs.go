@@ -47,44 +47,39 @@ func (e *leasePolicy) reserves() (names []string, keeps bool) {
 	return names, keeps
 }
 
-// checkCosts checks the elements that report the costs of reservations at the end of a stream.
-func (k *checker) checkCosts(m *manager, f *filter, all []leasePolicy) {
-	for i := range all {
-		e := &all[i]
-		names, keeps := e.reserves()
-		if !e.streamDone || !e.own || len(names) == 0 {
-			continue
+// checkCosts checks an element that reports the cost of reservations at the end of a stream. same are the elements with
+// the same actions.
+func (k *checker) checkCosts(m *manager, f *filter, e *leasePolicy, same []*leasePolicy) {
+	names, keeps := e.reserves()
+	if !e.streamDone || !e.own || len(names) == 0 || e.releases != "" {
+		return
+	}
+	format := e.node.At("hits_addend", "format")
+	name, _ := commandOf(e.policy)
+	if name == "RESPONSE_CODE" {
+		k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code", format.Text, snippetAdvice)
+	}
+	values := metadataValues(e.policy)
+	readsLease := slices.ContainsFunc(values, func(v metadataValue) bool {
+		return v.namespace == f.namespace() && slices.Contains(names, leaseLimit(v.key, names))
+	})
+	for _, v := range values {
+		isLease := slices.Contains(names, leaseLimit(v.key, names))
+		isOther := v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease && !readsLease) || v.namespace == f.namespace() && !isLease
+		if name != "DYNAMIC_METADATA" && isOther { // checkReleasedLease reports others
+			k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
+				rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())
 		}
-		if e.releases != "" {
-			continue
+		if at := m.defaultCost(v); name == "DYNAMIC_METADATA" && at.Exists() {
+			k.report(Leases, rules.Warning, format.Pos(), "a denied request gets this cost by %s at %v, too, so that Envoy makes a second call for it: %s", at.Name, at.Pos(), snippetAdvice)
 		}
-		format := e.node.At("hits_addend", "format")
-		name, _ := commandOf(e.policy)
-		if name == "RESPONSE_CODE" {
-			k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code", format.Text, snippetAdvice)
-		}
-		values := metadataValues(e.policy)
-		readsLease := slices.ContainsFunc(values, func(v metadataValue) bool {
-			return v.namespace == f.namespace() && slices.Contains(names, leaseLimit(v.key, names))
-		})
-		for _, v := range values {
-			switch isLease := slices.Contains(names, leaseLimit(v.key, names)); {
-			case name == "DYNAMIC_METADATA": // see checkReleasedLease
-			case v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease && !readsLease), v.namespace == f.namespace() && !isLease:
-				k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
-					rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())
-			}
-			if at := m.defaultCost(v); name == "DYNAMIC_METADATA" && at.Exists() {
-				k.report(Leases, rules.Warning, format.Pos(), "a denied request gets this cost by %s at %v, too, so that Envoy makes a second call for it: %s", at.Name, at.Pos(), snippetAdvice)
-			}
-		}
-		mayBeMissing := slices.Contains([]string{"DYNAMIC_METADATA", "CEL", "TYPED_CEL", "RESP", "RESPONSE_HEADER"}, name)
-		readsResponse := func(o leasePolicy) bool {
-			return strings.Contains(o.node.At("hits_addend", "format").Text, "response.code") && o.same == e.same
-		}
-		if keeps && mayBeMissing && !slices.ContainsFunc(all, readsResponse) {
-			k.report(Leases, rules.Warning, e.node.Pos(), "no cost of %s reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: %s", e.rules[0].Path(), snippetAdvice)
-		}
+	}
+	mayBeMissing := slices.Contains([]string{"DYNAMIC_METADATA", "CEL", "TYPED_CEL", "RESP", "RESPONSE_HEADER"}, name)
+	readsResponse := func(o *leasePolicy) bool {
+		return strings.Contains(o.node.At("hits_addend", "format").Text, "response.code")
+	}
+	if keeps && mayBeMissing && !slices.ContainsFunc(same, readsResponse) {
+		k.report(Leases, rules.Warning, e.node.Pos(), "no cost of %s reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: %s", e.rules[0].Path(), snippetAdvice)
 	}
 }
 

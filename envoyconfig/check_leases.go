@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -34,9 +35,8 @@ type leasePolicy struct {
 	rules []*descriptors.Rule
 	// releases is the name of the lease that the policy releases, "" for none.
 	releases string
-	// same is equal for equal actions, and reach for equal entries.
-	same  uint64
-	reach *descriptors.Reach
+	// same is equal for equal actions.
+	same uint64
 }
 
 // commandOf returns the command and argument of hits_addend.format.
@@ -91,7 +91,6 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 						e.names, e.rules = append(e.names, names...), append(e.rules, r)
 					}
 				}
-				e.reach = reach
 				found[reach] = e
 			}
 			if len(e.rules) > 0 {
@@ -102,18 +101,46 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 			}
 		}
 	}
+	same := map[uint64][]*leasePolicy{}
+	ends, starts := map[string]*leasePolicy{}, map[string]*leasePolicy{}
 	for i := range all {
-		all[i].releases = k.checkReleasedLease(f, &all[i])
-	}
-	for i := range all {
-		if e := &all[i]; e.streamDone {
-			k.checkLeaseEnd(e, all)
-		} else {
-			k.checkLeaseStart(f, e, all)
+		e := &all[i]
+		e.releases = k.checkReleasedLease(f, e)
+		same[e.same] = append(same[e.same], e)
+		if e.releases != "" {
+			ends[e.releases] = cmp.Or(ends[e.releases], e)
+		}
+		for _, name := range e.names {
+			if !e.streamDone {
+				starts[name] = cmp.Or(starts[name], e)
+			}
 		}
 	}
-	k.checkCosts(m, f, all)
+	first := map[string]*leasePolicy{} // the first element for the start, by its rules
+	for i := range all {
+		e := &all[i]
+		if e.streamDone {
+			k.checkLeaseEnd(e, starts[e.releases])
+			continue
+		}
+		k.checkLeaseStart(f, e, same[e.same], ends)
+		reached := fmt.Sprint(e.rules)
+		if o := first[reached]; o != nil && e.acquires(f) {
+			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the release of this element must read: prefer separate rules",
+				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
+		}
+		first[reached] = cmp.Or(first[reached], e)
+	}
+	for i := range all {
+		k.checkCosts(m, f, &all[i], same[all[i].same])
+	}
 	return all
+}
+
+// acquires reports whether Envoy sends the descriptor at the start of a request, when no metadata of replies exists.
+func (e *leasePolicy) acquires(f *filter) bool {
+	name, argument := commandOf(e.policy)
+	return name != "DYNAMIC_METADATA" || !strings.HasPrefix(argument, f.namespace()+":")
 }
 
 // limitsOf returns the limits of a rule and its candidates, none of an unlimited rule.
@@ -186,10 +213,11 @@ func leaseLimit(name string, limits []string) string {
 	return secondLeaseSuffix.ReplaceAllString(name, "")
 }
 
-// checkLeaseStart checks that leases acquired at the start of a request are released at its end.
-func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) {
-	if name, argument := commandOf(e.policy); name == "DYNAMIC_METADATA" && strings.HasPrefix(argument, f.namespace()+":") {
-		return // Envoy sends nothing; reported by checkReleasedLease
+// checkLeaseStart checks that leases acquired at the start of a request are released at its end. same are the elements
+// with the same actions, and ends the first elements that release a lease.
+func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, same []*leasePolicy, ends map[string]*leasePolicy) {
+	if !e.acquires(f) {
+		return // reported by checkReleasedLease
 	}
 	hits := &tree.Missing
 	if e.own {
@@ -200,27 +228,20 @@ func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, all []leasePolicy) 
 		for _, l := range limitsOf(r) {
 			switch {
 			case !l.Policy.UsesLeases(), k.checkStartHits(hits, r, l), n == 0 && !l.HasWindow(): // a peek acquires no permit
-			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && o.same == e.same }):
-				k.reportUnreleased(f, e, l, all)
-			case l.HasWindow() && !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.streamDone && o.releases == "" && o.same == e.same }):
+			case !slices.ContainsFunc(same, func(o *leasePolicy) bool { return o.releases == l.Name }):
+				k.reportUnreleased(f, e, l, ends[l.Name])
+			case l.HasWindow() && !slices.ContainsFunc(same, func(o *leasePolicy) bool { return o.streamDone && o.releases == "" }):
 				k.report(Leases, rules.Warning, e.node.Pos(), "no element reports at the end of the stream the cost of a request for which %s at %v reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
 			}
 		}
 	}
-	for i := range all {
-		if o := &all[i]; o.policy == e.policy {
-			break
-		} else if !o.streamDone && (o.reach == e.reach || slices.Equal(o.rules, e.rules)) {
-			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the release of this element must read: prefer separate rules",
-				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
-		}
-	}
 }
 
-// reportUnreleased reports that the lease of l that e acquires is not released.
-func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Limit, all []leasePolicy) {
-	if i := slices.IndexFunc(all, func(o leasePolicy) bool { return o.releases == l.Name }); i >= 0 {
-		k.report(Leases, rules.Error, all[i].node.Pos(), "the actions differ from those of the start at %v, so the lease %q is released on another counter: use the same actions in the same order", e.node.Pos(), l.Name)
+// reportUnreleased reports that the lease of l that e acquires is not released. end is an element with other actions that
+// releases it, if any.
+func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Limit, end *leasePolicy) {
+	if end != nil {
+		k.report(Leases, rules.Error, end.node.Pos(), "the actions differ from those of the start at %v, so the lease %q is released on another counter: use the same actions in the same order", e.node.Pos(), l.Name)
 		return
 	}
 	severity, until := rules.Error, "is never released"
@@ -236,12 +257,11 @@ func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Lim
 
 // checkLeaseEnd checks that a policy which releases a lease has a counterpart that acquires it, and is sent whenever the
 // counterpart was.
-func (k *checker) checkLeaseEnd(e *leasePolicy, all []leasePolicy) {
+func (k *checker) checkLeaseEnd(e, start *leasePolicy) {
 	if e.releases == "" {
 		return
 	}
-	starts := func(o leasePolicy) bool { return !o.streamDone && slices.Contains(o.names, e.releases) }
-	if !slices.ContainsFunc(all, starts) {
+	if start == nil {
 		k.report(Leases, rules.Error, e.node.Pos(), "no element sent at the start acquires the lease %q that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
 	}
 	for _, a := range e.actions {

@@ -205,14 +205,28 @@ func formsText(forms []descriptors.Form) string {
 	return b.String()
 }
 
-// reportUnsentRules reports the rules that no descriptor can match.
+// rulesOf returns the rules that have limits.
+func rulesOf(set *descriptors.Set) (all []*descriptors.Rule) {
+	for _, l := range set.Limits {
+		if len(all) == 0 || all[len(all)-1] != l.Rule {
+			all = append(all, l.Rule)
+		}
+	}
+	return all
+}
+
+// reportUnsentRules reports the rules that no descriptor can match, and adds them to the statement.
 func (k *checker) reportUnsentRules() {
-	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && k.sentDomains[r.Domain()] && !k.unknownDomains[r.Domain()] {
-			message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
-			if k.networkDomains[r.Domain()] {
-				message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"
-			}
+	for _, r := range rulesOf(k.set) {
+		if k.reachedRules[r] || r.Divided() != nil {
+			continue
+		}
+		k.statement.Rows = append(k.statement.Rows, &Row{Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it"})
+		message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
+		if k.networkDomains[r.Domain()] {
+			message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"
+		}
+		if k.sentDomains[r.Domain()] && !k.unknownDomains[r.Domain()] {
 			k.report(Unsent, rules.Warning, r.Pos(), message, r.Path())
 		}
 	}

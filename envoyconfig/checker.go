@@ -40,12 +40,11 @@ type checker struct {
 	pairs      map[[2]*checkedList][]string
 	waits      map[waitKey]bool
 	leaseLists map[string][]leasePolicy
-	// statement is complete after complete. rows are those of its rows that a list has on routes with equal charges,
-	// unlimited those of routes without limits, and stated the rules that no route reaches.
-	statement Statement
+	statement  Statement
+	// rows are those of the statement that a list has on routes with equal effects, and unlimited those of routes without
+	// limits.
 	rows      map[rowsKey][]*Row
 	unlimited map[unlimitedKey]*Row
-	stated    map[*descriptors.Rule]bool
 	// sentBehind are the lists of the connection managers that routes of other ones lead to.
 	sentBehind map[*manager]map[*checkedList]bool
 	// managers are the checks of routes that have run.

@@ -191,8 +191,7 @@ type ruleCall struct {
 // checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that no policy calls
 // the rate limit service for it.
 func (k *checker) checkQuotaRules() {
-	for _, l := range k.set.Limits {
-		r := l.Rule
+	for _, r := range rulesOf(k.set) {
 		if r.Divided() == nil {
 			continue
 		}

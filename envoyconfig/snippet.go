@@ -82,14 +82,9 @@ func renderSnippet(kind string, target Target, data map[string]any) string {
 	return text(kind+"istio", data)
 }
 
-// snippetRules returns the rules of a domain.
-func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule) {
-	for _, l := range set.Limits {
-		if r := l.Rule; r.Domain() == domain && (len(all) == 0 || all[len(all)-1] != r) {
-			all = append(all, r)
-		}
-	}
-	return all
+// domainRules returns the rules of a domain.
+func domainRules(set *descriptors.Set, domain string) []*descriptors.Rule {
+	return slices.DeleteFunc(rulesOf(set), func(r *descriptors.Rule) bool { return r.Domain() != domain })
 }
 
 // keyLevel is the depth of a key in the rules.
@@ -128,7 +123,7 @@ var alternative = regexp.MustCompile(` # or where .*`)
 // counter of a call and the quota of the Envoys together would allow twice the limit. values are those that the lists
 // charge, for an llm.
 func snippetLists(set *descriptors.Set, domain string, llm *llmAPI, sources map[string]Source) (text string, values []llmValue) {
-	ofDomain := snippetRules(set, domain)
+	ofDomain := domainRules(set, domain)
 	open := openKeys(ofDomain)
 	byActions, order := map[string]*snippetList{}, []*snippetList(nil)
 	var b, divided strings.Builder

@@ -58,7 +58,7 @@ func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_
 
 // quotaBuckets returns the buckets of a domain by name, and the names in the order of the rules.
 func quotaBuckets(set *descriptors.Set, domain string) (byName map[string]*quotaBucket, order []string) {
-	divided := snippetRules(set, domain)
+	divided := domainRules(set, domain)
 	divided = slices.DeleteFunc(divided, func(r *descriptors.Rule) bool { return r.Divided() == nil })
 	open := openKeys(divided)
 	byName = map[string]*quotaBucket{}

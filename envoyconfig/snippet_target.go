@@ -61,7 +61,7 @@ func ParseSource(text string) (Source, error) {
 
 // HasKey reports whether a rule of a domain has a level with the key.
 func HasKey(set *descriptors.Set, domain, key string) bool {
-	return slices.ContainsFunc(snippetRules(set, domain), func(r *descriptors.Rule) bool {
+	return slices.ContainsFunc(domainRules(set, domain), func(r *descriptors.Rule) bool {
 		return slices.ContainsFunc(r.Levels(), func(l rules.Level) bool { return l.Key == key })
 	})
 }

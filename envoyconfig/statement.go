@@ -414,16 +414,3 @@ func (k *checker) reportIneffectiveRules() {
 		}
 	}
 }
-
-// complete finishes the statement.
-func (k *checker) complete() *Statement {
-	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && !k.stated[r] {
-			k.stated[r] = true
-			k.statement.Rows = append(k.statement.Rows, &Row{
-				Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it",
-			})
-		}
-	}
-	return &k.statement
-}
