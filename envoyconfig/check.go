@@ -22,16 +22,15 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
 		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
+		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, pos := range c.placeholders {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
 	k.checkAll()
-	k.addPerFile()
 	sortFindings(k.found)
-	return k.found, &k.statement
+	return mergeEqual(k.found), &k.statement
 }
 
 // checkAll runs all checks.

@@ -43,7 +43,7 @@ func (k *checker) checkService(f *filter) {
 		if own := service.Field("timeout"); own.Exists() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.describeFailure(), more)
+		k.report(Timeout, rules.Warning, f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.describeFailure(), more)
 	}
 	if at := f.config.Field("timeout"); at.Exists() && f.timeout() > 0 && f.timeout() < leastTimeout {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.describeFailure())
@@ -235,7 +235,7 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 		problems = append(problems, "it has no gRPC health check, so Envoy keeps calling a replica that is shutting down: add one to health_checks")
 	}
 	if len(problems) > 0 {
-		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(problems, "; "))
+		k.report(Cluster, rules.Warning, n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(problems, "; "))
 	}
 }
 

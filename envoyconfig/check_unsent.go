@@ -1,11 +1,7 @@
 package envoyconfig
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // countRoute counts a route for a list. why is the reason why the route does not send the list; empty if it does.
@@ -33,6 +29,12 @@ func (k *checker) reportNeverSent() {
 	unsent := false
 	for l, t := range k.tallies {
 		unsent = unsent || t.sending == 0
+		for _, own := range t.hidden {
+			if t.sending > 0 {
+				k.report(NoEffect, rules.Warning, own.Pos(), "the route has its own rate_limits and therefore does not send those of its virtual host: to send both, set include_vh_rate_limits: true next to its rate_limits, "+
+					"or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE")
+			}
+		}
 		for _, p := range l.policies {
 			switch {
 			case t.sending == 0:
@@ -51,7 +53,6 @@ func (k *checker) reportNeverSent() {
 			k.report(NoEffect, rules.Warning, policy.Pos(), "the descriptor is never sent: %s", why)
 		}
 	}
-	k.reportHidden()
 	for domain, at := range k.domains {
 		if k.sentDomains[domain] || k.quotaDomains[domain] || k.unknownDomains[domain] || unsent {
 			continue
@@ -61,25 +62,5 @@ func (k *checker) reportNeverSent() {
 		} else {
 			k.report(NoEffect, rules.Error, at, "no descriptor is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
-	}
-}
-
-// reportHidden warns about routes whose own rate_limits hide those of the virtual host that other routes send.
-func (k *checker) reportHidden() {
-	type hiding struct{ list, policy *tree.Node }
-	var all []hiding
-	for l, t := range k.tallies {
-		for _, list := range t.hidden {
-			if t.sending > 0 {
-				all = append(all, hiding{list, l.policies[0].node})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b hiding) int {
-		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.policy.Pos(), b.policy.Pos()))
-	})
-	for _, h := range all {
-		k.reportPerFile(NoEffect, "hidden", "route", h.list.Pos(), "the route has its own rate_limits and therefore does not send those of its virtual host, at %v: "+
-			"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE", h.policy.Pos())
 	}
 }

@@ -13,9 +13,6 @@ type checker struct {
 	config *Config
 	set    *descriptors.Set
 	found  []Finding
-	// perFile are the findings reported once per file, in order of occurrence; perFileByKey indexes them.
-	perFile      []*perFileFinding
-	perFileByKey map[perFileKey]*perFileFinding
 	// reported contains the findings reported so far, since many routes lead to the same finding.
 	reported map[findingKey]bool
 	// domains maps the domain of each filter to the first position that names it. unknownDomains are those whose
@@ -100,46 +97,30 @@ type tally struct {
 	at  rules.Pos
 }
 
-// perFileKey identifies a finding that is reported once per file.
-type perFileKey struct{ kind, file string }
-
-// perFileFinding is a warning that applies to several places of a file but is reported once.
-type perFileFinding struct {
-	code    Code
-	pos     rules.Pos
-	message string
-	// noun names the places. others are the further places without an acknowledgement.
-	noun   string
-	others []rules.Pos
-}
-
-// reportPerFile reports a warning of the given kind once per file. The message ends with the number of further
-// places, which noun names.
-func (k *checker) reportPerFile(code Code, kind, noun string, pos rules.Pos, format string, args ...any) {
-	if p := (findingKey{code, pos}); k.reported[p] || k.config.allowances.Allow(rules.Code(code), pos) {
-		k.reported[p] = true
-		return
-	}
-	k.reported[findingKey{code, pos}] = true
-	key := perFileKey{kind, pos.File}
-	if r := k.perFileByKey[key]; r != nil {
-		r.others = append(r.others, pos)
-		return
-	}
-	r := &perFileFinding{code: code, pos: pos, message: fmt.Sprintf(format, args...), noun: noun}
-	k.perFile, k.perFileByKey[key] = append(k.perFile, r), r
-}
-
-// addPerFile adds the findings that are reported once per file.
-func (k *checker) addPerFile() {
-	for _, r := range k.perFile {
-		switch n := len(r.others); n {
-		case 0:
-		case 1:
-			r.message += fmt.Sprintf("; the same applies to another %s of this file, at line %d", r.noun, r.others[0].Line)
+// mergeEqual keeps the first of equal warnings of a file, which names the number of the others. The findings are sorted.
+func mergeEqual(all []Finding) (merged []Finding) {
+	type place struct{ index, others, next int }
+	places := map[Finding]*place{} // by the finding without its line
+	for _, f := range all {
+		key := f
+		key.Pos = rules.Pos{File: f.Pos.File}
+		switch p := places[key]; {
+		case f.Severity != rules.Warning || p == nil:
+			places[key] = &place{index: len(merged)}
+			merged = append(merged, f)
 		default:
-			r.message += fmt.Sprintf("; the same applies to %d other %ss of this file, the next at line %d", n, r.noun, r.others[0].Line)
+			if p.others++; p.others == 1 {
+				p.next = f.Pos.Line
+			}
 		}
-		k.found = append(k.found, Finding{r.code, rules.Warning, r.pos, r.message})
 	}
+	for _, p := range places {
+		switch {
+		case p.others == 1:
+			merged[p.index].Message += fmt.Sprintf("; the same applies at line %d", p.next)
+		case p.others > 1:
+			merged[p.index].Message += fmt.Sprintf("; the same applies to %d other lines of this file, the next is %d", p.others, p.next)
+		}
+	}
+	return merged
 }

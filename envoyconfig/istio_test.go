@@ -48,7 +48,7 @@ func TestIstio(t *testing.T) {
 		"all parts": {envoyFilters, []string{
 			note,
 			"i.yaml:24:39: note: no-effect: 1 of 2 routes do not send this descriptor; the first, at i.yaml:27:23: the route has its own rate_limits; with vh_rate_limits: INCLUDE it sends these, too",
-			"i.yaml:27:47: warning: no-effect: the route has its own rate_limits and therefore does not send those of its virtual host, at i.yaml:24:39: " +
+			"i.yaml:27:47: warning: no-effect: the route has its own rate_limits and therefore does not send those of its virtual host: " +
 				"to send both, set include_vh_rate_limits: true next to its rate_limits, or vh_rate_limits: INCLUDE; if this is intended, set vh_rate_limits: OVERRIDE",
 			unmatched,
 		}},
