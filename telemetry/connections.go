@@ -22,7 +22,7 @@ type ClosedConnections struct {
 
 func newClosedConnections(r *registry) ClosedConnections {
 	v := r.counters("sluice_grpc_connections_closed_total",
-		"gRPC connections closed because of their clients, by reason: flood (thousands of frames without a request, or thousands of calls that the client reset), too_many_pings (several within ten seconds), flow_control and protocol (violations of HTTP/2), memory (unfinished requests of all connections reached their bound, and this one had the most), handshake_timeout, frame_timeout (an incomplete frame), write_timeout (the client did not read), keepalive_timeout, panic (a bug). With --grpc-transport=grpc-go none is counted.",
+		"gRPC connections closed because of their clients, by reason: flood (of frames or resets without requests), too_many_pings, flow_control and protocol (violations of HTTP/2), memory (unfinished requests), handshake_timeout, frame_timeout, write_timeout (the client did not read), keepalive_timeout, panic (a bug). Not with --grpc-transport=grpc-go.",
 		"reason")
 	return ClosedConnections{
 		Flood: v.WithLabelValues("flood"), TooManyPings: v.WithLabelValues("too_many_pings"),

@@ -25,14 +25,16 @@ All metrics of sluice, except those of Go (` + "`go_...`" + `) and of the proces
 has a dashboard and alerts.
 
 ` + "`ratelimit_...`" + ` metrics have their names in envoyproxy/ratelimit's Prometheus exporter; additional
-metrics start with ` + "`sluice_`" + `. Where a metric has another name in StatsD, it is in
-parentheses: text in angle brackets is the value of a label, and other labels become tags.
+metrics start with ` + "`sluice_`" + `. Names that end in ` + "`_total`" + ` and those of ` + "`ratelimit_...`" + ` are
+counters, and others are gauges, unless they are called histograms. Where a metric has another name
+in StatsD, it is in parentheses: text in angle brackets is the value of a label, and other labels
+become tags.
 
 **A hit** counts in total_hits, and in within_limit or over_limit. Hits above four fifths of the
 limit (NEAR_LIMIT_RATIO) also count in near_limit. A descriptor that is within its limit in a denied
 request counts in total_hits only, and refunds in total_negative_hits only.
 
-Series **of a limit** have these labels, so any two of them can be joined:
+Metrics **of limits** have these labels, so any two of them can be joined:
 
 | label | |
 | --- | --- |
@@ -65,7 +67,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var own []string
-	page := bytes.NewBufferString(pageHead + "| metric | type, labels | |\n| --- | --- | --- |\n")
+	page := bytes.NewBufferString(pageHead + "| metric, labels | |\n| --- | --- |\n")
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
 			continue
@@ -73,7 +75,11 @@ func TestMetricsPage(t *testing.T) {
 		own = append(own, f.GetName())
 		// The name contains the domain of everySeries.
 		name := strings.Replace(f.GetName(), "_d"+notFoundEnd, "_<domain>"+notFoundEnd, 1)
-		fmt.Fprintf(page, "| `%s` | %s%s | %s%s |\n", name, strings.ToLower(f.GetType().String()), labelNames(f), f.GetHelp(), namesInStatsd(f))
+		kind := ""
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			kind = "Histogram: "
+		}
+		fmt.Fprintf(page, "| `%s`%s | %s%s%s |\n", name, labelNames(f), kind, f.GetHelp(), namesInStatsd(f))
 	}
 	if *update {
 		if err := os.WriteFile(metricsPage, page.Bytes(), 0o644); err != nil {
@@ -104,20 +110,20 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// labelNames returns the names of a family's labels, after a comma.
+// labelNames returns the names of a family's labels, after a space.
 func labelNames(f *dto.MetricFamily) string {
 	var names []string
 	for _, l := range f.GetMetric()[0].GetLabel() {
-		names = append(names, "`"+l.GetName()+"`")
+		names = append(names, l.GetName())
 	}
-	text := strings.Join(names, ", ")
-	if text == "`domain`, `key1`, `key2`, `limit`, `rule`" {
-		text = "of a limit"
+	switch text := strings.Join(names, ","); text {
+	case "":
+		return ""
+	case "domain,key1,key2,limit,rule":
+		return " of limits"
+	default:
+		return " `{" + text + "}`"
 	}
-	if text != "" {
-		text = ", " + text
-	}
-	return text
 }
 
 // namesInStatsd returns a family's names in StatsD, in parentheses, if they differ.
@@ -158,7 +164,7 @@ func TestEveryMetricIsOnThePage(t *testing.T) {
 		}
 		for _, match := range name.FindAllSubmatch(text, -1) {
 			found++
-			if !bytes.Contains(page, fmt.Appendf(nil, "| `%s` |", match[1])) {
+			if !bytes.Contains(page, fmt.Appendf(nil, "| `%s` ", match[1])) {
 				t.Errorf("%s: docs/metrics.md lacks %s: run `go test ./telemetry -run TestMetricsPage -update`; if it is still missing, create a series of it in everySeries", file, match[1])
 			}
 		}
