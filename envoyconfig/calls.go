@@ -203,10 +203,8 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	lists, config := f.listsFor(m.table, h, r)
-	c := Call{Domain: f.domain(), Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
-	if domain := config.Field("domain").Text; domain != "" {
-		c.Domain = domain
-	}
+	c := Call{Filter: f.node.Pos(), FiltersBefore: m.filtersBefore(f)}
+	c.Domain, _ = f.domainOf(config)
 	if _, disabled := f.perRoute(m.table, h, r); disabled {
 		c.NotCalled = "the filter is disabled here"
 		return c

@@ -179,12 +179,8 @@ func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualH
 	leases := map[string]*filter{}
 	for _, f := range rateLimitFilters {
 		lists, config := f.listsFor(m.table, h, r)
-		domain := f.domain()
-		own := config.Field("domain")
-		if own.Text != "" {
-			domain = own.Text
-			k.checkDomain(domain, own)
-		}
+		domain, at := f.domainOf(config)
+		k.checkDomain(domain, at)
 		var sent []*checkedList
 		for _, l := range lists {
 			why := l.notSent

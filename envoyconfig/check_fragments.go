@@ -15,10 +15,8 @@ import (
 func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
-	case k.discoveredFilter() != nil:
-		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "this rate limit filter gets its configuration by config_discovery: also pass its resource, or the output of /config_dump")
 	case len(c.uncheckedFilters) > 0:
-		k.report(Unknown, rules.Note, c.uncheckedFilters[0].Pos(), "this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are")
+		k.report(Unknown, rules.Note, c.uncheckedFilters[0].Pos(), "this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are, and those of config_discovery whose resource, or the output of /config_dump, is passed, too")
 	case len(c.localFilters) > 0:
 		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "all rate limit filters are local and do not call a service")
 	case c.fragments != nil:
@@ -32,16 +30,6 @@ func (k *checker) reportNoFilter() {
 	default:
 		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so Envoy never calls the service: add one to http_filters")
 	}
-}
-
-// discoveredFilter returns a rate limit filter whose configuration comes by ECDS; nil if there is none.
-func (k *checker) discoveredFilter() *filter {
-	for _, m := range k.config.managers {
-		if i := slices.IndexFunc(m.filters, (*filter).isDiscovered); i >= 0 {
-			return m.filters[i]
-		}
-	}
-	return nil
 }
 
 // checkWithoutFilter checks policies whose filter is not in the files, as if each domain of the rules had a

@@ -48,6 +48,14 @@ func (f *filter) configure(typedConfig *tree.Node) {
 
 func (f *filter) domain() string { return f.config.Field("domain").Text }
 
+// domainOf returns the domain of a route with the given configuration of the filter, and its position.
+func (f *filter) domainOf(config *tree.Node) (name string, at *tree.Node) {
+	if at = config.Field("domain"); at.Text == "" {
+		at = f.config.Field("domain")
+	}
+	return at.Text, at
+}
+
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
 // isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is not in the

@@ -27,7 +27,7 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 		},
 		"by ECDS": {
 			filter: "{ name: limit, config_discovery: { config_source: { ads: {} }, type_urls: [" + typeURL + "] } }",
-			want:   []string{"envoy.yaml:8:15: note: unknown: this rate limit filter gets its configuration by config_discovery"},
+			want:   []string{"envoy.yaml:8:15: note: unknown: this is the only rate limit filter, and it is not checked"},
 		},
 		"of ECDS, another": {
 			filter: "{ name: limit, config_discovery: { config_source: { ads: {} }, type_urls: [x/y.Z] } }",

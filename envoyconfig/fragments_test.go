@@ -84,7 +84,7 @@ func TestFragments(t *testing.T) {
 		"a route after one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
 		"clusters alone":                    {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter, but the files do not contain all listeners: pass the output of /config_dump"}},
 		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
-			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are"}},
+			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are, and those of config_discovery whose resource, or the output of /config_dump, is passed, too"}},
 	} {
 		if diff := cmp.Diff(tt.want, checkTexts(t, tt.files...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

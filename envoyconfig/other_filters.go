@@ -16,6 +16,9 @@ func (c *Config) findOtherFilters() {
 	for m := range c.filterChains() {
 		for _, f := range m.filters {
 			known[f.config] = true
+			if f.isDiscovered() {
+				c.uncheckedFilters = append(c.uncheckedFilters, f.node)
+			}
 		}
 	}
 	for _, config := range c.extensions {

@@ -362,39 +362,39 @@ func (m *manager) callsOf(f *filter) (never string, conditions []string) {
 	return never, conditions
 }
 
+// ruleUse is the use of a rule by policies. at is the first of them, and asked and charged are true if Envoy asks at the
+// start by one of them, and if one charges hits.
+type ruleUse struct {
+	at             *evaluation
+	asked, charged bool
+}
+
+// addUse adds a use to that of a key.
+func addUse[K comparable](all map[K]*ruleUse, key K, u ruleUse) {
+	o := all[key]
+	if o == nil {
+		all[key] = &u
+		return
+	}
+	o.asked = o.asked || u.asked
+	o.charged = o.charged || u.charged
+	if comparePos(u.at.node.Pos(), o.at.node.Pos()) < 0 {
+		o.at = u.at
+	}
+}
+
 // reportIneffectiveRules reports rules that enforce but deny nothing: no policy asks about them at the start, or none
 // charges them.
 func (k *checker) reportIneffectiveRules() {
-	type use struct {
-		at             *evaluation
-		asked, charged bool
-	}
-	uses := map[*descriptors.Rule]*use{}
-	byReach := map[*descriptors.Reach]*use{}
+	uses, byReach := map[*descriptors.Rule]*ruleUse{}, map[*descriptors.Reach]*ruleUse{}
 	for _, c := range k.sent {
 		for i, e := range c.all {
-			u := byReach[c.reached[i]]
-			if u == nil {
-				u = &use{at: e}
-				byReach[c.reached[i]] = u
-			}
-			if e.never == "" {
-				u.asked = u.asked || !e.streamDone
-				u.charged = u.charged || e.hits.charges
-			}
+			addUse(byReach, c.reached[i], ruleUse{e, e.never == "" && !e.streamDone, e.never == "" && e.hits.charges})
 		}
 	}
 	for reach, u := range byReach {
 		for _, r := range reach.Rules {
-			if uses[r] == nil {
-				uses[r] = &use{at: u.at}
-			}
-			o := uses[r]
-			o.asked = o.asked || u.asked
-			o.charged = o.charged || u.charged
-			if comparePos(u.at.node.Pos(), o.at.node.Pos()) < 0 {
-				o.at = u.at
-			}
+			addUse(uses, r, *u)
 		}
 	}
 	for r, u := range uses {
