@@ -110,7 +110,9 @@ type service struct {
 
 func start(t *testing.T, replicas int, rules string, args ...string) *service {
 	t.Helper()
-	window.AwaitHour(t)
+	if time.Now().UTC().Hour() == 23 { // windows end at midnight
+		window.AwaitHour(t)
+	}
 	path := filepath.Join(t.TempDir(), "rows.csv")
 	must.OK(t, os.WriteFile(path, []byte("tabled,requests_per_unit,unlimited\nv0,,true\nv1,40,\nv2,0,\n"), 0o600))
 	args = append(args, "--config", suite.WriteRules(t, rules), "--usage", "--table", "rows="+path)
