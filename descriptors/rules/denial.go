@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -23,7 +24,9 @@ type DeniedResponse struct {
 	Preset      string
 	ContentType string
 	// Body is nil if the response has none.
-	Body    *DeniedText
+	Body *DeniedText
+	// Never replaces the body of a preset if no time to wait would admit the request.
+	Never   *DeniedText
 	Headers []DeniedHeader
 	// RetryMillis adds retry-after-ms and, after long waits, x-should-retry, which the clients of
 	// OpenAI and Anthropic read.
@@ -47,27 +50,32 @@ type DeniedHeader struct {
 // deniedPresets are the named responses, in the order of the documentation.
 var deniedPresets = []*DeniedResponse{
 	{Preset: "none"},
-	{
-		Preset: "text", ContentType: "text/plain; charset=utf-8",
-		Body: preset("Too many requests: the limit {name} is exceeded. Try again in {retry_after} seconds.\n", false),
-	},
-	{
-		Preset: "problem", ContentType: "application/problem+json",
-		Body: preset(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
+	newPreset("text", "text/plain; charset=utf-8",
+		"Too many requests: the limit {name} is exceeded. Try again in {retry_after} seconds.\n", false),
+	newPreset("problem", "application/problem+json",
+		`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
 			`"title":"Request cannot be satisfied as assigned quota has been exceeded",`+
 			`"detail":"The limit {name} is exceeded. Try again in {retry_after} seconds.",`+
-			`"violated-policies":{`+violatedPolicies+`}}`+"\n", true),
-	},
-	{
-		Preset: "openai", ContentType: "application/json", RetryMillis: true,
-		Body: preset(`{"error":{"message":"Rate limit {name} reached. Please try again in {retry_after}s.",`+
+			`"violated-policies":{`+violatedPolicies+`}}`+"\n", false),
+	newPreset("openai", "application/json",
+		`{"error":{"message":"Rate limit {name} reached. Please try again in {retry_after}s.",`+
 			`"type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`+"\n", true),
-	},
-	{
-		Preset: "anthropic", ContentType: "application/json", RetryMillis: true,
-		Body: preset(`{"type":"error","error":{"type":"rate_limit_error",`+
+	newPreset("anthropic", "application/json",
+		`{"type":"error","error":{"type":"rate_limit_error",`+
 			`"message":"Rate limit {name} reached. Please try again in {retry_after}s."}}`+"\n", true),
-	},
+}
+
+// retrySentence is the end of each text of a preset.
+var retrySentence = regexp.MustCompile(`(Try|Please try) again in \{retry_after\} ?s(econds)?\.`)
+
+// newPreset returns a preset. retryMillis adds the headers for the clients of OpenAI and Anthropic.
+func newPreset(name, contentType, body string, retryMillis bool) *DeniedResponse {
+	isJSON := isJSONType(contentType)
+	never := retrySentence.ReplaceAllString(body, "The request has more hits than it ever admits.")
+	return &DeniedResponse{
+		Preset: name, ContentType: contentType, RetryMillis: retryMillis,
+		Body: preset(body, isJSON), Never: preset(never, isJSON),
+	}
 }
 
 // DeniedPreset returns the response with the given name, or nil.

@@ -85,6 +85,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	rules := x.rules
 	x.rules = nil // a pooled exchange must not keep old rules in memory
 	x.overLimit = x.plan.Batch.Denied
+	x.quotaPasses = x.overLimit && x.findQuotaPass()
 	if x.plan.Choices {
 		x.plan.Choose()
 	}

@@ -77,7 +77,7 @@ func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
 	if counters.Add(h); d.PenaltyStarted {
 		counters.CountPenalty()
 	}
-	if denies(charge, d) {
+	if x.denies(at) {
 		recordDenial(rules, x, i, at)
 	}
 }
@@ -118,7 +118,7 @@ func recordDenial(rules *activeRules, x *Exchange, i, at int) {
 	charge, domain := &x.plan.Batch.Charges[at], rules.live[x.plan.DomainIndex]
 	duplicate := false
 	for earlier := x.plan.Matches[i].First; earlier < at; earlier++ {
-		duplicate = duplicate || denies(&x.plan.Batch.Charges[earlier], &x.plan.Batch.Decisions[earlier])
+		duplicate = duplicate || x.denies(earlier)
 	}
 	domain.RecordDenial(&live.Denial{
 		ID: charge.ID, Limit: limit, Policy: charge.Policy, Domain: x.plan.DomainName,

@@ -44,25 +44,28 @@ func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules
 // appendDenied appends the body and the headers of a denial, without Retry-After. If the denying
 // limit is hidden, texts that describe it are left out.
 func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, all *summary) []byte {
-	st := &x.statuses[all.denying]
-	wait := all.wait
-	name := x.appendLimitName(x.metricKey[:0], &x.plan.Matches[all.denying], st.charge)
+	limit, wait := x.plan.Limits[all.response], all.wait
+	name := x.appendLimitName(x.metricKey[:0], &x.plan.Matches[all.denying], all.response)
 	x.metricKey = name
 	v := rules.DenialValues{
 		Name: name, Domain: x.decoder.req.Domain,
-		Limit: uint64(st.limit.RequestsPerUnit), RetryAfter: ceilSeconds(wait), Reset: st.resetSeconds,
-		Denying: x,
+		Limit: uint64(limit.RequestsPerUnit), RetryAfter: ceilSeconds(wait),
+		Reset: ceilSeconds(x.plan.Batch.Decisions[all.response].Reset), Denying: x,
 	}
-	if st.limit.HasWindow() {
-		v.Window = uint64(max(0, st.limit.Unit.Seconds())) * uint64(st.limit.UnitMultiplier)
+	if limit.HasWindow() {
+		v.Window = uint64(max(0, limit.Unit.Seconds())) * uint64(limit.UnitMultiplier)
 	}
 	body := x.body[:0]
 	texts := d
-	if st.hidden() && d.DescribesLimit() {
+	if all.hides && d.DescribesLimit() {
 		texts = rules.DeniedPreset("none")
 	}
-	if texts.Body != nil {
-		body = texts.Body.Append(body, &v)
+	text := texts.Body
+	if all.never && texts.Never != nil {
+		text = texts.Never
+	}
+	if text != nil {
+		body = text.Append(body, &v)
 		b = appendString(b, fieldRawBody, body)
 	}
 	if texts.ContentType != "" {
@@ -87,7 +90,7 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, a
 		} else {
 			b = appendHeader(b, fieldResponseHeaders, "grpc-retry-pushback-ms", millis)
 		}
-		if encodedBytes(body[:n]) <= maxDetailedMessage {
+		if !all.never && encodedBytes(body[:n]) <= maxDetailedMessage {
 			body = appendRetryInfo(body[:n], body[:n], wait)
 			m := len(body)
 			body = base64.RawStdEncoding.AppendEncode(body, body[n:m])
@@ -146,7 +149,7 @@ func (x *Exchange) NextDenying(from int) (name []byte, next int, ok bool) {
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
 		for at := max(from, m.First); at < m.First+m.Count; at++ {
-			if !x.plan.Limits[at].Hidden && denies(&x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]) {
+			if !x.plan.Limits[at].Hidden && x.denies(at) {
 				x.lookupKey = x.appendLimitName(x.lookupKey[:0], m, at)
 				return x.lookupKey, at + 1, true
 			}

@@ -243,6 +243,14 @@ descriptors:
 	if got := askAt(t, s, noon, four); !slices.Contains(got.headers, "x-should-retry: false") {
 		t.Errorf("the headers %q make clients of OpenAI retry 4 hits on a limit of 3", got.headers)
 	}
+	for _, preset := range []string{"text", "problem", "openai", "anthropic"} {
+		s := service(t, Settings{DeniedResponse: preset, GRPCDenials: true}, "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: minute, requests_per_unit: 3 } }]")
+		got := askAt(t, s, noon, four)
+		details := strings.Contains(strings.Join(got.headers, " "), "grpc-status-details-bin")
+		if !strings.Contains(got.body, "more hits than it ever admits") || strings.Contains(got.body, "again") || details {
+			t.Errorf("%s: the body %s and the headers %q make clients retry 4 hits on a limit of 3", preset, got.body, got.headers)
+		}
+	}
 }
 
 // TestDeniedResponseOfFlag checks that --denied-response applies to rules and domains without one.

@@ -37,6 +37,7 @@ type Exchange struct {
 	named          []int     // charges that the structured headers describe
 	overLimit      bool
 	large          bool         // whether a request was larger than MaxReusableRequest
+	quotaPasses    bool         // a quota passes, but other limits deny the request
 	rules          *activeRules // set from Begin to Finish
 	leaseTime      limiter.Time // time of the request; only set if the plan involves leases
 

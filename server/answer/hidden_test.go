@@ -32,6 +32,19 @@ descriptors:
 - key: described
   denied_response: {body: "static", headers: {x-plan: "{name}"}}
   rate_limit: {name: flood, unit: minute, requests_per_unit: 0, hidden: true}
+- key: list
+  denied_response: {body: "{name} {limit}/{window}, reset {reset}, wait {retry_after}"}
+  rate_limits:
+  - {name: short, unit: second, requests_per_unit: 0}
+  - {name: visible, unit: minute, requests_per_unit: 0}
+  - {name: flood, unit: hour, requests_per_unit: 0, hidden: true}
+---
+domain: all
+all_or_nothing: true
+descriptors:
+- {key: only, rate_limit: {name: flood, unit: minute, requests_per_unit: 0, hidden: true}}
+- {key: quota, value: spent, quota_mode: true, rate_limit: {name: reserved, unit: day, requests_per_unit: 0}}
+- {key: quota, quota_mode: true, rate_limit: {name: more, unit: day, requests_per_unit: 9}}
 `
 	s := service(t, Settings{
 		ResponseHeaders: true, RequestHeaders: true, RateLimitHeaders: "structured", DeniedBy: true, DeniedResponse: "problem",
@@ -40,6 +53,9 @@ descriptors:
 	}, rules)
 	ask := func(keys ...string) *rls.RateLimitResponse {
 		request := &rls.RateLimitRequest{Domain: "d"}
+		if keys[0] == "all" {
+			request.Domain, keys = "all", keys[1:]
+		}
 		for _, key := range keys {
 			key, value, _ := strings.Cut(key, "=")
 			request.Descriptors = append(request.Descriptors, &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}})
@@ -65,6 +81,8 @@ descriptors:
 		{keys: "only empty", limit: "spent", deniedBy: "spent", body: `"violated-policies":["spent"]`},
 		{keys: "empty only", deniedBy: "spent", body: `"violated-policies":["spent"]`},
 		{keys: "quota=spent quota only", deniedBy: "flood"}, // a quota passes, so neither denies
+		{keys: "all quota=spent quota only", deniedBy: "flood"},
+		{keys: "list", deniedBy: "flood", body: "visible 0/60, reset 60, wait 3600"},
 	} {
 		got := ask(strings.Fields(tt.keys)...)
 		status := got.GetStatuses()[len(got.GetStatuses())-1]

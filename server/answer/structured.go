@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -11,8 +12,8 @@ import (
 const maxStructured = 16
 
 // collectNamed sets x.named to the charges that the structured headers describe: one for each name
-// of an enforced limit, that with the fewest remaining hits. More than maxStructured names are left
-// out.
+// of an enforced limit, that with the fewest remaining hits. Of more than maxStructured names, the
+// first are described, and at the end those that deny instead of others.
 func (x *Exchange) collectNamed() {
 	x.named = x.named[:0]
 	batch := &x.plan.Batch
@@ -31,6 +32,18 @@ next:
 		}
 		if len(x.named) < maxStructured {
 			x.named = append(x.named, at)
+		} else if x.denies(at) {
+			x.keepDenying(at)
+		}
+	}
+}
+
+// keepDenying replaces the last element of x.named that does not deny by the charge at.
+func (x *Exchange) keepDenying(at int) {
+	for k, other := range slices.Backward(x.named) {
+		if !x.denies(other) {
+			x.named = append(slices.Delete(x.named, k, k+1), at)
+			return
 		}
 	}
 }

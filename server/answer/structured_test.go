@@ -104,6 +104,11 @@ func TestStructuredHeadersAreBounded(t *testing.T) {
 			t.Errorf("%d limits in %s, want %d", n, header, maxStructured)
 		}
 	}
+	s = service(t, Settings{RateLimitHeaders: "structured"}, rules)
+	_, limits = structuredHeadersOf(t, s, noon, slices.Concat(keys, []string{"z", "z", "z"})...) // the limit is 3
+	if !strings.HasPrefix(limits, `"a"`) || !strings.Contains(limits, `"o";r=`) || !strings.HasSuffix(limits, `"z";r=0;t=43200`) || strings.Contains(limits, `"p"`) {
+		t.Errorf("the limits are %s, want the first 15 and z, which denies", limits)
+	}
 }
 
 func TestStructuredHeadersAllocateNothing(t *testing.T) {

@@ -15,9 +15,11 @@ type summary struct {
 	described int
 	// denying is the index of the match that denied_by and the response to a denial describe: of
 	// those that deny the request, the last one that is not a quota, or the first one if all are
-	// quotas. One with a hidden limit is only described if all have one. It is -1 if the request is
-	// admitted.
-	denying int
+	// quotas. One whose limits that deny are all hidden is only described if all matches are like that.
+	// It is -1 if the request is admitted. The response describes the limit of the charge response, and
+	// none if hides is true.
+	denying, response int
+	hides             bool
 	// wait is the time until the limits that denied the request, hidden or not, would admit it: the
 	// longest time of those that are not quotas and, unless a quota passes, the shortest of the
 	// quotas. It is 0 if the request is admitted. If never is true, the request has more hits than
@@ -33,7 +35,7 @@ type summary struct {
 func (s *Service) summarize(x *Exchange) summary {
 	all := summary{described: -1, denying: -1}
 	fewest := uint32(math.MaxUint32)
-	quotas := quotaWait{passes: x.plan.Batch.QuotaPass}
+	quotas := quotaWait{}
 	for i := range x.statuses {
 		st := &x.statuses[i]
 		if st.limit == nil {
@@ -54,17 +56,19 @@ func (s *Service) summarize(x *Exchange) summary {
 			continue
 		}
 		if over && x.denies(st.charge) {
-			hides := all.denying >= 0 && x.statuses[all.denying].hidden()
-			if all.denying < 0 || hides && !st.hidden() || hides == st.hidden() && !isQuota {
-				all.denying = i
+			at, hidden := x.responseCharge(i)
+			if all.denying < 0 || all.hides && !hidden || all.hides == hidden && !isQuota {
+				all.denying, all.response, all.hides = i, at, hidden
 			}
 		}
 		m := &x.plan.Matches[i]
 		for at := m.First; at < m.First+m.Count; at++ {
-			all.addWait(&quotas, &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at])
+			if x.denies(at) {
+				all.addWait(&quotas, &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at])
+			}
 		}
 	}
-	if quotas.wait > 0 && !quotas.passes {
+	if quotas.wait > 0 {
 		all.wait = max(all.wait, quotas.wait)
 		all.never = all.never || quotas.never
 	}
@@ -73,19 +77,15 @@ func (s *Service) summarize(x *Exchange) summary {
 
 // A quotaWait is the shortest wait of the quotas that deny a request.
 type quotaWait struct {
-	wait   time.Duration
-	never  bool
-	passes bool // a quota admits the request
+	wait  time.Duration
+	never bool
 }
 
-// addWait adds the wait of a charge to that of the request or of the quotas.
+// addWait adds the wait of a charge that denies to that of the request or of the quotas.
 func (all *summary) addWait(quotas *quotaWait, c *limiter.Charge, d *limiter.Decision) {
 	none := d.RetryAfter == limiter.Never && c.Choice != limiter.NoChoice
 	never := none || d.RetryAfter == limiter.Never && c.Policy.Limit > 0
 	switch {
-	case c.Mode == limiter.Quota && !d.Over:
-		quotas.passes = true
-	case !denies(c, d):
 	case c.Mode != limiter.Quota:
 		all.wait = max(all.wait, d.Reset)
 		all.never = all.never || never
@@ -99,7 +99,38 @@ func (all *summary) addWait(quotas *quotaWait, c *limiter.Charge, d *limiter.Dec
 // denies reports whether a charge denies the request. A quota over its limit does not if another
 // quota passes.
 func (x *Exchange) denies(charge int) bool {
-	return denies(&x.plan.Batch.Charges[charge], &x.plan.Batch.Decisions[charge])
+	c := &x.plan.Batch.Charges[charge]
+	return denies(c, &x.plan.Batch.Decisions[charge]) && (c.Mode != limiter.Quota || !x.quotaPasses)
+}
+
+// findQuotaPass reports whether a quota passes, although the request is denied by other limits.
+func (x *Exchange) findQuotaPass() bool {
+	b := &x.plan.Batch
+	passes, others := b.QuotaPass, false
+	for i := range b.Charges {
+		c, d := &b.Charges[i], &b.Decisions[i]
+		isQuota := c.Mode == limiter.Quota
+		passes = passes || isQuota && !d.Over
+		others = others || !isQuota && denies(c, d)
+	}
+	return passes && others
+}
+
+// responseCharge returns the charge of match i that the response to its denial describes, and whether
+// its limit is hidden: that of the status or, if it is hidden, the visible one that denies longest.
+func (x *Exchange) responseCharge(i int) (charge int, hidden bool) {
+	st, m := &x.statuses[i], &x.plan.Matches[i]
+	charge, hidden = st.charge, st.hidden()
+	if !hidden {
+		return charge, false
+	}
+	for at := m.First; at < m.First+m.Count; at++ {
+		isVisible := at != st.charge && !x.plan.Limits[at].Hidden && x.denies(at)
+		if isVisible && (hidden || x.plan.Batch.Decisions[at].Reset > x.plan.Batch.Decisions[charge].Reset) {
+			charge, hidden = at, false
+		}
+	}
+	return charge, hidden
 }
 
 // isQuota reports whether match i is a quota.

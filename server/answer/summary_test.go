@@ -2,6 +2,7 @@ package answer
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -44,6 +45,35 @@ func TestDescribedMatches(t *testing.T) {
 		}
 		if got := new(Service).summarize(x); got.described != c.described || got.denying != c.denying {
 			t.Errorf("%s: described %d, denying %d; want %d and %d", name, got.described, got.denying, c.described, c.denying)
+		}
+	}
+}
+
+// TestQuotasOfDeniedRequest checks that a quota that passes does not make a denial by other quotas, as by
+// --store-fallback deny, one without a time to wait.
+func TestQuotasOfDeniedRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode   limiter.Mode
+		passes bool
+		wait   time.Duration
+	}{
+		"quotas only":       {limiter.Quota, false, time.Second},
+		"a quota and limit": {limiter.Enforce, true, 2 * time.Second},
+	} {
+		x := &Exchange{overLimit: true}
+		for i, mode := range []limiter.Mode{limiter.Quota, c.mode} {
+			limit := &descriptors.Limit{Terms: new(descriptors.Terms)}
+			x.statuses = append(x.statuses, descriptorStatus{code: codeOverLimit, limit: limit, charge: i})
+			x.plan.Matches = append(x.plan.Matches, descriptors.Match{First: i, Count: 1})
+			x.plan.Batch.Charges = append(x.plan.Batch.Charges, limiter.Charge{Policy: &limit.Policy, Hits: 1, Mode: mode})
+			x.plan.Batch.Decisions = append(x.plan.Batch.Decisions, limiter.Decision{Over: true, Denied: true, Reset: time.Duration(i+1) * time.Second})
+		}
+		x.plan.Batch.QuotaPass = true
+		if x.quotaPasses = x.findQuotaPass(); x.quotaPasses != c.passes {
+			t.Errorf("%s: a quota passes is %v", name, x.quotaPasses)
+		}
+		if got := new(Service).summarize(x); got.wait != c.wait {
+			t.Errorf("%s: wait %v, want %v", name, got.wait, c.wait)
 		}
 	}
 }
