@@ -39,7 +39,7 @@ func TestSimulatePage(t *testing.T) {
 		must.OK(t, err)
 		must.OK(t, os.WriteFile(name, log, 0o600))
 	}
-	runPageIn(t, root, "docs/simulate.md", 5)
+	runPageIn(t, root, "docs/simulate.md", 4)
 }
 
 // hashedKeys matches hashes of keys, which differ in each run.
