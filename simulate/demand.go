@@ -10,41 +10,25 @@ import (
 // demand is a distribution of the hits that keys of a limit request per window. It is exact: n hits
 // make at most about sqrt(2n) different numbers.
 type demand struct {
-	dense  []uint64 // by number of hits
-	sparse map[uint64]uint64
-	n      uint64
-	max    uint64
+	windows map[uint64]uint64 // by number of hits
+	n       uint64
+	max     uint64
 }
 
-// denseHits is the number of counts stored in demand.dense.
-const denseHits = 1024
-
-func (d *demand) add(hits, windows uint64) {
-	d.n += windows
+func (d *demand) add(hits uint64) {
+	if d.windows == nil {
+		d.windows = map[uint64]uint64{}
+	}
+	d.windows[hits]++
+	d.n++
 	d.max = max(d.max, hits)
-	if hits < denseHits {
-		for uint64(len(d.dense)) <= hits {
-			d.dense = append(d.dense, 0)
-		}
-		d.dense[hits] += windows
-		return
-	}
-	if d.sparse == nil {
-		d.sparse = map[uint64]uint64{}
-	}
-	d.sparse[hits] += windows
 }
 
 // each calls use with each number of hits in increasing order and the number of windows with that
 // demand.
 func (d *demand) each(use func(hits, windows uint64) bool) {
-	for hits, windows := range d.dense {
-		if windows > 0 && !use(uint64(hits), windows) {
-			return
-		}
-	}
-	for _, hits := range slices.Sorted(maps.Keys(d.sparse)) {
-		if !use(hits, d.sparse[hits]) {
+	for _, hits := range slices.Sorted(maps.Keys(d.windows)) {
+		if !use(hits, d.windows[hits]) {
 			return
 		}
 	}

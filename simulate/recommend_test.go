@@ -144,9 +144,9 @@ func TestSmallestLimit(t *testing.T) {
 		for i := range windows {
 			windows[i] = 1 + uint64(random.IntN(40))
 			if random.IntN(9) == 0 {
-				windows[i] += denseHits
+				windows[i] += 1024
 			}
-			d.add(windows[i], 1)
+			d.add(windows[i])
 		}
 		most := uint64(random.IntN(60))
 		want := uint64(0)

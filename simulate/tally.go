@@ -227,10 +227,10 @@ func (t *tally) endWindow(k *key) {
 		if number := t.allowanceOf(k); hi < number {
 			share, _ = bits.Div64(hi, lo, number)
 		}
-		l.shares.add(share, 1)
+		l.shares.add(share)
 	}
 	if _, own := t.rowLimits[k]; !own {
-		l.demand.add(k.demand, 1)
+		l.demand.add(k.demand)
 	}
 }
 
