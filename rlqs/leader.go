@@ -98,11 +98,7 @@ func (s *Service) countDomainsLocked() {
 // renewLeadership runs every retryPeriod. It ends leaderships that were not renewed in time and
 // starts the next renewal.
 func (s *Service) renewLeadership() {
-	defer func() {
-		if p := recover(); p != nil {
-			s.options.Panics.Report(p)
-		}
-	}()
+	defer s.options.Panics.Recover()
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
@@ -145,11 +141,7 @@ func (s *Service) acquire(domains, released []string) {
 
 // callElector calls the elector, which may panic.
 func (s *Service) callElector(ttl time.Duration, domains []string, report func(i int, previous string)) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.options.Panics.Report(p)
-		}
-	}()
+	defer s.options.Panics.Recover()
 	if len(domains) > 0 {
 		s.options.Elector.AcquireLeadership(s.candidate, ttl, domains, report)
 	}

@@ -93,11 +93,7 @@ func (s *Service) Close() {
 
 // tick runs the divider when its next step is due.
 func (s *Service) tick() {
-	defer func() {
-		if p := recover(); p != nil {
-			s.options.Panics.Report(p)
-		}
-	}()
+	defer s.options.Panics.Recover()
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()

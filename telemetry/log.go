@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -49,4 +52,80 @@ func logrusLevel(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
 		return
 	}
 	zapcore.LowercaseLevelEncoder(l, enc)
+}
+
+// Sampled returns a logger that passes on the first lines of each message in an interval, and after
+// that every thereafter-th one, or none if thereafter is 0. Unlike zap's sampler it continues to
+// log after the clock was set back.
+func Sampled(logger *zap.Logger, interval time.Duration, first, thereafter uint64) *zap.Logger {
+	s := &sampler{interval: int64(interval), first: first, thereafter: thereafter}
+	s.counts.Store(&map[string]*sampleCount{})
+	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return sampledCore{core, s} }))
+}
+
+// Rare returns a logger that passes on each message once in ten seconds. It is for messages that
+// clients can cause.
+func Rare(logger *zap.Logger) *zap.Logger { return Sampled(logger, 10*time.Second, 1, 0) }
+
+// sampler counts lines by message. The messages are those of the program, so they are few.
+type sampler struct {
+	interval          int64 // in nanoseconds
+	first, thereafter uint64
+	// counts is read without the lock and replaced under it.
+	counts atomic.Pointer[map[string]*sampleCount]
+	mu     sync.Mutex
+}
+
+type sampleCount struct {
+	ends  atomic.Int64 // end of the interval, in nanoseconds since 1970
+	lines atomic.Uint64
+}
+
+// passes counts a line, and reports whether to log it.
+func (s *sampler) passes(message string, at time.Time) bool {
+	c := (*s.counts.Load())[message]
+	if c == nil {
+		c = s.add(message)
+	}
+	now, ends := at.UnixNano(), c.ends.Load()
+	// If the interval ends much later than now, the clock was set back.
+	if (now >= ends || now < ends-2*s.interval) && c.ends.CompareAndSwap(ends, now+s.interval) {
+		c.lines.Store(0)
+	}
+	n := c.lines.Add(1)
+	return n <= s.first || s.thereafter > 0 && (n-s.first)%s.thereafter == 0
+}
+
+// add returns the count of a message, a new one if it has none.
+func (s *sampler) add(message string) *sampleCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := *s.counts.Load()
+	if c := counts[message]; c != nil {
+		return c
+	}
+	counts = maps.Clone(counts)
+	counts[message] = new(sampleCount)
+	s.counts.Store(&counts)
+	return counts[message]
+}
+
+// sampledCore is a core that receives a sample of the lines.
+type sampledCore struct {
+	zapcore.Core
+
+	sampler *sampler
+}
+
+// With implements [zapcore.Core].
+func (c sampledCore) With(fields []zapcore.Field) zapcore.Core {
+	return sampledCore{c.Core.With(fields), c.sampler}
+}
+
+// Check implements [zapcore.Core].
+func (c sampledCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(entry.Level) || !c.sampler.passes(entry.Message, entry.Time) {
+		return checked
+	}
+	return c.Core.Check(entry, checked)
 }

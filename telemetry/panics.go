@@ -57,6 +57,13 @@ func (p *Panics) Report(value any) {
 	p.logger.Debug("panic in a request: value", zap.Any("panic", value))
 }
 
+// Recover reports a panic of the function that has deferred it, and ends the panic.
+func (p *Panics) Recover() {
+	if value := recover(); value != nil {
+		p.Report(value)
+	}
+}
+
 // mayLog reports whether to log a panic, and how many were not logged since the last line.
 func (p *Panics) mayLog() (skipped int, log bool) {
 	p.mu.Lock()

@@ -53,3 +53,21 @@ func (r *registry) counter(name, help string) prometheus.Counter {
 func (r *registry) gauge(name, help string) prometheus.Gauge {
 	return r.gauges(name, help).WithLabelValues()
 }
+
+// Value returns the value of a counter.
+func Value(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		return 0 // not a counter
+	}
+	return toUint(m.GetCounter().GetValue())
+}
+
+// gaugeValue returns the value of a gauge.
+func gaugeValue(g prometheus.Gauge) float64 {
+	var m dto.Metric
+	if err := g.Write(&m); err != nil {
+		return 0 // not a gauge
+	}
+	return m.GetGauge().GetValue()
+}

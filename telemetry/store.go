@@ -34,9 +34,9 @@ func (m *Metrics) Store(deciders, events, kinds []string, reached func() bool, s
 		charges: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_store_batch_charges", Help: "Charges per batch that the store answered.", Buckets: prometheus.ExponentialBuckets(1, 2, 9),
 		}),
-		decided: make(map[string]prometheus.Counter, len(deciders)),
-		errors:  make(map[string]prometheus.Counter, len(kinds)),
-		blocks:  make(map[string]prometheus.Counter, len(events)),
+		decided: byValue(decided, deciders),
+		errors:  byValue(failed, kinds),
+		blocks:  byValue(blocks, events),
 		diverged: m.counter("sluice_store_divergent_batches_total",
 			"Batches of which sluice and the store computed different numbers of admitted charges: a bug in sluice."),
 		synced: m.counter("sluice_store_synced_hits_total",
@@ -44,26 +44,28 @@ func (m *Metrics) Store(deciders, events, kinds []string, reached func() bool, s
 		dropped: m.counter("sluice_store_dropped_hits_total",
 			"Hits that were admitted while the store was unavailable, and not charged to it afterwards: there were too many counters, or another program wrote the key."),
 	}
-	for _, by := range deciders {
-		s.decided[by] = decided.WithLabelValues(by)
-	}
-	for _, e := range events {
-		s.blocks[e] = blocks.WithLabelValues(e)
-	}
-	for _, k := range kinds {
-		s.errors[k] = failed.WithLabelValues(k)
-	}
 	m.Register(shardCollector(shards), s.took, s.charges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_store_reached", Help: "1 once the store has answered since the start of the process, 0 before.",
-	}, func() float64 {
-		if reached() {
-			return 1
-		}
-		return 0
-	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	}, func() float64 { return oneIf(reached()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_store_clock_offset_seconds", Help: "How far the store's clock is ahead of the local clock.",
 	}, func() float64 { return offset().Seconds() }))
 	return s
+}
+
+// byValue returns the counters of a vector with one label, by its values.
+func byValue(v *prometheus.CounterVec, values []string) map[string]prometheus.Counter {
+	counters := make(map[string]prometheus.Counter, len(values))
+	for _, value := range values {
+		counters[value] = v.WithLabelValues(value)
+	}
+	return counters
+}
+
+func oneIf(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 type shardCollector func() map[string]bool
@@ -77,11 +79,7 @@ func (c shardCollector) Describe(ch chan<- *prometheus.Desc) { ch <- upDesc }
 // Collect implements [prometheus.Collector].
 func (c shardCollector) Collect(ch chan<- prometheus.Metric) {
 	for shard, up := range c() {
-		value := 0.0
-		if up {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, value, shard)
+		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, oneIf(up), shard)
 	}
 }
 
