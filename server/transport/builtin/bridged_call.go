@@ -85,9 +85,7 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete boo
 	return b, nil
 }
 
-// run runs the handler, in the call's goroutine.
-func (b *bridgedCall) run() { b.finish(b.runHandler()) }
-
+// runHandler runs in the call's goroutine.
 func (b *bridgedCall) runHandler() (err error) {
 	m, others := b.method, b.conn.bridge.interceptors
 	defer others.Recover(&err) // for SendMsg, which the interceptors do not cover

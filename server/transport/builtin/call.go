@@ -69,8 +69,8 @@ func (x *rateLimitCall) release() {
 // shouldRateLimit answers a rate-limit request, or returns a call that is answered later.
 func (c *connection) shouldRateLimit(call *h2.Call, trace *callTrace) ([]byte, h2.Status, h2.PendingCall) {
 	h := c.Handler
-	x, ok := c.spare.(*rateLimitCall)
-	if !ok {
+	x := c.spare
+	if x == nil {
 		x = getRateLimitCall(c)
 		c.spare = x
 	}

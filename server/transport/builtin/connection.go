@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
@@ -37,8 +38,8 @@ type connection struct {
 	mu    sync.Mutex
 	conn  net.Conn // raw, or TLS over it; nil during the handshake
 	h2    *h2.Conn
-	out   *output    // output of the current batch
-	spare releasable // memory of calls answered in this batch, reused by the next call
+	out   *output        // output of the current batch
+	spare *rateLimitCall // memory of calls answered in this batch, reused by the next call
 	// batchStart is when the batch began, and clockAt the last clock reading in it: a call starts
 	// when the one before it ends.
 	batchStart, clockAt time.Duration
@@ -128,8 +129,9 @@ func (o *output) release() {
 // did. Orderly closes, such as MaxConnectionAge, are not counted.
 func (c *connection) reportViolation(why error) {
 	c.violationOnce.Do(func() {
-		h := c.Handler
-		reportEnded(endedCounter(&h.Metrics.ClosedConnections, why), h.Rare, c.raw, why)
+		endedCounter(&c.Handler.Metrics.ClosedConnections, why).Inc()
+		c.Handler.Rare.Warn("gRPC connection closed because of its client; more within ten seconds are only counted",
+			zap.Stringer("peer", c.raw.RemoteAddr()), zap.Error(why))
 	})
 }
 
@@ -204,6 +206,3 @@ func (c *connection) checkActivity(now time.Duration) {
 		c.postCommand(cmds)
 	}
 }
-
-// releasable is memory that returns to a pool.
-type releasable interface{ release() }

@@ -2,11 +2,7 @@ package builtin
 
 import (
 	"errors"
-	"net"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
@@ -36,14 +32,4 @@ func speaksHTTP1(first []byte) (yes, undecided bool) {
 		}
 	}
 	return false, true
-}
-
-// maxLingerBytes is how many bytes linger discards.
-const maxLingerBytes = 256 << 10
-
-// reportEnded counts and logs that a connection is closed because of what its client did.
-func reportEnded(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
-	count.Inc()
-	rare.Warn("gRPC connection closed because of its client; more within ten seconds are only counted",
-		zap.Stringer("peer", conn.RemoteAddr()), zap.Error(why))
 }

@@ -1,10 +1,12 @@
 package builtin
 
 import (
+	"net"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/cpu"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
 // serve is the goroutine of the connection. It spends most of its life in read, so the stack above
@@ -95,6 +97,9 @@ func (c *connection) readLoop(r *reader) {
 // it.
 const defaultLingerTime = time.Second
 
+// maxLingerBytes is how many bytes linger discards.
+const maxLingerBytes = 256 << 10
+
 // linger discards input that arrives after the end, following in: closing a socket with unread
 // bytes would discard the last output, too. After a drain, the input can contain resets of the last
 // calls.
@@ -140,4 +145,31 @@ func (c *connection) processResets(in []byte) (rest []byte) {
 		in, more = in[used:], again
 	}
 	return in
+}
+
+// maxCloseDelay is the longest time between the last reply and the close of a connection that its
+// client closes after a fixed number of calls.
+const maxCloseDelay = 250 * time.Millisecond
+
+// clientName returns a name of the client: all connections from one IP address are taken for those
+// of one Envoy, and so are all connections of Unix sockets.
+func clientName(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap().String()
+	}
+	return addr.Network()
+}
+
+// endingLocked returns why the connection, which is closed, has ended. A client that sent a GOAWAY is
+// another program than Envoy, and ended the connection gracefully.
+func (c *connection) endingLocked() leases.CloseReason {
+	switch {
+	case c.pingTimedOut.Load():
+		return leases.Unresponsive
+	case c.ending, c.closedByUs.Load(), c.h2.Draining(), c.h2.GotGoAway():
+		return leases.Graceful
+	case c.Handler.Clock.Elapsed()-time.Duration(c.activity.lastCallAt.Load()) <= maxCloseDelay:
+		return leases.AfterReply
+	}
+	return leases.Abrupt
 }

@@ -216,3 +216,15 @@ func (t *Transport) monitor() {
 		}
 	}
 }
+
+// shared is the state that the connections of a transport share.
+type shared struct {
+	transport.Config
+	bridge      *bridge
+	h2          *h2.Server
+	buffered    memoryBudget
+	storeMemory storeMemory
+	stalled     stalledWriters
+
+	lingerTime time.Duration // defaultLingerTime, except in tests
+}
