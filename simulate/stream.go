@@ -116,7 +116,7 @@ func startPipeline(ctx context.Context, o *Options, r *readPlan, onBatch func(*s
 		p.streams = append(p.streams, s)
 		p.wait.Go(func() {
 			defer close(s.jobs)
-			s.err = p.readLog(ctx, in, r.format, s.jobs, progress)
+			s.err = p.readLog(ctx, in, s.jobs, progress)
 		})
 	}
 	for range o.Workers {
@@ -138,13 +138,13 @@ func startPipeline(ctx context.Context, o *Options, r *readPlan, onBatch func(*s
 }
 
 // readLog sends the chunks of a log to the workers, and in order to jobs.
-func (p *pipeline) readLog(ctx context.Context, in accesslog.Log, format *accesslog.Format, jobs chan<- *job, progress func(n int)) error {
+func (p *pipeline) readLog(ctx context.Context, in accesslog.Log, jobs chan<- *job, progress func(n int)) error {
 	f, err := in.Open()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return format.ReadChunks(countingReader{f, progress}, func(c accesslog.Chunk) error {
+	return accesslog.ReadChunks(countingReader{f, progress}, func(c accesslog.Chunk) error {
 		j := &job{chunk: c, done: make(chan struct{})}
 		select {
 		case jobs <- j:

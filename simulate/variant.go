@@ -34,23 +34,16 @@ type variant struct {
 const defaultMemory = 4 << 30
 
 func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
-	tables, err := newTables(o, o.memoryShares())
+	tables, err := newTables(o, 1+len(o.Against)) // equal shares of the memory
 	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{}}, err
-}
-
-// memoryShares returns the number of equal shares of the counters' memory: one for each variant.
-func (o *Options) memoryShares() int { return 1 + len(o.Against) }
-
-// tableBytes returns the bound of one of n equal tables of all counters.
-func (o *Options) tableBytes(n int) int64 {
-	return min(max(limiter.MinBytes, o.Memory/int64(n)), limiter.MaxBytes)
 }
 
 // newTables returns the counter tables of all replicas, which have one of several shares of the
 // memory.
 func newTables(o *Options, shares int) (all []*limiter.Table, err error) {
+	bytes := min(max(limiter.MinBytes, o.Memory/int64(shares*o.Replicas)), limiter.MaxBytes)
 	for range o.Replicas {
-		table, err := limiter.New(limiter.Options{Bytes: o.tableBytes(shares * o.Replicas)})
+		table, err := limiter.New(limiter.Options{Bytes: bytes})
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,7 @@
 // has a time and named field values.
 //
 // [Recognise] detects the [Format] of logs. The caller selects the fields that it needs
-// ([Format.Select], [Expression.Resolve]) and then calls [Format.Prepare]. [Format.ReadChunks]
+// ([Format.Select], [Expression.Resolve]) and then calls [Format.Prepare]. [ReadChunks]
 // splits a log into chunks of complete lines. A [Reader] per goroutine parses chunks and calls a
 // function with the [Line] of each request.
 //

@@ -69,7 +69,7 @@ func (f *Format) Select(name string) int {
 		return -1
 	}
 	l := f.layout
-	if extract := partExtractors(logName)[name]; extract != nil {
+	if extract := requestParts[name]; extract != nil && logName == requestLine {
 		source := f.Select(logName)
 		name = logName + " " + name // not a name in any log
 		slot := l.slot(name)

@@ -37,7 +37,7 @@ func FuzzRecognise(f *testing.F) {
 			return nil
 		})
 		var counts Counts
-		err = found.ReadChunks(bytes.NewReader(text), func(c Chunk) error {
+		err = ReadChunks(bytes.NewReader(text), func(c Chunk) error {
 			of := r.Read(c)
 			counts.Add(&of, "log", counts.Rows)
 			c.Free()

@@ -61,9 +61,9 @@ func (c *Chunk) Free() {
 	*c = Chunk{}
 }
 
-// readChunks reads a log, which may be gzipped, and yields chunks that own their memory. It returns
+// ReadChunks reads a log, which may be gzipped, and yields chunks that own their memory. It returns
 // the read error or that of yield.
-func readChunks(in io.Reader, yield func(Chunk) error) error {
+func ReadChunks(in io.Reader, yield func(Chunk) error) error {
 	// Reads are longer than this buffer, so they bypass it.
 	buffered := bufio.NewReader(in)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {

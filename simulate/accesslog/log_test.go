@@ -17,7 +17,7 @@ func TestChunksOwnTheirMemory(t *testing.T) {
 	}
 	log.WriteString(strings.Repeat("y", chunkBytes*3) + "\n" + "the last") // longer than a chunk
 	var got bytes.Buffer
-	err := readChunks(strings.NewReader(log.String()), func(c Chunk) error {
+	err := ReadChunks(strings.NewReader(log.String()), func(c Chunk) error {
 		got.Write(c.Bytes)
 		clear(c.Bytes[:cap(c.Bytes)])
 		c.Free()
@@ -42,7 +42,7 @@ func TestTruncatedGzip(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(n int) error {
-		return readChunks(bytes.NewReader(log.Bytes()[:n]), func(c Chunk) error {
+		return ReadChunks(bytes.NewReader(log.Bytes()[:n]), func(c Chunk) error {
 			c.Free()
 			return nil
 		})

@@ -65,7 +65,11 @@ func (f *namedFields) logName(name string) string {
 	}
 	// An earlier alias wins unless more than twice as many lines have a later one.
 	logName, count := "", 0
-	for _, other := range aliasesOf(name) {
+	aliases, ok := fieldAliases[name]
+	if !ok {
+		aliases = []string{name}
+	}
+	for _, other := range aliases {
 		if n := f.seen[other] - f.nonNumeric[other]; n > 2*count && (other == name || !f.objects[other]) {
 			logName, count = other, n
 		}
@@ -85,8 +89,8 @@ func (f *namedFields) headerName(name string) string {
 	if name == fieldTime || name == fieldStatus || name == fieldFlags || strings.HasPrefix(name, ":") {
 		return ""
 	}
-	for _, pattern := range headerPatterns {
-		want := normalizeHeader(strings.Replace(pattern, "NAME", name, 1))
+	for _, prefix := range []string{"", "http_"} {
+		want := normalizeHeader(prefix + name)
 		if i := slices.IndexFunc(f.observed, func(other string) bool { return normalizeHeader(other) == want }); i >= 0 {
 			return f.observed[i]
 		}

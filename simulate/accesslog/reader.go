@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // BadLine is an unreadable line.
@@ -73,10 +72,6 @@ var (
 	errFuture  = errors.New("is in the future")
 	errTooLong = fmt.Errorf("line is longer than %d MiB", maxLineBytes>>20)
 )
-
-// ReadChunks splits a log into chunks that own their memory and calls yield with each. It returns
-// the read error or that of yield.
-func (*Format) ReadChunks(in io.Reader, yield func(Chunk) error) error { return readChunks(in, yield) }
 
 // Read parses a chunk and returns its counts.
 func (r *Reader) Read(c Chunk) Counts {

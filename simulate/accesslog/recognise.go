@@ -54,19 +54,8 @@ func (s *sample) checkFormat(f lineParser, first *sample, name string) error {
 		s, first, f.info().name, truncate(s.lines[0]))
 }
 
-// formatsByName are the names in --format and their constructors, which receive the first lines.
-var formatsByName = map[string]func(fields map[string]string, sample [][]byte) (lineParser, error){
-	"auto": func(fields map[string]string, sample [][]byte) (lineParser, error) {
-		if len(fields) > 0 {
-			return nil, errors.New("--format auto accepts no fields; write json before them")
-		}
-		return recognise(sample)
-	},
-	"json": newJSONFormat, "requests": newJSONFormat,
-}
-
 // newLineParser returns the parser for --format.
-func newLineParser(format string, s *sample) (lineParser, error) {
+func newLineParser(format string, s *sample) (f lineParser, err error) {
 	parts := strings.Fields(format)
 	if len(parts) == 0 || strings.ContainsAny(format, "%$") {
 		return newTextFormat(format)
@@ -75,11 +64,16 @@ func newLineParser(format string, s *sample) (lineParser, error) {
 	if err != nil {
 		return nil, err
 	}
-	newParser := formatsByName[parts[0]]
-	if newParser == nil {
+	switch {
+	case parts[0] == "json" || parts[0] == "requests":
+		f, err = newJSONFormat(fields, s.lines)
+	case parts[0] != "auto":
 		return nil, errUnknownFormat(format)
+	case len(fields) > 0:
+		err = errors.New("--format auto accepts no fields; write json before them")
+	default:
+		f, err = recognise(s.lines)
 	}
-	f, err := newParser(fields, s.lines)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)
 	}
@@ -91,11 +85,10 @@ func newLineParser(format string, s *sample) (lineParser, error) {
 const sampleDivisor = 10
 
 func recognise(sample [][]byte) (lineParser, error) {
-	if f, err := recogniseLine(sample); f != nil || err != nil {
-		return f, err
-	}
-	if f, err := recognisePrefixed(sample); f != nil || err != nil {
-		return f, err
+	for _, try := range []func([][]byte) (lineParser, error){recogniseLine, recognisePrefixed} {
+		if f, err := try(sample); f != nil || err != nil {
+			return f, err
+		}
 	}
 	return nil, errUnrecognised(sample[0])
 }
@@ -285,4 +278,57 @@ func (f *textFormat) implausible(i int, value []byte) bool {
 	}
 	at, err := anyTimeFormat.parse(value, &parsedSecond{})
 	return err != nil || at < 1e17 // numbers with another meaning, such as a day, read as times in 1970
+}
+
+// sample contains the first nonempty lines of a log.
+type sample struct {
+	log   string
+	lines [][]byte
+	// row is the line number of the first of them.
+	row int
+}
+
+const (
+	// A log is recognised by its first sampleLines lines or sampleBytes bytes.
+	sampleLines = 1000
+	sampleBytes = 4 << 20
+)
+
+func (s *sample) String() string { return fmt.Sprintf("%s:%d", s.log, s.row) }
+
+// read reads the sample of a log. It stops at a line longer than the maximum, which might not fit
+// into memory.
+func (s *sample) read(in Log) error {
+	f, err := in.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	enough := errors.New("enough")
+	read, empty, tooLong := 0, 0, false
+	err = ReadChunks(f, func(c Chunk) error {
+		if c.tooLong {
+			tooLong = true
+			return enough
+		}
+		for line := range bytes.Lines(c.Bytes) {
+			if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
+				s.lines = append(s.lines, line)
+			} else if len(s.lines) == 0 {
+				empty++
+			}
+		}
+		if read += len(c.Bytes); len(s.lines) >= sampleLines || read > sampleBytes {
+			return enough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		return fmt.Errorf("%s: %w", in.Name, err)
+	}
+	s.log, s.row, s.lines = in.Name, empty+1, s.lines[:min(len(s.lines), sampleLines)]
+	if tooLong && len(s.lines) == 0 {
+		return fmt.Errorf("%v: %w", s, errTooLong)
+	}
+	return nil
 }

@@ -36,7 +36,7 @@ func readAll(t *testing.T, text, format string, fields []string, use func(l *Lin
 		use(l, slots)
 		return nil
 	})
-	err = f.ReadChunks(strings.NewReader(text), func(c Chunk) error {
+	err = ReadChunks(strings.NewReader(text), func(c Chunk) error {
 		of := r.Read(c)
 		counts.Add(&of, "log", counts.Rows)
 		c.Free()
