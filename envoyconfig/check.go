@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -66,6 +66,7 @@ func (k *checker) checkAll() {
 		}
 		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these files are excerpts of a configuration, %s; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump", how)
 	}
+	k.reportFaultsOfRoutes()
 	k.reportUnmatched()
 	k.checkUnfilteredListeners()
 	k.checkPerRouteNames()
@@ -311,11 +312,31 @@ func (k *checker) reportFaults(e *evaluation, reach *descriptors.Reach) {
 	}
 }
 
+// reportFaultsOfRoutes reports the problems of policies that depend on routes. They are notes if some routes have none.
+func (k *checker) reportFaultsOfRoutes() {
+	for _, all := range k.byRoute {
+		someSend := slices.ContainsFunc(all, func(e *evaluation) bool { return e.never == "" })
+		for _, e := range all {
+			if someSend && e.never != "" {
+				for i := range e.faults {
+					k.report(e.faults[i].code, rules.Note, e.faults[i].at.Pos(), "on some routes %s", e.faults[i].text)
+				}
+			} else {
+				k.reportFaults(e, &descriptors.Reach{})
+			}
+		}
+	}
+}
+
 // checkSent checks a policy that a filter sends.
 func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation) *descriptors.Reach {
 	k.sentDomains[domain] = true
 	reach := k.checkPolicy(domain, m, e)
-	k.reportFaults(e, reach)
+	if slices.ContainsFunc(e.actions, (*action).readsRoute) {
+		k.byRoute[e.node] = append(k.byRoute[e.node], e)
+	} else {
+		k.reportFaults(e, reach)
+	}
 	k.checkHits(e.filterPolicy, reach)
 	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)

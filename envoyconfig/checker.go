@@ -42,6 +42,8 @@ type checker struct {
 	// limits.
 	rows      map[rowsKey][]*Row
 	unlimited map[unlimitedKey]*Row
+	// byRoute are the evaluations of policies that depend on routes.
+	byRoute map[*tree.Node][]*evaluation
 	// sentBehind are the lists of the connection managers that routes of other ones lead to.
 	sentBehind map[*manager]map[*checkedList]bool
 	// managers are the checks of routes that have run.

@@ -62,7 +62,7 @@ type fault struct {
 	text     string
 }
 
-// listKey identifies the evaluation of a list. values are the metadata and the path of the route if actions depend on it.
+// listKey identifies the evaluation of a list. values are the metadata and the match of the route if actions depend on it.
 type listKey struct {
 	limiter *filter
 	list    *policyList
@@ -75,7 +75,7 @@ type listKey struct {
 func (m *manager) evaluateList(f *filter, l *policyList, own bool, h *virtualHost, r *route) []*evaluation {
 	key := listKey{limiter: f, list: l, own: own}
 	if l.readsRoute {
-		key.values = r.node.Field("metadata").Hash() ^ r.pathLiteral().Hash()
+		key.values = r.node.Field("metadata").Hash() ^ r.node.Field("match").Hash()
 	}
 	if found, ok := m.evaluations.Load(key); ok {
 		all, _ := found.([]*evaluation)

@@ -38,10 +38,10 @@ func (m *manager) impossibleHeader(f *filter, name string) string {
 	for _, other := range m.before(f) {
 		switch {
 		case other.disabled:
-		case other.mayAddHeader(name):
-			why = ""
 		case other.removesHeader(name):
 			why = fmt.Sprintf("the filter at %v removes the header %s before", other.node.Pos(), name)
+		case other.mayAddHeader(name):
+			why = ""
 		}
 	}
 	return why

@@ -159,6 +159,10 @@ func TestStatement(t *testing.T) {
 		"a header that a mutation replaces": {
 			before: mutation("{ remove: x-user }, { append: { header: { key: x-user, value: a } } }"), host: "rate_limits: " + userPolicy, row: "charged once",
 		},
+		"a header that a mutation adds and removes": {
+			before: mutation("{ append: { header: { key: x-user, value: a } } }, { remove: x-user }"), host: "rate_limits: " + userPolicy,
+			finding: "error: no-effect: the descriptor is never sent: the filter at envoy.yaml:8:15 removes the header x-user", row: "never asked",
+		},
 		"a header that is removed before routing": {
 			manager: "early_header_mutation_extensions: [{ typed_config: { '@type': x/envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation, mutations: [{ remove: x-user }] } }]",
 			host:    "rate_limits: " + userPolicy, finding: "error: no-effect: the descriptor is never sent: early_header_mutation_extensions, at", row: "never asked",
@@ -234,6 +238,15 @@ func TestStatement(t *testing.T) {
 		"a token of other paths": {
 			before: tokens, host: "rate_limits: " + subject + "\nroutes: [{ match: { prefix: /api }, route: { cluster: backend } }]",
 			finding: "error: no-effect: the descriptor is never sent: the rules of the filter at envoy.yaml:8:15 verify no token on the route at envoy.yaml:22:26", row: "never asked, since the rules",
+		},
+		"a token of one of two routes": {
+			before: tokens, host: "rate_limits: " + subject + "\nroutes: [{ match: { prefix: /admin }, route: { cluster: backend } }, { match: { prefix: /api }, route: { cluster: backend } }]",
+			row: "charged once; only requests with the metadata envoy.filters.http.jwt_authn:payload.sub\nall, route /api: user=<metadata envoy.filters.http.jwt_authn:payload.sub>" + rule + "never asked, since the rules",
+		},
+		"metadata of one of two routes": {
+			host: "rate_limits: [{ actions: [{ metadata: { descriptor_key: user, source: ROUTE_ENTRY, metadata_key: { key: ns, path: [{ key: tenant }] } } }] }]\n" +
+				"routes: [{ match: { prefix: /a }, route: { cluster: backend } }, { match: { prefix: / }, metadata: { filter_metadata: { ns: { tenant: a } } }, route: { cluster: backend } }]",
+			row: "never asked, since the route, at envoy.yaml:21:26, has no text in its metadata ns:tenant\nall, route /: user=a" + rule + "asked at the start, 1 hit, charged once",
 		},
 		"a token of some paths":  {before: tokens, host: "rate_limits: " + subject, row: "charged once"},
 		"a token of these paths": {before: tokens, host: "rate_limits: " + subject + "\nroutes: [{ match: { path: /admin/x }, route: { cluster: backend } }]", row: "charged once"},
