@@ -20,11 +20,6 @@ func TestEnvoyCheckPage(t *testing.T) {
 	runPage(t, "docs/envoy-check.md", 3)
 }
 
-// TestLLMPage runs each command of docs/llm.md.
-func TestLLMPage(t *testing.T) {
-	runPage(t, "docs/llm.md", 1)
-}
-
 // TestSimulatePage runs each command of docs/simulate.md on logs that are generated as the page
 // describes.
 func TestSimulatePage(t *testing.T) {
