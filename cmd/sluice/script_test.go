@@ -162,7 +162,9 @@ func scripts(tb testing.TB, without string) testscript.Params {
 			"closelog":  func(ts *testscript.TestScript, _ bool, _ []string) { runningServer(ts).closeLog(ts) },
 			"exited":    func(ts *testscript.TestScript, _ bool, args []string) { runningServer(ts).waitForExit(ts, args[0]) },
 			"page":      waitForPage,
-			"get":       func(ts *testscript.TestScript, _ bool, args []string) { sendRequest(ts, http.MethodGet, args[0], "", args[1:]...) },
+			"get": func(ts *testscript.TestScript, _ bool, args []string) {
+				sendRequest(ts, http.MethodGet, args[0], "", args[1:]...)
+			},
 			"post": func(ts *testscript.TestScript, _ bool, args []string) {
 				sendRequest(ts, http.MethodPost, args[0], args[1])
 			},
