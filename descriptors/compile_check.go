@@ -103,6 +103,12 @@ func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[counterK
 		first[key] = i
 		return
 	}
+	if l.IsSoft() && l.Counter == "" {
+		if c.sameCounters(all[:i], l) >= maxSameSoft {
+			c.fail(l.Pos, path(), "more than %d soft limits of one list have the same algorithm and window", maxSameSoft)
+		}
+		return // each has its own counters
+	}
 	by := ""
 	if all[j].CounterKind(false) != l.CounterKind(false) {
 		by = ", since --calendar-months aligns both with the calendar"

@@ -119,7 +119,7 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		if rules.ValueOr(l.Hidden, false) {
 			b = append(b, "hidden "...)
 		}
-		b = append(b, rules.SoftFields(l.IsSoft(), l.NotifyAt)...)
+		b = append(b, rules.SoftFields(l.IsSoft(), &l.NotifyAt)...)
 		if l.Table != "" {
 			b = fmt.Appendf(b, "table %q ", l.Table)
 		}

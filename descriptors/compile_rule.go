@@ -76,9 +76,11 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 			t.Policy = b.Policy()
 			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
 			t.Policy.NoBlocks = t.Policy.NoBlocks || r.choice && !candidates
-			t.kind = rules.CounterKind(&t.Policy, candidates)
+			t.nth = c.sameCounters(cfg.RateLimits[:i], &b)
+			t.setKind()
 			c.shareCounter(r, &t, &b)
-			c.set.reports = c.set.reports || t.Soft || t.NotifyAt > 0
+			c.set.reports = c.set.reports || t.Soft || t.NotifyAt.Exist()
+			c.set.notices = c.set.notices || t.NotifyAt.Exist()
 		}
 		l := popFirst(&c.limits)
 		*l = Limit{
@@ -89,6 +91,29 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		c.set.Limits = append(c.set.Limits, l)
 	}
 	return slices.Clip(c.set.Limits[before:])
+}
+
+// setKind sets the kind of the limit's counters.
+func (t *Terms) setKind() {
+	t.kind = rules.CounterKind(&t.Policy, t.Candidate) ^ uint64(t.nth)<<36 // bits that no kind uses
+}
+
+// maxSameSoft is the maximum number of soft limits of a list with the same algorithm and window.
+const maxSameSoft = 16
+
+// sameCounters returns the number of limits that never deny, among those earlier in the list, whose
+// counters the soft limit l would have. Another limit has none.
+func (c *compiler) sameCounters(earlier []rules.Limit, l *rules.Limit) (n uint8) {
+	if !l.IsSoft() || l.Counter != "" {
+		return 0
+	}
+	kind := l.CounterKind(c.opt.CalendarMonths)
+	for i := range earlier {
+		if earlier[i].NeverDenies() && earlier[i].Counter == "" && earlier[i].CounterKind(c.opt.CalendarMonths) == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // countsRefused returns the default of count_refused for a descriptor with the given number of

@@ -57,7 +57,7 @@ func (l *Limit) fields(explicit bool) (text string) {
 	if l.Hidden {
 		text += ", hidden: true"
 	}
-	text += rules.SoftFields(l.Soft, l.NotifyAt)
+	text += rules.SoftFields(l.Soft, &l.NotifyAt)
 	if l.Table != nil {
 		text += ", table: " + l.Table.Name()
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -24,7 +25,7 @@ import (
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}l600     sliding log
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}t60      token bucket
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}k1       leaky bucket
-//	s1{KvY7BUwC8IIbEg4lu7ekBg}sk1      the same of a candidate
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}sk1      the same of a candidate, with a further s for each like it before
 type Namer struct {
 	prefix []byte // the operator's prefix and exactMark
 	seed   []byte // the secret as the hash's first part
@@ -97,7 +98,7 @@ func (n *Namer) name(p *Plan, domain []byte, c int, sum []byte) {
 // appendCandidate appends the mark of a candidate's names.
 func appendCandidate(dst []byte, l *Limit) []byte {
 	if l.Candidate {
-		return append(dst, 's')
+		return append(append(dst, 's'), strings.Repeat("s", int(l.nth))...)
 	}
 	return dst
 }

@@ -43,9 +43,9 @@ type Set struct {
 	divides bool
 	// denied is true if a rule or domain has the field denied_response.
 	denied bool
-	// reports is true if a limit has the field soft or notify_at.
-	reports bool
-	domains map[string]*domain
+	// reports is true if a limit has the field soft or notify_at, and notices if one has notify_at.
+	reports, notices bool
+	domains          map[string]*domain
 	// names are the domains' names, sorted.
 	names []string
 	// allowances are the warnings that the files acknowledge.
@@ -198,15 +198,17 @@ type Terms struct {
 	Candidate bool
 	// Hidden is the field hidden: no header and no body that clients receive describes the limit.
 	Hidden bool
-	// Soft is the field soft. NotifyAt is the field notify_at: above 0 and below 1, or 0 if absent.
+	// Soft is the field soft, and NotifyAt the field notify_at.
 	Soft     bool
-	NotifyAt float64
+	NotifyAt rules.Shares
 
 	// Row is the name of the table row that the numbers come from. It is empty for rows without a
 	// name and for the rule's own numbers.
 	Row string
 
-	// kind is the [rules.CounterKind] of the limit's counters.
+	// nth is the number of earlier candidates of the list whose counters would be the same.
+	nth uint8
+	// kind is the [rules.CounterKind] of the limit's counters, with nth.
 	kind uint64
 	// counter is the counter that the limit shares with others, or nil.
 	counter *sharedCounter

@@ -15,7 +15,7 @@ func (s *Set) HasReports() bool { return s.reports }
 // files.
 func (s *Set) Reporting(domain string) (all []*Limit) {
 	for _, l := range s.Limits {
-		if l.Rule.Domain() == domain && (l.Soft || l.NotifyAt > 0) {
+		if l.Rule.Domain() == domain && (l.Soft || l.NotifyAt.Exist()) {
 			all = append(all, l)
 		}
 	}
@@ -35,19 +35,26 @@ func (r *Rule) hasLimits() bool { return r != nil && !r.Unlimited && len(r.Limit
 // from a request.
 func (l *Limit) InShadow() bool { return !l.Soft && (l.Candidate || l.Rule.Shadow) }
 
-// IsReached reports whether a soft limit is exceeded, or another limit used up to the share of its
-// field notify_at. It is false for refunds, and for limits with neither field.
+// IsReached reports whether a soft limit is exceeded, or another limit used up to the lowest share of
+// its field notify_at. It is false for refunds, and for limits with neither field.
 func (l *Limit) IsReached(c *limiter.Charge, d *limiter.Decision) bool {
 	switch {
-	case c.Refund || d.Skipped || !l.Soft && l.NotifyAt == 0:
+	case c.Refund || d.Skipped || !l.Soft && !l.NotifyAt.Exist():
 		return false
 	case d.Over || l.Soft:
 		return d.Over
 	default:
-		// The factor covers rounding, such as that of 0.07 * 100.
-		return float64(limiter.SaturatingAdd(d.Before, d.Charged)) >= l.NotifyAt*float64(l.Policy.Capacity())*(1-1e-12)
+		return IsUsedTo(l.NotifyAt[0], limiter.SaturatingAdd(d.Before, d.Charged), l.Policy.Capacity())
 	}
 }
+
+// IsUsedTo reports whether the used hits are at least the given share of the capacity.
+func IsUsedTo(share float64, used, capacity uint64) bool {
+	return float64(used) >= share*float64(capacity)*(1-1e-12) // the factor covers rounding, such as that of 0.07 * 100
+}
+
+// HasNotices reports whether a limit has the field notify_at.
+func (s *Set) HasNotices() bool { return s.notices }
 
 // warnOnlySoft warns of fields of a descriptor, own without defaults, that have no effect because all
 // of its limits are soft.

@@ -294,5 +294,5 @@ func (t *Terms) applyRow(hit tables.Hit, months bool) {
 	if hit.Burst > 0 && t.Policy.Algorithm == limiter.TokenBucket {
 		t.Policy.Burst = uint32(min(uint64(hit.Burst), t.Policy.MaxHits()))
 	}
-	t.kind = rules.CounterKind(&t.Policy, t.Candidate)
+	t.setKind()
 }

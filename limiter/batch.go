@@ -111,6 +111,8 @@ type Batch struct {
 	Clock func() Time
 	// Partition contains the counters; nil is the table's common partition.
 	Partition *Partition
+	// Observer observes the blocks of a store that the batch causes. Optional.
+	Observer BlockObserver
 
 	// Decisions has one decision per charge, in the same order. It is set by [Table.Decide].
 	Decisions []Decision
@@ -127,6 +129,7 @@ type Batch struct {
 	view       view            // the counter that is being charged
 	scratch    Decision        // decision of a peek, or one that may be discarded
 	marks      []int64         // state.mark of the counter after each charge, or the lease
+	precharged []uint64        // see Precharged; empty without an Observer
 	hitsLeft   []uint64        // hits that remain after offsetRefunds; see hits
 	offsets    []Offset        // refunds offset against charges
 	offsetDone bool            // hitsLeft and offsets are valid
@@ -149,6 +152,7 @@ func (b *Batch) Reset() {
 	b.QuotaPass, b.Denied, b.offsetDone = false, false, false
 	b.usesLeases, b.usesPenalties, b.special, b.choices = false, false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
+	b.Observer, b.precharged = nil, b.precharged[:0]
 	clear(b.stored)
 	b.poisonStored()
 	b.stored = b.stored[:0]

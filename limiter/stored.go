@@ -25,6 +25,35 @@ type Waiter interface {
 	Exceeded(charge int) func(hits uint64)
 }
 
+// A BlockObserver observes charges that a store makes in advance, for hits of later requests.
+type BlockObserver interface {
+	// ObserveBlock returns a function that the store calls when it has charged hits in advance to the
+	// counter of the given charge of the batch, or nil. Its arguments are the time, the end of the fixed
+	// window that was charged, and the used hits before and after. ObserveBlock must be called before the
+	// batch is decided.
+	ObserveBlock(charge int) func(now, end Time, before, after uint64)
+}
+
+// Precharge records that the given hits of charge i were charged to its counter in advance. It does
+// nothing without an observer.
+func (s Stored) Precharge(i int, hits uint64) {
+	if s.b.Observer == nil {
+		return
+	}
+	for len(s.b.precharged) <= i {
+		s.b.precharged = append(s.b.precharged, 0)
+	}
+	s.b.precharged[i] += hits
+}
+
+// Precharged returns the hits of the decided charge i that were charged to its counter in advance.
+func (b *Batch) Precharged(i int) uint64 {
+	if i < len(b.precharged) {
+		return b.precharged[i]
+	}
+	return 0
+}
+
 // Clone returns a batch with the same charges that does not refer to memory of the caller, except
 // the partition. It has no decisions.
 func (s Stored) Clone() *Batch {

@@ -138,7 +138,8 @@ type hotCounter struct {
 
 	// Used by the owner of acquiring.
 	batch   limiter.Batch
-	conn    *redis.Conn // on which the charge of the block was sent, and when
+	observe func(now, end limiter.Time, before, after uint64) // called with each block, unless nil
+	conn    *redis.Conn                                       // on which the charge of the block was sent, and when
 	sent    time.Duration
 	current period        // of the block
 	life    time.Duration // how long it lasts if it is of a bucket
@@ -192,13 +193,14 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 		for i := range all {
 			if all[i].balance != nil && b.Decisions[i].Charged > 0 {
 				all[i].hot.served.Add(1)
+				b.Stored().Precharge(i, b.Charges[i].Hits)
 			}
 		}
 	}
 	for i := range all {
 		x := &all[i]
 		if x.balance == nil && !done || x.balance != nil && done && x.balance.runsOut(x.word&hitsMask, m.elapsed) {
-			x.hot.acquire(m, b.Charges[i].Hits)
+			x.hot.acquire(m, b, i)
 		}
 	}
 	return done, len(all) == 1 && (all[0].hot.largest() == 0 || all[0].hot.unused() > 0)

@@ -56,14 +56,15 @@ func TestRequestsDoNotAskInVain(t *testing.T) {
 		now := r.store.blocks.moment(limiter.Time(time.Now().UnixNano()))
 		h.balances[0].clear()
 		h.balances[1].clear()
-		if h.acquire(now, 1<<20); h.acquiring.Load() {
+		charge := func(hits uint64) *limiter.Batch { return &limiter.Batch{Charges: []limiter.Charge{{Hits: hits}}} }
+		if h.acquire(now, charge(1<<20), 0); h.acquiring.Load() {
 			t.Fatal("a block of more than a million hits is requested")
 		}
-		if h.acquire(now, 1); h.acquiring.Load() {
+		if h.acquire(now, charge(1), 0); h.acquiring.Load() {
 			t.Error("a block is requested at once")
 		}
 		now.elapsed += retryBlock
-		if h.acquire(now, 1); !h.acquiring.Load() {
+		if h.acquire(now, charge(1), 0); !h.acquiring.Load() {
 			t.Error("no block is requested later")
 		}
 	})

@@ -124,6 +124,9 @@ func (req *request) settleOwn(at limiter.Time) (uncounted int64, alike bool) {
 		case part.all && !d.Over:
 			uncounted++
 		}
+		if !part.late && d.Charged > 0 {
+			req.batch.Stored().Precharge(part.charge, part.hits)
+		}
 	}
 	return uncounted, alike
 }

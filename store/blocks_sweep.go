@@ -37,7 +37,7 @@ func (bl *blocks) sweep(m moment) {
 		case h.policy.Algorithm == limiter.FixedWindow && demand.hits >= minBlock && !h.paused.Load():
 			next := periodAt(&h.policy, h.policy.WindowEnd(m.store))
 			if time.Duration(next.start-m.store) <= lead && h.windowOf(next.end) == nil {
-				h.acquireNow(m, next, 1)
+				h.acquireNow(m, next, nil, 0)
 			}
 		}
 	}

@@ -7,17 +7,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// acquire is acquireNow for the present period, unless a block would have been too small a moment ago.
-func (h *hotCounter) acquire(m moment, hits uint64) {
+// acquire is acquireNow for the present period and charge i of b, unless a block would have been too
+// small a moment ago.
+func (h *hotCounter) acquire(m moment, b *limiter.Batch, i int) {
 	if int64(m.elapsed) >= h.retryAt.Load() && !h.paused.Load() && !h.acquiring.Load() {
-		h.acquireNow(m, periodAt(&h.policy, m.store), hits)
+		h.acquireNow(m, periodAt(&h.policy, m.store), b, i)
 	}
 }
 
-// acquireNow requests the next block of a period, unless one is being requested,
-// none is needed, or it would not have more than the given number of hits.
-func (h *hotCounter) acquireNow(m moment, p period, hits uint64) {
-	if h.acquiring.CompareAndSwap(false, true) && !h.request(m, p, max(hits+1, minBlock)) {
+// acquireNow requests the next block of a period, unless one is being requested, none is needed, or it
+// would not have more hits than charge i of b, which may be nil.
+func (h *hotCounter) acquireNow(m moment, p period, b *limiter.Batch, i int) {
+	if !h.acquiring.CompareAndSwap(false, true) {
+		return
+	}
+	hits := uint64(1)
+	if b != nil {
+		hits, h.observe = b.Charges[i].Hits, nil
+		if b.Observer != nil {
+			h.observe = b.Observer.ObserveBlock(i)
+		}
+	}
+	if !h.request(m, p, max(hits+1, minBlock)) {
 		h.acquiring.Store(false)
 	}
 }
@@ -127,6 +138,9 @@ func (h *hotCounter) charged(at limiter.Time) {
 	if !d.Over {
 		h.add(d.Charged, p, h.sent+time.Duration(p.end-at)) // it was charged after it was sent
 		h.blocks.count(blockAcquired, d.Charged)
+		if h.observe != nil {
+			h.observe(at, p.end, d.Before, d.Before+d.Charged)
+		}
 	}
 	if begun && (!d.Over || !isBucket(&h.policy)) {
 		h.blocks.memory.updateCounters(at, &h.batch, &h.left) // also learns

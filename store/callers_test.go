@@ -66,6 +66,7 @@ type caller struct {
 	decided chan error
 
 	exceeded func(hits uint64)
+	observer limiter.BlockObserver
 }
 
 // Exceeded implements [limiter.Waiter].
@@ -92,7 +93,7 @@ func (c *caller) start(s *Store, budget time.Duration, charges ...limiter.Charge
 	}
 	c.b.Reset()
 	c.b.Charges = append(c.b.Charges, charges...)
-	c.b.Budget = budget
+	c.b.Budget, c.b.Observer = budget, c.observer
 	c.names = c.names[:0]
 	for i := range charges {
 		name := nameOf("s1", &charges[i])

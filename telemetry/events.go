@@ -47,6 +47,9 @@ const (
 	maxText = 2 << 10
 )
 
+// NoticeMessage is the message of a line about a counter that has reached a share of its limit.
+const NoticeMessage = "limit_notice"
+
 // rulePrefix is the prefix of lines about a single rule, of which a file may have thousands.
 const rulePrefix = "rules: "
 
@@ -61,7 +64,7 @@ type Events struct {
 
 func newEvents(c *Conditions) *Events { return &Events{conditions: c} }
 
-// Watch returns a logger whose lines also become events, and start and end conditions. Lines about
+// Watch returns a logger whose lines also become events, and start and end conditions. Notices, lines about
 // single rules and lines of net/http are left out, since there can be any number of them. Equal
 // warnings in a row are one event.
 func (e *Events) Watch(logger *zap.Logger) *zap.Logger {
@@ -112,7 +115,7 @@ func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 // add adds a log line to the events, and starts its condition. ends reports whether the line ended
 // conditions.
 func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
-	if strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
+	if entry.Message == NoticeMessage || strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
 		return
 	}
 	event := Event{Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1, Ends: ends}

@@ -44,24 +44,24 @@ type Metrics struct {
 	TLS func(use string) *TLS
 
 	// The help texts in New describe these.
-	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides, NotAddresses, ExemptRequests prometheus.Counter
-	RefundedHits, CounterResets                                                              prometheus.Counter
-	UnmaskedUntil                                                                            prometheus.Gauge
-	DelayedResponses, CancelledDelays                                                        prometheus.Counter
-	PendingDelays, CountsAlone, ShadowMode                                                   prometheus.Gauge
-	Panics, RejectedConnections                                                              prometheus.Counter
-	ClosedConnections                                                                        ClosedConnections
-	Rejected                                                                                 Rejected
-	Leases                                                                                   Leases
-	Quota                                                                                    Quota
-	DebugDenied                                                                              DebugDenied
-	TokenFile                                                                                TokenFile
-	UnknownDomains                                                                           *UnknownDomains
-	Events                                                                                   *Events
-	Conditions                                                                               *Conditions
-	ClientErrors                                                                             ClientErrors
-	Build                                                                                    Build
-	Started                                                                                  time.Time
+	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides, NotAddresses, ExemptRequests, NoticesDropped prometheus.Counter
+	RefundedHits, CounterResets                                                                              prometheus.Counter
+	UnmaskedUntil                                                                                            prometheus.Gauge
+	DelayedResponses, CancelledDelays                                                                        prometheus.Counter
+	PendingDelays, CountsAlone, ShadowMode                                                                   prometheus.Gauge
+	Panics, RejectedConnections                                                                              prometheus.Counter
+	ClosedConnections                                                                                        ClosedConnections
+	Rejected                                                                                                 Rejected
+	Leases                                                                                                   Leases
+	Quota                                                                                                    Quota
+	DebugDenied                                                                                              DebugDenied
+	TokenFile                                                                                                TokenFile
+	UnknownDomains                                                                                           *UnknownDomains
+	Events                                                                                                   *Events
+	Conditions                                                                                               *Conditions
+	ClientErrors                                                                                             ClientErrors
+	Build                                                                                                    Build
+	Started                                                                                                  time.Time
 
 	readTable func() TableStats // nil before WatchTable
 }
@@ -90,6 +90,7 @@ func New(o Options) (*Metrics, error) {
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over a limit that were allowed only because of the global shadow mode.")
 	m.UnknownDomains = newUnknownDomains(r)
 	m.NotAddresses = m.counter("sluice_values_not_addresses_total", "Values of descriptors that were compared with ranges of addresses (cidr) but are not addresses, so that no range matched.")
+	m.NoticesDropped = m.counter("sluice_limit_notices_dropped_total", "Notices that are not in the log, because there were more than a hundred in a second.")
 	m.ExemptRequests = m.counter("sluice_exempt_requests_total", "Requests that the field exempt of their domain let pass without charging.")
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Limit overrides in descriptors that were ignored because of an invalid unit or window; the configured limit applied.")
 	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that refunds subtracted from counters. A refund subtracts at most the used hits.")

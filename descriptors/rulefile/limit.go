@@ -71,7 +71,7 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		// The compiler reports limits that have the same counter only with or only without
 		// --calendar-months.
 		counted := counters{[2]uint64{limit.CounterKind(false), limit.CounterKind(true)}, limit.Counter}
-		if line, ok := lines[counted]; ok {
+		if line, ok := lines[counted]; ok && (!limit.IsSoft() || limit.Counter != "") { // other soft limits have their own counters
 			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s", line, limit.SameCounterHelp())
 			return
 		}
@@ -173,7 +173,7 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	case "soft":
 		l.Soft = new(p.strictBool(path, f))
 	case "notify_at":
-		l.NotifyAt = p.share(path, f)
+		l.NotifyAt = p.shares(path, f)
 	case "table":
 		l.Table = p.requiredText(path, f, "names a table of numbers")
 	case "blocks":

@@ -98,13 +98,20 @@ func pruneTree(v any) any {
 				if key != "Metadata" {
 					v[key] = pruneTree(value)
 				}
+				if key == "NotifyAt" && len(v[key].([]any)) == 0 {
+					delete(v, key)
+				}
 			}
 		}
 		return v
 	case []any:
+		for len(v) > 0 && v[len(v)-1] == 0.0 { // the rest of an array
+			v = v[:len(v)-1]
+		}
 		for i := range v {
 			v[i] = pruneTree(v[i])
 		}
+		return v
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package rulefile
 
 import (
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -93,13 +94,32 @@ func (p *parser) number(path string, f field, smallest, largest int64) (n uint32
 	return 0, false
 }
 
-// share reads a number above 0 and below 1.
-func (p *parser) share(path string, f field) float64 {
-	if f.value.Kind == yaml.ScalarNode {
-		if s := resolveScalar(f.value); s.kind == floatScalar && s.float > 0 && s.float < 1 {
-			return s.float
-		}
+// shares reads a number above 0 and at most 1, or a list of such numbers.
+func (p *parser) shares(path string, f field) (found rules.Shares) {
+	var all []float64
+	items := []*yaml.Node{f.value}
+	if f.value.Kind == yaml.SequenceNode {
+		items = f.value.Content
 	}
-	p.fail(path, f.value, "%q must be a number above 0 and below 1, such as 0.8, not %s", f.name, kindName(f.value))
-	return 0
+	valid := len(items) > 0 && len(items) <= rules.MaxShares
+	for _, item := range items {
+		var s scalar
+		if item.Kind == yaml.ScalarNode {
+			s = resolveScalar(item)
+		}
+		share := s.float
+		if s.kind == intScalar {
+			share = float64(s.int)
+		}
+		valid = valid && (s.kind == floatScalar || s.kind == intScalar) && share > 0 && share <= 1 && !slices.Contains(all, share)
+		all = append(all, share)
+	}
+	if !valid {
+		p.fail(path, f.value, "%q must be a number above 0 and at most 1, such as 0.8, or a list of at most %d different ones, such as [0.5, 0.8, 1], not %s",
+			f.name, rules.MaxShares, kindName(f.value))
+		return found
+	}
+	slices.Sort(all)
+	copy(found[:], all)
+	return found
 }

@@ -101,9 +101,9 @@ type DefaultFields struct {
 	AnchorDay uint32
 	// Hidden is nil if the field is absent.
 	Hidden *bool
-	// Soft is nil if the field is absent, and NotifyAt 0; see soft.go.
+	// Soft is nil if the field is absent, and NotifyAt zero; see soft.go.
 	Soft     *bool
-	NotifyAt float64
+	NotifyAt Shares
 	// Table is the name of the table whose rows replace the limit's numbers, or empty.
 	Table string
 }

@@ -9,7 +9,35 @@ import (
 )
 
 // A soft limit counts and never denies. Envoy learns its name while it is exceeded. A limit with
-// notify_at denies as usual, and Envoy learns its name from that share of the limit on.
+// notify_at denies as usual, and Envoy learns its name from the lowest of these shares of the limit
+// on. A line of the log reports each share that is reached.
+
+// MaxShares is the maximum number of [Shares].
+const MaxShares = 8
+
+// Shares are the shares of the field notify_at, above 0 and at most 1, in ascending order. Zeros
+// follow them.
+type Shares [MaxShares]float64
+
+// Exist reports whether there are any shares.
+func (s *Shares) Exist() bool { return s[0] > 0 }
+
+// All returns the shares.
+func (s *Shares) All() []float64 {
+	n := 0
+	for n < len(s) && s[n] > 0 {
+		n++
+	}
+	return s[:n]
+}
+
+// String returns the shares as in a rule file.
+func (s *Shares) String() string {
+	if s[1] == 0 {
+		return fmt.Sprint(s[0])
+	}
+	return strings.ReplaceAll(fmt.Sprint(s.All()), " ", ", ")
+}
 
 // IsSoft returns the field soft.
 func (l *Limit) IsSoft() bool { return ValueOr(l.Soft, false) }
@@ -28,11 +56,11 @@ func AreCandidates(limits []Limit) bool {
 }
 
 // SoftFields returns the fields soft and notify_at with a comma before each, without absent ones.
-func SoftFields(soft bool, notifyAt float64) (text string) {
+func SoftFields(soft bool, notifyAt *Shares) (text string) {
 	if soft {
 		text = ", soft: true"
 	}
-	if notifyAt > 0 {
+	if notifyAt.Exist() {
 		text += fmt.Sprintf(", notify_at: %v", notifyAt)
 	}
 	return text
@@ -49,7 +77,7 @@ func (l *Limit) reportingField() string {
 	switch {
 	case l.IsSoft():
 		return "soft"
-	case l.NotifyAt > 0:
+	case l.NotifyAt.Exist():
 		return "notify_at"
 	default:
 		return ""
@@ -84,7 +112,7 @@ func (l *Limit) softMistakes() (all []Mistake) {
 	if !l.IsSoft() {
 		return all
 	}
-	if l.NotifyAt > 0 {
+	if l.NotifyAt.Exist() {
 		wrong("notify_at", `"notify_at" is not supported with "soft: true", which reports that the limit is exceeded; lower "requests_per_unit" and remove "notify_at"`)
 	}
 	if len(l.Replaces) > 0 {

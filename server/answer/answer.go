@@ -59,8 +59,8 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 		x.rules = nil
 		return true, errLate
 	}
-	if x.plan.Leases {
-		x.leaseTime = now
+	if x.plan.Leases || rules.notices {
+		x.time = now
 	}
 	return s.decide(now, x, w)
 }
@@ -77,6 +77,9 @@ func (s *Service) planRequest(x *Exchange, global descriptors.Global, budget tim
 	if s.decidesAsync {
 		s.settings.Namer.Name(&x.plan, &x.decoder.req)
 		b.Budget = max(1, b.Budget) // 0 would mean that the call has no deadline
+		if x.rules.notices && !global.ReadOnly {
+			b.Observer = x
+		}
 	}
 }
 
@@ -97,6 +100,9 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	if x.plan.Leases {
 		x.plan.RecordCosts()
 		s.recordLeases(rules, x)
+	}
+	if rules.notices {
+		s.writeNotices(x)
 	}
 	if countingEnabled {
 		s.countRequest(rules, x)

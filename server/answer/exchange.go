@@ -39,7 +39,7 @@ type Exchange struct {
 	large          bool         // whether a request was larger than MaxReusableRequest
 	quotaPasses    bool         // a quota passes, but other limits deny the request
 	rules          *activeRules // set from Begin to Finish
-	leaseTime      limiter.Time // time of the request; only set if the plan involves leases
+	time           limiter.Time // time of the request; only set if the plan involves leases or the rules notices
 
 	service   *Service   // only set if its decider decides asynchronously
 	undecided bool       // whether a decider may be using plan.Batch and plan.Names

@@ -42,6 +42,7 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 	if c == nil {
 		c = clock.New()
 	}
+	s.notices.logger = logger
 	s.panics = telemetry.NewPanics(s.metrics.Panics, logger)
 	return &Handler{
 		Service: s, Metrics: s.metrics, Panics: s.panics,

@@ -15,7 +15,7 @@ func (s *Service) ExpireLeases() { s.leases.Expire() }
 
 // recordLeases records the leases that x's decided request has acquired and returned.
 func (s *Service) recordLeases(rules *activeRules, x *Exchange) {
-	s.leases.RecordCall(x.Connection, x.leaseTime)
+	s.leases.RecordCall(x.Connection, x.time)
 	for i := range x.plan.Matches {
 		if lease := x.plan.Matches[i].Lease; lease > 0 {
 			s.recordLeaseEnd(rules, x, i, lease)
@@ -29,12 +29,12 @@ func (s *Service) recordLeases(rules *activeRules, x *Exchange) {
 		granted := leases.Lease{
 			Key: x.leaseKey(at), Partition: x.plan.Batch.Partition,
 			Counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]), Table: x.plan.Limits[at].Table != nil,
-			Connection: x.Connection, Stream: x.Stream, Expires: x.leaseTime + limiter.Time(c.Policy.LeaseLife()),
+			Connection: x.Connection, Stream: x.Stream, Expires: x.time + limiter.Time(c.Policy.LeaseLife()),
 		}
 		if s.decidesAsync {
 			granted.Name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.leases.Grant(x.leaseTime, &granted, c.Policy, &leases.Origin{
+		s.leases.Grant(x.time, &granted, c.Policy, &leases.Origin{
 			Limit: x.plan.LeaseLimit(i, at), Domain: x.decoder.req.Domain, Descriptor: &x.decoder.req.Descriptors[i],
 		})
 	}

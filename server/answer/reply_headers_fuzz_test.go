@@ -39,7 +39,7 @@ func FuzzReplyHeaders(f *testing.F) {
 		limit := rules.Limit{Unit: rules.Minute, UnitMultiplier: 1, Name: strings.ToValidUTF8(name, "?")}
 		soft := rules.Limit{Unit: rules.Minute, UnitMultiplier: 1, Name: limit.Name}
 		if strings.TrimSpace(limit.Name) != "" {
-			limit.NotifyAt, soft.Soft = 0.5, new(true)
+			limit.NotifyAt, soft.Soft = rules.Shares{0.5}, new(true)
 		}
 		set, _ := descriptors.Compile([]rules.Config{{Domain: strings.ToValidUTF8(domain, "?"), Denied: d, Descriptors: []rules.Descriptor{
 			{Key: strings.ToValidUTF8(key, "?"), Value: strings.ToValidUTF8(value, "?"), RateLimits: []rules.Limit{limit}},

@@ -35,6 +35,7 @@ type Service struct {
 	adds          additions             // of settings
 	denied        *rules.DeniedResponse // of [Settings].DeniedResponse
 	quotaExchange Exchange              // scratch of CountQuota
+	notices       notices
 
 	onRulesChangedMu sync.Mutex // protects onRulesChanged
 	onRulesChanged   []func()   // called after the rules have changed
@@ -54,15 +55,16 @@ type activeRules struct {
 	// live is parallel to set.Domains().
 	live     []*live.Domain
 	metadata map[*descriptors.Rule]*object
-	// describesDenials reports whether something may be added to denials, and reportsSoft whether
-	// replies may name soft limits.
-	describesDenials, reportsSoft bool
+	// describesDenials reports whether something may be added to denials, reportsSoft whether replies
+	// may name soft limits, and notices whether there are notices.
+	describesDenials, reportsSoft, notices bool
 }
 
 // NewService returns a service without rules, which returns errNoRules until the first
 // [Service.SetRules].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
 	s := &Service{settings: settings, table: table, decider: tableDecider{table}, metrics: metrics}
+	s.notices.dropped = metrics.NoticesDropped
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	s.adds = settings.additions()
 	if d := rules.DeniedPreset(settings.DeniedResponse); !d.IsNone() {
@@ -156,7 +158,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.rules.Store(&activeRules{
 		set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters,
 		partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata,
-		describesDenials: s.adds.denials || set.HasDeniedResponses(), reportsSoft: s.adds.soft && set.HasReports(),
+		describesDenials: s.adds.denials || set.HasDeniedResponses(), reportsSoft: s.adds.soft && set.HasReports(), notices: set.HasNotices(),
 	})
 	s.leases.Review(true)
 	s.onRulesChangedMu.Lock()

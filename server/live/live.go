@@ -205,6 +205,21 @@ func (l *Recorder) Hash(id identity.ID) string {
 	return l.mac("denied key", b[:])
 }
 
+// StoresValues reports whether values are stored at present.
+func (l *Recorder) StoresValues() bool { return l.clear.Load() }
+
+// Describe returns the hash of a counter, unless the mode is [Off], and its descriptor while values
+// are stored.
+func (l *Recorder) Describe(id identity.ID, entries []descriptors.Entry) (hash, descriptor string) {
+	if l.mode != Off {
+		hash = l.Hash(id)
+	}
+	if l.StoresValues() {
+		descriptor = DescriptorText(entries)
+	}
+	return hash, descriptor
+}
+
 // HashKey returns a fingerprint of the hash key. Hashes of replicas with the same fingerprint are
 // comparable.
 func (l *Recorder) HashKey() string { return l.mac("hash key", nil) }

@@ -136,7 +136,7 @@ func (l *Loader) logAdvice(set *descriptors.Set) {
 			"they stay until the window of the limit, or the ttl of its reserve, ends")
 	}
 	if set.HasReports() && !l.service.Settings().NamesSoftLimits() {
-		l.logger.Warn("rules: Envoy does not receive the names of limits with soft or notify_at, so only metrics report them; " +
+		l.logger.Warn("rules: Envoy does not receive the names of limits with soft or notify_at, so only metrics and the log report them; " +
 			"set --denied-by or --soft-header")
 	}
 	for _, text := range AllowListAdvice(l.opt.Allow, set.Domains()) {
