@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -47,4 +49,12 @@ func BenchmarkCalls(b *testing.B) {
 			b.ReportMetric(float64((srv.CPU()-theirs).Nanoseconds())/1000/float64(b.N), "server-us/op")
 		})
 	}
+}
+
+// processCPU returns the CPU time of this process.
+func processCPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u syscall.Rusage
+	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -62,6 +62,27 @@ func (l *traffic) totalAdmitted() (n int64) {
 	return n
 }
 
+// compareCounts compares the counts that s reads in the store with the admitted hits. A hit that was
+// decided late may count once more.
+func (l *traffic) compareCounts(tb testing.TB, s *Store, late int) {
+	tb.Helper()
+	var c caller
+	over := 0
+	for n := range l.admitted {
+		peek := oneHit(uint64(n+1), hugeFixedWindow)
+		peek.Hits = 0
+		must.OK(tb, c.decide(s, peek))
+		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
+		if got < want {
+			tb.Errorf("counter %d has %d hits, fewer than the %d that were admitted", n+1, got, want)
+		}
+		over += got - want
+	}
+	if over > late {
+		tb.Errorf("the store has %d hits more than were admitted, want at most %d, the number of late replies", over, late)
+	}
+}
+
 // waitForHits waits until further hits have been admitted on every counter.
 func (l *traffic) waitForHits(tb testing.TB) {
 	tb.Helper()

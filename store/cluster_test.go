@@ -5,8 +5,6 @@ package store
 import (
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,61 +18,6 @@ import (
 
 // nodes returns the address of a cluster by its first node.
 func nodes(all []*storetest.Server) redis.Server { return redis.Server{Nodes: []string{all[0].Addr}} }
-
-// Two replicas on a cluster admit exactly the limit, with requests of up to four descriptors.
-func TestClusterShare(t *testing.T) {
-	t.Parallel()
-	const day = 24 * time.Hour
-	policies := []*limiter.Policy{
-		{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow},
-		{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 100},
-		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: day, SubWindows: 10},
-		{Algorithm: limiter.SlidingLog, Limit: 100, Window: day},
-		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 99},
-	}
-	all := storetest.StartCluster(t, 3, false)
-	o := &recorder{}
-	stores := []*Store{runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny}), runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})}
-	for _, s := range stores {
-		storetest.Eventually(t, "up", s.Up)
-	}
-	const counters = 20 // number of counters of each policy, in slots of all nodes
-	var admitted [counters * 5]atomic.Int64
-	var callers sync.WaitGroup
-	for _, s := range stores {
-		for n := range 8 {
-			callers.Go(func() {
-				var c caller
-				for i := range 20 * len(admitted) {
-					var charges []limiter.Charge
-					for k := range 1 + i%4 {
-						m := (i*(n+1) + k*7) % len(admitted)
-						charges = append(charges, oneHit(uint64(m+1), policies[m%5]))
-						charges[k].Group = int32(k)
-					}
-					if err := c.decide(s, charges...); err != nil {
-						t.Error(err)
-					}
-					for k := range charges {
-						if d := c.b.Decisions[k]; !d.Over && !d.Denied {
-							admitted[charges[k].ID.Lo-1].Add(1)
-						}
-					}
-				}
-			})
-		}
-	}
-	callers.Wait()
-	late := o.decided[byFallback] > 0 // if the machine paused for a second, hits may count without a reply
-	for n := range admitted {
-		if got := admitted[n].Load(); got > 100 || got < 100 && !late {
-			t.Errorf("counter %d: %d hits admitted by algorithm %d, want 100", n, got, policies[n%5].Algorithm)
-		}
-	}
-	if o.diverged > 0 || o.decided[byStore] == 0 {
-		t.Errorf("%d replies diverged, decided %v, want all by the store", o.diverged, o.decided)
-	}
-}
 
 // A group over many slots and two stores is charged completely or not at all once refunds are done,
 // and all decisions are equal to those of a table.

@@ -7,8 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,76 +30,6 @@ func (c *caller) releasePermit(tb testing.TB, s *Store, charge limiter.Charge, l
 	charge.Hits, charge.Refund = lease, true
 	must.OK(tb, c.decide(s, charge))
 	return c.b.Decisions[0].Charged > 0
-}
-
-// The callers of two replicas together hold at most N permits, and can hold all N, wherever permits
-// are released. A lease that is stale, returned twice, or of another counter releases none.
-func TestPermitsAreShared(t *testing.T) {
-	t.Parallel()
-	const n, callers, rounds = 16, 8, 300
-	srv := storetest.Start(t)
-	replicas := []*Store{runStore(t, Options{Server: serverAt(srv)}), runStore(t, Options{Server: serverAt(srv)})}
-	for _, s := range replicas {
-		storetest.Eventually(t, "up", s.Up)
-	}
-	var held, most, denied, acquired atomic.Int64
-	var all sync.WaitGroup
-	for i := range 2 * callers {
-		all.Go(func() {
-			var c caller
-			var mine []uint64
-			for round := range rounds {
-				here, there := replicas[(i+round)%2], replicas[(i+round/3)%2]
-				if lease := c.acquirePermit(t, here, permitCharge(1, n)); lease == 0 {
-					denied.Add(1)
-				} else {
-					mine = append(mine, lease)
-					acquired.Add(1)
-					now := held.Add(1)
-					for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
-					}
-				}
-				if len(mine) > 1 || round%3 == 2 && len(mine) > 0 {
-					held.Add(-1)
-					if !c.releasePermit(t, there, permitCharge(1, n), mine[0]) {
-						t.Error("a held lease was not released")
-					}
-					if c.releasePermit(t, here, permitCharge(2, n), mine[0]) {
-						t.Error("a lease of another counter was released")
-					}
-					mine = mine[1:]
-				}
-			}
-			for _, lease := range mine {
-				held.Add(-1)
-				c.releasePermit(t, replicas[0], permitCharge(1, n), lease)
-			}
-		})
-	}
-	all.Wait()
-	t.Logf("%d acquired, %d denied, at most %d held at once", acquired.Load(), denied.Load(), most.Load())
-	if most.Load() > n || denied.Load() == 0 {
-		t.Errorf("%d held at once, %d denied, want at most %d held and some denied", most.Load(), denied.Load(), n)
-	}
-	var c caller
-	for i := range n {
-		if c.acquirePermit(t, replicas[i%2], permitCharge(1, n)) == 0 {
-			t.Errorf("permit %d of %d cannot be acquired after all were released", i+1, n)
-		}
-	}
-	if c.acquirePermit(t, replicas[0], permitCharge(1, n)) != 0 {
-		t.Errorf("permit %d was granted", n+1)
-	}
-	other := c.acquirePermit(t, replicas[0], permitCharge(2, n))
-	if c.releasePermit(t, replicas[1], permitCharge(1, n), other) || !c.releasePermit(t, replicas[1], permitCharge(2, n), other) || c.releasePermit(t, replicas[0], permitCharge(2, n), other) {
-		t.Error("a lease did not release exactly one permit of its own counter")
-	}
-	peek, hit, full := permitCharge(1, n), oneHit(3, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 9, Window: time.Hour, Burst: 9}), permitCharge(4, 0)
-	peek.Hits, full.Group = 0, 1
-	must.OK(t, c.decide(replicas[0], peek, hit, full))
-	if hit.Hits = 0; c.decide(replicas[1], hit) != nil || c.b.Decisions[0].Before != 1 {
-		t.Errorf("%d hits count next to a peek at permits, want 1 although another group is denied", c.b.Decisions[0].Before)
-	}
 }
 
 // During an outage held permits stay held. Each replica starts from the number in the store's last
@@ -237,57 +165,6 @@ func (c *caller) usedAndReserved(tb testing.TB, s *Store, p *limiter.Policy) uin
 	charge.Hits, charge.Reserve = 0, true
 	must.OK(tb, c.decide(s, charge))
 	return c.b.Decisions[0].Before
-}
-
-// Reserved and used hits over two replicas never exceed the limit. A lease that is returned at the
-// other replica is settled there, once, and the cost of the request is charged.
-func TestReservationsAreShared(t *testing.T) {
-	t.Parallel()
-	for n, p := range append(reservingPolicies(true), reservingPolicies(false)...) {
-		srv := storetest.Start(t)
-		s := []*Store{runStore(t, Options{Server: serverAt(srv)}), runStore(t, Options{Server: serverAt(srv)})}
-		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
-		var c caller
-		keep := uint64(0)
-		if n >= 3 {
-			keep = 40
-		}
-		first, second := c.reserveHits(t, s[0], p, 40), c.reserveHits(t, s[1], p, 40)
-		if first == 0 || second == 0 || c.reserveHits(t, s[0], p, 21) != 0 {
-			t.Fatalf("%d: want two reservations of 40 of 100 hits, and no further one of 21", n)
-		}
-		for _, step := range []struct {
-			does      string
-			got, want uint64
-		}{
-			{"used hits with both reservations", c.usedAndReserved(t, s[0], p), 80},
-			{"settle the first with a cost of 5", c.settleLease(t, s[1], p, first, 5), 40},
-			{"settle the first again", c.settleLease(t, s[0], p, first, 0), 0},
-			{"settle the second without a cost", c.settleLease(t, s[0], p, second, -1), 40},
-			{"used hits after that", c.usedAndReserved(t, s[1], p), 5 + keep},
-			{"settle another with a cost beyond the limit", c.settleLease(t, s[0], p, c.reserveHits(t, s[1], p, 50), 150), 50},
-			{"used hits beyond the limit", c.usedAndReserved(t, s[0], p), 155 + keep},
-		} {
-			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // a bucket has at most one window of debt
-				t.Errorf("%d: %s: %d, want %d", n, step.does, step.got, step.want)
-			}
-		}
-		if c.reserveHits(t, s[0], p, 1) != 0 {
-			t.Errorf("%d: a counter beyond its limit admits a reservation", n)
-		}
-		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.usedAndReserved(t, s[1], p) != 0 {
-			t.Errorf("%d: the reset returned %d used hits, %v", n, used, err)
-		}
-		for i := range 11 {
-			if lease := c.reserveHits(t, s[i%2], p, 1); (lease > 0) != (i < 10) {
-				t.Errorf("%d: reservation %d of 10 has the lease %d", n, i+1, lease)
-			}
-		}
-		if got := c.usedAndReserved(t, s[0], p); got != 10 {
-			t.Errorf("%d: %d hits are held by 10 reservations of one hit", n, got)
-		}
-		srv.Kill()
-	}
 }
 
 // During an outage reservations stay held, and charged hits are unsynced. Afterwards the store has
@@ -478,62 +355,6 @@ func TestLateLeases(t *testing.T) {
 			t.Errorf("%d counters are still unsynced", n)
 		}
 	}
-}
-
-// Over repeated outages at most N permits are held, plus, once for each replica, the permits that
-// were free in its last reply.
-func TestPermitsOverRepeatedOutages(t *testing.T) {
-	t.Parallel()
-	const n, outages = 20, 5
-	srv := storetest.Start(t)
-	relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
-	var replicas []*Store
-	for _, r := range relays {
-		replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
-	}
-	up := func() bool { return replicas[0].Up() && replicas[1].Up() }
-	storetest.Eventually(t, "up", up)
-	var c caller
-	held := map[uint64]bool{}
-	most := n
-	for i, s := range replicas {
-		for range 5 {
-			held[c.acquirePermit(t, s, permitCharge(1, n))] = true
-		}
-		most += n - 5*(i+1)
-	}
-	for range outages {
-		for _, r := range relays {
-			r.setBlocked(true)
-		}
-		storetest.Eventually(t, "unavailable", func() bool {
-			for _, s := range replicas {
-				_ = c.usedHits(t, s, permitCharge(1, n))
-			}
-			return !replicas[0].Up() && !replicas[1].Up()
-		})
-		for i := range 2 * n {
-			if lease := c.acquirePermit(t, replicas[i%2], permitCharge(1, n)); lease > 0 {
-				held[lease] = true
-			}
-		}
-		for _, r := range relays {
-			r.setBlocked(false)
-		}
-		storetest.Eventually(t, "up again", up)
-	}
-	if len(held) > most || len(held) < n {
-		t.Errorf("%d permits are held after %d outages, want %d to %d", len(held), outages, n, most)
-	}
-	if got := c.usedHits(t, replicas[0], permitCharge(1, limiter.MaxLog)); got != len(held) {
-		t.Errorf("the store holds %d permits, want %d", got, len(held))
-	}
-	for lease := range held {
-		if !c.releasePermit(t, replicas[1], permitCharge(1, n), lease) {
-			t.Errorf("the lease %d is not held", lease)
-		}
-	}
-	t.Logf("%d permits of a limit of %d are held", len(held), n)
 }
 
 // While replies are late, a lease that the store granted releases one permit of the mirror, even if it

@@ -77,13 +77,6 @@ func (r *relay) pauseReplies(on bool) {
 	r.resumed.Broadcast()
 }
 
-// isPaused reports whether data waits in the relay.
-func (r *relay) isPaused() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.paused && r.waiting > 0
-}
-
 // connections returns the numbers of connections with and without TLS.
 func (r *relay) connections() (secure, plain int) {
 	r.mu.Lock()
