@@ -263,3 +263,25 @@ func slotDependsOnStart(p *limiter.Policy, name []byte) bool {
 	_, tagged := redis.TagOf(name)
 	return !tagged
 }
+
+// backendOf returns the store that has the counters of p.
+func (s *Store) backendOf(p *limiter.Policy) *backend {
+	if s.perSecond != nil && p.Window == time.Second {
+		return s.perSecond
+	}
+	return s.main
+}
+
+// slotOf returns the store that has a charge's counter, and the counter's slot on a cluster. The
+// start of a fixed window, which the name lacks, affects the slot unless the name has braces.
+func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*backend, uint16) {
+	f := s.backendOf(c.Policy)
+	if f.server.Nodes == nil {
+		return f, 0
+	}
+	if slotDependsOnStart(c.Policy, name) {
+		var room [256]byte // most names fit
+		return f, redis.SlotOf(script.AppendName(room[:0], f.time(now), c.Policy, name))
+	}
+	return f, redis.SlotOf(name)
+}

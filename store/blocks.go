@@ -45,11 +45,6 @@ const (
 	// smallBlock is the number of hits below which a block of a window suffices for twice that time:
 	// small blocks cost many commands, and leave few hits unused.
 	smallBlock = 64
-	// lifeParts divides the time in which an empty bucket fills. Blocks of the bucket last at most one
-	// part.
-	lifeParts = 4
-	// minLife is the minimum time for which blocks can be used: shorter ones cost too much.
-	minLife = 200 * time.Millisecond
 	// minBlock is the smallest block: a single hit costs less without one.
 	minBlock = 2
 	// reserved is the number of largest requests of each replica for which a block leaves room in the
@@ -298,4 +293,33 @@ func (bl *blocks) decideLocally(m moment, b *limiter.Batch, all []local) (ok boo
 		}
 	}
 	return ok
+}
+
+// chargeOf returns a charge, or a refund, of hits.
+func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
+	c := h.charge
+	c.Hits, c.Refund = hits, refund
+	return c
+}
+
+// counters returns all hot counters.
+func (bl *blocks) counters() []*hotCounter {
+	bl.mu.Lock()
+	defer bl.mu.Unlock()
+	return slices.Clone(bl.all)
+}
+
+// count counts hits of blocks for metrics.
+func (bl *blocks) count(event string, hits uint64) {
+	if hits > 0 {
+		bl.store.options.observe().Blocks(event, hits)
+	}
+}
+
+// A denial is a state that leaves no room, or not enough for some hits.
+type denial struct {
+	limiter.State
+
+	period period        // the window or sub-window whose hits were denied
+	until  time.Duration // monotonic time until which it is repeated to all callers
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -58,11 +57,6 @@ type blockState struct {
 
 	conn *redis.Conn
 }
-
-const (
-	hitsMask = math.MaxUint32
-	oneEnd   = hitsMask + 1
-)
 
 func (b *balance) period() period {
 	return period{limiter.Time(b.start.Load()), limiter.Time(b.end.Load())}

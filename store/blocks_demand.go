@@ -147,3 +147,11 @@ func (h *hotCounter) sample(elapsed time.Duration) {
 	h.samples[h.sampled%len(h.samples)] = demandSample{elapsed, h.demand.Load(), h.extra.Load(), h.excess.Load(), h.unwanted.Load()}
 	h.sampled++
 }
+
+// replicasOrMost returns the number of replicas that have blocks, or a guess.
+func (bl *blocks) replicasOrMost() uint64 {
+	if n := bl.replicas.Load(); n > 0 {
+		return uint64(n)
+	}
+	return unknownReplicas
+}

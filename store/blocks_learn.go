@@ -1,18 +1,6 @@
 package store
 
-import (
-	"time"
-
-	"github.com/sluice-ratelimit/sluice/limiter"
-)
-
-// A denial is a state that leaves no room, or not enough for some hits.
-type denial struct {
-	limiter.State
-
-	period period        // the window or sub-window whose hits were denied
-	until  time.Duration // monotonic time until which it is repeated to all callers
-}
+import "github.com/sluice-ratelimit/sluice/limiter"
 
 // isDenied reports whether the store has recently denied hits of the present period.
 func (h *hotCounter) isDenied(m moment) bool {

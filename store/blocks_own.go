@@ -150,3 +150,18 @@ func (req *request) loseOwn() {
 	}
 	req.own = req.own[:0]
 }
+
+// mergeWindows merges fixed windows of b that have a block into the mirror, before it decides b.
+func (bl *blocks) mergeWindows(at limiter.Time, b *limiter.Batch) {
+	if bl == nil {
+		return
+	}
+	for i := range b.Charges {
+		if h := bl.find(&b.Charges[i]); h != nil {
+			end := periodAt(&h.policy, at).end
+			if w := h.windowOf(end); w != nil {
+				h.mergeWindow(w, at, end)
+			}
+		}
+	}
+}

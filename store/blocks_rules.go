@@ -7,6 +7,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
+const (
+	// lifeParts divides the time in which an empty bucket fills. Blocks of the bucket last at most one
+	// part.
+	lifeParts = 4
+	// minLife is the minimum time for which blocks can be used: shorter ones cost too much.
+	minLife = 200 * time.Millisecond
+	// hitsMask and oneEnd are the parts of balance.word.
+	hitsMask = math.MaxUint32
+	oneEnd   = hitsMask + 1
+)
+
 // usesBlocks reports whether c may be decided from a block.
 func usesBlocks(c *limiter.Charge) bool {
 	p := c.Policy

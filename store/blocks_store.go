@@ -207,14 +207,6 @@ func (s *Store) runsOf(calls []*script.Call) (all []*script.Run) {
 	return all
 }
 
-// replicasOrMost returns the number of replicas that have blocks, or a guess.
-func (bl *blocks) replicasOrMost() uint64 {
-	if n := bl.replicas.Load(); n > 0 {
-		return uint64(n)
-	}
-	return unknownReplicas
-}
-
 // countReplicas registers this replica in the store, and learns the number of replicas. The number is
 // not known if the store does not reply, or forbids the command.
 func (s *Store) countReplicas(c *redis.Conn) {

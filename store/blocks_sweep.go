@@ -2,7 +2,6 @@ package store
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -128,21 +127,6 @@ func (h *hotCounter) returnHits(state *blockState, hits uint64, end limiter.Time
 	}
 }
 
-// mergeWindows merges fixed windows of b that have a block into the mirror, before it decides b.
-func (bl *blocks) mergeWindows(at limiter.Time, b *limiter.Batch) {
-	if bl == nil {
-		return
-	}
-	for i := range b.Charges {
-		if h := bl.find(&b.Charges[i]); h != nil {
-			end := periodAt(&h.policy, at).end
-			if w := h.windowOf(end); w != nil {
-				h.mergeWindow(w, at, end)
-			}
-		}
-	}
-}
-
 // mergeWindow merges the fixed window that ends at end, and has begun, into the mirror once. Its block may have
 // been charged before it began, when the mirror had the window before it.
 func (h *hotCounter) mergeWindow(w *window, at, end limiter.Time) {
@@ -198,19 +182,5 @@ func (bl *blocks) drop(at limiter.Time, c *limiter.Charge) {
 			}
 		}
 		h.denial.Store(nil)
-	}
-}
-
-// counters returns all hot counters.
-func (bl *blocks) counters() []*hotCounter {
-	bl.mu.Lock()
-	defer bl.mu.Unlock()
-	return slices.Clone(bl.all)
-}
-
-// count counts hits of blocks for metrics.
-func (bl *blocks) count(event string, hits uint64) {
-	if hits > 0 {
-		bl.store.options.observe().Blocks(event, hits)
 	}
 }

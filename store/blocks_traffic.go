@@ -113,13 +113,6 @@ func (h *hotCounter) roomLocked(at, end limiter.Time) uint64 {
 	return h.peek.Decisions[0].Remaining
 }
 
-// chargeOf returns a charge, or a refund, of hits.
-func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
-	c := h.charge
-	c.Hits, c.Refund = hits, refund
-	return c
-}
-
 // charged adds the hits of the block, which the store has decided at the time at.
 func (h *hotCounter) charged(at limiter.Time) {
 	d := &h.batch.Decisions[0]

@@ -156,3 +156,30 @@ func isShort(p *limiter.Policy, level uint8) bool {
 	steps := p.Penalty.Steps()
 	return p.Algorithm == limiter.SlidingLog && steps[min(int(level), len(steps))-1] < p.Window
 }
+
+// updateMirror writes the state in which the store has left b's counters, at its time now, to the
+// mirror. left is scratch memory.
+func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
+	s.options.observe().Decided(byStore, len(b.Charges))
+	s.updateCounters(now, b, left)
+}
+
+// updateCounters is updateMirror without counting the charges.
+func (m *memory) updateCounters(now limiter.Time, b *limiter.Batch, left *limiter.State) {
+	for i := range b.Charges {
+		b.Stored().StateAfter(now, i, left)
+		m.update(now, b, i, left)
+	}
+}
+
+// update records the state in which the store left the counter of charge i at its time now.
+func (m *memory) update(now limiter.Time, b *limiter.Batch, i int, left *limiter.State) {
+	b.Stored().MergeInto(m.mirror, now, i, left)
+	c, d := &b.Charges[i], &b.Decisions[i]
+	if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
+		m.denied.mark(now, c)
+	}
+	if m.blocks != nil {
+		m.blocks.learn(now, c, left, d)
+	}
+}

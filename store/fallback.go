@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // A Fallback determines decisions while the store is unavailable.
@@ -43,17 +42,6 @@ func (f Fallback) recordsUnsynced() bool { return f == Local || f == Allow }
 // undecidedFor is when clients should ask again while the store does not decide: the reset of all
 // limits, and the retry-after of denials.
 const undecidedFor = time.Second
-
-// fallBack decides b without the store, at a time of the store's clock.
-func (s *Store) fallBack(at limiter.Time, b *limiter.Batch) (err error) {
-	err = redis.ErrPanicked // if it panics
-	s.options.guard(func() {
-		s.options.observe().Decided(byFallback, len(b.Charges))
-		s.blocks.mergeWindows(at, b)
-		err = s.options.Fallback.decide(at, b, s.mirror)
-	})
-	return err
-}
 
 // decide decides b without the store.
 func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Table) error {

@@ -62,12 +62,3 @@ func (p *part) decideByStates(s *Store, at limiter.Time, found []limiter.State) 
 	p.keepRequest(newRequest(), at)
 	return nil
 }
-
-// partForCounter is partFor in a split by counters.
-func (r *split) partForCounter(f *backend, slot uint16, p *limiter.Policy, name []byte) *part {
-	at := slices.IndexFunc(r.parts, func(p *part) bool { return bytes.Equal(p.names[0], name) })
-	if at >= 0 {
-		return r.parts[at]
-	}
-	return r.addPart(f, slot, f.timeOf(slot, r.now, p, name))
-}

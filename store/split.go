@@ -1,13 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
@@ -160,28 +160,6 @@ func (r *split) release() {
 	r.parts, r.locations = r.parts[:0], r.locations[:0]
 	r.batch, r.waiter, r.deadline, r.perCounter, r.bulk = nil, nil, time.Time{}, false, false
 	splits.Put(r)
-}
-
-// backendOf returns the store that has the counters of p.
-func (s *Store) backendOf(p *limiter.Policy) *backend {
-	if s.perSecond != nil && p.Window == time.Second {
-		return s.perSecond
-	}
-	return s.main
-}
-
-// slotOf returns the store that has a charge's counter, and the counter's slot on a cluster. The
-// start of a fixed window, which the name lacks, affects the slot unless the name has braces.
-func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*backend, uint16) {
-	f := s.backendOf(c.Policy)
-	if f.server.Nodes == nil {
-		return f, 0
-	}
-	if slotDependsOnStart(c.Policy, name) {
-		var room [256]byte // most names fit
-		return f, redis.SlotOf(script.AppendName(room[:0], f.time(now), c.Policy, name))
-	}
-	return f, redis.SlotOf(name)
 }
 
 // start starts to decide the parts of r, and calls w.Decided at the end.
@@ -405,4 +383,13 @@ func (p *part) chargeIndex(i int) int {
 // Exceeded implements [limiter.Waiter] for a part of a request.
 func (p *part) Exceeded(charge int) func(hits uint64) {
 	return p.split.waiter.Exceeded(p.chargeIndex(charge))
+}
+
+// partForCounter is partFor in a split by counters.
+func (r *split) partForCounter(f *backend, slot uint16, p *limiter.Policy, name []byte) *part {
+	at := slices.IndexFunc(r.parts, func(p *part) bool { return bytes.Equal(p.names[0], name) })
+	if at >= 0 {
+		return r.parts[at]
+	}
+	return r.addPart(f, slot, f.timeOf(slot, r.now, p, name))
 }

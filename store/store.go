@@ -7,38 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	steady "github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
-
-// A Store decides charges in Redis or Valkey. Its methods may be called concurrently, while Run
-// runs.
-type Store struct {
-	options       Options
-	main          *backend
-	perSecond     *backend      // nil if not configured
-	singleSlot    bool          // all counters are in one slot
-	partBound     time.Duration // script.MaxPart, except in tests
-	flushBound    time.Duration // maxFlush, except in tests
-	syncBound     time.Duration // maxSync, except in tests
-	tryAgainPause time.Duration // the constant, except in tests
-	replica       string        // unique name of this replica, which has blocks
-	reached       chan struct{} // signals Await that a primary was reached, or the slots changed; holds one element
-	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
-
-	memory
-}
-
-// A memory is what a replica knows about the counters of a store.
-type memory struct {
-	mirror *limiter.Table // that of a Store is Options.Table
-	denied deniedCache
-	blocks *blocks // nil if not configured
-}
 
 // New returns a store, which is unavailable until [Store.Run] has reached its server.
 func New(options Options) (*Store, error) {
@@ -149,14 +124,6 @@ func (s *Store) Await(ctx context.Context) bool {
 	return true
 }
 
-// notifyReached wakes Await.
-func (s *Store) notifyReached() {
-	select {
-	case s.reached <- struct{}{}:
-	default:
-	}
-}
-
 // Decide decides b, within [Options.Timeout], or within b.Budget if that is less and not 0. names
 // are the names of b's counters; the name of a fixed window lacks the window's start.
 //
@@ -257,41 +224,13 @@ func (req *request) send(sh *shard, wait time.Duration) bool {
 	return sh != nil && sh.enqueue(req)
 }
 
-// updateMirror writes the state in which the store has left b's counters, at its time now, to the
-// mirror. left is scratch memory.
-func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
-	s.options.observe().Decided(byStore, len(b.Charges))
-	s.updateCounters(now, b, left)
-}
-
-// updateCounters is updateMirror without counting the charges.
-func (m *memory) updateCounters(now limiter.Time, b *limiter.Batch, left *limiter.State) {
-	for i := range b.Charges {
-		b.Stored().StateAfter(now, i, left)
-		m.update(now, b, i, left)
-	}
-}
-
-// update records the state in which the store left the counter of charge i at its time now.
-func (m *memory) update(now limiter.Time, b *limiter.Batch, i int, left *limiter.State) {
-	b.Stored().MergeInto(m.mirror, now, i, left)
-	c, d := &b.Charges[i], &b.Decisions[i]
-	if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
-		m.denied.mark(now, c)
-	}
-	if m.blocks != nil {
-		m.blocks.learn(now, c, left, d)
-	}
-}
-
-// foreignLogInterval is the minimum time between two calls of Log.Foreign.
-const foreignLogInterval = 10 * time.Second
-
-// logForeign logs a key that another program wrote.
-func (s *Store) logForeign(shard string, why *script.ForeignError) {
-	now := clock().UnixNano()
-	last := s.foreign.Load()
-	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignLogInterval)) && s.foreign.CompareAndSwap(last, now) {
-		s.options.Log.Foreign(shard, why.Key, why.Err)
-	}
+// fallBack decides b without the store, at a time of the store's clock.
+func (s *Store) fallBack(at limiter.Time, b *limiter.Batch) (err error) {
+	err = redis.ErrPanicked // if it panics
+	s.options.guard(func() {
+		s.options.observe().Decided(byFallback, len(b.Charges))
+		s.blocks.mergeWindows(at, b)
+		err = s.options.Fallback.decide(at, b, s.mirror)
+	})
+	return err
 }
