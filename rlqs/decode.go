@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"errors"
+	"io"
 	"time"
 	"unicode/utf8"
 
@@ -154,7 +155,7 @@ func (d *decoder) completeField(p []byte, v visitor) (rest []byte, err error) {
 func fieldSize(p []byte) (head int, size uint64, err error) {
 	tag, n := protowire.ConsumeVarint(p)
 	if n < 0 {
-		return 0, 0, checkIncomplete(p, n)
+		return 0, 0, checkIncomplete(n)
 	}
 	if number := tag >> 3; number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
 		return 0, 0, errMalformed
@@ -163,7 +164,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 	case protowire.VarintType:
 		_, m := protowire.ConsumeVarint(p[n:])
 		if m < 0 {
-			return 0, 0, checkIncomplete(p[n:], m)
+			return 0, 0, checkIncomplete(m)
 		}
 		return n, uint64(n + m), nil
 	case protowire.Fixed32Type:
@@ -174,7 +175,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 		length, m := protowire.ConsumeVarint(p[n:])
 		switch {
 		case m < 0:
-			return 0, 0, checkIncomplete(p[n:], m)
+			return 0, 0, checkIncomplete(m)
 		case length >= 1<<32:
 			return 0, 0, errMalformed // a message is smaller than 4 GiB
 		}
@@ -184,16 +185,10 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 	}
 }
 
-// checkIncomplete returns nil if the varint at the start of p is incomplete, and errMalformed if it
-// is invalid. n is the error code of protowire.
-func checkIncomplete(p []byte, n int) error {
-	const longest = 10
-	if protowire.ParseError(n) != nil && len(p) < longest {
-		for _, b := range p {
-			if b < 0x80 {
-				return errMalformed
-			}
-		}
+// checkIncomplete returns nil for protowire's error code of an incomplete varint, and otherwise
+// errMalformed.
+func checkIncomplete(n int) error {
+	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
 		return nil
 	}
 	return errMalformed
