@@ -157,7 +157,7 @@ func (o *Objects) hasTarget(at attachment) bool {
 // limitsFor returns the limits that a policy sets on a route. A merged policy includes those of the
 // policy above it.
 func (p *policy) limitsFor(at *envoyRoute, above map[attachment]*policy) []*limit {
-	if p.Spec.MergeType == "" || above == nil {
+	if p.Spec.MergeType == "" {
 		return p.limits
 	}
 	l := at.listener

@@ -143,7 +143,7 @@ func (l *limit) read(w *ruleSpec) error {
 		l.methods = l.methods || len(s.Methods) > 0
 		if m := s.Path; m != nil {
 			l.path = true
-			if err := m.pattern("RegularExpression"); err != nil {
+			if err := m.checkPattern(); err != nil {
 				return err
 			}
 		}
@@ -197,12 +197,12 @@ func (m *match) check(kind string) error {
 	case m.Value == nil:
 		return fmt.Errorf("the match of %s %q has no value", kind, m.Name)
 	}
-	return m.pattern("RegularExpression")
+	return m.checkPattern()
 }
 
-// pattern checks the regular expression of a match.
-func (m *match) pattern(kind string) error {
-	if m.Type != kind || m.Value == nil {
+// checkPattern checks the regular expression of a match.
+func (m *match) checkPattern() error {
+	if m.Type != "RegularExpression" || m.Value == nil {
 		return nil
 	}
 	if _, err := regexp.Compile(*m.Value); err != nil {

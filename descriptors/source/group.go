@@ -211,7 +211,7 @@ func (g *Group) look() (all []look) {
 		}
 	}
 	for _, f := range g.tables {
-		all = append(all, look{name: f.opt.Path, stamp: f.stamp()})
+		all = append(all, look{name: f.opt.Path, stamp: stampOf(f.opt.Path)})
 	}
 	return all
 }

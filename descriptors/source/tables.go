@@ -92,7 +92,7 @@ func (f *TableFile) changingReading() tableReading {
 
 // observe records the state of the file without reading it.
 func (f *TableFile) observe() {
-	if s := f.stamp(); !s.equal(f.seen) {
+	if s := stampOf(f.opt.Path); !s.equal(f.seen) {
 		f.seen, f.unchanged = s, stopwatch()
 	}
 }
@@ -102,8 +102,6 @@ func stopwatch() func() time.Duration {
 	start := time.Now() //nolint:forbidigo // only for the duration
 	return func() time.Duration { return time.Since(start) }
 }
-
-func (f *TableFile) stamp() stamp { return stampOf(f.opt.Path) }
 
 // stampOf returns the state of a file now.
 func stampOf(path string) stamp {

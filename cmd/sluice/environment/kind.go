@@ -79,8 +79,7 @@ func (v *Variable) check(text string) error {
 		if allowed = "must be " + strings.Join(choices[v.Name], " or "); text == decayBackend {
 			allowed = reasonDecay
 		}
-	case v.has(port) && !isPort(text):
-		allowed = "must be a port, 0 to 65535"
+	case v.has(port) && !isPort(text): // as below
 	default:
 		return nil
 	}
