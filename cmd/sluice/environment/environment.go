@@ -221,7 +221,10 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		problem := kongListPrefix.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
 		if slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).has(lenient) }) {
 			delete(e.assigned, flag.Name)
-			e.tolerated = append(e.tolerated, fmt.Sprintf("%s: %s. Using the default", strings.Join(settings, ", "), problem))
+			text := strings.Join(settings, ", ") + ": "
+			if !slices.ContainsFunc(e.tolerated, func(other string) bool { return strings.HasPrefix(other, text) }) { // of several flags
+				e.tolerated = append(e.tolerated, text+problem+". Using the default")
+			}
 		} else { // not returned, since Kong would add the flag
 			e.addProblem("%s: %s", strings.Join(settings, ", "), problem)
 		}
