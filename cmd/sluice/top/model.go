@@ -13,6 +13,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/term"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 )
 
 const (
@@ -72,8 +74,10 @@ type model struct {
 	view     view
 	height   int
 
-	// snapshot is nil until a replica has responded, and err has the errors of the others.
+	// snapshot is the last one, nil until a replica has responded. It is stale if none responds any more.
+	// err has the errors of replicas.
 	snapshot *Snapshot
+	stale    bool
 	err      error
 	paused   bool
 
@@ -133,9 +137,12 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.view.width, m.height = max(40, msg.Width), max(5, msg.Height)
 	case fetched:
-		m.snapshot, m.err = msg.snapshot, msg.err
+		if m.err = msg.err; msg.snapshot != nil {
+			m.snapshot = msg.snapshot
+		}
+		m.stale = msg.snapshot == nil && m.snapshot != nil
 		then = m.wait()
-		if d := m.details; d != nil && m.snapshot != nil {
+		if d := m.details; d != nil && msg.snapshot != nil {
 			if found, ok := m.findInSnapshot(d.item); ok {
 				d.item, d.gone = found, false
 			} else {
@@ -281,6 +288,10 @@ func (m *model) arrange() {
 	m.header = nil
 	if m.snapshot != nil && !m.helping {
 		m.header = m.view.header(m.snapshot.Sum)
+		if m.stale {
+			gone, _, _ := strings.Cut(m.err.Error(), "\n")
+			m.header = append([]line{m.view.line(red, "no answer, the state of "+format.Time(m.snapshot.Sum.Time)+": "+gone)}, m.header...)
+		}
 		m.header = m.header[:min(len(m.header), m.height/2)]
 	}
 	height := m.height - len(m.footer) - len(m.header)

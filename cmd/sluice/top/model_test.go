@@ -231,7 +231,13 @@ func TestQuit(t *testing.T) {
 // another program.
 func TestErrorIsShown(t *testing.T) {
 	p := newProgram(newState())
-	p.send(fetched{nil, errors.New("query a:1: \x1b[2Jrefused\nquery b:1: refused")})
+	gone := fetched{nil, errors.New("query a:1: \x1b[2Jrefused\nquery b:1: refused")}
+	p.send(gone)
+	if text := p.screen(); !strings.Contains(text, "no answer, the state of ") || !strings.Contains(text, ": query a:1: ?[2Jrefused") || !strings.Contains(text, "shop") {
+		t.Errorf("after the service has died the screen is\n%s", text)
+	}
+	p.snapshot = nil
+	p.send(gone)
 	if text := p.screen(); !strings.Contains(text, "query a:1: ?[2Jrefused") || !strings.Contains(text, "query b:1: refused") || strings.Contains(text, "shop") {
 		t.Errorf("the screen is\n%s", text)
 	}
