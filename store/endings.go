@@ -9,7 +9,8 @@ import "github.com/sluice-ratelimit/sluice/limiter"
 //	the ender   the goroutine that removes the request from shard.open: by a reply, at its deadline,
 //	            or because the shard has become unavailable
 //
-// The ender calls Decided once, as the last step:
+// The ender calls Decided once, as the last step, except that a request that outlives its shard has no
+// ender if its connection fails while the shard ends:
 //
 //	the store has decided     the batch is decided by the reply, and replied is called
 //	it has not, fallsBack     the fallback decides; fellBack is called if the request was sent
