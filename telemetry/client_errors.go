@@ -12,7 +12,7 @@ import (
 // ClientErrors are the kinds of client errors. Each kind is a condition while its errors continue.
 // The memory is bounded: a count and the last peer of each kind.
 type ClientErrors struct {
-	WithoutDomain, WithoutDescriptors, WithoutRules, Malformed, BeyondBounds, NotAllowed, GRPCOnHTTP *ClientError
+	WithoutDomain, WithoutDescriptors, WithoutRules, Malformed, BeyondBounds, NotAllowed, GRPCOnHTTP, HTTPOnGRPC *ClientError
 }
 
 func newClientErrors(c *Conditions) ClientErrors {
@@ -26,6 +26,7 @@ func newClientErrors(c *Conditions) ClientErrors {
 		WithoutDomain: newKind(RequestsWithoutDomain), WithoutDescriptors: newKind(RequestsWithoutDescriptors),
 		WithoutRules: newKind(RequestsWithoutRules), Malformed: newKind(RequestsMalformed),
 		BeyondBounds: newKind(RequestsBeyondBounds), NotAllowed: newKind(RequestsNotAllowed), GRPCOnHTTP: newKind(GRPCOnHTTPPort),
+		HTTPOnGRPC: newKind(HTTPOnGRPCPort),
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 	RequestsBeyondBounds        Code = "requests_beyond_bounds"
 	RequestsNotAllowed          Code = "requests_not_allowed"
 	GRPCOnHTTPPort              Code = "grpc_on_http_port"
+	HTTPOnGRPCPort              Code = "http_on_grpc_port"
 	CostsMissing                Code = "costs_missing"
 	LeasesNotReturned           Code = "leases_not_returned"
 	Draining                    Code = "draining"
@@ -199,6 +200,11 @@ var Definitions = []Definition{
 		Code: GRPCOnHTTPPort, Level: zapcore.WarnLevel, Docs: "docs/reference.md#ports",
 		Sentence: "request rejected: gRPC request on the HTTP/1 port",
 		Remedy:   "point Envoy's cluster at the port of --grpc-addr, 8081 by default",
+	},
+	{
+		Code: HTTPOnGRPCPort, Level: zapcore.WarnLevel, Docs: "docs/reference.md#ports",
+		Sentence: "connection closed: HTTP/1 request on the gRPC port",
+		Remedy:   "set http2_protocol_options in Envoy's cluster, and point probes at the port of --http-addr, 8080 by default",
 	},
 	{
 		Code: CostsMissing, Level: zapcore.WarnLevel, Docs: "docs/failure-modes.md#costs-never-arrive",

@@ -129,8 +129,13 @@ func (o *output) release() {
 // did. Orderly closes, such as MaxConnectionAge, are not counted.
 func (c *connection) reportViolation(why error) {
 	c.violationOnce.Do(func() {
-		endedCounter(&c.Handler.Metrics.ClosedConnections, why).Inc()
-		c.Handler.Rare.Warn("gRPC connection closed because of its client; more within ten seconds are only counted",
+		h := c.Handler
+		endedCounter(&h.Metrics.ClosedConnections, why).Inc()
+		if errors.Is(why, errHTTP1) {
+			h.Metrics.ClientErrors.HTTPOnGRPC.Report(h.Rare, c.raw.RemoteAddr())
+			return
+		}
+		h.Rare.Warn("gRPC connection closed because of its client; more within ten seconds are only counted",
 			zap.Stringer("peer", c.raw.RemoteAddr()), zap.Error(why))
 	})
 }
