@@ -44,44 +44,6 @@ func exceedLimit(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
 	return Decision{}
 }
 
-// TestPenaltiesRise denies a client repeatedly.
-func TestPenaltiesRise(t *testing.T) {
-	for name, p := range penalising(someSteps...) {
-		t.Run(name, func(t *testing.T) {
-			must.OK(t, p.Validate())
-			tab, now := newTable(t, 64<<10), benchNow
-			hit := func(at Time, hits uint64) Decision {
-				return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
-			}
-			// Within one window of a penalty's end the level increases, and the last step repeats;
-			// a window later the penalty is forgotten.
-			for n, want := range []uint8{1, 2, 3, 3, 1} {
-				step := someSteps[want-1]
-				d := exceedLimit(t, tab, now, p)
-				if !d.PenaltyStarted || d.Penalty != want || d.RetryAfter < step-time.Millisecond || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
-					t.Fatalf("denial %d: %+v, want a penalty of step %d of %v", n, d, want, step)
-				}
-				for _, late := range []time.Duration{1, step / 2, step - 2*time.Millisecond} {
-					used := hit(now+Time(late), 0).Before
-					for _, hits := range []uint64{0, 1, 2} {
-						d := hit(now+Time(late), hits)
-						if !d.Over || d.PenaltyStarted || d.Penalty != want || d.Charged != 0 || d.Before != used || d.RetryAfter < step-late-time.Millisecond {
-							t.Fatalf("%v into penalty %d: %d hits: %+v", late, n, hits, d)
-						}
-					}
-				}
-				now += Time(step) + Time(time.Millisecond)
-				if d := hit(now, 1); d.Over || d.Penalty != 0 {
-					t.Fatalf("after penalty %d: %+v", n, d)
-				}
-				if n == 3 {
-					now += Time(p.Window)
-				}
-			}
-		})
-	}
-}
-
 // TestChargesWithoutPenalty decides charges that start no penalty.
 func TestChargesWithoutPenalty(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
