@@ -68,7 +68,7 @@ var limits = []limit{
 // rows are numbers of values, -1 for unlimited.
 var rows = map[string]int{"v0": -1, "v1": 40, "v2": 0}
 
-func rulesOf(domains int, countRefused bool) string {
+func rulesOf(limits []limit, domains int, countRefused bool) string {
 	var text strings.Builder
 	for d := range domains {
 		fmt.Fprintf(&text, "---\ndomain: d%d\ndescriptors:\n", d)
@@ -147,6 +147,7 @@ func get(t *testing.T, addr, path string, headers ...string) (int, string) {
 type ledger struct {
 	domain string
 	mode   string
+	limits []limit
 	used   map[string]int
 	leases map[string][]uint64
 }
@@ -155,7 +156,7 @@ type ledger struct {
 func (g *ledger) usage(descriptors []string) (items []item) {
 	var soft []item
 	for _, d := range descriptors {
-		for _, l := range limits {
+		for _, l := range g.limits {
 			key, value, _ := strings.Cut(d, "=")
 			if n, ok := rows[value]; ok && l.name == "tabled" {
 				l.n = n
@@ -219,12 +220,12 @@ func (g *ledger) send(t *testing.T, client rlsv3.RateLimitServiceClient, d strin
 	if lease := reply.GetDynamicMetadata().GetFields()["streams"]; lease != nil {
 		g.leases[d] = append(g.leases[d], uint64(lease.GetNumberValue()))
 	}
-	for _, l := range limits {
+	for _, l := range g.limits {
 		switch {
 		case l.key != key:
 		case key == "streams":
 			g.used[d+l.name] = len(g.leases[d])
-		case passed, l.kind == "soft", l.kind == "fixed" && g.mode != "blocks":
+		case passed, l.kind == "soft", strings.Contains(l.fields, "%v") && g.mode != "blocks":
 			g.used[d+l.name] = max(0, g.used[d+l.name]+hits)
 		}
 	}
@@ -259,12 +260,12 @@ func TestUsageIsTheLedger(t *testing.T) {
 			if mode == "blocks" {
 				args = []string{"--store-blocks", "auto"}
 			}
-			s := start(t, replicas, rulesOf(16, mode != "blocks"), args...)
+			s := start(t, replicas, rulesOf(limits, 16, mode != "blocks"), args...)
 			var clients sync.WaitGroup
 			for i := range 16 {
 				clients.Go(func() {
 					r := rand.New(rand.NewPCG(1, uint64(i)))
-					g := &ledger{fmt.Sprint("d", i), mode, map[string]int{}, map[string][]uint64{}}
+					g := &ledger{fmt.Sprint("d", i), mode, limits, map[string]int{}, map[string][]uint64{}}
 					for n := range effort.Times(t, 20) {
 						one := func() string {
 							return limits[r.IntN(len(limits))].key + "=" + []string{"v0", "v1", "v2", "v3", "v3", "v3", "v3", "v3"}[r.IntN(8)]
