@@ -5,9 +5,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
@@ -18,11 +16,6 @@ import (
 // and reflection contain only names. A health watch keeps its name in memory as long as the client
 // likes.
 const maxOtherMessageBytes = 4 << 10
-
-// messageTooLargeError returns the error of a larger message.
-func messageTooLargeError(method string, size, limit int) error {
-	return status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size, method, limit)
-}
 
 // bridge serves services written for grpc-go: health, reflection, and others that are registered.
 // Each of their calls has a goroutine; see bridgedCall. Rate-limit requests do not use the bridge,
@@ -101,7 +94,6 @@ func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int
 	}
 }
 
-// h2Methods returns the methods for h2.
 func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
 	for i, m := range b.methods {

@@ -61,7 +61,8 @@ func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 	}
 	if call.Method != methodShouldRateLimit {
 		m := &c.bridge.methods[call.Method]
-		return statusOf(messageTooLargeError(m.path, size, cmp.Or(m.maxMessageBytes, c.Limits.MaxMessageBytes)))
+		limit := cmp.Or(m.maxMessageBytes, c.Limits.MaxMessageBytes)
+		return statusOf(status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size, m.path, limit))
 	}
 	trace := c.startTrace(call)
 	err := h.RejectTooLarge(size, c.Limits.MaxMessageBytes, c.leaseConn)
