@@ -34,7 +34,6 @@ type usage struct {
 	fault fault
 }
 
-// entry is an entry of a bucket ID.
 type entry struct{ key, value []byte }
 
 // fault is a defect of a bucket in a report.
@@ -208,7 +207,6 @@ func (d *decoder) skipOversized(tag byte, v visitor) error {
 
 var errMalformedDomain = errors.New("the domain of a report is longer than 1024 bytes")
 
-// readField decodes a field of a report.
 func (d *decoder) readField(b []byte, v visitor) error {
 	number, typ, _, body, _, ok := nextField(b)
 	switch {

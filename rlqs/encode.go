@@ -20,7 +20,6 @@ const maxActionBytes = 64
 // varintTag1 is the tag of field 1 of type varint.
 const varintTag1 = 1<<3 | byte(protowire.VarintType)
 
-// bytesTag returns the tag of a length-delimited field.
 func bytesTag(number byte) byte { return number<<3 | byte(protowire.BytesType) }
 
 // setSize stores the length of b[from:] in the byte before it.
@@ -51,7 +50,6 @@ func appendAction(b []byte, a *division.Action) []byte {
 	return b
 }
 
-// appendStrategy appends a RateLimitStrategy.
 func appendStrategy(b []byte, a *division.Action) []byte {
 	switch a.Kind {
 	case division.AssignAllowAll:

@@ -26,7 +26,6 @@ const (
 // maxNameBytes bounds the name of another leader in messages.
 const maxNameBytes = 60
 
-// leadership is the state of the leader election of a domain.
 type leadership struct {
 	until            division.Time // this service is the leader until this time; 0 if it is not
 	predecessorUntil division.Time // see [division.Limit.PredecessorUntil]

@@ -91,7 +91,6 @@ func (s *Service) Close() {
 	}
 }
 
-// tick runs the divider when its next step is due.
 func (s *Service) tick() {
 	defer s.options.Panics.Recover()
 	s.mu.Lock()

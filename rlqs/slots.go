@@ -43,7 +43,6 @@ func (c *client) Less(other *client) bool { return c.streams() > other.streams()
 // SetIndex implements [heap.Element].
 func (c *client) SetIndex(i int) { c.index = i }
 
-// slot is the slot of a stream.
 type slot struct {
 	client  *client // nil if it has none
 	element *list.Element
@@ -134,7 +133,6 @@ var (
 // report, or for the confirmation that a message was received.
 type waits struct{ unreported, unconfirmed list.List }
 
-// wait is the wait of a stream for its client.
 type wait struct {
 	in      *list.List    // waits.unreported or waits.unconfirmed
 	element *list.Element // nil if it does not wait

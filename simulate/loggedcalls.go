@@ -74,7 +74,6 @@ func (d *loggedCalls) appendCalls(r *worker, l *accesslog.Line) error {
 	return nil
 }
 
-// parseMetadata reads the rate limit filter's metadata.
 func parseMetadata(b []byte, l *accesslog.Line) (domain, hits, list []byte, err error) {
 	s := jsonview.Scanner{Bytes: b}
 	err = s.Object(func(key []byte) (err error) {
@@ -108,7 +107,6 @@ func parseHits(b []byte) (uint64, error) {
 	return uint64(f), nil
 }
 
-// readDescriptor consumes a descriptor and appends it.
 func (r *worker) readDescriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 	var d descriptors.Descriptor
 	var entries []byte

@@ -79,7 +79,6 @@ func (t *trials) startPass() (open bool, err error) {
 	return true, err
 }
 
-// chargeRequest charges the limits of a request.
 func (t *trials) chargeRequest(w queuedRequest) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
@@ -135,7 +134,6 @@ func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica i
 	}
 }
 
-// search is the search for a limit's number.
 type search struct {
 	limit *descriptors.Limit
 	// percent is the share of hits to admit.
@@ -154,7 +152,6 @@ type search struct {
 	reason string
 }
 
-// trial is a tried number.
 type trial struct {
 	number uint64
 	terms  *descriptors.Terms
@@ -215,7 +212,6 @@ func (d *demand) smallestLimit(maxDenied uint64) uint64 {
 // maxTrials is the approximate number of trials per pass and limit.
 const maxTrials = 8
 
-// maxNumber returns the maximum number for the limit's algorithm.
 func (s *search) maxNumber() uint64 {
 	return uint64(rules.MaxRequests(s.limit.Policy.Algorithm))
 }
@@ -295,7 +291,6 @@ func (s *search) format(terms *descriptors.Terms) string {
 	return l.String()
 }
 
-// recommendation returns the result of the search.
 func (s *search) recommendation() *report.Recommendation {
 	if s.reason != "" {
 		return &report.Recommendation{Reason: s.reason}

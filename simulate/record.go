@@ -39,7 +39,6 @@ const (
 	hasOverride
 )
 
-// writer appends records to an arena.
 type writer struct {
 	arena []byte
 	// calls, descriptors and entries are the positions of the current counts.

@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// queuedRequest is a request to be sorted.
 type queuedRequest struct {
 	at     int64
 	batch  *batch

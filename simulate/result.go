@@ -50,7 +50,6 @@ func newReport(r *run, rd *readPlan) *report.Report {
 	return out
 }
 
-// newComparison compares a variant with the rules.
 func (r *run) newComparison(s *variant) report.Comparison {
 	most := ranking{n: 3, score: func(k *key) uint64 { return uint64(k.moreDenied) }}
 	for i := range s.tally.keys.n {
@@ -159,7 +158,6 @@ func (r *ranking) add(order int, k *key) {
 	slices.SortStableFunc(r.best, func(a, b ranked) int { return cmp.Compare(b.score, a.score) })
 }
 
-// reportKeys returns a ranking's keys for the report.
 func (t *tally) reportKeys(r *ranking) []report.Key {
 	all := []report.Key{}
 	for _, p := range r.best {

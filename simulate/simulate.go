@@ -310,7 +310,6 @@ func (r *run) finish() error {
 
 func formatTime(at int64) string { return time.Unix(0, at).Format(time.RFC3339) }
 
-// firstBadLines returns the first unreadable lines as an error.
 func (r *run) firstBadLines() error {
 	var all []error
 	for _, b := range r.FirstBad {

@@ -8,7 +8,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
-// newReadPlan detects the format and the source of descriptors.
 func newReadPlan(o *Options) (*readPlan, error) {
 	f, err := accesslog.Recognise(o.Logs, o.Format)
 	if err != nil {

@@ -64,7 +64,6 @@ func (e *ClientError) count() uint64 {
 	return e.n
 }
 
-// describe adds the fields of the last error, and its peer.
 func (e *ClientError) describe(fields map[string]any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

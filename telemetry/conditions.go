@@ -176,7 +176,6 @@ func joinCodes(codes []Code) string {
 	return strings.Join(names, ",")
 }
 
-// conditionID identifies a condition.
 type conditionID struct {
 	code    Code
 	subject string

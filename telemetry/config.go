@@ -2,7 +2,6 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// configMetrics are the metrics of the active rules and their loads.
 type configMetrics struct {
 	loads, errors    prometheus.Counter
 	info             *prometheus.GaugeVec

@@ -32,7 +32,6 @@ func newClosedConnections(r *registry) ClosedConnections {
 	}
 }
 
-// transportMetrics are the metrics of the gRPC server.
 type transportMetrics struct {
 	info, connections *prometheus.GaugeVec
 	open              prometheus.Gauge // of connections; nil before SetTransport

@@ -73,7 +73,6 @@ func (e *Events) Watch(logger *zap.Logger) *zap.Logger {
 	return watched
 }
 
-// eventCore is a core whose entries become events.
 type eventCore struct {
 	zapcore.Core
 

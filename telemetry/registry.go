@@ -32,14 +32,12 @@ func newRegistry(rules *Rules) registry {
 // Register adds collectors to Registry, with the tags. Their labels must be in ownLabels.
 func (r *registry) Register(cs ...prometheus.Collector) { r.tagged.MustRegister(cs...) }
 
-// counters registers a counter with labels.
 func (r *registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	r.Register(v)
 	return v
 }
 
-// gauges registers a gauge with labels.
 func (r *registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	r.Register(v)
@@ -63,7 +61,6 @@ func Value(c prometheus.Counter) uint64 {
 	return toUint(m.GetCounter().GetValue())
 }
 
-// gaugeValue returns the value of a gauge.
 func gaugeValue(g prometheus.Gauge) float64 {
 	var m dto.Metric
 	if err := g.Write(&m); err != nil {

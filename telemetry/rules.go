@@ -132,7 +132,6 @@ func add(c *atomic.Uint64, n uint64) {
 	}
 }
 
-// used reports whether there are hits.
 func (c *RuleCounters) used() bool {
 	h := c.Hits()
 	return h.Total > 0 || h.Negative > 0

@@ -68,7 +68,6 @@ func (r *Rules) nextEnded(load uint64) *endedSeries {
 	return r.ended[0]
 }
 
-// forgetEnded drops e.
 func (r *Rules) forgetEnded(e *endedSeries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

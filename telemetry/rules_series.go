@@ -8,7 +8,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// ruleMetric is a metric of each limit.
 type ruleMetric struct {
 	name, help string
 	kind       dto.MetricType
@@ -111,7 +110,6 @@ func (r *Rules) gather() []*dto.MetricFamily {
 	return r.families(all, r.stored.Load())
 }
 
-// seriesLocked returns all series.
 func (r *Rules) seriesLocked() (all []ruleSeries) {
 	overflow, known := *r.overflow.Load(), *r.runtime.Load()
 	all = make([]ruleSeries, 0, len(r.configured)+len(overflow)+len(known))
@@ -207,7 +205,6 @@ func (s *ruleSeries) labels(template []*dto.LabelPair) []*dto.LabelPair {
 	return labels
 }
 
-// label returns the value of a label of the series.
 func (s *ruleSeries) label(name string) *string {
 	switch name {
 	case "domain":

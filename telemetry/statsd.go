@@ -296,7 +296,6 @@ func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sentSeries {
 	return series
 }
 
-// send writes the lines of one series.
 func (s *Statsd) send(series *sentSeries, e *statsdEntry, m *dto.Metric) {
 	var err error
 	switch e.kind {

@@ -7,7 +7,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// sentSeries is the state of a series that was sent.
 type sentSeries struct {
 	name string
 	tags []string
@@ -32,7 +31,6 @@ func (s *sentSeries) delta(total uint64) int64 {
 	return int64(min(grown, math.MaxInt64))
 }
 
-// toUint converts the value of a counter to an integer.
 func toUint(f float64) uint64 {
 	if f >= math.MaxUint64 {
 		return math.MaxUint64

@@ -98,7 +98,6 @@ func (l *Recorder) Select(which Selection) (all []DeniedCounter) {
 	return all
 }
 
-// counter returns the counter of a key.
 func (s *sketch) counter(d *denied, l *Recorder) DeniedCounter {
 	c := DeniedCounter{ID: d.id, Domain: d.domain(), Limit: d.limit, Policy: d.policy(), sketch: s}
 	if d.name != (descriptors.NameSum{}) {
@@ -107,7 +106,6 @@ func (s *sketch) counter(d *denied, l *Recorder) DeniedCounter {
 	return c
 }
 
-// policy returns the policy of the key's counter.
 func (d *denied) policy() *limiter.Policy {
 	if d.own.domain == "" && d.limit != nil {
 		return &d.limit.Policy

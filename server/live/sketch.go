@@ -286,7 +286,6 @@ func (s *sketch) setPenaltyEnd(id identity.ID, left time.Duration) {
 	}
 }
 
-// forget frees a key's entry.
 func (s *sketch) forget(id identity.ID) {
 	set := &s.sets[id.Hi%sets]
 	set.mu.Lock()
@@ -343,7 +342,6 @@ func (s *sketch) setRules(set *descriptors.Set) {
 	}
 }
 
-// denied is a copy of the data of a key.
 type denied struct {
 	id          identity.ID
 	limit       *descriptors.Limit

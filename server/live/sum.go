@@ -150,7 +150,6 @@ func (d *DomainState) addDomain(o *DomainState, m keyMerger) {
 	})
 }
 
-// keyMerger merges the denied keys of replicas.
 type keyMerger struct {
 	byHash      bool // whether the hashes of all replicas are comparable
 	sharedStore bool // whether all replicas count in the store

@@ -15,7 +15,6 @@ const ellipsis = "…"
 // text is an encoded descriptor, cut at [textBytes]. Each key and value is preceded by its length.
 type text [textBytes]byte
 
-// write encodes entries.
 func (t *text) write(entries []descriptors.Entry) {
 	rest := t[:]
 	for i := range entries {

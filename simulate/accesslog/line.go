@@ -223,7 +223,6 @@ func (e *LineError) Error() string { return fmt.Sprintf("column %d: %v", e.Colum
 // Unwrap returns Err.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// truncate shortens a line for messages.
 func truncate(b []byte) string {
 	const maxLength = 40
 	if len(b) <= maxLength {

@@ -82,7 +82,6 @@ func newTextFormat(format string) (*textFormat, error) {
 	return f, nil
 }
 
-// parseOperators parses a format string of Envoy.
 func (f *textFormat) parseOperators(format string) error {
 	var literal []byte
 	for i := 0; i < len(format); i++ {

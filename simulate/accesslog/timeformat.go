@@ -154,7 +154,6 @@ func isUTC(t time.Time) bool {
 	return offset == 0 && (name == "UTC" || name == "GMT")
 }
 
-// timestamp returns the digits of a numeric time.
 func (c *timeFormat) timestamp(text string) (digits string, ok bool) {
 	text, begins := strings.CutPrefix(text, c.prefix)
 	text, ends := strings.CutSuffix(text, c.suffix)

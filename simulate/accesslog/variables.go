@@ -10,7 +10,6 @@ import (
 // variablePattern matches nginx's variables: $name, or ${name} with any characters.
 var variablePattern = regexp.MustCompile(`\$(?:\{([^}]+)\}|([A-Za-z0-9_]+))`)
 
-// parseVariables parses a format with variables.
 func (f *textFormat) parseVariables(format string) {
 	at := 0
 	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {

@@ -128,7 +128,6 @@ func (e *Environment) assignTags() {
 	}
 }
 
-// assignMogrifiers reads the variables of each mogrifier.
 func (e *Environment) assignMogrifiers() {
 	names := e.set["USE_DOG_STATSD_MOGRIFIERS"]
 	if strings.TrimSpace(names) == "" {

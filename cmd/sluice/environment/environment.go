@@ -105,7 +105,6 @@ func (e *Environment) readVariable(v *Variable) {
 	e.set[v.Name] = text
 }
 
-// assign computes the values of flags.
 func (e *Environment) assign() {
 	e.assignStore()
 	e.assignListeners()
@@ -187,7 +186,6 @@ func (e *Environment) OptionalListeners() map[string]string {
 // Given reports whether the command line sets a flag.
 func (e *Environment) Given(flag string) bool { return e.given[flag] }
 
-// anySet reports whether one of the named variables is set.
 func (e *Environment) anySet(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return e.set[name] != "" })
 }

@@ -58,7 +58,6 @@ func (e *Environment) markStoreUnused(why string) {
 	}
 }
 
-// isStoreVariable reports whether v configures a store.
 func (v *Variable) isStoreVariable() bool {
 	return strings.HasPrefix(v.Name, "REDIS_") && !v.has(neverRead) || strings.HasPrefix(v.Name, "MEMCACHE_") ||
 		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"}, v.Name)
@@ -208,7 +207,6 @@ func (e *Environment) addresses(v *Variable, text string) string {
 	return strings.Join(all, ",")
 }
 
-// singleURL is redisURL for a single server.
 func (e *Environment) singleURL(prefix, scheme string, v *Variable, text string) string {
 	if before, rest, found := strings.Cut(text, "://"); found {
 		if before != "redis" {

@@ -19,7 +19,6 @@ type Variable struct {
 	note string
 }
 
-// traits are properties of a variable.
 type traits byte
 
 const (

@@ -13,7 +13,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// details are the details of an item that the user has opened.
 type details struct {
 	item
 	// gone is true if the last state does not have the item.
@@ -57,7 +56,6 @@ func (m *model) explain(i item) tea.Cmd {
 	}
 }
 
-// details formats the details of an item.
 func (v *view) details(d *details, s *Snapshot) []line {
 	lines := []line{{item: -1}}
 	fact := func(name, text string) {

@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// item is an element of a list.
 type item struct {
 	// id identifies the item in the states of other times and replicas.
 	id string
@@ -36,7 +35,6 @@ type item struct {
 	limit *live.RuleState
 }
 
-// order is an order of keys and limits.
 type order int
 
 const (

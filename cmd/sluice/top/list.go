@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// list is a formatted list of items.
 type list struct {
 	items []item
 	lines []line
@@ -145,7 +144,6 @@ func (v *view) header(s *live.State) []line {
 	return all
 }
 
-// screen returns the first lines of a state, at most height.
 func (v *view) screen(s *live.State, height int) []line {
 	lines := v.header(s)
 	lines = append(lines, v.layout(s, byDenials, "", height-len(lines)).lines...)

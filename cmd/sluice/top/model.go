@@ -196,7 +196,6 @@ func (m *model) findInSnapshot(earlier item) (found item, ok bool) {
 	return item{}, false
 }
 
-// press handles a key.
 func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 	name, asked := msg.String(), m.notice
 	m.notice = nil
@@ -259,7 +258,6 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 	return nil
 }
 
-// edit changes the filter.
 func (m *model) edit(msg tea.Msg) (then tea.Cmd) {
 	m.filter, then = m.filter.Update(msg)
 	m.selected = item{}

@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 )
 
-// view formats text for a terminal.
 type view struct {
 	width int
 	// utf8 is false if the terminal is limited to ASCII.
@@ -123,7 +122,6 @@ func (v *view) sparkline(numbers []uint32, columns int) string {
 	return string(out)
 }
 
-// column is a column of a table.
 type column struct {
 	title string
 	width int

@@ -152,7 +152,6 @@ func (b *bridgedCall) RecvMsg(m any) error {
 	return err
 }
 
-// nextMessage waits for the next message.
 func (b *bridgedCall) nextMessage() ([]byte, error) {
 	b.task.Pause()
 	for {

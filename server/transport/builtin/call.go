@@ -227,7 +227,6 @@ func (x *rateLimitCall) Cancel() {
 	}
 }
 
-// cancelDelayedLocked ends a call whose reply is delayed.
 func (x *rateLimitCall) cancelDelayedLocked() {
 	x.recordCancelLocked(x.duration)
 	x.conn.Handler.Cancel(&x.Exchange)
@@ -243,7 +242,6 @@ func (x *rateLimitCall) recordCancelLocked(took time.Duration) {
 	x.trace.endSpan(err)
 }
 
-// recordEndLocked counts a call that has ended.
 func (x *rateLimitCall) recordEndLocked(took time.Duration, err error) {
 	x.recorded = true
 	if x.delayTimer != nil {

@@ -92,7 +92,6 @@ func (r *reader) acquireBuffer() {
 	r.buffered = copy(r.buffer[:], r.rest)
 }
 
-// releaseBuffer returns the buffer to the pool.
 func (r *reader) releaseBuffer() {
 	if r.buffer != nil {
 		readBuffers.Put(r.buffer)

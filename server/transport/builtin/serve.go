@@ -55,7 +55,6 @@ func (c *connection) cleanup() {
 	}
 }
 
-// cancelCallsLocked cancels the pending calls.
 func (c *connection) cancelCallsLocked() (err error) {
 	defer c.recoverPanicLocked(&err)
 	c.h2.Close()

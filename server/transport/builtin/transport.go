@@ -121,7 +121,6 @@ func (t *Transport) Serve(l net.Listener) error {
 	}
 }
 
-// accept starts the goroutine of a connection.
 func (t *Transport) accept(raw net.Conn) {
 	c := newConnection(t, raw)
 	t.mu.Lock()
@@ -142,7 +141,6 @@ func (t *Transport) accept(raw net.Conn) {
 	})
 }
 
-// snapshotConns returns the current connections.
 func (t *Transport) snapshotConns() []*connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +195,6 @@ func (t *Transport) wait() {
 // many goroutines would run at once, whose stacks would remain allocated.
 const checksPerYield = 64
 
-// monitor checks all connections periodically.
 func (t *Transport) monitor() {
 	tick := time.NewTicker(monitorInterval(&t.Limits))
 	defer tick.Stop()

@@ -38,7 +38,6 @@ const (
 	flagPriority   = 0x20
 )
 
-// frame is a complete frame.
 type frame struct {
 	frameType
 	flags   byte

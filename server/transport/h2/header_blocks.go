@@ -196,7 +196,6 @@ func (c *Conn) processBlock(id uint32) {
 	c.startRequest(id)
 }
 
-// refuseStream resets a stream that was not opened.
 func (c *Conn) refuseStream(id uint32, code Code) {
 	c.closedStreams.add(id, c.block.end)
 	c.out = appendRSTStream(c.out, id, code)

@@ -86,7 +86,6 @@ var headerNames = map[string]headerName{
 	"transfer-encoding": nameConnection, "upgrade": nameConnection,
 }
 
-// nameOf returns the headerName of a name.
 func nameOf(name []byte) headerName {
 	if known := headerNames[string(name)]; known != nameOther {
 		return known

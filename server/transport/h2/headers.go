@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// requestHeaders are the decoded header fields of a request, and their errors.
 type requestHeaders struct {
 	kinds [nameConnection]byte // the meaning of each known header
 	seen  uint16               // one bit for each known header

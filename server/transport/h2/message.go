@@ -74,7 +74,6 @@ func (c *Conn) limitExceeded(s *stream, b Limit, size int) Status {
 	return c.handler.LimitExceeded(&call, b, size)
 }
 
-// appendBody buffers p.
 func (c *Conn) appendBody(s *stream, p []byte) {
 	was := cap(s.body)
 	s.body = append(s.body, p...)
@@ -82,7 +81,6 @@ func (c *Conn) appendBody(s *stream, p []byte) {
 	c.receive.bodyBytes += len(p)
 }
 
-// dropBody drops the buffered data of a request.
 func (c *Conn) dropBody(s *stream) {
 	c.receive.buffered -= cap(s.body)
 	c.receive.bodyBytes -= len(s.body)

@@ -156,7 +156,6 @@ func (c *Conn) sendErrorWith(s *stream, status Status, http, accepts string) {
 	c.finishReply(s)
 }
 
-// appendStatus appends the header fields of a status.
 func appendStatus(b []byte, status Status) []byte {
 	b = appendString(append(b, grpcStatus...), strconv.Itoa(int(status.Code)))
 	if status.Message != "" {
