@@ -136,7 +136,7 @@ func (p *Plan) chargeChoice(m *Match, desc *Descriptor, snapshot *Snapshot, h id
 		p.charge(m, empty, h, desc.Refund, mode, group)
 		m.Count++
 	}
-	if m.Count < 2 {
+	if m.Count == 0 || desc.Refund {
 		return
 	}
 	p.Choices = true

@@ -36,7 +36,7 @@ func TestPlanChoice(t *testing.T) {
 	}{
 		{"plain", desc("k", "a").hits(3), "own 10 first 3; pool 100 next 3; report 50 3", false},
 		{"a row in the pool's window", desc("k", "day"), "own 7 first 1; pool 100 next 1; report 50 1", false},
-		{"row of 0", desc("k", "zero"), "pool 100 1; report 50 1", false},
+		{"row of 0", desc("k", "zero"), "pool 100 first 1; report 50 1", false},
 		{"unlimited row", desc("k", "free"), "report 50 1", true},
 		{"refund", desc("k", "a").hits(3).refund(), "own 10 3; report 50 3", false},
 		{"refund for a row of 0", desc("k", "zero").refund(), "own 0 1; report 50 1", false},

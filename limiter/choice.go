@@ -6,8 +6,8 @@ package limiter
 //
 // One decision describes the choice: that of the charged alternative; if none has room, that of the
 // one that has room first. The others are [Decision.Skipped]. A choice of 0 hits describes the first
-// alternative with hits left. If a group is denied, its choices are described as if they had been
-// decided alone, and charge nothing.
+// alternative with hits left. A denied group charges nothing. Its choices are described as if each were
+// alone, or, if none of its charges denies it alone, as if they had been charged one after another.
 type Choice uint8
 
 const (
@@ -40,21 +40,21 @@ func (b *Batch) peekChoices(at Time, lo, hi int) bool {
 	return ok
 }
 
-// chargeChoices decides the choices of the group [lo, hi). If one of them denies the group, it undoes
-// those before it and returns false.
+// chargeChoices decides the choices of the group [lo, hi), one after another. If one of them denies
+// the group, it undoes the others and returns false.
 func (b *Batch) chargeChoices(at Time, lo, hi int) bool {
+	ok := true
 	for i := lo; b.choices && i < hi; i = b.choiceEnd(i) {
-		if b.Charges[i].Choice != FirstChoice || b.decideChoice(at, i, true) {
-			continue
+		if b.Charges[i].Choice == FirstChoice {
+			ok = b.decideChoice(at, i, true) && ok
 		}
-		for i--; i >= lo; i-- {
-			if b.Charges[i].Choice != NoChoice {
-				b.rollBack(at, i)
-			}
-		}
-		return false
 	}
-	return true
+	for i := hi - 1; !ok && i >= lo; i-- {
+		if b.Charges[i].Choice != NoChoice {
+			b.rollBack(at, i)
+		}
+	}
+	return ok
 }
 
 // decideChoice decides the choice that starts at lo, and charges it if charge is set. It reports

@@ -81,11 +81,12 @@ func TestChoice(t *testing.T) {
 			want: []choiceOutcome{{Charged: 2}, skipped, skipped, {Charged: 2, Remaining: 3}}, used: map[int]uint64{3: 2, 2: 2},
 		},
 		{
-			name: "undone, since the second of a group denies", denied: true,
-			charges: append(choice(3, 2, 2, Enforce, 0), append(choice(3, 4, 2, Enforce, 0), hit(1, 1, Enforce, 0))...),
+			name: "the second of a group has no room after the first", before: []Charge{hit(1, 1, Enforce, 0)}, denied: true,
+			charges: append(choice(3, 1, 5, Enforce, 0), choice(3, 1, 6, Enforce, 0)...),
 			want: []choiceOutcome{
-				{Denied: true, Remaining: 2}, skippedDenied, {Denied: true, Remaining: 2}, skippedDenied, {Denied: true, Remaining: 10},
+				skippedDenied, {Denied: true, Remaining: 9}, skippedDenied, {Over: true, Denied: true, RetryAfter: window},
 			},
+			used: map[int]uint64{1: 1},
 		},
 		{
 			name: "denied with its group", charges: append(choice(3, 1, 2, Enforce, 0), hit(2, 6, Enforce, 0)), denied: true,

@@ -183,7 +183,8 @@ func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	deny = b.decideIndependent(at) || deny
 	for try := 1; ; try++ {
 		reserved := 0
-		ok := b.peekAll(at) && !deny && b.peekChoices(at, lo, hi)
+		ok := b.peekChoices(at, lo, hi)
+		ok = b.peekAll(at) && ok && !deny
 		if ok {
 			if reserved = b.chargeAll(at); reserved == len(b.members) && b.chargeChoices(at, lo, hi) {
 				return
@@ -197,7 +198,6 @@ func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 			break
 		}
 	}
-	b.peekChoices(at, lo, hi)
 	for i := lo; i < hi; i++ {
 		b.Decisions[i].Denied, b.Decisions[i].Wait = true, 0
 	}
