@@ -75,7 +75,7 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		if !b.Unlimited {
 			t.Policy = b.Policy()
 			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
-			t.Policy.NoBlocks = t.Policy.NoBlocks || r.choice && !candidates
+			t.Policy.NoBlocks = t.Policy.NoBlocks || r.choice && !candidates || b.Counter != ""
 			t.nth = c.sameCounters(cfg.RateLimits[:i], &b)
 			t.setKind()
 			c.shareCounter(r, &t, &b)

@@ -119,3 +119,14 @@ func (b *Batch) peekCounter(at Time, i int) {
 		}
 	}
 }
+
+// Chosen returns the charge that describes the choice to which charge i belongs, after a decision.
+func (s Stored) Chosen(i int) int {
+	for s.b.Charges[i].Choice == NextChoice {
+		i--
+	}
+	for s.b.Decisions[i].Skipped {
+		i++
+	}
+	return i
+}

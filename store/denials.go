@@ -103,7 +103,8 @@ func (s *Store) denyFromMemory(now limiter.Time, b *limiter.Batch) bool {
 func (m *memory) mayDeny(b *limiter.Batch) (known bool) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || c.Policy.UsesLeases() || changesDenied(c.Policy) && !c.Penalises() {
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || c.Choice != limiter.NoChoice ||
+			c.Policy.UsesLeases() || changesDenied(c.Policy) && !c.Penalises() {
 			return false
 		}
 		known = known || c.Mode == limiter.Enforce && m.denied.marked(c)
@@ -176,7 +177,7 @@ func (m *memory) updateCounters(now limiter.Time, b *limiter.Batch, left *limite
 func (m *memory) update(now limiter.Time, b *limiter.Batch, i int, left *limiter.State) {
 	b.Stored().MergeInto(m.mirror, now, i, left)
 	c, d := &b.Charges[i], &b.Decisions[i]
-	if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
+	if (d.Over || d.Remaining == 0) && !d.Skipped && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
 		m.denied.mark(now, c)
 	}
 	if m.blocks != nil {

@@ -90,7 +90,10 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	if t.pick(2) == 0 {
 		many = 1 + t.pick(6)
 	}
-	edit := t.pick(16)
+	edit, chooses := t.pick(16), t.pick(4) == 0
+	if chooses {
+		many, edit = 2+t.pick(7), 0
+	}
 	for range many {
 		n := t.pick(kinds)
 		if late {
@@ -99,10 +102,16 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 		if last := len(b.Charges) - 1; last >= 0 && t.pick(4) == 0 {
 			n = int(b.Charges[last].ID.Lo - 1)
 		}
+		if chooses && !late && t.pick(6) > 0 {
+			n = choosable[t.pick(len(choosable))]
+		}
 		edits := counters[n]
 		p := edits[edit%len(edits)]
 		hits := someHits[t.pick(len(someHits))]
 		refund, reserves := t.pick(6) == 1, false
+		if chooses {
+			hits = min(hits, 4)
+		}
 		if p.UsesLeases() {
 			if refund = t.pick(2) == 1; refund {
 				hits = uint64(t.pick(1 << 16))
@@ -116,10 +125,36 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: refund, Reserve: reserves,
 			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota, limiter.Watch}[t.pick(5)], Group: group,
 		})
-		if t.pick(3) > 0 {
+		if t.pick(3) > 0 && !(chooses && t.pick(4) > 0) {
 			group++
 		}
 	}
+	for i := 1; i < len(b.Charges); i++ {
+		first, next := &b.Charges[i-1], &b.Charges[i]
+		if first.Group != next.Group || !canBeChosen(first) || !canBeChosen(next) || t.pick(3) == 0 {
+			continue
+		}
+		if next.Choice, next.Hits, next.Mode = limiter.NextChoice, first.Hits, first.Mode; first.Choice == limiter.NoChoice {
+			first.Choice = limiter.FirstChoice
+		}
+	}
+}
+
+// choosable are the counters whose first policies can belong to a choice and whose limits are
+// reached.
+var choosable = func() (all []int) {
+	for i, edits := range counters {
+		if p := edits[0]; p.Limit < 100 && canBeChosen(&limiter.Charge{Policy: p}) {
+			all = append(all, i)
+		}
+	}
+	return all
+}()
+
+// canBeChosen reports whether c can belong to a choice.
+func canBeChosen(c *limiter.Charge) bool {
+	p := c.Policy
+	return !c.Refund && c.Mode != limiter.Watch && !p.UsesLeases() && !p.CountRefused && p.Penalty == nil && p.MaxWait == 0
 }
 
 // logTimes has the latest possible times of charges on each log: of all charges, and of charges
@@ -129,9 +164,11 @@ type logTimes struct{ charged, refunded map[uint64]limiter.Time }
 
 // notBefore returns the later of at and the latest of these times on the logs of the requests.
 func (g *logTimes) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
-	// Only requests with refunds or leases are rolled back: other denials are known beforehand.
+	// Only requests with refunds, leases or choices are rolled back: other denials are known beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
-		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund || c.Policy.UsesLeases() })
+		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool {
+			return c.Refund || c.Policy.UsesLeases() || c.Choice != limiter.NoChoice
+		})
 	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
@@ -159,6 +196,7 @@ type tapePlayer struct {
 	prefix    string // prefix of the counters' names
 	charges   int
 	native    int // number of calls by native commands
+	choices   int // number of choices that charged another alternative than the first
 	penalties int // number of penalties that began
 }
 
@@ -243,6 +281,9 @@ func (r *tapePlayer) play(tb testing.TB, data []byte) {
 				if plain[i].Decisions[k].PenaltyStarted {
 					r.penalties++
 				}
+				if plain[i].Charges[k].Choice == limiter.NextChoice && plain[i].Decisions[k].Charged > 0 {
+					r.choices++
+				}
 			}
 			if !c.Native {
 				admitted += script.CountAdmitted(&stored[i])
@@ -259,8 +300,8 @@ func describe(charges []limiter.Charge) string {
 	for i := range charges {
 		c := &charges[i]
 		p := *c.Policy
-		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v reserve %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v penalty %v\n",
-			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, c.Reserve, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused, p.Penalty)
+		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v reserve %v choice %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v penalty %v\n",
+			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, c.Reserve, c.Choice, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused, p.Penalty)
 	}
 	return s.String()
 }
@@ -294,7 +335,7 @@ func TestScriptDecidesAsATable(t *testing.T) {
 			r := tapePlayer{c: c}
 			random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 			for n := range tapes {
-				data := make([]byte, 1500)
+				data := make([]byte, 3000)
 				_, _ = random.Read(data)
 				r.prefix = fmt.Sprintf("t%d", n)
 				r.play(t, data)
@@ -305,6 +346,9 @@ func TestScriptDecidesAsATable(t *testing.T) {
 			t.Logf("%d charges, %d requests by native commands", r.charges, r.native)
 			if t.Logf("%d penalties", r.penalties); r.penalties < 100 {
 				t.Error("want at least 100 penalties")
+			}
+			if r.choices < 10 {
+				t.Errorf("%d choices charged a further alternative, want at least 10", r.choices)
 			}
 			if r.native == 0 {
 				t.Error("no request was decided by native commands")

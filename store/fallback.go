@@ -64,6 +64,10 @@ func (f Fallback) decideAll(b *limiter.Batch) {
 	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
+		if c.Choice == limiter.NextChoice { // a choice is charged to its first limit
+			*d = limiter.Decision{Skipped: true}
+			continue
+		}
 		*d = limiter.Decision{Remaining: c.Policy.Capacity(), Reset: undecidedFor}
 		if f == Allow || c.Refund || c.Hits == 0 {
 			continue

@@ -13,12 +13,15 @@ import (
 
 // decidePerCounter starts to decide req, for which r's reply names a foreign key, counter by
 // counter. It reports false if the fallback must decide the complete request: all charges are on
-// one counter, or the fallback is [Error].
+// one counter, some are a choice, or the fallback is [Error].
 func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	if req.batch == nil || !req.end.fallsBack() || sh.options.Fallback == Error {
 		return false
 	}
 	if p, ok := req.waiter.(*part); ok && p.split.perCounter {
+		return false
+	}
+	if slices.ContainsFunc(req.batch.Charges, func(c limiter.Charge) bool { return c.Choice != limiter.NoChoice }) {
 		return false
 	}
 	names := make([][]byte, len(req.batch.Charges))

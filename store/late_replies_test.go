@@ -93,3 +93,47 @@ func TestLateDenialOfADeniedGroup(t *testing.T) {
 		t.Errorf("the store has %d hits, want 8 without those of the denied request", used)
 	}
 }
+
+// TestLateChoices has another replica use up the first of two alternatives, or both. The fallback,
+// which does not know these hits, charges the first. The late reply shows that the store has charged the
+// second, so that nothing is recorded, or neither, so that only the hits of the first are.
+func TestLateChoices(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []Fallback{Local, Allow} {
+		for _, both := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, both used up: %t", fallback, both), func(t *testing.T) {
+				t.Parallel()
+				srv := storetest.Start(t)
+				r := newRelay(t, srv.Addr, nil, false)
+				s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: fallback, Timeout: time.Minute, DialTimeout: time.Minute})
+				other := runStore(t, Options{Server: serverAt(srv), Fallback: Deny})
+				storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+				var c, o caller
+				first, second := oneHit(1, refundable[0]), oneHit(2, refundable[0])
+				want := map[uint64]int{1: 8, 2: 4}
+				used := []limiter.Charge{first}
+				if both {
+					want, used = map[uint64]int{1: 12, 2: 8}, append(used, second)
+				}
+				for _, charge := range used {
+					charge.Hits = 8
+					if err := o.decide(other, charge); err != nil || o.b.Denied {
+						t.Fatal(err, o.b.Denied)
+					}
+				}
+				first.Hits, first.Choice, second.Hits, second.Choice = 4, limiter.FirstChoice, 4, limiter.NextChoice
+				c.startLate(t, s, r, replied, func() bool { return true }, first, second)
+				if c.b.Denied || c.b.Decisions[0].Skipped || !c.b.Decisions[1].Skipped {
+					t.Fatalf("the fallback decides %+v, want the first to be charged", c.b.Decisions)
+				}
+				r.finishLate(t, s, replied)
+				first.Choice, second.Choice = limiter.NoChoice, limiter.NoChoice
+				got := map[uint64]int{}
+				storetest.Eventually(t, fmt.Sprintf("the store has %v hits", want), func() bool {
+					got = map[uint64]int{1: o.usedHits(t, other, first), 2: o.usedHits(t, other, second)}
+					return fmt.Sprint(got) == fmt.Sprint(want) && s.unsyncedCounters() == 0
+				})
+			})
+		}
+	}
+}

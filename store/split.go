@@ -91,12 +91,17 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 		return r.partForCounter(f, slot, c.Policy, name)
 	}
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
-	if p := r.lastPart[id]; p != nil && p.backend == f && p.slot == slot && p.cost < 2*r.store.maxPart(f, slot) {
+	if p := r.lastPart[id]; c.Choice == limiter.NoChoice && p != nil && p.backend == f && p.slot == slot && p.cost < 2*r.store.maxPart(f, slot) {
 		p.cost += script.CostOfRepeat + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
 	cost, limit := script.CostOf(c.Policy, c.Hits), r.store.maxPart(f, slot)
 	need := cost
+	if c.Choice == limiter.NextChoice { // a choice is not divided
+		p := r.locations[i-1].part
+		p.cost += cost
+		return p
+	}
 	if i > 0 && c.Group != all[i-1].Group {
 		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
 			need += script.CostOf(all[k].Policy, all[k].Hits)

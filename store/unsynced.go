@@ -178,7 +178,7 @@ func (req *request) unsyncedName(i int) string {
 // the store.
 func (req *request) lostHits(by Fallback, i int) uint64 {
 	switch c := &req.batch.Charges[i]; {
-	case c.Refund || !by.recordsUnsynced():
+	case c.Refund || !by.recordsUnsynced() || req.batch.Decisions[i].Skipped:
 		return 0
 	case by == Local:
 		return req.batch.Decisions[i].Charged
@@ -244,13 +244,18 @@ func (f *backend) resolveLocked(result outcome, req *request) {
 
 // countedCharges returns a function that reports whether the store, by its reply, has counted the
 // hits of a charge of req, or given them back. It has not counted hits that it denied, unless denied
-// hits count.
+// hits count. Those of a choice are counted whatever limit the store has charged.
 func (f *backend) countedCharges(req *request) func(charge int) bool {
 	b := req.copied
 	if b == nil || !f.options.guard(func() { b.Stored().Decide(req.repliedAt, req.call.Found) }) {
 		return func(int) bool { return true }
 	}
-	return func(i int) bool { return b.Charges[i].Refund || b.Decisions[i].Charged > 0 }
+	return func(i int) bool {
+		if b.Charges[i].Refund || b.Decisions[i].Charged > 0 {
+			return true
+		}
+		return b.Charges[i].Choice != limiter.NoChoice && b.Decisions[b.Stored().Chosen(i)].Charged > 0
+	}
 }
 
 // countDropped counts hits for which the ledger has no room.

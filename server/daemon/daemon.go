@@ -85,7 +85,12 @@ func New(o Options) (_ *Daemon, err error) {
 			return nil, err
 		}
 		settings.Decider = d.Store
-		settings.NoChoices = "--store yet; remove it, or count in memory"
+		switch {
+		case options.PerSecond != nil:
+			settings.NoChoices = `--store-per-second, since limits of a choice can be in different stores; remove the flag, or "charge"`
+		case options.Server.Nodes != nil:
+			settings.NoChoices = `a cluster, since limits of a choice are on different nodes; use one primary, or remove "charge"`
+		}
 	}
 	settings.Tables, settings.TableMetrics = d.Tables, ruleset.NewTableMetrics(d.Metrics, d.Tables)
 	d.Service = answer.NewService(settings, d.Table, d.Metrics)

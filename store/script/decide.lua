@@ -14,6 +14,9 @@
 --
 --     h reserve   s settle a lease                      y reset the counter and its reservations
 --
+-- The mode of a charge is e (enforced), s (shadow) or q (quota). A digit after it marks a choice, of
+-- which the first alternative with room is charged: 1 for its first alternative, 2 for the others.
+--
 -- An action in upper case is for a limit with a penalty, whose arguments follow. After the charges
 -- of a request come its set-offs: refunds of mode 'o', whose group is the number of the charge that
 -- they were set off against. They are made last, and only if the hits of that charge do not count.
@@ -122,16 +125,69 @@ local function restore(at)
   if at.h then at.h.sum, at.h.many = at.sum, at.many end
 end
 
--- decide_group decides a group: first the charges that do not depend on it, then the others as if
--- it were admitted.
-local function decide_group(xs, lo, hi, deny)
-  local charged, before, rest = {}, {}, {}
-  for i = lo, hi do
-    if xs[i].act == 't' or xs[i].act == 'h' and xs[i].adds_hits then charged[xs[i].c] = true end
+-- choose decides the choice that begins at xs[i], and reports whether an alternative has room. The
+-- others are skipped.
+local function choose(xs, i)
+  local room, last = false, i
+  while xs[last + 1] and xs[last + 1].choice == '2' do last = last + 1 end
+  for k = i, last do
+    local x = xs[k]
+    if room and x.adds_hits then
+      x.room, x.ss, x.sn = false, 0, 0
+    else
+      room = decide(x) or room
+    end
+  end
+  for k = i, last do xs[k].skipped = room and not xs[k].room end
+  return room
+end
+
+-- choose_all decides the choices of a group one after another. If alone is set, each is decided as if
+-- it were alone, and undone. It reports whether one of them denies the group; then all are undone.
+local function choose_all(xs, lo, hi, alone)
+  local before, deny = {}, false
+  local function restore_all()
+    for _, at in pairs(before) do restore(at) end
   end
   for i = lo, hi do
     local x = xs[i]
-    if charged[x.c] and x.act ~= 'c' and not (x.op.leases and x.act == 'u') and not x.done then
+    if x.choice and not before[x.c] then before[x.c] = save(x) end
+  end
+  for i = lo, hi do
+    if xs[i].choice == '1' then
+      deny = not choose(xs, i) and xs[i].mode == 'e' or deny
+      if alone then restore_all() end
+    end
+  end
+  if deny then restore_all() end
+  return deny
+end
+
+-- is_choice reports whether a group is one choice.
+local function is_choice(xs, lo, hi)
+  if xs[lo].choice ~= '1' then return false end
+  for i = lo + 1, hi do
+    if xs[i].choice ~= '2' then return false end
+  end
+  return true
+end
+
+-- decide_group decides a group: first the charges that do not depend on it, then the others as if
+-- it were admitted, and the choices last.
+local function decide_group(xs, lo, hi, deny)
+  local charged, before, rest, choices = {}, {}, {}, false
+  for i = lo, hi do
+    local x = xs[i]
+    if x.choice then
+      choices = true
+    elseif x.act == 't' or x.act == 'h' and x.adds_hits then
+      charged[x.c] = true
+    end
+  end
+  for i = lo, hi do
+    local x = xs[i]
+    if x.choice then -- decided below
+    elseif charged[x.c] and x.act ~= 'c' and not (x.op.leases and x.act == 'u') and not x.done then
       rest[#rest + 1] = x
     else
       local room = decide(x)
@@ -139,6 +195,7 @@ local function decide_group(xs, lo, hi, deny)
       deny = deny or not room and x.mode == 'e'
     end
   end
+  deny = choices and choose_all(xs, lo, hi, true) or deny
   for _, x in ipairs(rest) do
     local at = before[x.c]
     if not at or x.h and not at.h then
@@ -148,6 +205,7 @@ local function decide_group(xs, lo, hi, deny)
     local room = decide(x)
     deny = deny or not room and x.mode == 'e'
   end
+  deny = deny or choices and choose_all(xs, lo, hi, false)
   if deny then
     for _, at in pairs(before) do restore(at) end
   end
@@ -189,7 +247,7 @@ local function finish_groups(xs, groups, unpassed)
     for i = g.lo, g.hi do
       local x = xs[i]
       x.kept = x.adds_hits and x.room and not x.done and (not g.denied or x.counts)
-      denied_any = denied_any or x.mode == 'e' and not x.room
+      denied_any = denied_any or x.mode == 'e' and not x.room and not x.skipped
     end
     if not g.denied and unpassed and g.quota then deny_group(g) end
     denied_any = denied_any or g.denied
@@ -226,6 +284,7 @@ local function decide_request()
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
     local x = parse_charge()
+    if #mode > 1 then mode, x.choice = mode:sub(1, 1), mode:sub(2) end
     x.group, x.mode = number, mode
     if mode == 'o' then
       set_offs = set_offs or {}
@@ -258,9 +317,15 @@ local function decide_request()
     for _, g in ipairs(groups) do
       if (g.last or false) == last then
         local denied = last and deny
-        if g.lo == g.hi and not denied then decide(xs[g.lo]) else g.denied = decide_group(xs, g.lo, g.hi, denied or early and g.quota) end
+        if g.lo == g.hi and not denied then
+          decide(xs[g.lo])
+        elseif not denied and is_choice(xs, g.lo, g.hi) then
+          choose(xs, g.lo)
+        else
+          g.denied = decide_group(xs, g.lo, g.hi, denied or early and g.quota)
+        end
         deny = deny or g.denied
-        for i = g.lo, g.hi do deny = deny or xs[i].mode == 'e' and not xs[i].room end
+        for i = g.lo, g.hi do deny = deny or xs[i].mode == 'e' and not xs[i].room and not xs[i].skipped end
       end
     end
   end

@@ -24,7 +24,7 @@ func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter
 	for i := range b.Charges {
 		from := &b.Charges[i]
 		if len(b.Charges) > 1 {
-			c.args = append(c.args, c.number(int64(from.Group)), modes[from.Mode&3])
+			c.args = append(c.args, c.number(int64(from.Group)), modes[from.Mode&3][from.Choice])
 		}
 		c.appendCharge(now, b, i, b.Stored().Hits(i), names[i], jitter)
 	}
@@ -36,7 +36,10 @@ func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter
 	c.setOffs = len(setOffs)
 }
 
-var modes = [4]string{limiter.Enforce: "e", limiter.Shadow: "s", limiter.Quota: "q", limiter.Watch: "s"}
+// modes are the modes of charges, by their choice.
+var modes = [4][3]string{
+	limiter.Enforce: {"e", "e1", "e2"}, limiter.Shadow: {"s", "s1", "s2"}, limiter.Quota: {"q", "q1", "q2"}, limiter.Watch: {"s", "s", "s"},
+}
 
 // appendCharge appends charge i of b with the given hits.
 func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint64, name []byte, jitter time.Duration) {

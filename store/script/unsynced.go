@@ -49,7 +49,7 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 	if inTable {
 		hits = decided.Charged
 	}
-	if !usesLease(c) && (c.Refund || hits == 0) {
+	if !usesLease(c) && (c.Refund || hits == 0 || decided.Skipped) {
 		return false
 	}
 	*d = Unsynced{
