@@ -128,9 +128,11 @@ func TestLateChoices(t *testing.T) {
 				}
 				r.finishLate(t, s, replied)
 				first.Choice, second.Choice = limiter.NoChoice, limiter.NoChoice
-				got := map[uint64]int{}
+				// The reply of a later request proves that the late one has been resolved.
+				storetest.Eventually(t, "up", s.Up)
+				c.usedHits(t, s, first)
 				storetest.Eventually(t, fmt.Sprintf("the store has %v hits", want), func() bool {
-					got = map[uint64]int{1: o.usedHits(t, other, first), 2: o.usedHits(t, other, second)}
+					got := map[uint64]int{1: o.usedHits(t, other, first), 2: o.usedHits(t, other, second)}
 					return fmt.Sprint(got) == fmt.Sprint(want) && s.unsyncedCounters() == 0
 				})
 			})
