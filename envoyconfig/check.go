@@ -84,6 +84,7 @@ func (k *checker) checkAll() {
 // checkManager checks the policies that the filters of a connection manager send on each route. It reports whether the
 // manager has rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
+	k.checkUsage(m)
 	rateLimitFilters, quotaFilters := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(rateLimitFilters, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotaFilters, f) {

@@ -75,7 +75,8 @@ func (s usageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // usageQuery returns the domain and the descriptors in the headers of a request. Each
 // x-sluice-descriptor contains one entry, so that no value can add another: key=value begins a
-// descriptor, and &key=value continues it.
+// descriptor, and &key=value continues it. HTTP removes spaces at the ends of a header, so both can be
+// in double quotes.
 func usageQuery(h http.Header) (domain string, all []descriptors.Descriptor, err error) {
 	domains, lines := h.Values("X-Sluice-Domain"), h.Values("X-Sluice-Descriptor")
 	switch {
@@ -85,6 +86,11 @@ func usageQuery(h http.Header) (domain string, all []descriptors.Descriptor, err
 		return "", nil, errors.New("no header x-sluice-descriptor: the proxy must set it")
 	}
 	for _, line := range lines {
+		if quoted, ok := strings.CutPrefix(line, `"`); ok {
+			if line, ok = strings.CutSuffix(quoted, `"`); !ok {
+				return "", nil, errors.New(`a header x-sluice-descriptor begins with " and does not end with "`)
+			}
+		}
 		entry, continues := strings.CutPrefix(line, "&")
 		key, value, ok := strings.Cut(entry, "=")
 		switch {

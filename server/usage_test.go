@@ -86,6 +86,7 @@ func testUsage(t *testing.T, s *answer.Service) {
 	}
 	hit("user", "alice", 7)
 	hit("user", "a,&org=acme", 1)
+	hit("user", `alice "`, 2)
 	hit("slow", "alice", 1)
 	hit("tokens", "alice", 0) // reserves 30
 	hit("tokens", "alice", 12)
@@ -109,6 +110,8 @@ func testUsage(t *testing.T, s *answer.Service) {
 		{"several", []string{"org=acme", "user=alice"}, []admin.LimitUsage{{Name: "whole", Limit: 7, Window: "year", Remaining: 7}, daily(7, 93), included(7, 0)}},
 		{"of two entries", []string{"org=acme", "&user=alice"}, []admin.LimitUsage{{Name: "nested", Limit: 10, Window: "2year", Burst: 20, Remaining: 20}}},
 		{"a value that looks like an entry", []string{"user=a,&org=acme"}, []admin.LimitUsage{daily(1, 99), included(1, 4)}},
+		{"spaces and quotes at the end", []string{`"user=alice ""`}, []admin.LimitUsage{daily(2, 98), included(2, 3)}},
+		{"quotes of a value", []string{`user="alice"`}, []admin.LimitUsage{{Name: "daily", Limit: 100, Window: "day", Remaining: 100}, {Name: "included", Limit: 5, Window: "10minute", Remaining: 5, Soft: true}}},
 		{"permits", []string{"slow=alice"}, []admin.LimitUsage{{Name: "running", Limit: 3, Used: 1, Remaining: 2, Held: new(uint64(1))}}},
 		{"reserved hits", []string{"tokens=alice"}, []admin.LimitUsage{{
 			Name: "tokens", Limit: 100, Window: "day", Used: 42, Remaining: 58, ResetsIn: 12 * 3600, ResetsAt: new(noon.Add(12 * time.Hour)), Held: new(uint64(30)),
@@ -157,6 +160,8 @@ func TestUsageRejects(t *testing.T) {
 		{[]string{"x-sluice-domain: d"}, 400, "no header x-sluice-descriptor"},
 		{[]string{"x-sluice-domain: d", "x-sluice-descriptor: user"}, 400, "is not key=value"},
 		{[]string{"x-sluice-domain: d", "x-sluice-descriptor: =a"}, 400, "is not key=value"},
+		{[]string{"x-sluice-domain: d", `x-sluice-descriptor: "user=a`}, 400, "does not end with"},
+		{[]string{"x-sluice-domain: d", `x-sluice-descriptor: "`}, 400, "does not end with"},
 		{[]string{"x-sluice-domain: d", "x-sluice-descriptor: &user=a"}, 400, "begins with &"},
 		{many, 400, "more than 16 descriptors"},
 		{long, 400, "entries"},
