@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,7 +90,10 @@ func (k *checkCmd) Run(ctx context.Context, c console) error {
 
 func (k *checkCmd) check(c console) error {
 	set, diagnostics, err := k.load(c, k.Paths)
-	return k.report(c, set, diagnostics, ruleset.RulesError(err, k.Defaults))
+	if !errors.Is(err, source.ErrNoFile) { // check has no --allow-empty
+		err = ruleset.RulesError(err, k.Defaults)
+	}
+	return k.report(c, set, diagnostics, err)
 }
 
 // watch checks the rules, and again whenever they or the files of tables change. It returns the
