@@ -204,7 +204,7 @@ func compare(c *call, want *prediction, reply *rls.RateLimitResponse) string {
 		got.headers[name] = h.GetValue()
 	}
 	got.body, got.grpc = string(reply.GetRawBody()), got.headers["grpc-status"] != ""
-	if long := encodedBytes(got.body) > 2048; (details == "") != (long || !want.grpc) {
+	if long := encodedBytes(got.body) > 2048; (details == "") != (long || !want.grpc || want.never) {
 		return "grpc-status-details-bin is " + details
 	}
 	if diff := checkDetails(details, got.body, want.wait); details != "" && diff != "" {

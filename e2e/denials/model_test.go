@@ -188,10 +188,10 @@ func (m *model) described(denying []*group) (best *decision) {
 	return best
 }
 
-// longest returns the denying limit with the longest wait.
+// longest returns the denying limit with the longest wait, of the visible ones if there are any.
 func (g *group) longest() (longest *decision) {
 	for _, d := range g.limits {
-		if d.denied && (longest == nil || d.wait > longest.wait) {
+		if d.denied && (longest == nil || longest.limit.Hidden && !d.limit.Hidden || longest.limit.Hidden == d.limit.Hidden && d.wait > longest.wait) {
 			longest = d
 		}
 	}
@@ -298,16 +298,21 @@ func (p *prediction) preset(name, seconds string, violated []string) (r response
 		return r
 	}
 	p.headers["retry-after"] = seconds
-	const message = "Rate limit {name} reached. Please try again in {retry_after}s."
+	retry, pleaseRetry := "Try again in {retry_after} seconds.", "Please try again in {retry_after}s."
+	if p.never {
+		retry = "The request has more hits than it ever admits."
+		pleaseRetry = retry
+	}
+	message := "Rate limit {name} reached. " + pleaseRetry
 	switch name {
 	case "text":
-		return response{ContentType: "text/plain; charset=utf-8", Body: "Too many requests: the limit {name} is exceeded. Try again in {retry_after} seconds.\n"}
+		return response{ContentType: "text/plain; charset=utf-8", Body: "Too many requests: the limit {name} is exceeded. " + retry + "\n"}
 	case "problem":
 		all, _ := json.Marshal(violated)
 		text := strings.ReplaceAll(string(all), "{", `\u007b`) // a name is not a placeholder
 		return response{ContentType: "application/problem+json", Body: `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
 			"title":"Request cannot be satisfied as assigned quota has been exceeded",
-			"detail":"The limit {name} is exceeded. Try again in {retry_after} seconds.","violated-policies":` + text + `}`}
+			"detail":"The limit {name} is exceeded. ` + retry + `","violated-policies":` + text + `}`}
 	}
 	p.headers["retry-after-ms"] = strconv.FormatInt(ceil(p.wait, time.Millisecond), 10)
 	if p.never || p.wait > 120*time.Second {
