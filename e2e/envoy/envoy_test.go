@@ -36,12 +36,12 @@ func TestQuickStartConfigurationIsValid(t *testing.T) {
 	}
 }
 
-// TestVersionIsDocumented checks the first row of the tested versions.
+// TestVersionIsDocumented checks the version that the page says is tested.
 func TestVersionIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "compatibility.md"))
 	must.OK(t, err)
-	if row := "| " + envoy.Version + " | all (`make test-more`)"; !strings.Contains(string(page), row) {
-		t.Errorf("docs/compatibility.md has no row %q", row)
+	if text := "Tests run with Envoy " + envoy.Version + ","; !strings.Contains(string(page), text) {
+		t.Errorf("docs/compatibility.md does not say %q", text)
 	}
 }
 
