@@ -19,7 +19,7 @@ func (x *Exchange) collectNamed() {
 	batch := &x.plan.Batch
 next:
 	for at, l := range x.plan.Limits[:len(batch.Charges)] {
-		if c := &batch.Charges[at]; l == nil || l.Name == "" || l.Hidden || c.Refund || !c.Mode.Denies() {
+		if c := &batch.Charges[at]; l == nil || l.Name == "" || l.Hidden || c.Refund || !c.Mode.Denies() || batch.Decisions[at].Skipped {
 			continue
 		}
 		for k, other := range x.named {

@@ -56,6 +56,11 @@ descriptors:
   rate_limits:
   - {name: short, unit: minute, requests_per_unit: 2}
   - {name: long, unit: day, requests_per_unit: 9}
+- key: share
+  charge: first_with_room
+  rate_limits:
+  - {name: own, unit: minute, requests_per_unit: 1}
+  - {name: pool, unit: day, requests_per_unit: 9, counter: pool}
 `
 	at := limiter.Time(1_800_000_000 * int64(time.Second)) // 8:00:00 UTC
 	for _, tt := range []struct {
@@ -76,6 +81,8 @@ descriptors:
 		{"odd", `"a\"b\\c????";q=5;w=3600`, `"a\"b\\c????";r=4;t=3600`},
 		{"list window", `"short";q=2;w=60, "long";q=9;w=86400, "w";q=5;w=3600`, `"short";r=1;t=60, "long";r=8;t=57600, "w";r=4;t=3600`},
 		{"list list list", `"short";q=2;w=60, "long";q=9;w=86400`, `"short";r=0;t=60, "long";r=7;t=57600`},
+		{"share", `"own";q=1;w=60`, `"own";r=0;t=60`},
+		{"share share", `"own";q=1;w=60, "pool";q=9;w=86400`, `"own";r=0;t=60, "pool";r=8;t=57600`},
 	} {
 		s := service(t, Settings{RateLimitHeaders: "structured"}, rules)
 		policy, limits := structuredHeadersOf(t, s, at, strings.Fields(tt.keys)...)
