@@ -147,10 +147,11 @@ type managerKey struct {
 }
 
 // isFirst reports whether no connection manager with the same table and the same settings had the same check: many
-// listeners may share a table.
+// listeners may share a table. Those that other listeners lead to are all checked, to count their charges.
 func (k *checker) isFirst(m *manager, check string) bool {
 	key := managerKey{check: check, unused: m.unused, table: m.table}
-	if len(m.upgrades) > 0 || m.fragments || slices.ContainsFunc(m.filters, func(f *filter) bool { return len(f.policies) > 0 }) {
+	hasPolicies := func(f *filter) bool { return len(f.policies) > 0 }
+	if len(m.upgrades) > 0 || m.fragments || k.sentBehind[m] != nil || slices.ContainsFunc(m.filters, hasPolicies) {
 		return true
 	}
 	for n := range m.node.Fields() {

@@ -43,6 +43,7 @@ func TestEffects(t *testing.T) {
 		"a header that ext_authz may set":   {before: remove + "\n            - " + authz, host: limits},
 		"a header that ext_authz set":       {before: authz + "\n            - " + remove, host: limits, want: removed},
 		"a header that a route sets":        {before: remove + "\n            - " + mutation, host: limits + set},
+		"a header that the route restores":  {before: strings.Replace(remove, "name: a", "name: b", 1), host: limits + set},
 		"a header that no route sets":       {before: remove + "\n            - " + mutation, host: limits, want: removed},
 		"a route for the header":            {host: "routes: [" + withUser + ", " + limited + "]\n", want: takes},
 		"a route without the header":        {host: "routes: [" + strings.Replace(withUser, "true", "false", 1) + ", " + limited + "]\n"},

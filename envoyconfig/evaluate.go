@@ -435,7 +435,8 @@ func (m *manager) checkValue(e *evaluation, i int) {
 	}
 	for n := range a.node.Field("headers").Elements() {
 		name := strings.ToLower(n.Field("name").Text)
-		if a.node.Field("expect_match").Bool(true) && !n.Field("invert_match").Bool(false) && exactText(n).Text == "https" && m.setsPlainScheme(name) {
+		isPlain := m.setsPlainScheme(name) && !m.mayAddHeader(e.limiter, name)
+		if isPlain && a.node.Field("expect_match").Bool(true) && !n.Field("invert_match").Bool(false) && exactText(n).Text == "https" {
 			e.fail(NoEffect, rules.Warning, n, "%s is http, since the listener accepts no TLS, unless a client of HTTP/2 sends another: remove this matcher, or set use_remote_address: false behind a proxy with TLS", name)
 		}
 	}

@@ -38,7 +38,7 @@ func (m *manager) impossibleHeader(f *filter, name string) string {
 	for _, other := range m.before(f) {
 		switch {
 		case other.disabled:
-		case other.removesHeader(name):
+		case other.removesHeader(name) && len(other.perRouteStrings) == 0:
 			why = fmt.Sprintf("the filter at %v removes the header %s before", other.node.Pos(), name)
 		case other.mayAddHeader(name):
 			why = ""

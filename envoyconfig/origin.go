@@ -129,11 +129,12 @@ func (f *filter) verifiesTokensOf(r *route) bool {
 		return true
 	}
 	for rule := range f.config.Field("rules").Elements() {
-		prefix := rule.At("match", "prefix")
+		match := rule.Field("match")
+		prefix := match.Field("prefix")
 		switch {
-		case !prefix.Exists() || !path.HasName("prefix") && !path.HasName("path"):
+		case !prefix.Exists() || !match.Field("case_sensitive").Bool(true) || !path.HasName("prefix") && !path.HasName("path"):
 			return true
-		case strings.HasPrefix(path.Text, prefix.Text) && len(rule.Field("match").Nodes) == 1:
+		case strings.HasPrefix(path.Text, prefix.Text) && len(match.Nodes) == 1:
 			return requiresToken(*rule)
 		case strings.HasPrefix(path.Text, prefix.Text), path.HasName("prefix") && strings.HasPrefix(prefix.Text, path.Text):
 			if requiresToken(*rule) {

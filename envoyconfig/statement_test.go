@@ -26,6 +26,13 @@ func TestStatement(t *testing.T) {
 	metadata := func(path string) string {
 		return "[{ actions: [{ metadata: { descriptor_key: user, metadata_key: { key: ns, path: [" + path + "] } } }] }]"
 	}
+	to := func(cluster, port string) string {
+		return "{ name: " + cluster + ", load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: " + port + " } } } }] }] } }"
+	}
+	like := func(port string) string {
+		return "{ name: inner" + port + ", address: { socket_address: { address: 0.0.0.0, port_value: " + port + " } }, filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,\n" +
+			"    http_filters: [" + second + "], rds: { route_config_name: inner } } }] }] }"
+	}
 	own := func(elements string) string { return "rate_limits: [" + elements + "]" }
 	for name, tt := range map[string]struct {
 		// filter are fields of the rate limit filter, before is a filter before it, host are fields of the virtual host,
@@ -219,6 +226,11 @@ func TestStatement(t *testing.T) {
 			host:    "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':scheme', string_match: { exact: https } }] } }] }]",
 			finding: "warning: no-effect: :scheme is http, since the listener accepts no TLS", row: "charged once",
 		},
+		"https that a filter sets": {
+			manager: "use_remote_address: true", before: mutation("{ append: { header: { key: x-forwarded-proto, value: https } } }"),
+			host: "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: x-forwarded-proto, string_match: { exact: https } }] } }] }]",
+			row:  "charged once",
+		},
 		"https behind a proxy": {
 			host: "rate_limits: [{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: ':scheme', string_match: { exact: https } }] } }] }]",
 			row:  "charged once",
@@ -250,6 +262,15 @@ func TestStatement(t *testing.T) {
 		},
 		"a token of some paths":  {before: tokens, host: "rate_limits: " + subject, row: "charged once"},
 		"a token of these paths": {before: tokens, host: "rate_limits: " + subject + "\nroutes: [{ match: { path: /admin/x }, route: { cluster: backend } }]", row: "charged once"},
+		"a token of these paths in any case": {
+			before: strings.Replace(tokens, "prefix: /admin", "prefix: /Admin, case_sensitive: false", 1),
+			host:   "rate_limits: " + subject + "\nroutes: [{ match: { path: /admin/x }, route: { cluster: backend } }]", row: "charged once",
+		},
+		"two listeners in a row, and one like the second": {
+			host: "rate_limits: " + userPolicy, finding: "warning: charged-twice: ", row: "charged 2 times",
+			clusters: "static_resources: { clusters: [" + to("backend", "81") + ", " + to("spare", "82") + "],\n  listeners: [" + like("82") + ", " + like("81") + "] }\n---\n" +
+				"resources: [{ '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration, name: inner, virtual_hosts: [{ name: all, domains: ['*'], routes: [{ match: { prefix: / }, route: { cluster: other, rate_limits: " + userPolicy + " } }] }] }]",
+		},
 		"the same header twice": {
 			before: strings.ReplaceAll(toTenant, "x-tenant", "x-user"), host: "rate_limits: [{ actions: [{ " + user + " }] }, " + metadata("{ key: tenant }")[1:],
 			finding: "warning: charged-twice: each request charges the counter of user=<metadata ns:tenant> twice", row: "charged 2 times; only requests with the metadata ns:tenant",
@@ -260,7 +281,7 @@ func TestStatement(t *testing.T) {
 		},
 		"two listeners in a row": {
 			host: "rate_limits: " + userPolicy, finding: "warning: charged-twice: ", row: "charged 2 times",
-			clusters: "static_resources: { clusters: [{ name: backend, load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 81 } } } }] }] } }],\n" +
+			clusters: "static_resources: { clusters: [" + to("backend", "81") + "],\n" +
 				"  listeners: [{ name: inner, address: { socket_address: { address: 0.0.0.0, port_value: 81 } }, filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,\n" +
 				"    http_filters: [" + second + "], route_config: { virtual_hosts: [{ name: all, domains: ['*'], routes: [{ match: { prefix: / }, route: { cluster: other, rate_limits: " + userPolicy + " } }] }] } } }] }] }] }",
 		},
