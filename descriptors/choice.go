@@ -12,6 +12,7 @@ type sharedCounter struct {
 	// identity is the hash of domain and name. It has a key without a value, unlike those of
 	// descriptors.
 	identity identity.Hasher
+	entries  []Entry   // counter and the name, which stand for the entries of a descriptor
 	first    rules.Pos // place of the first limit
 	terms    Terms     // its terms
 }
@@ -23,7 +24,7 @@ func (c *compiler) shareCounter(r *Rule, t *Terms, b *rules.Limit) {
 	}
 	shared := c.counters[b.Counter]
 	if shared == nil {
-		shared = &sharedCounter{name: b.Counter, identity: r.domain.prefix, first: b.Pos, terms: *t}
+		shared = &sharedCounter{name: b.Counter, identity: r.domain.prefix, first: b.Pos, terms: *t, entries: []Entry{{[]byte("counter"), []byte(b.Counter)}}}
 		shared.identity.AddBytesAt(keyPart(0), []byte(b.Counter))
 		c.counters[b.Counter] = shared
 	}
@@ -96,6 +97,15 @@ func (l *Limit) SharedCounter() string {
 		return ""
 	}
 	return l.counter.name
+}
+
+// CounterEntries returns the entries that name the counter of a descriptor with the given entries: those,
+// or for a shared counter its name.
+func (l *Limit) CounterEntries(entries []Entry) []Entry {
+	if l.counter == nil {
+		return entries
+	}
+	return l.counter.entries
 }
 
 // chargeChoice charges the limits of a rule with charge: first_with_room as a choice. Refunds go to

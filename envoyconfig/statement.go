@@ -111,6 +111,9 @@ func describeRule(r *descriptors.Rule) string {
 		limits = append(limits, l.String())
 	}
 	text := strings.Join(limits, ", ")
+	if r.FirstWithRoom() {
+		text = "the first with room of " + text
+	}
 	switch {
 	case r.Unlimited:
 		text = "unlimited"

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"bytes"
 	"runtime"
 	"slices"
 	"strings"
@@ -311,5 +312,44 @@ func TestReservedMemory(t *testing.T) {
 	}
 	if s := tab.Stats(); s.Used+tab.freeBytes.Load() != s.Bytes {
 		t.Errorf("%+v and %d spare", s, tab.freeBytes.Load())
+	}
+}
+
+// TestPinnedCountersSurviveAFlood checks that new counters with more hits do not evict pinned ones, with
+// and without a partition of the domain, and that a snapshot contains them.
+func TestPinnedCountersSurviveAFlood(t *testing.T) {
+	tab := newTable(t, MinBytes)
+	partitions, err := tab.Partitions(min1, map[string]int64{"d": 16})
+	must.OK(t, err)
+	window, bucket := *perMinute(5), Policy{Algorithm: TokenBucket, Limit: 60, Window: time.Minute, Burst: 5}
+	pinned := []*Policy{&window, &bucket, ringOfTen(5), logOf(5)}
+	for n, partition := range []*Partition{nil, partitions["d"]} {
+		b := &Batch{Partition: partition, Charges: make([]Charge, 1)}
+		charge := func(tab *Table, id int, p *Policy, hits uint64) uint64 {
+			b.Charges[0] = Charge{ID: counterID(id), Policy: p, Hits: hits}
+			tab.Decide(min1, b)
+			return b.Decisions[0].Before
+		}
+		for i, p := range pinned {
+			p.Pinned = true
+			charge(tab, 10*n+i, p, 1)
+		}
+		for i := range 10_000 {
+			for _, p := range pinned {
+				own := *p
+				own.Pinned = false
+				charge(tab, 100+i, &own, 5)
+			}
+		}
+		var saved bytes.Buffer
+		_, err := tab.Save(&saved, min1)
+		must.OK(t, err)
+		loaded, _, err := Load(&saved, Options{Bytes: MinBytes})
+		must.OK(t, err)
+		for i, p := range pinned {
+			if was, is := charge(tab, 10*n+i, p, 0), charge(loaded, 10*n+i, p, 0); was != 1 || is != 1 {
+				t.Errorf("algorithm %d: %d hits after the flood, %d after a restart, want 1", p.Algorithm, was, is)
+			}
+		}
 	}
 }

@@ -37,6 +37,11 @@ descriptors:
   - { key: shadow, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 2 } }
   - { key: quota, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 2 } }
   - { key: other, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 4 } }
+  - key: share
+    charge: first_with_room
+    rate_limits:
+      - { unit: second, requests_per_unit: 1 }
+      - { unit: second, requests_per_unit: 3, algorithm: sliding_log, counter: pool }
   - key: list
     rate_limits:
       - { unit: second, requests_per_unit: 3 }
@@ -136,7 +141,7 @@ type descriptorLine struct {
 	Limit   string      `json:"limit,omitempty"`
 }
 
-var everyKey = []string{"fixed", "window", "log", "token", "leaky", "debt", "none", "free", "shadow", "quota", "other", "list", "unknown"}
+var everyKey = []string{"fixed", "window", "log", "token", "leaky", "debt", "none", "free", "shadow", "quota", "other", "list", "share", "unknown"}
 
 // randomRequest returns the same request as a message and as a line.
 func randomRequest(random *rand.Rand, at int64) (*rls.RateLimitRequest, requestLine) {

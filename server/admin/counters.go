@@ -159,6 +159,13 @@ func (a *API) Counters(now limiter.Time, domain, text string, d descriptors.Desc
 		report.Counters = append(report.Counters, a.counterState(now, rules, lookup, i))
 	}
 	if report.Divided == nil {
+		if r := lookup.Plan.Matches[0].Rule; r != nil && r.FirstWithRoom() {
+			for i := range b.Charges { // these limits deny together, as quotas do
+				if b.Charges[i].Mode == limiter.Enforce {
+					b.Charges[i].Mode = limiter.Quota
+				}
+			}
+		}
 		report.Next = &NextRequest{}
 		if !report.exempt && !a.service.Settings().ShadowMode {
 			report.Next = nextRequest(b, report.Counters)

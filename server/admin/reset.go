@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
@@ -11,7 +12,8 @@ import (
 
 // ResetCounters resets the selected counters, or returns a preview if reset is false. Without a
 // descriptor it cannot reset keys that are not denied, because their limits are not recorded; with a
-// store, the selection then contains only keys that this process has denied.
+// store, the selection then contains only keys that this process has denied. A descriptor with counters
+// of its own selects no counter that it shares with others.
 //
 // If an error occurs after counters were reset, it returns both the report and the error.
 func (a *API) ResetCounters(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
@@ -26,7 +28,12 @@ func (a *API) ResetCounters(ctx context.Context, now limiter.Time, which live.Se
 			return report, err
 		}
 		lookup := rules.Lookup(which.Domain, d)
+		isShared := func(l *descriptors.Limit) bool { return l.SharedCounter() != "" }
+		onlyShared := !slices.ContainsFunc(lookup.Plan.Limits, func(l *descriptors.Limit) bool { return !isShared(l) })
 		for i := range lookup.Plan.Batch.Charges {
+			if isShared(lookup.Plan.Limits[i]) && !onlyShared {
+				continue
+			}
 			if err := resetCharge(ctx, now, lookup, i, report); err != nil {
 				return report, err
 			}

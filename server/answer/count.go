@@ -122,7 +122,7 @@ func recordDenial(rules *activeRules, x *Exchange, i, at int) {
 	}
 	domain.RecordDenial(&live.Denial{
 		ID: charge.ID, Limit: limit, Policy: charge.Policy, Domain: x.plan.DomainName,
-		Entries: x.decoder.req.Descriptors[i].Entries, Name: name, Duplicate: duplicate,
+		Entries: x.plan.Limits[at].CounterEntries(x.decoder.req.Descriptors[i].Entries), Name: name, Duplicate: duplicate,
 	})
 	if d := &x.plan.Batch.Decisions[at]; d.Penalty > 0 {
 		domain.RecordPenalty(charge.ID, d.Reset)
