@@ -44,12 +44,18 @@ func TestCountsAreObservedOnce(t *testing.T) {
 			const limit, windows = 2000, 5
 			w := newBlockWorld(t, 3, time.Millisecond)
 			p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Second, CountRefused: true}
-			c := &crossings{at: []uint64{1, limit / 4, limit / 2, limit * 4 / 5}, found: map[limiter.Time][]int{}}
+			c := &crossings{found: map[limiter.Time][]int{}}
+			for n := uint64(1); n < limit/2; n += 20 {
+				c.at = append(c.at, n)
+			}
 			rng := rand.New(rand.NewPCG(1, 2))
 			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 			start := time.Now()
 			for time.Since(start) < windows*time.Second {
 				hits := 1 + rng.Uint64N(9)
+				if rng.IntN(20) == 0 {
+					hits += 60 // larger than most blocks
+				}
 				time.Sleep(time.Duration(rng.ExpFloat64() * float64(hits) * float64(time.Second) / (demand * limit)))
 				r, charge := w.replicas[rng.IntN(len(w.replicas))], oneHit(1, p)
 				charge.Hits = hits

@@ -54,16 +54,7 @@ type notice struct {
 	end limiter.Time
 }
 
-// crossed reports whether the change from before to after used hits reaches a share of the limit.
-func (n *notice) crossed(before, after uint64) bool {
-	for _, share := range n.limit.NotifyAt.All() {
-		if n.reaches(share, before, after) {
-			return true
-		}
-	}
-	return false
-}
-
+// reaches reports whether the change from before to after used hits reaches a share of the limit.
 func (n *notice) reaches(share float64, before, after uint64) bool {
 	capacity := n.policy.Capacity()
 	return descriptors.IsUsedTo(share, after, capacity) && !descriptors.IsUsedTo(share, before, capacity)
@@ -83,15 +74,10 @@ func (s *Service) writeNotices(x *Exchange) {
 			continue
 		}
 		n := notice{limit: l, counter: c.ID, policy: c.Policy, end: x.time + limiter.Time(d.Reset)}
-		before := limiter.SaturatingAdd(d.Before, b.Precharged(at))
-		after := limiter.SaturatingAdd(d.Before, d.Charged)
-		if !n.crossed(before, after) {
-			continue
-		}
 		if i := x.descriptorOf(at); i >= 0 {
 			n.entries = x.decoder.req.Descriptors[i].Entries
 		}
-		s.writeNotice(x.time, &n, before, after)
+		s.writeNotice(x.time, &n, limiter.SaturatingAdd(d.Before, b.Precharged(at)), limiter.SaturatingAdd(d.Before, d.Charged))
 	}
 }
 
@@ -112,10 +98,8 @@ func (x *Exchange) ObserveBlock(charge int) func(now, end limiter.Time, before, 
 	}
 	n := notice{limit: &kept, counter: c.ID, policy: &policy, entries: entries}
 	return func(now, end limiter.Time, before, after uint64) {
-		if n := n; n.crossed(before, after) {
-			n.end = end
-			s.writeNotice(now, &n, before, after)
-		}
+		n.end = end
+		s.writeNotice(now, &n, before, after)
 	}
 }
 

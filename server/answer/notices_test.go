@@ -68,7 +68,7 @@ func TestNotices(t *testing.T) {
 		"a sliding window":            {{0, "sliding:5", "s 0.5 5"}, {50, "sliding:1", ""}, {20, "sliding:5", "s 0.5 6"}},
 		"a log":                       {{0, "log:5", "l 0.5 5"}, {0, "log:-1", ""}, {59, "log:1", ""}, {2, "log:9", "l 0.5 10"}},
 		"permits":                     {{0, "slow", ""}, {0, "slow", "c 0.5 2"}, {0, "slow", ""}},
-		"reserved hits":               {{0, "tokens", ""}, {0, "tokens", "t 0.5 60"}, {0, "tokens:20", ""}},
+		"reserved hits":               {{0, "tokens:20", ""}, {0, "tokens", "t 0.5 50"}, {0, "tokens:40", ""}},
 		"a limit of 0":                {{0, "none:1", ""}},
 		"a denial by another limit":   {{0, "list:9", "hard 0.5 9"}, {0, "list:3", ""}, {0, "list:1", "hard 1 10"}, {60, "list:2", "hour 0.9 12"}},
 		"several limits of a request": {{0, "list:10", "hard 0.5 10, hard 1 10"}},
