@@ -94,7 +94,8 @@ func TestForgedHeaders(t *testing.T) {
 	}
 	for _, sub := range []any{
 		"m\r\nx-sluice-descriptor: user=alice", "m\nx-sluice-descriptor: user=alice", "m\rx-sluice-descriptor: user=alice",
-		"m\x00", "al\x00ice", "m&user=alice", "m, user=alice", "user=alice", "=alice", "&user=alice", "alice\u00a0", "alice\u2028",
+		"m\x00", "al\x00ice", "m&user=alice", "m, user=alice", "user=alice", "=alice", "&user=alice",
+		"alice ", "alice\t", "alice\" ", `alice" `, "alice\u00a0", "alice\u2028",
 		"", nil, 7,
 		[]string{"alice"},
 		"%REQ(x-user)%", "ALICE", strings.Repeat("m", 20000),
