@@ -33,6 +33,10 @@ const (
 // rules takes a second.
 func (k Kind) isLong() bool { return k == Scrape || k == Operator }
 
+// maxRest is the longest rest of a token. The time of a use also contains that for which the process was
+// suspended.
+const maxRest = 10 * time.Second
+
 // Source is the origin of tasks. The sources take turns.
 type Source struct {
 	Kind    Kind
@@ -48,11 +52,11 @@ const begunPerNew = 8
 // Tokens are the tokens of a process. Calls have precedence over tasks, and tasks use at most half
 // of the tokens, so that a CPU remains for calls. Long tasks have other tokens, one per four CPUs, so
 // that handshakes and health checks, and calls on a single CPU, do not wait until one ends. Such a
-// token rests after each use for as long as it was used: clients that scrape without a pause use half
-// of a CPU. Its methods may be called concurrently.
+// token rests after each use for as long as it was used, at most maxRest: clients that scrape without a
+// pause use half of its CPU. Its methods may be called concurrently.
 type Tokens struct {
 	long  *Tokens // for long tasks
-	rests bool    // is true of the tokens for long tasks
+	rests bool    // whether tokens rest after each use
 
 	mu                      sync.Mutex
 	size, free              int
@@ -149,6 +153,7 @@ func (t *Tokens) startLocked(task *Task) {
 	task.running.Store(true)
 }
 
+// releaseTask releases the token of a task, after its rest.
 func (t *Tokens) releaseTask(task *Task) {
 	if !t.rests {
 		t.endTask()
@@ -157,7 +162,7 @@ func (t *Tokens) releaseTask(task *Task) {
 	t.mu.Lock()
 	used := time.Since(task.resumed)
 	t.mu.Unlock()
-	time.AfterFunc(used, t.endTask)
+	time.AfterFunc(min(used, maxRest), t.endTask)
 }
 
 func (t *Tokens) endTask() {
@@ -253,7 +258,7 @@ func (t *Tokens) countWaiting() int {
 	return t.waiting
 }
 
-// InUse returns the number of tokens in use by calls and by tasks.
+// InUse returns the number of tokens in use by calls and by tasks, including those that rest.
 func (t *Tokens) InUse() (calls, tasks int) {
 	calls, tasks = t.inUse()
 	_, long := t.long.inUse()

@@ -131,6 +131,24 @@ func TestLongTasksUseHalfOfTheTime(t *testing.T) {
 	})
 }
 
+// TestRestIsBounded suspends the process for an hour while a scrape has the token.
+func TestRestIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tokens := newTokens(2)
+		task := tokens.NewTask(source(Scrape, "192.0.2.1"))
+		task.Resume()
+		time.Sleep(time.Hour)
+		task.Pause()
+		paused := time.Now()
+		task.Resume()
+		if waited := time.Since(paused); waited != maxRest {
+			t.Errorf("the next use of the token waits %v, want %v", waited, maxRest)
+		}
+		task.End()
+		time.Sleep(maxRest)
+	})
+}
+
 // TestOrderOfTokens checks that calls have precedence, that tasks do not starve, and that sources
 // take turns however many tasks each has.
 func TestOrderOfTokens(t *testing.T) {
