@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,9 @@ func TestMetricsPage(t *testing.T) {
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
 			continue
+		}
+		if slices.Contains(own, f.GetName()) {
+			t.Errorf("the registry and the rules both emit %s", f.GetName())
 		}
 		own = append(own, f.GetName())
 		// The name contains the domain of everySeries.

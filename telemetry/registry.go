@@ -10,7 +10,8 @@ import (
 
 // registry contains all metrics of a process.
 type registry struct {
-	// Registry is the content of /metrics. Register with [Metrics.Register], which adds the tags.
+	// Registry is the content of /metrics: the registered collectors and the metrics of limits. Register
+	// with [Metrics.Register], which adds the tags.
 	Registry prometheus.Gatherer
 	// tagged adds the tags to all collectors that are registered.
 	tagged prometheus.Registerer

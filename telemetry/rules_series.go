@@ -15,7 +15,7 @@ type ruleMetric struct {
 	of func(*ruleSeries) (value float64, ok bool)
 }
 
-// ruleMetrics are all of them, by name.
+// ruleMetrics are the metrics of limits, by name.
 var ruleMetrics = slices.SortedFunc(slices.Values(slices.Concat(hitMetrics, leaseMetrics, []ruleMetric{
 	exceededMetric, limitMetric, windowMetric, penaltiesMetric, assignedMetric,
 })), func(a, b ruleMetric) int { return cmp.Compare(a.name, b.name) })
@@ -91,7 +91,7 @@ type ruleSeries struct {
 	key      RuleKey
 	counters *RuleCounters
 	limit    RuleLimit
-	// hits are those at the time of a collection. stored is true if there is a store.
+	// hits are those at the time of a scrape. stored is true if there is a store.
 	hits   Hits
 	stored bool
 }
@@ -132,7 +132,7 @@ func (r *Rules) seriesLocked() (all []ruleSeries) {
 }
 
 // families returns the metrics of limits, by name. They do not pass through the registry, whose
-// channels and checks of each metric would take ten times as long.
+// channels and checks of each metric would take most of the time of a scrape. It sorts all.
 func (r *Rules) families(all []ruleSeries, stored bool) []*dto.MetricFamily {
 	slices.SortFunc(all, func(a, b ruleSeries) int { return compareKeys(a.key, b.key) })
 	template := labelTemplate(r.tags)

@@ -1,5 +1,6 @@
 // Command sourcesize measures the Go files that standard input names. It prints three numbers: tokens
-// without comments, statements that assign several independent values, and lines over 120 columns.
+// without comments, statements that assign several independent values, and lines over 120 columns that
+// are not comments.
 package main
 
 import (

@@ -79,7 +79,7 @@ func (v *Variable) check(text string) error {
 		if allowed = "must be " + strings.Join(choices[v.Name], " or "); text == decayBackend {
 			allowed = reasonDecay
 		}
-	case v.has(port) && !isPort(text): // as below
+	case v.has(port) && !isPort(text): // the error follows
 	default:
 		return nil
 	}
