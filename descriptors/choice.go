@@ -33,7 +33,8 @@ func (c *compiler) shareCounter(r *Rule, t *Terms, b *rules.Limit) {
 		c.fail(b.Pos, nodePath(r.domain, r.node), "counter %q is also that of the limit at %s, which has %s; algorithm, window, number and calendar of its limits must be equal, and all or none must deny: "+
 			"make them equal, or choose another name", rules.Shorten(b.Counter), shared.first, (&Limit{Terms: first}).String())
 	}
-	t.counter, t.Policy.Pinned = shared, true
+	t.counter = shared
+	t.Policy.Pin()
 }
 
 // checkChoice checks a descriptor with charge: first_with_room.

@@ -344,7 +344,7 @@ func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 		used = t.Reset(now, b.companionBatch(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
 	}
 	if c.Policy.Penalty != nil {
-		t.Reset(now, b.companionBatch(Charge{ID: c.ID, Policy: penaltyPolicy}), 0)
+		t.Reset(now, b.companionBatch(c.penaltyCharge()), 0)
 	}
 	for {
 		b.read(now, i, v)

@@ -77,12 +77,22 @@ const (
 	maxPenaltyMemory = int64(MaxPenalty + MaxWindow)
 )
 
-// penaltyPolicy is the policy of all penalty counters.
-var penaltyPolicy = func() *Policy {
-	p := &Policy{Algorithm: penaltyKind, Window: time.Second}
+// penaltyPolicy is the policy of all penalty counters, except those of pinned counters.
+var penaltyPolicy, pinnedPenaltyPolicy = newPenaltyPolicy(false), newPenaltyPolicy(true)
+
+func newPenaltyPolicy(pinned bool) *Policy {
+	p := &Policy{Algorithm: penaltyKind, Window: time.Second, Pinned: pinned}
 	p.Prepare()
 	return p
-}()
+}
+
+// penaltyCharge returns the charge of 0 hits on the penalty counter of c.
+func (c *Charge) penaltyCharge() Charge {
+	if c.Policy.Pinned {
+		return Charge{ID: c.ID, Policy: pinnedPenaltyPolicy}
+	}
+	return Charge{ID: c.ID, Policy: penaltyPolicy}
+}
 
 func (penalty) cells(*Policy) int { return 0 }
 
@@ -195,7 +205,7 @@ func (b *Batch) underPenalty(at Time, i int) bool {
 // and the state.
 func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	p := b.Charges[i].Policy
-	a := b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy})
+	a := b.companionBatch(b.Charges[i].penaltyCharge())
 	if b.table == nil {
 		a.view = view{class: &externalClass, reported: b.reported(i), at: at}
 		penalty{}.importState(&a.view, at, penaltyPolicy)

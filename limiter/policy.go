@@ -58,7 +58,7 @@ type Policy struct {
 	// window.
 	CountRefused bool
 
-	// Pinned keeps counters where a flood of other counters cannot evict them. It is for few
+	// Pinned keeps counters where a flood of other counters cannot evict them; see Pin. It is for few
 	// counters.
 	Pinned bool
 
@@ -97,6 +97,13 @@ type prepared struct {
 	ring          Ring
 	class         int
 	maxPermitLife int64 // in milliseconds
+}
+
+// Pin sets Pinned, also for the reservations.
+func (p *Policy) Pin() {
+	if p.Pinned = true; p.Reserve != nil {
+		p.Reserve.hold.Pinned = true
+	}
 }
 
 // Prepare precomputes values for decisions under p, which about halves the time of a decision. Call

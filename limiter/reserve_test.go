@@ -260,3 +260,37 @@ func TestDeniedReservationsOfAStore(t *testing.T) {
 		}
 	}
 }
+
+// TestPinnedCompanions checks that reservations and penalties of pinned counters survive a flood of
+// others.
+func TestPinnedCompanions(t *testing.T) {
+	for last, policy := range map[uint64]*Policy{ // by the hits that only the companion denies
+		5: {Reserve: NewReserve(4, time.Hour, false)},
+		1: {Penalty: NewPenalty(time.Hour)},
+	} {
+		policy.Algorithm, policy.Limit, policy.Window = FixedWindow, 10, time.Hour
+		g := newBudget(t, policy)
+		g.table = newTable(t, 1<<15)
+		charge := func(id identity.ID, hits uint64) bool {
+			b := &Batch{Charges: []Charge{{ID: id, Policy: policy, Hits: hits, Reserve: policy.Reserve != nil}}}
+			g.table.Decide(0, b)
+			return !b.Denied
+		}
+		policy.Pin()
+		charge(g.id, 6)
+		charge(g.id, 5) // starts the penalty
+		others := *policy
+		if others.Pinned = false; others.Reserve != nil {
+			others.Reserve = NewReserve(4, time.Hour, false)
+		}
+		policy = &others
+		for n := range 5_000 {
+			charge(counterID(n), 8)
+			charge(counterID(n), 8)
+		}
+		policy = g.p
+		if charge(g.id, last) {
+			t.Errorf("the companion of a pinned counter was evicted; its policy is %+v", policy)
+		}
+	}
+}

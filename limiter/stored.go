@@ -213,7 +213,7 @@ func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
 	if b.Charges[i].Penalises() {
 		t.raisePenalties(b.Charges[i].ID.Hi, millis(reported.PenaltyExpiry))
 		b.table = t
-		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy}).Stored().MergeInto(t, now, 0, reported)
+		b.companionBatch(b.Charges[i].penaltyCharge()).Stored().MergeInto(t, now, 0, reported)
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
