@@ -99,6 +99,8 @@
 //   - A counter has at most one slot, and only charges with its tag change that slot.
 //   - A denied group leaves no charge, except on limits that count denied hits. A
 //     request with a denied group acquires no permit and reserves no hits.
+//   - Of a choice, at most one charge is made. It is the first that had room at the
+//     moment it was tried, after each one before it had none.
 //   - A lease is valid only for the counter that granted it, and only until it is
 //     returned or expires. An old lease matches a newer one of the same permit with a
 //     probability of 1/65,536.

@@ -163,3 +163,16 @@ func testSwaps(t *testing.T, versions [2]version, asked [2][2]string, denied boo
 		t.Errorf("%d of %d requests get an answer that neither version gives", n, answered.Load())
 	}
 }
+
+// TestUnsupportedChoicesAreRejected checks that a reload with charge: first_with_room leaves the rules as
+// they are if the store does not support it.
+func TestUnsupportedChoicesAreRejected(t *testing.T) {
+	const plain = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}"
+	s := service(t, Settings{NoChoices: `a cluster; use one primary, or remove "charge"`}, plain)
+	before := s.Rules()
+	err := s.SetRules(0, compile(t, `{domain: d, descriptors: [{key: k, charge: first_with_room, rate_limits: [
+		{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 1}]}]}`))
+	if err == nil || !strings.Contains(err.Error(), `"charge: first_with_room" is not supported with a cluster; use one primary`) || s.Rules() != before {
+		t.Errorf("SetRules returns %v, and the rules have changed: %t", err, s.Rules() != before)
+	}
+}
