@@ -125,7 +125,7 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: refund, Reserve: reserves,
 			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota, limiter.Watch}[t.pick(5)], Group: group,
 		})
-		if t.pick(3) > 0 && !(chooses && t.pick(4) > 0) {
+		if t.pick(3) > 0 && (!chooses || t.pick(4) == 0) {
 			group++
 		}
 	}
