@@ -125,7 +125,7 @@ func (m *manager) evaluate(f *filter, p filterPolicy, h *virtualHost, r *route) 
 func (e *evaluation) limitText() string {
 	o, isConstant := e.constantLimit()
 	switch limit := e.node.Field("limit"); {
-	case !limit.Exists() || e.limit.none != "":
+	case !limit.Exists() || e.limit.none != "", isConstant && o.Unit == 0:
 		return ""
 	case isConstant:
 		return fmt.Sprintf(", with the limit %d/%v", o.RequestsPerUnit, rules.Unit(o.Unit))

@@ -50,12 +50,17 @@ func (e *evaluation) constantLimit() (o descriptors.Override, ok bool) {
 	return overrideOf(at), at.Field("requests_per_unit").Exists()
 }
 
-// checkOverride warns about a limit that every descriptor carries and that is far above those of the rules.
+// checkOverride warns about a limit that every descriptor carries and that sluice ignores, or that is far above those of
+// the rules.
 func (k *checker) checkOverride(e *evaluation, reach *descriptors.Reach) {
 	const far = 1000
 	o, ok := e.constantLimit()
 	seconds := rules.Unit(o.Unit).Seconds()
-	if !ok || seconds == 0 {
+	switch {
+	case !ok:
+		return
+	case seconds == 0:
+		k.report(NoEffect, rules.Warning, e.node.Field("limit").Pos(), "the limit has no unit, so sluice ignores it: add unit, or remove limit")
 		return
 	}
 	for _, r := range reach.Rules {

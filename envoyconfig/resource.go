@@ -77,8 +77,11 @@ func (c *Config) readListener(n *tree.Node) {
 	name := n.Field("name").Text
 	everything := &tree.Missing // a filter chain that takes all connections
 	address := addressText(n.Field("address"))
-	if n.Field("internal_listener").Exists() {
+	switch {
+	case n.Field("internal_listener").Exists():
 		address = name
+	case !n.Field("bind_to_port").Bool(true): // it gets the connections of another listener, such as Istio's
+		address = ""
 	}
 	chain := func(n *tree.Node, unused string) {
 		m := manager{listener: name, unused: unused, address: address, plaintext: !n.Field("transport_socket").Exists()}

@@ -16,6 +16,8 @@ func TestStatement(t *testing.T) {
 		tokens    = "{ name: jwt, typed_config: { '@type': x/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: payload } }, rules: [{ match: { prefix: /admin }, requires: { provider_name: p } }] } }"
 		subject   = "[{ actions: [{ metadata: { descriptor_key: user, metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: sub }] } } }] }]"
 		rule      = " -> rule user (60/hour): "
+		// routesOfBoth are the routes of the listeners by like.
+		routesOfBoth = "\n---\nresources: [{ '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration, name: inner, virtual_hosts: [{ name: all, domains: ['*'], routes: [{ match: { prefix: / }, route: { cluster: other, rate_limits: " + userPolicy + " } }] }] }]"
 	)
 	cel := func(text string) string {
 		return "rate_limits: [{ actions: [{ extension: { name: e, typed_config: { '@type': x/" + expression + ", descriptor_key: user, text: \"" + text + "\" } } }] }]"
@@ -268,8 +270,15 @@ func TestStatement(t *testing.T) {
 		},
 		"two listeners in a row, and one like the second": {
 			host: "rate_limits: " + userPolicy, finding: "warning: charged-twice: ", row: "charged 2 times",
-			clusters: "static_resources: { clusters: [" + to("backend", "81") + ", " + to("spare", "82") + "],\n  listeners: [" + like("82") + ", " + like("81") + "] }\n---\n" +
-				"resources: [{ '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration, name: inner, virtual_hosts: [{ name: all, domains: ['*'], routes: [{ match: { prefix: / }, route: { cluster: other, rate_limits: " + userPolicy + " } }] }] }]",
+			clusters: "static_resources: { clusters: [" + to("backend", "81") + ", " + to("spare", "82") + "],\n  listeners: [" + like("82") + ", " + like("81") + "] }" + routesOfBoth,
+		},
+		"a listener that binds no port": {
+			host: "rate_limits: " + userPolicy, row: "charged once",
+			clusters: "static_resources: { clusters: [" + to("backend", "81") + "],\n  listeners: [" + strings.Replace(like("81"), "address:", "bind_to_port: false, address:", 1) + "] }" + routesOfBoth,
+		},
+		"a limit without a unit": {
+			host: "rate_limits: [{ actions: [{ " + user + " }], limit: { rate_limit: { requests_per_unit: 1000 } } }]",
+			row:  "1 hit, charged once", finding: "warning: no-effect: the limit has no unit, so sluice ignores it",
 		},
 		"the same header twice": {
 			before: strings.ReplaceAll(toTenant, "x-tenant", "x-user"), host: "rate_limits: [{ actions: [{ " + user + " }] }, " + metadata("{ key: tenant }")[1:],
