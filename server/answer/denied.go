@@ -78,7 +78,9 @@ func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, a
 	}
 	millis := uint64(max(1, (wait+time.Millisecond-1)/time.Millisecond))
 	if d.RetryMillis {
-		b = appendHeader(b, fieldResponseHeaders, "retry-after-ms", millis)
+		if !all.hopeless {
+			b = appendHeader(b, fieldResponseHeaders, "retry-after-ms", millis)
+		}
 		if all.never || wait > longestRetry {
 			b = appendTextHeader(b, "x-should-retry", "false")
 		}

@@ -253,6 +253,21 @@ descriptors:
 	}
 }
 
+// TestHopelessChoice checks that a denial by limits none of which ever admits the hits has no time to wait.
+func TestHopelessChoice(t *testing.T) {
+	for _, quotas := range []bool{false, true} {
+		s := service(t, Settings{DeniedResponse: "openai", RetryAfterHeader: true, QuotaMode: quotas}, `{domain: d, descriptors: [
+			{key: k, charge: first_with_room, rate_limits: [{unit: minute, requests_per_unit: 3}, {unit: hour, requests_per_unit: 5, counter: pool}]}]}`)
+		for _, hits := range []uint32{5, 4, 9} {
+			got := askAt(t, s, noon, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{keyed("k")}, HitsAddend: hits})
+			headers := strings.ToLower(strings.Join(got.headers, " "))
+			if want := map[uint32]int{5: 0, 4: 2, 9: 0}[hits]; strings.Count(headers, "retry-after") != want {
+				t.Errorf("quotas: %t, %d hits: headers %q, want %d with a time", quotas, hits, got.headers, want)
+			}
+		}
+	}
+}
+
 // TestDeniedResponseOfFlag checks that --denied-response applies to rules and domains without one.
 func TestDeniedResponseOfFlag(t *testing.T) {
 	const plain = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: hour, requests_per_unit: 0 } }, { key: silent, denied_response: none, rate_limit: { unit: hour, requests_per_unit: 0 } }]"

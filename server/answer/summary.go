@@ -27,7 +27,7 @@ type summary struct {
 	wait  time.Duration
 	never bool
 	// hopeless is true if none of the limits of a choice ever admits the hits. There is then no
-	// Retry-After.
+	// Retry-After and no retry-after-ms.
 	hopeless bool
 }
 
@@ -71,14 +71,15 @@ func (s *Service) summarize(x *Exchange) summary {
 	if quotas.wait > 0 {
 		all.wait = max(all.wait, quotas.wait)
 		all.never = all.never || quotas.never
+		all.hopeless = all.hopeless || quotas.hopeless
 	}
 	return all
 }
 
 // A quotaWait is the shortest wait of the quotas that deny a request.
 type quotaWait struct {
-	wait  time.Duration
-	never bool
+	wait            time.Duration
+	never, hopeless bool // as in summary
 }
 
 // addWait adds the wait of a charge that denies to that of the request or of the quotas.
@@ -93,6 +94,7 @@ func (all *summary) addWait(quotas *quotaWait, c *limiter.Charge, d *limiter.Dec
 	case quotas.wait == 0, quotas.never && !never, quotas.never == never && d.Reset < quotas.wait:
 		quotas.wait = d.Reset
 		quotas.never = never
+		quotas.hopeless = none
 	}
 }
 
