@@ -168,6 +168,8 @@ func newSearch(l *limitTally, percent float64) *search {
 		s.reason = "a limit of 0 denies all hits"
 	case l.limit.Policy.UsesLeases():
 		s.reason = "the number of held leases depends on which requests are admitted; try limits with --against"
+	case l.limit.Rule.FirstWithRoom() && !l.limit.Candidate:
+		s.reason = "a request is charged to one of several limits; try limits with --against"
 	case l.hits == 0:
 		s.reason = "all its requests were peeks"
 	default:

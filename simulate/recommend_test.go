@@ -101,6 +101,9 @@ func TestNoRecommendation(t *testing.T) {
 		{rules("unit: minute, requests_per_unit: 0"), log, "a limit of 0 denies all hits"},
 		{rules("unit: minute, requests_per_unit: 9, algorithm: leaky_bucket, slack: 0"), strings.Repeat(usersLine(noon, 200, "al"), 9), "no limit admits this share; the burst or slack is too small"},
 		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no limit admits this share; the maximum is 4096/day, algorithm: sliding_log"},
+		{func(o *Options) {
+			o.Rules = compile(t, "{domain: shop, descriptors: [{key: user, charge: first_with_room, rate_limits: [{unit: minute, requests_per_unit: 9}, {unit: hour, requests_per_unit: 9}]}]}")
+		}, log, "a request is charged to one of several limits; try limits with --against"},
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests set their own limits"},
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "all its requests were peeks"},
 	} {
