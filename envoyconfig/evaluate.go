@@ -234,7 +234,7 @@ func (m *manager) evaluateAction(f *filter, p filterPolicy, a *action, h *virtua
 	e := evaluatedEntry{form: a.form, source: strings.ReplaceAll(a.kind, "_", " ")}
 	if e.form.anyValue && e.form.value != "" { // a format string
 		e.source = e.form.value
-		e.form.anyValue = a.formatted || m.runtime == nil || m.runtime.valuesAreFormats()
+		e.form.anyValue = a.formatted || m.runtime == nil || m.runtime.mayFormatValues()
 	}
 	switch a.kind {
 	case "request_headers":

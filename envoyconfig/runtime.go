@@ -24,6 +24,7 @@ func (r runtimeValues) addLayer(n *tree.Node) {
 		for key, value := range r {
 			r[key] = runtimeValue{value.Node, n}
 		}
+		r[formatterFeature] = runtimeValue{&tree.Missing, n}
 	}
 	r.addValues(n.Field("static_layer"), "")
 }
@@ -70,11 +71,11 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 // formatterFeature is the runtime key that makes Envoy read descriptor values as format strings.
 const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value"
 
-// valuesAreFormats reports whether the runtime makes Envoy read descriptor values as format strings, which it does not by
-// default.
-func (r runtimeValues) valuesAreFormats() bool {
+// mayFormatValues reports whether the runtime makes Envoy read descriptor values as format strings, which it does not by
+// default, or has a layer that may do so.
+func (r runtimeValues) mayFormatValues() bool {
 	value, ok := r[formatterFeature]
-	return ok && value.Bool(false)
+	return ok && (value.overriddenBy != nil || value.Bool(false))
 }
 
 // percentage is the value of a runtime fraction.

@@ -306,6 +306,10 @@ func TestStatement(t *testing.T) {
 			host:     "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: '%REQ(x-user)%' } }] }]",
 			clusters: "static_resources: {}\nlayered_runtime: { layers: [{ name: a, static_layer: { " + formatterFeature + ": true } }] }", row: "all, route /: user=<%REQ(x-user)%>" + rule,
 		},
+		"a format if a layer of other files says so": {
+			host:     "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: '%REQ(x-user)%' } }] }]",
+			clusters: "static_resources: {}\nlayered_runtime: { layers: [{ name: a, rtds_layer: {} }] }", row: "all, route /: user=<%REQ(x-user)%>" + rule,
+		},
 		"two actions with one value": {
 			host: "rate_limits: [{ actions: [{ generic_key: { descriptor_key: user, descriptor_value: a } }] }, " +
 				"{ actions: [{ header_value_match: { descriptor_key: user, descriptor_value: a, headers: [{ name: x }] } }] }]",
