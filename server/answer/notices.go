@@ -48,7 +48,7 @@ type notice struct {
 	// counter is the counter's ID, and policy the policy in force.
 	counter identity.ID
 	policy  *limiter.Policy
-	// entries are those of the descriptor.
+	// entries are those of the descriptor, or of a shared counter.
 	entries []descriptors.Entry
 	// end is the end of a fixed window.
 	end limiter.Time
@@ -75,7 +75,7 @@ func (s *Service) writeNotices(x *Exchange) {
 		}
 		n := notice{limit: l, counter: c.ID, policy: c.Policy, end: x.time + limiter.Time(d.Reset)}
 		if i := x.descriptorOf(at); i >= 0 {
-			n.entries = x.decoder.req.Descriptors[i].Entries
+			n.entries = l.CounterEntries(x.decoder.req.Descriptors[i].Entries)
 		}
 		s.writeNotice(x.time, &n, limiter.SaturatingAdd(d.Before, b.Precharged(at)), limiter.SaturatingAdd(d.Before, d.Charged))
 	}

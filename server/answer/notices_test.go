@@ -33,6 +33,7 @@ descriptors:
   - {name: busy, unit: minute, requests_per_unit: 8, soft: true}
   - {name: hard, unit: minute, requests_per_unit: 10, notify_at: [0.5, 1]}
   - {name: hour, unit: hour, requests_per_unit: 12, notify_at: 0.9}
+- {key: shared, rate_limit: {name: p, unit: minute, requests_per_unit: 10, counter: pool, notify_at: 0.5}}
 - {key: none, rate_limit: {name: n, unit: minute, requests_per_unit: 0, notify_at: [0.5, 1]}}
 `
 
@@ -129,6 +130,10 @@ func TestNoticeFields(t *testing.T) {
 		}
 		if text := fmt.Sprint(f["descriptor"]); mode == live.Clear && text != `window=al\,ice` {
 			t.Errorf("the descriptor is %s", text)
+		}
+		askSoft(t, s, noon, "shared=alice:5")
+		if text := fmt.Sprint(logs.All()[1].ContextMap()["descriptor"]); mode == live.Clear && text != "counter=pool" {
+			t.Errorf("the descriptor of a shared counter is %s", text)
 		}
 	}
 }
