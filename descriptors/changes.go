@@ -163,7 +163,7 @@ func (s *Set) Counterpart(l *Limit) *Limit {
 		return nil
 	}
 	for _, other := range n.rule.Limits {
-		if other.kind == l.kind {
+		if other.kind == l.kind && other.SharedCounter() == l.SharedCounter() {
 			return other
 		}
 	}

@@ -110,6 +110,23 @@ func TestSharedCounter(t *testing.T) {
 	}
 }
 
+// TestCounterpartOfShared looks for the counterparts of limits of a list with the same window.
+func TestCounterpartOfShared(t *testing.T) {
+	rules := func(counter string) *Set {
+		return load(t, Options{}, `{domain: d, descriptors: [{key: k, charge: first_with_room, rate_limits: [
+			{unit: day, requests_per_unit: 10}, {unit: day, requests_per_unit: 100, counter: `+counter+`}]}]}`)
+	}
+	was, other := rules("pool"), rules("other")
+	for i, l := range rules("pool").Limits {
+		if got := was.Counterpart(l); got != was.Limits[i] {
+			t.Errorf("the counterpart of %s is %v", l, got)
+		}
+		if got := other.Counterpart(l); (got == nil) != (i == 1) {
+			t.Errorf("the counterpart of %s with another counter is %v", l, got)
+		}
+	}
+}
+
 // TestChoiceMistakes checks the errors of charge and counter that concern several fields or limits.
 func TestChoiceMistakes(t *testing.T) {
 	const pool, two = "{unit: day, requests_per_unit: 100, counter: pool}", "{unit: hour, requests_per_unit: 10}, {unit: day, requests_per_unit: 100, "
