@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/top"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/client"
 )
@@ -68,4 +70,38 @@ func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 		return nil, fmt.Errorf("--token-file: %s: must contain one token of %d to %d characters, and nothing else", f.TokenFile, access.MinTokenLength, access.MaxTokenLength)
 	}
 	return c, nil
+}
+
+// replicasFlags are the flags of a client of the debug listeners of several replicas.
+type replicasFlags struct {
+	Addr []string `default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listeners of running services, separated by commas. A DNS name with several addresses stands for all of them."`
+
+	debugClientFlags `embed:""`
+}
+
+func (f *replicasFlags) Validate() error {
+	for i, addr := range f.Addr {
+		parsed, err := parseAddress(addr)
+		if err != nil {
+			return fmt.Errorf("--addr: %w", err)
+		}
+		f.Addr[i] = parsed
+	}
+	return f.check()
+}
+
+func (f *replicasFlags) service() *top.Service {
+	return &top.Service{
+		Addrs: f.Addr, Dial: f.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText, Timeout: debugTimeout,
+	}
+}
+
+// dial returns a client of the debug listener at addr. If the host of --addr was replaced by one of
+// its addresses, name is that host.
+func (f *replicasFlags) dial(addr, name string) (*client.Debug, error) {
+	flags := f.debugClientFlags
+	if flags.usesTLS() && flags.ServerName == "" {
+		flags.ServerName = name
+	}
+	return flags.debugClient(addr)
 }

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
@@ -48,10 +50,62 @@ func (t *tableClientFlags) withClient(do func(*client.Debug) error) error {
 	return nil
 }
 
+// change calls do for each replica, which returns a description of the change. Of several replicas,
+// all check the change first, and none is changed if one of them fails.
+func (f *replicasFlags) change(ctx context.Context, c console, command *kong.Context, do func(*client.Debug) (string, error)) error {
+	replicas, err := f.service().Clients(ctx)
+	for _, r := range replicas {
+		if r.DryRun = len(replicas) > 1; r.DryRun {
+			r.Timeout = debugTimeout
+			if _, failed := do(r); failed != nil {
+				err = errors.Join(err, fmt.Errorf("query %s: %w", r.Addr, failed))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	var changed, others []string
+	for _, r := range replicas {
+		r.DryRun = false
+		text, failed := do(r)
+		if failed != nil {
+			others = append(others, r.Addr)
+			err = errors.Join(err, fmt.Errorf("query %s: %w", r.Addr, failed))
+			continue
+		}
+		changed = append(changed, r.Addr)
+		if len(replicas) > 1 {
+			text = r.Addr + ": " + text
+		}
+		fmt.Fprintln(c.out, text)
+	}
+	if err == nil || len(replicas) == 1 {
+		return err
+	}
+	repeat := []string{command.Model.Name}
+	for _, word := range command.Args {
+		if word == "" || strings.Trim(strings.ToLower(word), "abcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-") != "" {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		repeat = append(repeat, word)
+	}
+	return fmt.Errorf("%w\nchanged: %s\nnot changed, or unknown: %s\nrepeat: %s", err,
+		cmp.Or(strings.Join(changed, ", "), "none"), strings.Join(others, ", "), strings.Join(repeat, " "))
+}
+
 // rowArguments are the arguments that name a row.
 type rowArguments struct {
 	Name string   `arg:"" help:"Name of the table."`
 	Key  []string `arg:"" sep:"none" help:"Values of the key columns."`
+}
+
+// describe returns the text of a row, which may be nil.
+func describe(row *tables.Row) string {
+	if row == nil {
+		return "none"
+	}
+	return row.String()
 }
 
 type tableListCmd struct {
@@ -153,8 +207,8 @@ func (t *tableGetCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableSetCmd struct {
-	tableClientFlags `embed:""`
-	rowArguments     `embed:""`
+	replicasFlags `embed:""`
+	rowArguments  `embed:""`
 
 	Columns   string  `placeholder:"A,B" help:"Key columns of a new table. Default: the last entry of the rule that names the table."`
 	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests per window. 0 denies all."`
@@ -164,7 +218,7 @@ type tableSetCmd struct {
 	As        string  `placeholder:"NAME" help:"Name of the metrics series of the row. Rows can share one."`
 }
 
-func (t *tableSetCmd) Run(ctx context.Context, c console) error {
+func (t *tableSetCmd) Run(ctx context.Context, c console, command *kong.Context) error {
 	if t.Limit == nil && !t.Unlimited {
 		return errors.New("nothing to set: use --requests-per-unit N or --unlimited")
 	}
@@ -178,37 +232,33 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Unlimited {
 		row.Set("unlimited", "true")
 	}
-	return t.withClient(func(debug *client.Debug) error {
+	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
 		report, err := debug.PutRow(ctx, t.Name, t.Key, t.Columns, row)
-		if err != nil {
-			return err
-		}
-		previous := "none"
-		if report.Was != nil {
-			previous = report.Was.String()
-		}
-		fmt.Fprintf(c.out, "%s %s: %s, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Row, previous)
-		return nil
+		return fmt.Sprintf("%s %s: %s, was %s", t.Name, strings.Join(t.Key, "/"), describe(report.Row), describe(report.Was)), err
 	})
 }
 
 type tableDeleteCmd struct {
-	tableClientFlags `embed:""`
-	rowArguments     `embed:""`
+	replicasFlags `embed:""`
+	rowArguments  `embed:""`
 }
 
-func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
-	return t.withClient(func(debug *client.Debug) error {
+// Run deletes a row. Replicas without it are skipped if another has it.
+func (t *tableDeleteCmd) Run(ctx context.Context, c console, command *kong.Context) error {
+	found := false
+	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
 		report, err := debug.Row(ctx, http.MethodDelete, t.Name, t.Key)
-		if err == nil {
-			fmt.Fprintf(c.out, "%s %s: none, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Was)
+		if debug.DryRun {
+			found = found || report.Was != nil
+		} else if found && errors.Is(err, client.ErrNotFound) {
+			err = nil
 		}
-		return err
+		return fmt.Sprintf("%s %s: none, was %s", t.Name, strings.Join(t.Key, "/"), describe(report.Was)), err
 	})
 }
 
 type tableImportCmd struct {
-	tableClientFlags `embed:""`
+	replicasFlags `embed:""`
 
 	Name string `arg:"" help:"Name of the table."`
 	File string `arg:"" help:"CSV file with a header, or JSON Lines file. - is standard input."`
@@ -220,7 +270,7 @@ const importBytes = 1 << 20
 
 // Run imports the rows of a file. It reads the complete file first, so that a file with an error
 // changes nothing.
-func (t *tableImportCmd) Run(ctx context.Context, c console) error {
+func (t *tableImportCmd) Run(ctx context.Context, c console, command *kong.Context) error {
 	in := c.in
 	if t.File != "-" {
 		f, err := os.Open(t.File)
@@ -237,19 +287,17 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	for _, d := range found { // such as a missing newline at the end, a sign of truncation
 		fmt.Fprintln(c.err, d)
 	}
-	imported := 0
-	err := t.withClient(func(debug *client.Debug) error {
+	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
+		imported := 0
 		for part, n := range rows.Parts(importBytes) {
-			if err := debug.PostRows(ctx, t.Name, part); err != nil {
-				return fmt.Errorf("%w; %s had been imported before", err, rules.Count(imported, "row"))
+			switch err := debug.PostRows(ctx, t.Name, part); {
+			case err != nil && debug.DryRun:
+				return "", err
+			case err != nil:
+				return "", fmt.Errorf("%w; %s had been imported before", err, rules.Count(imported, "row"))
 			}
 			imported += n
 		}
-		return nil
+		return fmt.Sprintf("%s: %s imported", t.Name, rules.Count(imported, "row")), nil
 	})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(c.out, "%s: %s imported\n", t.Name, rules.Count(imported, "row"))
-	return nil
 }

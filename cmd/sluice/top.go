@@ -3,44 +3,28 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/top"
-	"github.com/sluice-ratelimit/sluice/server/client"
 )
 
 type topCmd struct {
-	Addr     []string       `default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listeners of running services, separated by commas. A DNS name with several addresses stands for all of them. Their figures are added up."`
+	replicasFlags `embed:""`
+
 	Once     bool           `help:"Print the state once and exit. Default if standard input or output is not a terminal, or TERM is dumb."`
 	Output   string         `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
 	Unmask   *time.Duration `range:"0s..1h" placeholder:"TIME" help:"First show the values of the keys that are denied from now on, such as user=alice, for this time, at most 1h; 0s ends that. Requires the right to write. For services with --top-keys=hashed."`
 	Interval time.Duration  `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
-
-	debugClientFlags `embed:""`
 }
 
 // debugTimeout bounds a request to the debug listener. Only tests change it.
 var debugTimeout = 5 * time.Second
 
-func (t *topCmd) Validate() error {
-	for i, addr := range t.Addr {
-		parsed, err := parseAddress(addr)
-		if err != nil {
-			return fmt.Errorf("--addr: %w", err)
-		}
-		t.Addr[i] = parsed
-	}
-	return t.check()
-}
-
 // Run prints the state once, or shows it until the user quits.
 func (t *topCmd) Run(ctx context.Context, c console) error {
-	service := &top.Service{
-		Addrs: t.Addr, Dial: t.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText, Timeout: debugTimeout,
-	}
+	service := t.service()
 	if t.Unmask != nil {
 		replicas, err := service.Unmask(ctx, *t.Unmask)
 		for _, r := range replicas {
@@ -67,14 +51,4 @@ func (t *topCmd) Run(ctx context.Context, c console) error {
 		fmt.Fprintln(c.out, strings.Join(top.Text(snapshot, terminal), "\n"))
 	}
 	return err
-}
-
-// dial returns a client of the debug listener at addr. If the host of --addr was replaced by one of
-// its addresses, name is that host.
-func (t *topCmd) dial(addr, name string) (*client.Debug, error) {
-	flags := t.debugClientFlags
-	if flags.usesTLS() && flags.ServerName == "" {
-		flags.ServerName = name
-	}
-	return flags.debugClient(addr)
 }

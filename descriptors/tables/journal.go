@@ -47,6 +47,7 @@ type request struct {
 	columns []string
 	changes []Change
 	payload []byte // the changes as they are in a record
+	dryRun  bool   // whether the changes are only checked
 	done    chan error
 }
 
@@ -82,7 +83,12 @@ func compactAfter(size int64) int64 {
 // Apply makes all changes durable and then active. If it returns an error, it applies none. columns
 // are the key columns of the changes. An empty table gets these columns.
 func (j *Journal) Apply(columns []string, changes []Change) error {
-	r := &request{columns: columns, changes: changes, done: make(chan error, 1)}
+	return j.Submit(columns, changes, false)
+}
+
+// Submit is like Apply, but only checks the changes if dryRun is true.
+func (j *Journal) Submit(columns []string, changes []Change, dryRun bool) error {
+	r := &request{columns: columns, changes: changes, dryRun: dryRun, done: make(chan error, 1)}
 	for i := range changes {
 		c := &changes[i]
 		if len(c.Values) != len(columns) {
@@ -171,7 +177,7 @@ func (j *Journal) commit(queue []*request) (rest []*request) {
 				n, err = j.check(r, columns, added)
 			}
 		}
-		if err != nil {
+		if err != nil || r.dryRun {
 			r.done <- err
 			continue
 		}
@@ -201,14 +207,14 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 	rows, puts := j.table.Rows(), 0
 	for i := range r.changes {
 		c := &r.changes[i]
-		if c.Delete {
+		if c.Was, c.Had = rows.Get(c.Values); c.Delete {
 			continue
 		}
 		if !j.table.reserveName(c.Row.Name) {
 			return 0, fmt.Errorf("%w: %w", ErrFull, errNames)
 		}
 		puts++
-		if _, known := rows.Get(c.Values); !known {
+		if !c.Had {
 			added++
 		}
 	}

@@ -143,7 +143,7 @@ func tablePath(escaped string) (name string, key []string, err error) {
 }
 
 func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (any, error) {
-	columns, err := columnsParameter(r.URL.RawQuery)
+	columns, dryRun, err := changeParameters(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 		return nil, newRequestError(http.StatusServiceUnavailable, "table %s is not open", name)
 	}
 	if r.Method == http.MethodPost {
-		return h.postRows(e, r, columns, by)
+		return h.postRows(e, r, columns, by, dryRun)
 	}
 	if columns, err = h.resolveColumns(e, columns, len(key)); err != nil {
 		return nil, err
@@ -182,17 +182,18 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 			return nil, err
 		}
 	}
-	return h.changeRow(r, e, by, columns, change)
+	return h.changeRow(r, e, by, columns, change, dryRun)
 }
 
-// columnsParameter parses the query, which may contain the columns for the first row of a table.
-func columnsParameter(query string) ([]string, error) {
-	values, err := readQuery(query, "columns")
+// changeParameters parses the query, which may contain the columns for the first row of a table, and
+// dry_run.
+func changeParameters(query string) (columns []string, dryRun bool, err error) {
+	values, err := readQuery(query, "columns", "dry_run")
 	if err != nil || !values.Has("columns") {
-		return nil, err
+		return nil, values.Has("dry_run"), err
 	}
-	columns := strings.Split(values.Get("columns"), ",")
-	return columns, tables.CheckColumns(columns)
+	columns = strings.Split(values.Get("columns"), ",")
+	return columns, values.Has("dry_run"), tables.CheckColumns(columns)
 }
 
 func (h *tablesHandler) findTable(name string) (*tables.Entry, error) {
@@ -307,19 +308,22 @@ func (h *tablesHandler) checkFit(e *tables.Entry, columns []string, changes []ta
 	return nil
 }
 
-// changeRow puts or deletes a row.
-func (h *tablesHandler) changeRow(r *http.Request, e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
+// changeRow puts or deletes a row. A dry run does not fail if there is no row to delete.
+func (h *tablesHandler) changeRow(r *http.Request, e *tables.Entry, by string, columns []string, c tables.Change, dryRun bool) (*RowReport, error) {
 	report := &RowReport{Table: e.Name(), Key: keyMap(columns, c.Values)}
 	changes := []tables.Change{c}
 	if _, exists := e.Rows().Get(c.Values); exists || !c.Delete {
-		if err := h.applyChanges(r, e, columns, changes); err != nil {
+		if err := h.applyChanges(r, e, columns, changes, dryRun); err != nil {
 			return nil, err
 		}
 	}
 	if c = changes[0]; c.Had {
 		report.Was = &c.Was
-	} else if c.Delete {
+	} else if c.Delete && !dryRun {
 		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s", e.Name(), keyText(c.Values))
+	}
+	if dryRun {
+		return report, nil
 	}
 	fields := []zap.Field{zap.String("by", by), zap.String("table", e.Name()), zap.Strings("key", c.Values)}
 	if report.Was != nil {
@@ -338,7 +342,7 @@ func (h *tablesHandler) changeRow(r *http.Request, e *tables.Entry, by string, c
 }
 
 // postRows puts the rows of a CSV file.
-func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []string, by string) (*RowsReport, error) {
+func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []string, by string, dryRun bool) (*RowsReport, error) {
 	rows, diagnostics := e.Read("rows", &boundedReader{in: r.Body, left: maxRowsBody})
 	if err := diagnostics.Err(); err != nil {
 		return nil, err
@@ -354,11 +358,11 @@ func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []s
 	for values, row := range rows.All() {
 		changes = append(changes, tables.Change{Values: values, Row: row})
 	}
-	if err := h.applyChanges(r, e, columns, changes); err != nil {
-		return nil, err
+	report := &RowsReport{Table: e.Name(), Rows: len(changes)}
+	if err := h.applyChanges(r, e, columns, changes, dryRun); err != nil || dryRun {
+		return report, err
 	}
 	h.service.Settings().TableMetrics[e.Name()].Put.Add(float64(len(changes)))
-	report := &RowsReport{Table: e.Name(), Rows: len(changes)}
 	for _, d := range diagnostics {
 		report.Warnings = append(report.Warnings, d.String())
 		h.logger.Warn("tables: "+d.String(), zap.String("by", by), zap.String("table", e.Name()))
@@ -381,17 +385,19 @@ func (c *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// applyChanges stores and activates changes.
-func (h *tablesHandler) applyChanges(r *http.Request, e *tables.Entry, columns []string, changes []tables.Change) (err error) {
+// applyChanges stores and activates changes, or only checks them.
+func (h *tablesHandler) applyChanges(r *http.Request, e *tables.Entry, columns []string, changes []tables.Change, dryRun bool) (err error) {
 	cpu.FromContext(r.Context()).Wait(func() { // for the disk
 		var release func()
 		release, err = h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns, changes) })
 		if err == nil {
 			defer release()
-			err = e.Journal.Apply(columns, changes)
+			err = e.Journal.Submit(columns, changes, dryRun)
 		}
 	})
 	switch {
+	case err == nil && dryRun:
+		return nil
 	case err == nil:
 		h.service.TablesChanged()
 		return nil

@@ -30,6 +30,10 @@ type Debug struct {
 	TLS *access.TLS
 	// Token is sent with each request, unless it is empty. It requires TLS, except to this machine.
 	Token string
+	// Timeout bounds each request. Zero means no bound.
+	Timeout time.Duration
+	// DryRun is true if changes of tables are only checked. Other requests must not set it.
+	DryRun bool
 }
 
 // ErrNotFound is wrapped by the error of a request about an object that the server does not have.
@@ -93,14 +97,18 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.IsLoopbackHost(c.Addr) {
 		return errors.New("tokens are only sent over TLS, so that others on the network cannot read them: use --tls")
 	}
-	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), requestBody)
+	query := values.Encode()
+	if c.DryRun {
+		query += "&dry_run=true"
+	}
+	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+query, requestBody)
 	if err != nil {
 		return err
 	}
 	if c.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{Transport: transport, Timeout: c.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

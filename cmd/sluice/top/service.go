@@ -113,6 +113,18 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 	return snapshot, err
 }
 
+// Clients returns a client of each replica.
+func (s *Service) Clients(ctx context.Context) (all []*client.Debug, err error) {
+	for _, addr := range s.Addrs {
+		some, err := s.dial(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
 // dial returns the clients of the replicas at an address.
 func (s *Service) dial(ctx context.Context, addr string) (all []*client.Debug, err error) {
 	host, port, _ := net.SplitHostPort(addr)
