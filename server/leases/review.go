@@ -124,10 +124,10 @@ func (r *review) checkLocked(l *lease) {
 	}
 	limit := readOrigin(l.origin, &r.request)
 	partition := r.lessor.options.Plan(&r.plan, &r.request)
-	moved := partition != l.Partition && !r.lessor.options.Shared // then the limit has another counter
+	moved := partition != l.Partition && !r.lessor.options.Shared // then the limit has another counter, unless it is pinned
 	for at := range r.plan.ChargesOf(0) {
 		c := &r.plan.Batch.Charges[at]
-		if !moved && c.ID == l.ID && c.Policy.UsesLeases() && r.plan.LeaseLimit(0, at) == string(limit) {
+		if (!moved || c.Policy.Pinned) && c.ID == l.ID && c.Policy.UsesLeases() && r.plan.LeaseLimit(0, at) == string(limit) {
 			l.policy, l.Table = c.Policy.Clone(l.policy.Reserve), r.plan.Limits[at].Table != nil
 			l.Partition = partition
 			return

@@ -62,8 +62,9 @@ func TestReviews(t *testing.T) {
 }
 
 // TestAnotherPartitionEndsLeases reviews a lease whose domain has got another partition. In memory,
-// the lease is released where its counter is.
+// the lease is released where its counter is. A shared counter stays.
 func TestAnotherPartitionEndsLeases(t *testing.T) {
+	shared := newClients(t, strings.Replace(tenPermits, "algorithm: concurrency", "algorithm: concurrency, counter: c", 1), nil)
 	c := newClients(t, tenPermits, nil)
 	reserved, err := c.table.Partitions(1, map[string]int64{"d": 100})
 	if err != nil {
@@ -80,6 +81,11 @@ func TestAnotherPartitionEndsLeases(t *testing.T) {
 	left := c.table.Live(c.options.Now())
 	if c.leases[c.last] != nil || live != 1 || left != 0 {
 		t.Errorf("lease %+v; %d counters were live, and %d are", c.leases[c.last], live, left)
+	}
+	shared.call(nil, 0)
+	shared.leases[shared.last].Partition = reserved["d"]
+	if shared.Review(true); shared.leases[shared.last] == nil {
+		t.Error("the lease of a shared counter ended")
 	}
 }
 
