@@ -40,8 +40,9 @@ func (b *Batch) peekChoices(at Time, lo, hi int) bool {
 	return ok
 }
 
-// chargeChoices decides the choices of the group [lo, hi), one after another. If one of them denies
-// the group, it undoes the others and returns false.
+// chargeChoices decides the choices of the group [lo, hi), in request order. If one of them denies
+// the group, it undoes the others and returns false. Two groups with the same choices in another order
+// can take the last hits of each other, and then both are denied.
 func (b *Batch) chargeChoices(at Time, lo, hi int) bool {
 	ok := true
 	for i := lo; b.choices && i < hi; i = b.choiceEnd(i) {

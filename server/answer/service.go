@@ -101,8 +101,8 @@ func (s *Service) SetRules(now limiter.Time, set *descriptors.Set) error {
 
 // Activate atomically activates a rule set and the rows of tables, by table name, at the time now.
 // It returns an error and changes nothing if there is not enough counter memory for the set's
-// max_counters, or for [Settings].NoChoices. The rows must fit the set. Activate must not be called concurrently with itself or
-// with ActivateRows.
+// max_counters, or if the set has a choice and [Settings].NoChoices is not empty. The rows must fit
+// the set. Activate must not be called concurrently with itself or with ActivateRows.
 func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[string]*tables.Rows) error {
 	if why := s.settings.NoChoices; why != "" {
 		if err := set.CheckChoices(why); err != nil {
