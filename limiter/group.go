@@ -36,8 +36,8 @@ func (t counterKey) compare(u counterKey) int {
 
 // sortMembers fills b.members with the charges [lo, hi), grouped by counter and in request order
 // for each counter. All batches use the same order of counters, so two groups without choices cannot
-// each charge a counter that the other one needs. Counters that may delay hits come last, since a charge cannot
-// be undone once later hits are scheduled behind it.
+// each charge a counter that the other one needs. Counters that may delay hits come last, since a
+// charge cannot be undone once later hits are scheduled behind it.
 func (b *Batch) sortMembers(lo, hi int) {
 	n := hi - lo
 	b.order, b.members = slices.Grow(b.order[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
