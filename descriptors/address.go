@@ -47,7 +47,8 @@ func parseAddress(b []byte) (p netip.Prefix, ok bool) {
 		length = n
 	}
 	if a.Is4In6() && length >= 96 {
-		a, length = a.Unmap(), length-96
+		a = a.Unmap()
+		length -= 96
 	}
 	if length == a.BitLen() {
 		return netip.PrefixFrom(a, length), true
@@ -59,7 +60,8 @@ func parseAddress(b []byte) (p netip.Prefix, ok bool) {
 // than those of interfaces end it: in `2001:db8::1%x, 203.0.113.9`, a client wrote the first part.
 func cutZone(b []byte) (rest []byte, ok bool) {
 	n := 1
-	for n < len(b) && (b[n]|0x20 >= 'a' && b[n]|0x20 <= 'z' || b[n] >= '0' && b[n] <= '9' || bytes.IndexByte([]byte("-._~"), b[n]) >= 0) {
+	for n < len(b) && (b[n]|0x20 >= 'a' && b[n]|0x20 <= 'z' || b[n] >= '0' && b[n] <= '9' ||
+		bytes.IndexByte([]byte("-._~"), b[n]) >= 0) {
 		n++
 	}
 	return b[n:], n > 1
@@ -85,7 +87,10 @@ func (r *addressReader) read(value []byte) (netip.Prefix, bool) {
 		r.notAddresses++
 	}
 	if r.remembers {
-		r.known, r.value, r.network, r.ok = true, value, p, ok
+		r.known = true
+		r.value = value
+		r.network = p
+		r.ok = ok
 	}
 	return p, ok
 }
@@ -117,7 +122,9 @@ func parseNumber(b []byte, most int) int {
 // parseIPv4 reads four numbers without leading zeros, with which b begins. n is the number of bytes,
 // 0 if there is no address.
 func parseIPv4(b []byte) (a [4]byte, n int) {
-	part, digits, v := 0, 0, 0
+	part := 0
+	digits := 0
+	v := 0
 	n = len(b)
 address:
 	for i, c := range b {
@@ -131,7 +138,9 @@ address:
 			}
 		case c == '.' && digits > 0 && part < 3:
 			a[part] = byte(v)
-			part, digits, v = part+1, 0, 0
+			part++
+			digits = 0
+			v = 0
 		default:
 			n = i
 			break address
@@ -147,7 +156,8 @@ address:
 // parseIPv6 reads an IPv6 address without a zone, with which b begins. n is the number of bytes, 0
 // if there is no address.
 func parseIPv6(b []byte) (a [16]byte, n int) {
-	gap, at := -1, 0 // at is the number of bytes of a that are set, gap that before `::`
+	gap := -1
+	at := 0 // at is the number of bytes of a that are set, gap that before `::`
 	endsAt := func(n int) bool { return n == len(b) || hexDigits[b[n]] == 0 }
 	if len(b) >= 2 && b[0] == ':' && b[1] == ':' {
 		if gap, n = 0, 2; endsAt(n) {
@@ -155,7 +165,8 @@ func parseIPv6(b []byte) (a [16]byte, n int) {
 		}
 	}
 	for at < len(a) {
-		v, first := 0, n
+		v := 0
+		first := n
 		for ; !endsAt(n); n++ {
 			v = v<<4 | int(hexDigits[b[n]]-1)
 		}
@@ -168,7 +179,8 @@ func parseIPv6(b []byte) (a [16]byte, n int) {
 				return a, 0
 			}
 			copy(a[at:], v4[:])
-			at, n = at+4, first+more
+			at += 4
+			n = first + more
 			break
 		}
 		binary.BigEndian.PutUint16(a[at:], uint16(v))
@@ -198,7 +210,8 @@ func parseIPv6(b []byte) (a [16]byte, n int) {
 // hexDigits has the value of each hexadecimal digit plus 1, and 0 for other bytes.
 var hexDigits = func() (digits [256]uint8) {
 	for i := range 16 {
-		digits["0123456789abcdef"[i]], digits["0123456789ABCDEF"[i]] = uint8(i+1), uint8(i+1)
+		digits["0123456789abcdef"[i]] = uint8(i + 1)
+		digits["0123456789ABCDEF"[i]] = uint8(i + 1)
 	}
 	return digits
 }()

@@ -30,7 +30,8 @@ func (s *Set) Changes(before *Set) Changes {
 	names := slices.Concat(before.names, s.names)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		old, now := before.domains[name], s.domains[name]
+		old := before.domains[name]
+		now := s.domains[name]
 		switch {
 		case old == nil:
 			c.add(&c.Added, "%s: new domain, %s", name, rules.Count(now.root.limitCount(), "limit"))
@@ -42,7 +43,8 @@ func (s *Set) Changes(before *Set) Changes {
 				if (old.maxCounters > 0) != (now.maxCounters > 0) {
 					effect = "; its counters in memory start again"
 				}
-				a, b = cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults")
+				a = cmp.Or(strings.TrimPrefix(a, ", "), "defaults")
+				b = cmp.Or(strings.TrimPrefix(b, ", "), "defaults")
 				c.add(&c.Changed, "%s: %s -> %s%s", name, a, b, effect)
 			} else if old.exemptDigest != now.exemptDigest {
 				c.add(&c.Changed, "%s: exempt has other values or ranges", name)
@@ -175,7 +177,8 @@ func (n *node) child(other *node) *node {
 	if n.below == nil {
 		return nil
 	}
-	key, value := other.key, other.value
+	key := other.key
+	value := other.value
 	if id := other.setID(); id != "" {
 		for i := range n.below.children {
 			if child := &n.below.children[i]; child.key == key && child.setID() == id {

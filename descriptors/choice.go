@@ -24,14 +24,17 @@ func (c *compiler) shareCounter(r *Rule, t *Terms, b *rules.Limit) {
 	}
 	shared := c.counters[b.Counter]
 	if shared == nil {
-		shared = &sharedCounter{name: b.Counter, identity: r.domain.prefix, first: b.Pos, terms: *t, entries: []Entry{{[]byte("counter"), []byte(b.Counter)}}}
+		shared = &sharedCounter{
+			name: b.Counter, identity: r.domain.prefix, first: b.Pos, terms: *t, entries: []Entry{{[]byte("counter"), []byte(b.Counter)}},
+		}
 		shared.identity.AddBytesAt(keyPart(0), []byte(b.Counter))
 		c.counters[b.Counter] = shared
 	}
 	if first := &shared.terms; first.kind != t.kind || first.Policy.Limit != t.Policy.Limit ||
 		rules.AlgorithmFields(&first.Policy, true) != rules.AlgorithmFields(&t.Policy, true) {
 		c.fail(b.Pos, nodePath(r.domain, r.node), "counter %q is also that of the limit at %s, which has %s; algorithm, window, number and calendar of its limits must be equal, and all or none must deny: "+
-			"make them equal, or choose another name", rules.Shorten(b.Counter), shared.first, (&Limit{Terms: first}).String())
+			"make them equal, or choose another name", rules.Shorten(b.Counter), shared.first,
+			(&Limit{Terms: first}).String())
 	}
 	t.counter = shared
 	t.Policy.Pin()
@@ -41,7 +44,8 @@ func (c *compiler) shareCounter(r *Rule, t *Terms, b *rules.Limit) {
 func (c *compiler) checkChoice(d *domain, n *node, cfg *rules.Descriptor) {
 	const field = `"charge: first_with_room"`
 	if rules.CountActive(cfg.RateLimits) < 2 {
-		c.fail(cfg.Pos, nodePath(d, n), field+` needs at least two limits that can deny in "rate_limits"; add one, or remove "charge"`)
+		c.fail(cfg.Pos, nodePath(d, n),
+			field+` needs at least two limits that can deny in "rate_limits"; add one, or remove "charge"`)
 	}
 	if cfg.QuotaMode {
 		c.fail(cfg.Pos, nodePath(d, n), `"quota_mode: true" is not supported with `+field+"; remove one of them")
@@ -83,7 +87,9 @@ func (s *Set) CheckChoices(why string) error {
 	var found rules.Diagnostics
 	for _, l := range s.Limits {
 		if r := l.Rule; r.choice && l == r.Limits[0] {
-			found = append(found, rules.Diagnostic{Pos: r.Pos(), Severity: rules.Error, Path: nodePath(r.domain, r.node), Message: `"charge: first_with_room" is not supported with ` + why})
+			found = append(found, rules.Diagnostic{
+				Pos: r.Pos(), Severity: rules.Error, Path: nodePath(r.domain, r.node), Message: `"charge: first_with_room" is not supported with ` + why,
+			})
 		}
 	}
 	return found.Err()
@@ -112,7 +118,9 @@ func (l *Limit) CounterEntries(entries []Entry) []Entry {
 // chargeChoice charges the limits of a rule with charge: first_with_room as a choice. Refunds go to
 // the first limit, and never to a shared counter. A row of 0 leaves its limit out, and an unlimited
 // row lifts the choice.
-func (p *Plan) chargeChoice(m *Match, desc *Descriptor, snapshot *Snapshot, h identity.Hasher, mode limiter.Mode, group int32, replacing bool) {
+func (p *Plan) chargeChoice(
+	m *Match, desc *Descriptor, snapshot *Snapshot, h identity.Hasher, mode limiter.Mode, group int32, replacing bool,
+) {
 	var empty *Limit // a limit whose row is 0
 	rows := p.rows
 	for i, l := range m.Rule.Limits {
@@ -122,8 +130,10 @@ func (p *Plan) chargeChoice(m *Match, desc *Descriptor, snapshot *Snapshot, h id
 		if l.Table != nil {
 			limit, unlimited := p.limitForRow(l, snapshot, desc.Entries)
 			if unlimited {
-				p.Batch.Charges, p.Limits = p.Batch.Charges[:m.First], p.Limits[:m.First]
-				m.Unlimited, m.Count = limit, 0
+				p.Batch.Charges = p.Batch.Charges[:m.First]
+				p.Limits = p.Limits[:m.First]
+				m.Unlimited = limit
+				m.Count = 0
 				return
 			}
 			if limit != l && limit.RequestsPerUnit == 0 && !desc.Refund {
@@ -162,7 +172,8 @@ func (p *Plan) Choose() {
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		for m.Count > 1 && p.Batch.Decisions[m.First].Skipped {
-			m.First, m.Count = m.First+1, m.Count-1
+			m.First++
+			m.Count--
 		}
 		if m.Count > 1 && p.Batch.Charges[m.First].Choice != limiter.NoChoice {
 			m.Count = 1

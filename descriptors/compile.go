@@ -32,7 +32,8 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 			c.fail(cfg.Pos, "", "the domain is empty; every configuration must name its domain")
 			continue
 		case known && !opt.MergeDomains:
-			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "duplicate domain, first at %s; merge the two, or set --merge-domains", first[0].Pos)
+			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain),
+				"duplicate domain, first at %s; merge the two, or set --merge-domains", first[0].Pos)
 			continue
 		case !known:
 			c.set.names = append(c.set.names, cfg.Domain)
@@ -111,7 +112,8 @@ type compiler struct {
 
 // allocate counts the rules and limits of configs and allocates memory for them.
 func (c *compiler) allocate(configs []rules.Config) {
-	nRules, nLimits := 0, 0
+	nRules := 0
+	nLimits := 0
 	var count func(all []rules.Descriptor)
 	count = func(all []rules.Descriptor) {
 		for i := range all {
@@ -123,7 +125,9 @@ func (c *compiler) allocate(configs []rules.Config) {
 	for i := range configs {
 		count(configs[i].Descriptors)
 	}
-	c.rules, c.limits, c.set.Limits = make([]Rule, nRules), make([]Limit, nLimits), make([]*Limit, 0, nLimits)
+	c.rules = make([]Rule, nRules)
+	c.limits = make([]Limit, nLimits)
+	c.set.Limits = make([]*Limit, 0, nLimits)
 }
 
 // collectAllowances collects the acknowledgements of all files.
@@ -161,18 +165,23 @@ func (c *compiler) fail(pos rules.Pos, path, format string, args ...any) {
 
 func (c *compiler) warn(code rules.Code, pos rules.Pos, path, format string, args ...any) {
 	if !c.set.allowances.Allow(code, pos) {
-		c.found.Add(rules.Diagnostic{Pos: pos, Severity: rules.Warning, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
+		c.found.Add(rules.Diagnostic{
+			Pos: pos, Severity: rules.Warning, Code: code, Path: path, Message: fmt.Sprintf(format, args...),
+		})
 	}
 }
 
 func (c *compiler) domain(name string, configs []*rules.Config) digest {
-	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, calendarMonths: c.opt.CalendarMonths, prefix: c.hasher}
+	d := &domain{
+		name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, calendarMonths: c.opt.CalendarMonths, prefix: c.hasher,
+	}
 	d.prefix.AddBytesAt(domainPart, []byte(name))
 	all := configs[0].Descriptors
 	for _, cfg := range configs[1:] {
 		all = slices.Concat(all, cfg.Descriptors)
 	}
-	c.set.domains[name], c.counters = d, map[string]*sharedCounter{}
+	c.set.domains[name] = d
+	c.counters = map[string]*sharedCounter{}
 	allOrNothing := c.allOrNothing(d, configs)
 	d.allOrNothing = d.allOrNothing || allOrNothing
 	c.maxCounters(d, configs)
@@ -187,14 +196,16 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 // allOrNothing returns the domain's all_or_nothing: true if any configuration sets it, and the
 // defaults' if none has the field.
 func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
-	set, value := false, false
+	set := false
+	value := false
 	for _, cfg := range configs {
 		set = set || cfg.AllOrNothing != nil
 		value = value || rules.ValueOr(cfg.AllOrNothing, false)
 	}
 	for _, dd := range c.opt.Defaults.ForDomain(d.name) {
 		if !set && dd.AllOrNothing != nil {
-			set, value = true, *dd.AllOrNothing
+			set = true
+			value = *dd.AllOrNothing
 		}
 	}
 	return value
@@ -222,9 +233,11 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 		}
 		return
 	}
-	d.maxCounters, d.maxCountersAt = smallest.MaxCounters, smallest.Pos
+	d.maxCounters = smallest.MaxCounters
+	d.maxCountersAt = smallest.Pos
 	if differ {
-		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, applies", d.maxCounters)
+		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name),
+			"the files of this domain differ in max_counters; the smallest, %d, applies", d.maxCounters)
 	}
 }
 
@@ -237,7 +250,8 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 	var sets map[int]*rules.ValueSet // by index in children
 	children := make([]node, len(configs))
 	for i := range configs {
-		from, n := &configs[i], &children[i]
+		from := &configs[i]
+		n := &children[i]
 		cfg := from
 		*n = node{
 			parent: parent, key: cfg.Key, value: cfg.Value,
@@ -247,7 +261,8 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 			if sets == nil {
 				sets = map[int]*rules.ValueSet{}
 			}
-			sets[i], n.set = cfg.Set, newValueSet(cfg.Set)
+			sets[i] = cfg.Set
+			n.set = newValueSet(cfg.Set)
 			n.set.distinguish(n.key, children[:i])
 		}
 		if c.found.Full() {
@@ -286,8 +301,10 @@ func precedesLimits(cfg *rules.Descriptor) bool {
 	if len(cfg.RateLimits) == 0 || len(cfg.Descriptors) == 0 {
 		return false
 	}
-	limit, nested := cfg.RateLimits[0].Pos, cfg.Descriptors[0].Pos
-	return limit.File == nested.File && cmp.Or(cmp.Compare(nested.Line, limit.Line), cmp.Compare(nested.Col, limit.Col)) < 0
+	limit := cfg.RateLimits[0].Pos
+	nested := cfg.Descriptors[0].Pos
+	return limit.File == nested.File &&
+		cmp.Or(cmp.Compare(nested.Line, limit.Line), cmp.Compare(nested.Col, limit.Col)) < 0
 }
 
 // pathText returns a path as in [Rule.Path].

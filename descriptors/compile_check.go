@@ -105,7 +105,8 @@ func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[counterK
 	}
 	if l.IsSoft() && l.Counter == "" {
 		if c.sameCounters(all[:i], l) >= maxSameSoft {
-			c.fail(l.Pos, path(), "more than %d soft limits of one list have the same algorithm and window", maxSameSoft)
+			c.fail(l.Pos, path(), "more than %d soft limits of one list have the same algorithm and window",
+				maxSameSoft)
 		}
 		return // each has its own counters
 	}
@@ -113,7 +114,8 @@ func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[counterK
 	if all[j].CounterKind(false) != l.CounterKind(false) {
 		by = ", since --calendar-months aligns both with the calendar"
 	}
-	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, all[j].Pos, l.SameCounterHelp())
+	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by,
+		all[j].Pos, l.SameCounterHelp())
 }
 
 // Advice returns warnings about rules that are valid but may surprise operators of a service that
@@ -121,7 +123,8 @@ func (c *compiler) checkSameCounter(all []rules.Limit, i int, first map[counterK
 // check` prints them; a service logs only those of [StoreAdvice].
 func Advice(s *Set, stored bool) rules.Diagnostics {
 	// Call both, so that acknowledgements for either count as used.
-	ds, other := restartAdvice(s), StoreAdvice(s)
+	ds := restartAdvice(s)
+	other := StoreAdvice(s)
 	if stored {
 		ds = other
 	}
@@ -133,7 +136,8 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && (l.Soft || !l.Candidate) && l.HasWindow() && memoryTime(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
+		if !l.Rule.Unlimited && (l.Soft || !l.Candidate) && l.HasWindow() && memoryTime(&l.Policy) >= 24*time.Hour &&
+			!s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}
@@ -148,7 +152,9 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 			message += fmt.Sprintf(" (and %d more limits of this domain)", n)
 		}
 		d := s.domains[name]
-		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message})
+		ds = append(ds, rules.Diagnostic{
+			Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message,
+		})
 	}
 	return ds
 }

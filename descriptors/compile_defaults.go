@@ -32,7 +32,9 @@ func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
 // withDefaults returns a copy of cfg with the fields of the item of defaults that applies. forRule
 // is the item if it set fields of the rule, and forLimit if it set those of rate_limit. If it sets
 // none, withDefaults returns cfg.
-func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (_ *rules.Descriptor, forRule, forLimit *rules.DefaultItem) {
+func (c *compiler) withDefaults(
+	d *domain, n *node, cfg *rules.Descriptor,
+) (_ *rules.Descriptor, forRule, forLimit *rules.DefaultItem) {
 	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
 		return cfg, nil, nil
 	}
@@ -48,12 +50,15 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (_ *r
 	if len(fitting) == 0 {
 		return cfg, nil, nil
 	}
-	e, merged := fitting[0], *cfg
+	e := fitting[0]
+	merged := *cfg
 	if merged.SetDefaults(e) {
 		c.useOf(e).applied = true
-		cfg, forRule = &merged, e
+		cfg = &merged
+		forRule = e
 	}
-	if !e.Limit.HasDefaultFields() && e.Limit.Name == "" || l.Unlimited || cfg.List || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
+	if !e.Limit.HasDefaultFields() && e.Limit.Name == "" || l.Unlimited || cfg.List || l.HasDefaultFields() ||
+		l.Unit.Seconds() == 0 {
 		return cfg, forRule, nil
 	}
 	c.useOf(e).applied = true
@@ -129,6 +134,7 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 				candidates[l.Name] = true
 			}
 		}
-		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule has %s%s", e.Target(), rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
+		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule has %s%s", e.Target(),
+			rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
 	}
 }

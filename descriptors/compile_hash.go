@@ -97,7 +97,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	for _, text := range []string{c.Key, c.Value, metadata} {
 		b = append(strconv.AppendQuote(b, text), ' ')
 	}
-	for _, set := range []bool{rules.ValueOr(c.ShadowMode, false), c.QuotaMode, rules.ValueOr(c.DetailedMetric, false), c.ValueToMetric, c.ShareThreshold, c.List} {
+	for _, set := range []bool{
+		rules.ValueOr(c.ShadowMode, false), c.QuotaMode, rules.ValueOr(c.DetailedMetric, false), c.ValueToMetric, c.ShareThreshold, c.List,
+	} {
 		b = append(strconv.AppendBool(b, set), ' ')
 	}
 	if c.Set != nil {

@@ -61,7 +61,8 @@ func (c *compiler) checkLabels(d *domain, n *node, limits []*Limit) {
 
 // disambiguate appends more(l) to equal labels if it differs between their limits.
 func disambiguate(limits []*Limit, more func(l *Limit) string) {
-	first, differ := map[string]string{}, map[string]bool{}
+	first := map[string]string{}
+	differ := map[string]bool{}
 	for _, l := range limits {
 		if text, ok := first[l.Label]; !ok {
 			first[l.Label] = more(l)

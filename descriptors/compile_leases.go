@@ -28,7 +28,8 @@ func (c *compiler) collectLeaseLimits(r *Rule, cfg *rules.Descriptor, defaults *
 			continue
 		}
 		r.ensureOptional().leases = true
-		c.leaseLimits = append(c.leaseLimits, leaseLimit{l.Name, l.Pos, func() string { return limitPath(r.domain, r.node, cfg.List, i) }, defaults})
+		c.leaseLimits = append(c.leaseLimits,
+			leaseLimit{l.Name, l.Pos, func() string { return limitPath(r.domain, r.node, cfg.List, i) }, defaults})
 	}
 }
 
@@ -45,12 +46,14 @@ func (c *compiler) checkLeases() {
 				c.fail(l.pos, l.path(), format, args...)
 			}
 		}
-		name, first := rules.Shorten(l.name), byName[l.name]
+		name := rules.Shorten(l.name)
+		first := byName[l.name]
 		switch {
 		case l.name == "":
 			fail(`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`)
 		case slices.Contains(metadataKeys, l.name):
-			fail("name %q is reserved: the dynamic metadata uses it for other data (%s); choose another", name, strings.Join(metadataKeys, ", "))
+			fail("name %q is reserved: the dynamic metadata uses it for other data (%s); choose another", name,
+				strings.Join(metadataKeys, ", "))
 		case !rules.IsLeaseName(l.name):
 			fail(`name %q cannot be used in Envoy's %%DYNAMIC_METADATA(...)%%: remove spaces and : %% ( ) "`, name)
 		case first != nil:

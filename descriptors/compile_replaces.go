@@ -45,7 +45,8 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 		for _, name := range r.names {
 			name = rules.SafeName(name)
 			if len(byName[name]) == 0 {
-				c.warn(rules.ReplacesNone, r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
+				c.warn(rules.ReplacesNone, r.limit.Pos, r.path(),
+					"replaces %q, but no limit of the domain has that name", rules.Shorten(name))
 				continue
 			}
 			id := ids[name]
@@ -54,7 +55,8 @@ func (c *compiler) resolveReplacements(d *domain, limits []*Limit) {
 				id = int32(d.replaceable)
 				ids[name] = id
 				for _, l := range byName[name] {
-					l.nameID, l.Rule.replaceable = id, true
+					l.nameID = id
+					l.Rule.replaceable = true
 				}
 			}
 			if optional := r.limit.Rule.ensureOptional(); !slices.Contains(optional.replaces, id) {
@@ -92,7 +94,8 @@ func (c *compiler) warnMutual() {
 			if other == nil || other == r.limit || name == own {
 				continue
 			}
-			c.warn(rules.ReplacesMutual, r.limit.Pos, r.path(), "this limit and %q at %s replace each other; a request that matches both is limited by neither",
+			c.warn(rules.ReplacesMutual, r.limit.Pos, r.path(),
+				"this limit and %q at %s replace each other; a request that matches both is limited by neither",
 				rules.Shorten(name), other.Pos)
 		}
 	}

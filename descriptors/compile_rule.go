@@ -58,7 +58,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 
 // compileLimits compiles either the active limits of a rule or those that never deny. active is the number
 // of active limits; the default of count_refused depends on it, for candidates too.
-func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int) []*Limit {
+func (c *compiler) compileLimits(
+	r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, active int,
+) []*Limit {
 	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
 		b := cfg.RateLimits[i]
@@ -74,7 +76,8 @@ func (c *compiler) compileLimits(r *Rule, cfg *rules.Descriptor, defaults *rules
 		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()
-			t.Policy.CountRefused = rules.ValueOr(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
+			t.Policy.CountRefused = rules.ValueOr(b.CountRefused,
+				r.domain.countsRefused(t.Policy.Algorithm, active, t.Soft))
 			t.Policy.NoBlocks = t.Policy.NoBlocks || r.choice && !candidates || b.Counter != ""
 			t.nth = c.sameCounters(cfg.RateLimits[:i], &b)
 			t.setKind()
@@ -109,7 +112,8 @@ func (c *compiler) sameCounters(earlier []rules.Limit, l *rules.Limit) (n uint8)
 	}
 	kind := l.CounterKind(c.opt.CalendarMonths)
 	for i := range earlier {
-		if earlier[i].NeverDenies() && earlier[i].Counter == "" && earlier[i].CounterKind(c.opt.CalendarMonths) == kind {
+		if earlier[i].NeverDenies() && earlier[i].Counter == "" &&
+			earlier[i].CounterKind(c.opt.CalendarMonths) == kind {
 			n++
 		}
 	}

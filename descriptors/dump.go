@@ -23,7 +23,8 @@ func (s *Set) Dump(w io.Writer) error {
 
 func dump(l *Limit) string {
 	var b strings.Builder
-	r, d := l.Rule, l.Rule.domain
+	r := l.Rule
+	d := l.Rule.domain
 	b.WriteString(d.name)
 	for _, n := range r.node.lineage() {
 		b.WriteString("." + n.key)

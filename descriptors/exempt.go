@@ -54,7 +54,8 @@ func (c *compiler) compileExemptions(d *domain, configs []*rules.Config) {
 			item := &cfg.Exempt[i]
 			n := node{parent: &node{}, key: item.Key, value: item.Value, pos: item.Pos}
 			if item.Set != nil {
-				sets[len(children)], n.set = item.Set, newValueSet(item.Set)
+				sets[len(children)] = item.Set
+				n.set = newValueSet(item.Set)
 			}
 			digests.add(&n, c.sha.descriptor(item, digest{}))
 			children = append(children, n)
@@ -68,7 +69,8 @@ func (c *compiler) compileExemptions(d *domain, configs []*rules.Config) {
 	}
 	d.exempt = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
 		if n.pos.File == first.pos.File {
-			c.warn(rules.Twice, pos, rules.DomainPath(d.name)+" > exempt", "duplicate %s; first in the item at %s; remove one of them", what, first.pos)
+			c.warn(rules.Twice, pos, rules.DomainPath(d.name)+" > exempt",
+				"duplicate %s; first in the item at %s; remove one of them", what, first.pos)
 		}
 	})
 	d.exemptDigest = c.sha.level(&digests)
@@ -114,7 +116,8 @@ func (d *domain) explainExemption(entries []Entry) string {
 // MayExempt reports whether an item of the domain's field exempt has a key of the descriptor.
 func (s *Set) MayExempt(domain string, forms []Form) bool {
 	d := s.domains[domain]
-	return d != nil && d.exempt != nil && slices.ContainsFunc(forms, func(f Form) bool { return f.AnyKey || d.exempt.find([]byte(f.Key)) != nil })
+	return d != nil && d.exempt != nil &&
+		slices.ContainsFunc(forms, func(f Form) bool { return f.AnyKey || d.exempt.find([]byte(f.Key)) != nil })
 }
 
 // Exempts reports whether a descriptor of constant entries exempts its request.

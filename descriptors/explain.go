@@ -29,7 +29,9 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	d := s.domains[domain]
 	if d == nil {
 		b.WriteString(" is not configured" + rules.DidYouMean(rules.Nearest(domain, s.names)) + "\n")
-		return Explanation{trace: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain)}
+		return Explanation{
+			trace: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain),
+		}
 	}
 	b.WriteString("\n")
 	rule, reason := d.explain(&b, entries)
@@ -87,7 +89,8 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 	var n *node
 	wild := l.wild
 	if branch != nil {
-		n, wild = branch.find(e.Value), branch.wild
+		n = branch.find(e.Value)
+		wild = branch.wild
 	}
 	sent := rules.Level{Key: string(e.Key), Value: string(e.Value)}
 	if try("exact", sent.String(), n, n != nil) {
@@ -118,7 +121,8 @@ func (x Explanation) String() string {
 		return x.trace + "no limit: " + x.Reason + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%srule: %s at %s%s%s\n", x.trace, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields(), defaultsText(x.Rule.optionalOrZero().defaults))
+	fmt.Fprintf(&b, "%srule: %s at %s%s%s\n", x.trace, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields(),
+		defaultsText(x.Rule.optionalOrZero().defaults))
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))

@@ -77,7 +77,8 @@ func (s *Set) Used() bool { return s.used }
 func (s *Set) forSuccessor() inheritance {
 	in := inheritance{s.inherited.sets + 1, maps.Clone(s.inherited.leaseKeys), maps.Clone(s.inherited.estimates)}
 	if in.leaseKeys == nil {
-		in.leaseKeys, in.estimates = map[keyPath]aged[keyPatterns]{}, map[limitName]aged[*estimate]{}
+		in.leaseKeys = map[keyPath]aged[keyPatterns]{}
+		in.estimates = map[limitName]aged[*estimate]{}
 	}
 	for _, l := range s.Limits {
 		if l.Policy.UsesLeases() && !l.Rule.Unlimited {

@@ -24,7 +24,8 @@ func (s *Set) GrantsLeases() bool {
 // what operators have to configure elsewhere.
 func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	var first *Limit
-	granting, byName := 0, map[string]*Limit{}
+	granting := 0
+	byName := map[string]*Limit{}
 	for _, l := range s.Limits {
 		if l.Rule.Unlimited || !l.Policy.UsesLeases() {
 			continue
@@ -77,7 +78,8 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	switch capacity := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
 	case v.Hits(&l.Policy)*2 > capacity:
-		warn("each request reserves %d of %d, so only one can run at a time: reserve less, or raise the limit", v.Hits(&l.Policy), capacity)
+		warn("each request reserves %d of %d, so only one can run at a time: reserve less, or raise the limit",
+			v.Hits(&l.Policy), capacity)
 	case l.Policy.Reserve.Life() < minLeaseTime:
 		warn("a reservation expires after %v even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}
@@ -90,12 +92,15 @@ func leaseNote(more int, stored bool) string {
 		text += fmt.Sprintf(" (like those of %d more limits)", more)
 	}
 	if stored {
-		return text + ": do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
+		return text +
+			": do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
 	}
 	return text + ": that call must reach the process that granted the lease. Run one replica, use a --store, or shard both calls by the same key (examples/sharded); " +
 		"and do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect"
 }
 
 func (l *Limit) diagnostic(severity rules.Severity, code rules.Code, message string) rules.Diagnostic {
-	return rules.Diagnostic{Pos: l.Pos, Severity: severity, Code: code, Path: nodePath(l.Rule.domain, l.Rule.node), Message: message}
+	return rules.Diagnostic{
+		Pos: l.Pos, Severity: severity, Code: code, Path: nodePath(l.Rule.domain, l.Rule.node), Message: message,
+	}
 }

@@ -29,7 +29,8 @@ func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Hits >= limiter.FirstLease && m.usesLeases() {
-			m.Lease, returned = m.Hits, true
+			m.Lease = m.Hits
+			returned = true
 		}
 	}
 	for i := range p.Matches {
@@ -46,7 +47,8 @@ func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case c.Policy.Algorithm == limiter.Concurrency && (ends || own && m.limitedBy().chargesCosts(p.Limits[at].Candidate)):
+			case c.Policy.Algorithm == limiter.Concurrency &&
+				(ends || own && m.limitedBy().chargesCosts(p.Limits[at].Candidate)):
 				c.Hits = 0
 			case reserves && c.Refund: // only the return of a lease refunds a reservation
 				c.Hits = 0
@@ -54,7 +56,8 @@ func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 			case own:
 				c.Reserve = c.Hits == 0 // a read includes reserved hits
 			case c.Hits <= maxStartHits || starts:
-				c.Reserve, c.Hits = true, p.Limits[at].Reservation.Hits(c.Policy)
+				c.Reserve = true
+				c.Hits = p.Limits[at].Reservation.Hits(c.Policy)
 			}
 		}
 	}

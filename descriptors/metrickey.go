@@ -14,7 +14,8 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 		if optional.runtime == nil {
 			optional.runtime = make([]bool, len(lineage))
 		}
-		optional.runtime[i], r.RuntimeMetric = true, true
+		optional.runtime[i] = true
+		r.RuntimeMetric = true
 	}
 	r.detailedMetric = detailed
 }
@@ -53,7 +54,8 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 		// whose value is empty, unless some level shares its threshold.
 		keepUnderscore := r.detailedMetric && r.optional.shared == nil
 		var buf [maxCounted]byte
-		dst = appendMetricLevel(dst, entries[level].Key, r.counted(buf[:], level, entries[level].Value, ""), keepUnderscore)
+		dst = appendMetricLevel(dst, entries[level].Key, r.counted(buf[:], level, entries[level].Value, ""),
+			keepUnderscore)
 	} else {
 		dst = appendMetricLevel(dst, n.key, n.valueText(), false)
 	}
@@ -145,7 +147,8 @@ func dottedQuad(b []byte) int {
 	for part := range 4 {
 		digits := 0
 		for digits < 3 && i < len(b) && b[i] >= '0' && b[i] <= '9' {
-			i, digits = i+1, digits+1
+			i++
+			digits++
 		}
 		if digits == 0 {
 			return 0

@@ -57,7 +57,8 @@ func NewRatelimitNamer(prefix string, secret []byte) *Namer {
 // Name sets p.Names to the names of p's charges. p was planned for req. It allocates nothing once p
 // has grown.
 func (n *Namer) Name(p *Plan, req *Request) {
-	p.Names, p.nameBytes = p.Names[:0], p.nameBytes[:0]
+	p.Names = p.Names[:0]
+	p.nameBytes = p.nameBytes[:0]
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Count == 0 {
@@ -88,11 +89,13 @@ func (n *Namer) name(p *Plan, domain []byte, c int, sum []byte) {
 		own := sha256.Sum256(p.hashed)
 		sum = own[:16]
 	}
-	from, b := len(p.nameBytes), p.nameBytes
+	from := len(p.nameBytes)
+	b := p.nameBytes
 	b = append(b, n.prefix...)
 	b = base64.RawURLEncoding.AppendEncode(b, sum)
 	b, _ = rules.AppendKind(appendCandidate(append(b, '}'), p.Limits[c]), p.Batch.Charges[c].Policy)
-	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
+	p.Names = append(p.Names, b[from:len(b):len(b)])
+	p.nameBytes = b
 }
 
 // appendCandidate appends the mark of a candidate's names.

@@ -34,7 +34,8 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 	if rule == nil || !rule.ratelimitName {
 		return false
 	}
-	if own, ruleLimit := p.Batch.Charges[m.First].Policy, &rule.Limits[0].Policy; own.Window != ruleLimit.Window || own.Calendar != ruleLimit.Calendar {
+	if own, ruleLimit := p.Batch.Charges[m.First].Policy, &rule.Limits[0].Policy; own.Window != ruleLimit.Window ||
+		own.Calendar != ruleLimit.Calendar {
 		return false
 	}
 	entries := req.Descriptors[i].Entries
@@ -44,7 +45,8 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 			return false
 		}
 	}
-	from, b := len(p.nameBytes), p.nameBytes
+	from := len(p.nameBytes)
+	b := p.nameBytes
 	b = append(append(b, n.ratelimit...), req.Domain...)
 	b = append(b, '_')
 	for i := range entries {
@@ -59,7 +61,8 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 		b = append(append(b, entries[i].Key...), '_')
 		b = append(append(b, value...), '_')
 	}
-	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
+	p.Names = append(p.Names, b[from:len(b):len(b)])
+	p.nameBytes = b
 	return true
 }
 
@@ -101,7 +104,8 @@ func (s *Set) StoreName(l *Limit) StoreName {
 		}
 		return exact
 	}
-	parts, open := []string{r.Domain()}, false
+	parts := []string{r.Domain()}
+	open := false
 	shared := r.optionalOrZero().shared
 	for i, n := range r.node.lineage() {
 		value := n.value
@@ -109,7 +113,8 @@ func (s *Set) StoreName(l *Limit) StoreName {
 		case shared != nil && shared[i] != nil:
 			value = string(shared[i])
 		case n.hasOpenValue():
-			value, open = "<"+n.key+">", true
+			value = "<" + n.key + ">"
+			open = true
 		}
 		parts = append(parts, n.key, value)
 	}

@@ -90,7 +90,8 @@ func newLevel(children []node, sets map[int]*rules.ValueSet, onDuplicate duplica
 		if !ok {
 			i = len(l.branches)
 			at[key] = i
-			l.branches, withValue = append(l.branches, branch{key: key}), append(withValue, 0)
+			l.branches = append(l.branches, branch{key: key})
+			withValue = append(withValue, 0)
 		}
 		return i
 	}
@@ -116,9 +117,11 @@ func newLevel(children []node, sets map[int]*rules.ValueSet, onDuplicate duplica
 			first = l.branches[i].add(n.value, n, withValue[i])
 		case !isWildcard(n.key):
 			b := &l.branches[find(n.key)]
-			first, b.keyOnly = b.keyOnly, n
+			first = b.keyOnly
+			b.keyOnly = n
 		default:
-			first, anyOf[n.key] = anyOf[n.key], n
+			first = anyOf[n.key]
+			anyOf[n.key] = n
 		}
 		if first != nil {
 			onDuplicate(n.pos, n, first, "key and value")

@@ -11,7 +11,8 @@ import (
 // override applies the descriptor's own limit to m instead of rule, which may be nil. It returns
 // false if the limit is not usable.
 func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
-	unit, multiplier := rules.Unit(o.Unit), max(1, o.UnitMultiplier)
+	unit := rules.Unit(o.Unit)
+	multiplier := max(1, o.UnitMultiplier)
 	seconds := unit.Seconds() * int64(multiplier) // below 2^57
 	if seconds == 0 || seconds > int64(limiter.MaxWindow/time.Second) {
 		return false
@@ -43,7 +44,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		l.Reservation.reserve.Configure(&l.reserve, &l.terms.Policy)
 		l.terms.Policy.Reserve = &l.reserve
 	}
-	m.Override, m.override = true, l
+	m.Override = true
+	m.override = l
 	p.Leases = p.Leases || rule != nil && rule.optionalOrZero().leases
 	return true
 }
@@ -59,6 +61,7 @@ func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Glob
 	p.charge(m, &m.override.Limit, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
 	m.Count++
 	if o := m.override; o.rule == nil && m.Hits >= limiter.FirstLease && d.hadLeases(desc.Entries) {
-		o.leased, p.Leases = true, true
+		o.leased = true
+		p.Leases = true
 	}
 }

@@ -21,7 +21,8 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	if exempts {
 		p.addresses.remembers = true
 	}
-	replacing, candidates := false, false
+	replacing := false
+	candidates := false
 	for i := range req.Descriptors {
 		if exempts && p.Exempt == nil {
 			p.Exempt = d.exempt.findExemption(req.Descriptors[i].Entries, &p.addresses)
@@ -47,8 +48,10 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	}
 	group := int32(0)
 	for i := range req.Descriptors {
-		m, desc := &p.Matches[i], &req.Descriptors[i]
-		m.First, m.Hits = len(p.Batch.Charges), hits(req, desc)
+		m := &p.Matches[i]
+		desc := &req.Descriptors[i]
+		m.First = len(p.Batch.Charges)
+		m.Hits = hits(req, desc)
 		switch {
 		case m.override != nil:
 			p.chargeOverride(d, m, desc, global, group)
@@ -88,9 +91,14 @@ func (p *Plan) begin(d *domain, n int) {
 	}
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
-	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases, p.Choices = d != nil, "", -1, false, false
+	p.KnownDomain = d != nil
+	p.DomainName = ""
+	p.DomainIndex = -1
+	p.Leases = false
+	p.Choices = false
 	if d != nil {
-		p.DomainName, p.DomainIndex = d.name, d.index
+		p.DomainName = d.name
+		p.DomainIndex = d.index
 	}
 }
 
@@ -129,13 +137,15 @@ func hits(req *Request, desc *Descriptor) uint64 {
 
 func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32, replacing bool) {
 	rule := m.Rule
-	mode, quota := rule.mode, rule.Quota || global.Quota
+	mode := rule.mode
+	quota := rule.Quota || global.Quota
 	if mode == limiter.Enforce && quota {
 		mode = limiter.Quota
 	}
 	h := rule.identity.hashEntries(desc.Entries)
 	replacing = replacing && rule.replaceable
-	rows, limits := p.rows, rule.Limits
+	rows := p.rows
+	limits := rule.Limits
 	if rule.choice && !global.ReadOnly {
 		p.chargeChoice(m, desc, global.Rows, h, mode, group, replacing)
 		limits = nil
@@ -187,8 +197,10 @@ func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode l
 func (p *Plan) shareCounter(first int, l *Limit) bool {
 	for at := first; at < len(p.Limits); at++ {
 		if other := p.Limits[at]; other.kind == l.kind && other.counter == l.counter {
-			if cmp.Or(cmp.Compare(l.Policy.Limit, other.Policy.Limit), cmp.Compare(l.Policy.Capacity(), other.Policy.Capacity())) < 0 {
-				p.Limits[at], p.Batch.Charges[at].Policy = l, &l.Policy
+			if cmp.Or(cmp.Compare(l.Policy.Limit, other.Policy.Limit),
+				cmp.Compare(l.Policy.Capacity(), other.Policy.Capacity())) < 0 {
+				p.Limits[at] = l
+				p.Batch.Charges[at].Policy = &l.Policy
 			}
 			return true
 		}
@@ -211,7 +223,8 @@ func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, r
 		}
 		desc := &req.Descriptors[i]
 		h := m.Rule.identity.hashEntries(desc.Entries)
-		rows, first := p.rows, len(p.Batch.Charges)
+		rows := p.rows
+		first := len(p.Batch.Charges)
 		for _, l := range m.Rule.Candidates() {
 			if replacing && p.replaced(l) {
 				continue

@@ -59,5 +59,6 @@ func (c *compiler) compileQuota(d *domain, n *node, r *Rule, cfg *rules.Descript
 		c.fail(l.Pos, path, `"share_threshold" is not supported with "quota": each value has its own bucket in Envoy; remove one of them`)
 	}
 	r.ensureOptional().quota = l.Quota
-	c.set.divides, d.divides = true, true
+	c.set.divides = true
+	d.divides = true
 }

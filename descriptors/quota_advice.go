@@ -30,7 +30,8 @@ func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if first == nil {
 			first = l
 		}
-		minRate, rate := minDivisible(q, 2), float64(l.RequestsPerUnit)/l.Policy.Window.Seconds()
+		minRate := minDivisible(q, 2)
+		rate := float64(l.RequestsPerUnit) / l.Policy.Window.Seconds()
 		if rate < minRate && !s.allowances.Allow(rules.SmallQuota, l.Pos) {
 			ds = append(ds, l.diagnostic(rules.Warning, rules.SmallQuota, fmt.Sprintf(
 				"%s is too small for two Envoys to divide: each may save %d tokens, more than its share yields between two reports; use at least %.2g a second, or remove quota",

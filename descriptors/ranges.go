@@ -31,7 +31,9 @@ type valueSet struct {
 var singleAddresses = rules.PrefixLengths{V4: 32, V6: 128}
 
 func newValueSet(s *rules.ValueSet) *valueSet {
-	set := &valueSet{text: s.Text(), id: s.ID(), addresses: s.Values == nil, file: s.File != "", count: len(s.Ranges), prefix: singleAddresses}
+	set := &valueSet{
+		text: s.Text(), id: s.ID(), addresses: s.Values == nil, file: s.File != "", count: len(s.Ranges), prefix: singleAddresses,
+	}
 	for i := range s.Values {
 		set.contents += maphash.String(contentsSeed, s.Values[i].Text)
 	}

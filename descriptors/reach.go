@@ -60,7 +60,8 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 	if len(r.Rules) == 0 && !r.Passes {
 		r.Reason = "the descriptor is empty"
 		if n := at[0]; n.parent != nil {
-			r.Reason = fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos, keysText([]*node{n}))
+			r.Reason = fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos,
+				keysText([]*node{n}))
 		}
 	}
 	return r
@@ -103,7 +104,8 @@ func noMatchReason(at []*node, f *Form, i int) string {
 	case len(open) == 0 && n.parent == nil:
 		return "the domain has no descriptors"
 	case len(open) == 0:
-		return fmt.Sprintf("the rules end with %s at %s, so longer descriptors match nothing", pathText(n.lineage()), n.pos)
+		return fmt.Sprintf("the rules end with %s at %s, so longer descriptors match nothing", pathText(n.lineage()),
+			n.pos)
 	}
 	n = open[0]
 	below := "the rules begin with "
@@ -114,7 +116,8 @@ func noMatchReason(at []*node, f *Form, i int) string {
 	if !f.AnyValue {
 		entry += "=" + f.Value
 	}
-	return fmt.Sprintf("nothing matches entry %d, %s: %s%s%s", i+1, rules.Shorten(entry), below, keysText(open), rules.DidYouMean(similar(f.Key, open)))
+	return fmt.Sprintf("nothing matches entry %d, %s: %s%s%s", i+1, rules.Shorten(entry), below, keysText(open),
+		rules.DidYouMean(similar(f.Key, open)))
 }
 
 // keysText lists the first few descriptors below nodes, with their places.

@@ -86,7 +86,8 @@ func (v *Reservation) recordCost(cost uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.costs[e.next] = cost
-	e.next, e.seen = (e.next+1)%costSamples, min(e.seen+1, costSamples)
+	e.next = (e.next + 1) % costSamples
+	e.seen = min(e.seen+1, costSamples)
 	sorted := e.costs
 	slices.Sort(sorted[:])
 	e.p90.Store(sorted[p90Index])
@@ -115,8 +116,10 @@ func (p *Plan) RecordCosts() {
 // sum of other charges on the same counter. If the request returns several leases of a counter, each
 // has one cost, and the last one the rest. known is false if there are fewer costs.
 func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
-	charges, lease := p.Batch.Charges, &p.Batch.Charges[at]
-	earlier, isLast := 0, true
+	charges := p.Batch.Charges
+	lease := &p.Batch.Charges[at]
+	earlier := 0
+	isLast := true
 	isSame := func(c *limiter.Charge) bool { return c.ID == lease.ID && c.Policy.Algorithm == lease.Policy.Algorithm }
 	for i := range charges {
 		if c := &charges[i]; i != at && c.Refund && isSame(c) {

@@ -65,9 +65,12 @@ func (c *compiler) warnOnlySoft(d *domain, n *node, cfg, own *rules.Descriptor) 
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"shadow_mode", rules.ValueOr(own.ShadowMode, false)}, {"quota_mode", own.QuotaMode}, {"denied_response", own.Denied != nil}} {
+	}{
+		{"shadow_mode", rules.ValueOr(own.ShadowMode, false)}, {"quota_mode", own.QuotaMode}, {"denied_response", own.Denied != nil},
+	} {
 		if f.set {
-			c.warn(rules.NoEffect, own.Pos, nodePath(d, n), "%q has no effect on soft limits, which deny nothing; remove it", f.name)
+			c.warn(rules.NoEffect, own.Pos, nodePath(d, n),
+				"%q has no effect on soft limits, which deny nothing; remove it", f.name)
 		}
 	}
 }
@@ -75,7 +78,8 @@ func (c *compiler) warnOnlySoft(d *domain, n *node, cfg, own *rules.Descriptor) 
 // Precedes reports whether l is before other in the files. Both belong to rules of the same domain.
 func (l *Limit) Precedes(other *Limit) bool {
 	if l.Rule == other.Rule { // whose indices begin with the limits that can deny
-		return cmp.Or(cmp.Compare(l.Pos.Line, other.Pos.Line), cmp.Compare(l.Pos.Col, other.Pos.Col), cmp.Compare(l.Index, other.Index)) < 0
+		return cmp.Or(cmp.Compare(l.Pos.Line, other.Pos.Line), cmp.Compare(l.Pos.Col, other.Pos.Col),
+			cmp.Compare(l.Index, other.Index)) < 0
 	}
 	return l.Index < other.Index
 }

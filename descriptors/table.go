@@ -267,8 +267,10 @@ func (p *Plan) limitForRow(l *Limit, snapshot *Snapshot, entries []Entry) (of *L
 	}
 	r := p.rowLimits[p.rows]
 	p.rows++
-	r.Limit, r.terms = *l, *l.Terms
-	r.Terms, r.terms.Row = &r.terms, rows.NameOf(hit)
+	r.Limit = *l
+	r.terms = *l.Terms
+	r.Terms = &r.terms
+	r.terms.Row = rows.NameOf(hit)
 	r.Label = l.Table.label(l.Label, r.terms.Row)
 	if hit.Unlimited {
 		return &r.Limit, true
@@ -285,7 +287,8 @@ func (p *Plan) limitForRow(l *Limit, snapshot *Snapshot, entries []Entry) (of *L
 // months is [Options.CalendarMonths].
 func (t *Terms) applyRow(hit tables.Hit, months bool) {
 	if hit.Unit != 0 && (hit.Unit != t.Unit || t.UnitMultiplier != 1) {
-		t.Unit, t.UnitMultiplier = hit.Unit, 1
+		t.Unit = hit.Unit
+		t.UnitMultiplier = 1
 		rules.UpdateCalendar(&t.Policy, hit.Unit, 1, months)
 	}
 	t.RequestsPerUnit = min(hit.RequestsPerUnit, rules.MaxRequests(t.Policy.Algorithm))

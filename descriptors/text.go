@@ -16,12 +16,15 @@ func ParseEntries(text string) ([]Entry, error) {
 	endEntry := func() error {
 		switch {
 		case !inValue && len(part) > 0:
-			return fmt.Errorf("descriptor %q: the entry %q has no =: write k=v,k2=v2, or k= for an empty value", text, part)
+			return fmt.Errorf("descriptor %q: the entry %q has no =: write k=v,k2=v2, or k= for an empty value", text,
+				part)
 		case len(key) == 0:
 			return fmt.Errorf("descriptor %q has an entry without a key: write k=v,k2=v2", text)
 		}
 		entries = append(entries, Entry{Key: key, Value: part})
-		key, part, inValue = nil, nil, false
+		key = nil
+		part = nil
+		inValue = false
 		return nil
 	}
 	for i := 0; i < len(text); i++ {
@@ -30,7 +33,9 @@ func ParseEntries(text string) ([]Entry, error) {
 			i++
 			part = append(part, text[i])
 		case c == '=' && !inValue:
-			key, part, inValue = part, []byte{}, true
+			key = part
+			part = []byte{}
+			inValue = true
 		case c == ',':
 			if err := endEntry(); err != nil {
 				return nil, err

@@ -22,7 +22,8 @@ type Unmatched struct {
 // below it, which is how rules exempt requests.
 func (s *Set) Unmatched(domain int, entries []Entry) (Unmatched, []byte) {
 	d := s.domains[s.names[domain]]
-	n, addresses := &d.root, addressReader{}
+	n := &d.root
+	addresses := addressReader{}
 	for i := range entries {
 		if n.below == nil {
 			return Unmatched{d, n, i}, entries[i].Key
@@ -55,7 +56,8 @@ func (u Unmatched) Explain(key string) (why, meant string) {
 	case u.at.parent == nil && u.entry < 0:
 		return "the descriptor is empty", ""
 	case u.entry < 0:
-		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", u.Reached(), u.at.pos, keysText([]*node{u.at})), ""
+		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", u.Reached(), u.at.pos,
+			keysText([]*node{u.at})), ""
 	case u.at.below != nil:
 		if similar := similar(key, []*node{u.at}); len(similar) > 0 {
 			meant = similar[0]

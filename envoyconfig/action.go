@@ -67,7 +67,8 @@ func unknownOutcome(why string) func(*exchange) outcome {
 // formatted is true if the value is a format string regardless of the runtime.
 func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
 	at := a.node.Field("descriptor_value")
-	a.form.value, a.form.anyValue = at.Text, strings.Contains(at.Text, "%")
+	a.form.value = at.Text
+	a.form.anyValue = strings.Contains(at.Text, "%")
 	a.formatted = formatted
 	a.value = func(x *exchange) outcome {
 		if matches != nil {
@@ -100,7 +101,8 @@ func readQueryParameterValueMatch(a *action) {
 
 // setMatchValue makes the action return its descriptor_value if the match result equals expect_match.
 func setMatchValue(a *action, parts string, match func(x *exchange) verdict) {
-	expected, not := a.node.Field("expect_match").Bool(true), ""
+	expected := a.node.Field("expect_match").Bool(true)
+	not := ""
 	if expected {
 		not = "not "
 	}
@@ -152,7 +154,9 @@ func readQueryParameters(a *action) {
 	a.value = func(x *exchange) outcome {
 		query := x.decodedQuery()
 		value, ok := query.first(parameter)
-		return outcome{value: value, present: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown}
+		return outcome{
+			value: value, present: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown,
+		}
 	}
 }
 
@@ -166,7 +170,8 @@ func readRemoteAddress(a *action) {
 
 // readMaskedRemoteAddress makes the action return the client's network.
 func readMaskedRemoteAddress(a *action) {
-	v4, v6 := a.node.Field("v4_prefix_mask_len").Uint(32), a.node.Field("v6_prefix_mask_len").Uint(128)
+	v4 := a.node.Field("v4_prefix_mask_len").Uint(32)
+	v6 := a.node.Field("v6_prefix_mask_len").Uint(128)
 	a.value = func(x *exchange) outcome {
 		remote, unknown := x.clientAddress()
 		if unknown != "" {

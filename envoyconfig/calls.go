@@ -62,10 +62,14 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return calls, nil
 	}
 	if m.table == nil {
-		return nil, fmt.Errorf("%v: %s has no routes in these files: pass the output of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
+		return nil, fmt.Errorf("%v: %s has no routes in these files: pass the output of /config_dump%s", m.node.Pos(),
+			m.name(), m.wantedTable())
 	}
-	x := &exchange{Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime}
-	x.earlyMutation, x.internalOnly = x.earlyMutationReason(), tree.Texts(x.tableNode.Field("internal_only_headers"))
+	x := &exchange{
+		Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime,
+	}
+	x.earlyMutation = x.earlyMutationReason()
+	x.internalOnly = tree.Texts(x.tableNode.Field("internal_only_headers"))
 	h, found, none := m.table.findRoute(x)
 	calls.NotCalled = none
 	if h != nil {
@@ -75,8 +79,11 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if none != "" {
 		return calls, nil
 	}
-	calls.Route, calls.Pos, x.routeNode = found.displayName(), found.node.Pos(), found.node
-	calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x), m.onlyQuotasReason())
+	calls.Route = found.displayName()
+	calls.Pos = found.node.Pos()
+	x.routeNode = found.node
+	calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x),
+		m.onlyQuotasReason())
 	if calls.NotCalled != "" {
 		return calls, nil
 	}
@@ -150,7 +157,8 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	case len(found) == 0:
 		return nil, errors.New("no listener in these files has a rate limit filter, so Envoy never calls the service")
 	case r.Listener == "":
-		return nil, fmt.Errorf("several listeners have a rate limit filter: select one with --listener: %s", strings.Join(names, ", "))
+		return nil, fmt.Errorf("several listeners have a rate limit filter: select one with --listener: %s",
+			strings.Join(names, ", "))
 	default:
 		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: remove all but the one that handles the request", r.Listener)
 	}
@@ -245,9 +253,11 @@ func (c *Config) noClusterReason(x *exchange) string {
 	case unknown != "":
 		return ""
 	case name == "":
-		return "the request has no upstream cluster, since it lacks the header " + x.routeNode.At("route", "cluster_header").Describe()
+		return "the request has no upstream cluster, since it lacks the header " +
+			x.routeNode.At("route", "cluster_header").Describe()
 	case len(c.clusters) > 0 && c.clusters[name] == nil:
-		return UnknownPrefix + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy calls the service only if the cluster exists"
+		return UnknownPrefix + "the cluster " + strconv.Quote(name) +
+			" is not in these files, and Envoy calls the service only if the cluster exists"
 	default:
 		return ""
 	}

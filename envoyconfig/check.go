@@ -26,7 +26,8 @@ func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
 	for _, pos := range c.placeholders {
-		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
+		k.report(ChangeMe, rules.Error, pos,
+			placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
 	k.checkAll()
 	sortFindings(k.found)
@@ -85,10 +86,13 @@ func (k *checker) checkAll() {
 // manager has rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
 	k.checkUsage(m)
-	rateLimitFilters, quotaFilters := m.rateLimitFilters(), m.quotaFilters()
+	rateLimitFilters := m.rateLimitFilters()
+	quotaFilters := m.quotaFilters()
 	for _, f := range m.filters {
-		if f.typeName == api.RateLimit && !slices.Contains(rateLimitFilters, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotaFilters, f) {
-			k.report(NoEffect, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
+		if f.typeName == api.RateLimit && !slices.Contains(rateLimitFilters, f) ||
+			f.typeName == api.RateLimitQuota && !slices.Contains(quotaFilters, f) {
+			k.report(NoEffect, rules.Error, f.node.Pos(),
+				"the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
 	for _, f := range quotaFilters {
@@ -168,7 +172,9 @@ func (k *checker) isFirst(m *manager, check string) bool {
 
 // checkRoute checks the lists that the filters send on a route, and counts those that they do not send. unreachable is
 // the reason why no request reaches the route; empty if requests may reach it.
-func (k *checker) checkRoute(m *manager, rateLimitFilters []*filter, h *virtualHost, r *route, taken *takenPaths, unreachable string) {
+func (k *checker) checkRoute(
+	m *manager, rateLimitFilters []*filter, h *virtualHost, r *route, taken *takenPaths, unreachable string,
+) {
 	notCalled := cmp.Or(unreachable, r.noCallReason())
 	type result struct {
 		list *policyList
@@ -249,7 +255,9 @@ func (k *checker) checkList(m *manager, f *filter, domain string, l sentList, h 
 	key := checkedKey{domain: domain, first: evaluated[0]}
 	c := k.lists[key]
 	if c == nil {
-		c = &checkedList{listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]*charge{}, charges: make([]*charge, len(evaluated))}
+		c = &checkedList{
+			listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]*charge{}, charges: make([]*charge, len(evaluated)),
+		}
 		for i, e := range evaluated {
 			c.reached = append(c.reached, k.checkSent(m, f, domain, e))
 			k.countCharge(c, i)
@@ -301,13 +309,15 @@ func (r *route) isSpecial() bool {
 		r.node.Field("request_headers_to_remove").Exists() || r.node.Field("request_headers_to_add").Exists() {
 		return true
 	}
-	return slices.ContainsFunc(slices.Concat(hostRewrites, pathRewrites), func(name string) bool { return r.action.Field(name).Exists() })
+	return slices.ContainsFunc(slices.Concat(hostRewrites, pathRewrites),
+		func(name string) bool { return r.action.Field(name).Exists() })
 }
 
 // reportFaults reports the problems of a policy that reaches the given rules.
 func (k *checker) reportFaults(e *evaluation, reach *descriptors.Reach) {
 	for _, found := range e.faults {
-		if found.code == ClientHits && slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return len(leaseNames(r)) > 0 }) {
+		if found.code == ClientHits &&
+			slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return len(leaseNames(r)) > 0 }) {
 			continue // checkReleasedLease reports it
 		}
 		k.report(found.code, found.severity, found.at.Pos(), "%s", found.text)
@@ -354,7 +364,8 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 	}
 	k.domains[name] = at.Pos()
 	if names := k.set.Domains(); !slices.Contains(names, name) {
-		k.report(Domain, rules.Error, at.Pos(), "there are no rules for the domain %q of this filter, so nothing is limited%s",
+		k.report(Domain, rules.Error, at.Pos(),
+			"there are no rules for the domain %q of this filter, so nothing is limited%s",
 			rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)))
 	}
 }
@@ -363,12 +374,19 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 // others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
-	code, severity, effect := Domain, rules.Error, ", so its rules limit nothing"
+	code := Domain
+	severity := rules.Error
+	effect := ", so its rules limit nothing"
 	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
-		code, severity, effect = Unsent, rules.Warning, ", so its rules limit nothing here"
+		code = Unsent
+		severity = rules.Warning
+		effect = ", so its rules limit nothing here"
 	}
-	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.uncheckedFilters) > 0 {
-		code, severity, effect = Unknown, rules.Note, " in these files"
+	if k.config.fragments != nil && severity == rules.Warning ||
+		!k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.uncheckedFilters) > 0 {
+		code = Unknown
+		severity = rules.Note
+		effect = " in these files"
 	}
 	for _, name := range names {
 		if _, ok := k.domains[name]; ok {
@@ -378,6 +396,7 @@ func (k *checker) reportUnusedDomains() {
 		if all := domainRules(k.set, name); len(all) > 0 {
 			pos = all[0].Pos()
 		}
-		k.report(code, severity, pos, "no filter uses the domain %q%s: set the domain of a rate limit filter", rules.Shorten(name), effect)
+		k.report(code, severity, pos, "no filter uses the domain %q%s: set the domain of a rate limit filter",
+			rules.Shorten(name), effect)
 	}
 }

@@ -44,7 +44,8 @@ func (p filterPolicy) hitCount() int {
 // limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a limit denies every
 // request, so that no limit of the rule is charged. It returns nil if there is none; a limit of 0 is meant to deny.
 func (p filterPolicy) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
-	if p.node.Field("limit").Exists() || slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return l.Table != nil }) {
+	if p.node.Field("limit").Exists() ||
+		slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return l.Table != nil }) {
 		return nil // other numbers apply
 	}
 	for _, l := range r.Limits {
@@ -77,11 +78,13 @@ func (k *checker) checkActions(m *manager, p filterPolicy) {
 // checkAddress checks that the connection manager can determine the client's address.
 func (k *checker) checkAddress(m *manager, at *tree.Node) {
 	n := m.node
-	if m.fragments || n.Field("use_remote_address").Bool(false) || n.Field("xff_num_trusted_hops").Uint(0) > 0 || n.Field("original_ip_detection_extensions").Exists() {
+	if m.fragments || n.Field("use_remote_address").Bool(false) || n.Field("xff_num_trusted_hops").Uint(0) > 0 ||
+		n.Field("original_ip_detection_extensions").Exists() {
 		return
 	}
-	k.report(SameAddress, rules.Warning, at.Pos(), "the address is the last one in x-forwarded-for, which any client can send, or else the peer's: "+
-		"set use_remote_address: true at the edge, and xff_num_trusted_hops behind proxies (connection manager at %v)", n.Pos())
+	k.report(SameAddress, rules.Warning,
+		at.Pos(), "the address is the last one in x-forwarded-for, which any client can send, or else the peer's: "+
+			"set use_remote_address: true at the edge, and xff_num_trusted_hops behind proxies (connection manager at %v)", n.Pos())
 }
 
 // Envoy builds end-of-stream descriptors from the request headers as the router has rewritten them for the upstream.
@@ -113,7 +116,8 @@ func (a *action) headers() []string {
 	case "request_headers":
 		return []string{a.header()}
 	case "header_value_match":
-		return tree.Map(a.node.Field("headers"), func(n *tree.Node) string { return strings.ToLower(n.Field("name").Text) })
+		return tree.Map(a.node.Field("headers"),
+			func(n *tree.Node) string { return strings.ToLower(n.Field("name").Text) })
 	default:
 		return nil
 	}
@@ -134,8 +138,10 @@ func headerChange(header string, t *table, h *virtualHost, r *route) *tree.Node 
 			}
 		}
 		for added := range level.Field("request_headers_to_add").Elements() {
-			how := added.Field("append_action").Enum("APPEND_IF_EXISTS_OR_ADD", "ADD_IF_ABSENT", "OVERWRITE_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS")
-			overwrites := slices.Contains([]string{"OVERWRITE_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS"}, how) || added.Field("append").Text == "false"
+			how := added.Field("append_action").Enum("APPEND_IF_EXISTS_OR_ADD", "ADD_IF_ABSENT",
+				"OVERWRITE_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS")
+			overwrites := slices.Contains([]string{"OVERWRITE_IF_EXISTS_OR_ADD", "OVERWRITE_IF_EXISTS"}, how) ||
+				added.Field("append").Text == "false"
 			if strings.ToLower(added.At("header", "key").Text) == header && overwrites {
 				return added
 			}

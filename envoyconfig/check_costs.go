@@ -41,7 +41,8 @@ func metadataValues(p *policy) (all []metadataValue) {
 func (e *leasePolicy) reserves() (names []string, keeps bool) {
 	for _, r := range e.rules {
 		for _, l := range reservations(r) {
-			names, keeps = append(names, l.Name), keeps || !l.Policy.Reserve.ReleasesWithoutCost()
+			names = append(names, l.Name)
+			keeps = keeps || !l.Policy.Reserve.ReleasesWithoutCost()
 		}
 	}
 	return names, keeps
@@ -57,7 +58,8 @@ func (k *checker) checkCosts(m *manager, f *filter, e *leasePolicy, same []*leas
 	format := e.node.At("hits_addend", "format")
 	name, _ := commandOf(e.policy)
 	if name == "RESPONSE_CODE" {
-		k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code", format.Text, snippetAdvice)
+		k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code",
+			format.Text, snippetAdvice)
 	}
 	values := metadataValues(e.policy)
 	readsLease := slices.ContainsFunc(values, func(v metadataValue) bool {
@@ -65,7 +67,8 @@ func (k *checker) checkCosts(m *manager, f *filter, e *leasePolicy, same []*leas
 	})
 	for _, v := range values {
 		isLease := slices.Contains(names, leaseLimit(v.key, names))
-		isOther := v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease && !readsLease) || v.namespace == f.namespace() && !isLease
+		isOther := v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease && !readsLease) ||
+			v.namespace == f.namespace() && !isLease
 		if name != "DYNAMIC_METADATA" && isOther { // checkReleasedLease reports others
 			k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
 				rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())

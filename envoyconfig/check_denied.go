@@ -17,16 +17,21 @@ func (k *checker) checkLimitHeaders(f *filter) {
 
 // checkDenials checks whether clients receive the denied_response of the filter's domain unchanged.
 func (k *checker) checkDenials(m *manager, f *filter) {
-	body, contentType, response := false, false, false
+	body := false
+	contentType := false
+	response := false
 	for _, d := range append(k.set.DeniedResponses(f.domain()), rules.DeniedPreset(k.config.DeniedResponse)) {
 		if !d.IsNone() {
-			body, contentType, response = body || d.Body != nil, contentType || d.ContentType != "", true
+			body = body || d.Body != nil
+			contentType = contentType || d.ContentType != ""
+			response = true
 		}
 	}
 	if !response {
 		return
 	}
-	if enforced := f.config.Field("filter_enforced"); contentType && enforced.Exists() && !m.runtime.isAlways(enforced) {
+	if enforced := f.config.Field("filter_enforced"); contentType && enforced.Exists() &&
+		!m.runtime.isAlways(enforced) {
 		k.report(Denial, rules.Warning, enforced.Pos(), "filter_enforced may be below 100 %%, and Envoy then adds the headers of denied_response, with its content-type, to the upstream's response: to try out rules, use shadow_mode instead")
 	}
 	if body {
@@ -64,7 +69,8 @@ func (k *checker) checkLocalReplies(m *manager) {
 	}
 	for mapper := range config.Field("mappers").Elements() {
 		status := mapper.At("filter", "status_code_filter", "comparison")
-		if status.Exists() && status.Field("op").Enum("EQ", "GE", "LE") == "EQ" && status.At("value", "default_value").Uint(0) != 429 {
+		if status.Exists() && status.Field("op").Enum("EQ", "GE", "LE") == "EQ" &&
+			status.At("value", "default_value").Uint(0) != 429 {
 			continue // not for denials
 		}
 		for _, name := range []string{"body", "body_format_override"} {

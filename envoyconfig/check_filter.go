@@ -50,7 +50,8 @@ func (k *checker) checkService(f *filter) {
 	}
 	for n := range service.Field("initial_metadata").Elements() {
 		if at := n.Field("value"); strings.Contains(at.Text, "CEL(") {
-			k.report(Leases, rules.Error, at.Pos(), "Envoy aborts at a request, since it has no CEL in initial_metadata: remove it")
+			k.report(Leases, rules.Error, at.Pos(),
+				"Envoy aborts at a request, since it has no CEL in initial_metadata: remove it")
 		}
 	}
 	if len(k.config.clusters) == 0 {
@@ -92,9 +93,11 @@ func (k *checker) checkPercentage(at *tree.Node, severity rules.Severity, effect
 	switch {
 	case !at.Exists() || p.percent > most:
 	case p.percent > 0:
-		k.report(NoEffect, rules.Warning, at.Pos(), "%s is %s %%, so nearly all requests are not limited", tree.SnakeCase(at.Name), p.text())
+		k.report(NoEffect, rules.Warning, at.Pos(), "%s is %s %%, so nearly all requests are not limited",
+			tree.SnakeCase(at.Name), p.text())
 	case p.key != "":
-		k.report(NoEffect, rules.Warning, at.Pos(), "%s is 0 %% unless the runtime changes %s, so %s", tree.SnakeCase(at.Name), rules.Shorten(p.key), effect)
+		k.report(NoEffect, rules.Warning, at.Pos(), "%s is 0 %% unless the runtime changes %s, so %s",
+			tree.SnakeCase(at.Name), rules.Shorten(p.key), effect)
 	default:
 		k.report(NoEffect, severity, at.Pos(), "%s is 0 %%, so %s", tree.SnakeCase(at.Name), effect)
 	}
@@ -146,12 +149,16 @@ func (c *Config) findServiceCluster(name *tree.Node) (n *tree.Node, failure, rem
 	n = c.clusters[name.Text]
 	switch {
 	case n == nil && c.fragments == nil && c.allClusters: // with fragments, Istio may generate it from a Service
-		return n, fmt.Sprintf("the cluster %s of the service is not in these files", name.Describe()), ": add it, or correct the name"
+		return n, fmt.Sprintf("the cluster %s of the service is not in these files", name.Describe()),
+			": add it, or correct the name"
 	case n == nil:
 	case protocolOptions(n).Field("use_downstream_protocol_config").Exists() && !c.acceptsOnlyHTTP2():
-		failure, remedy = fmt.Sprintf("the cluster %s speaks the protocol of the client (use_downstream_protocol_config), and over HTTP/1 every call fails", name.Describe()), useHTTP2
+		failure = fmt.Sprintf("the cluster %s speaks the protocol of the client (use_downstream_protocol_config), and over HTTP/1 every call fails", name.Describe())
+		remedy = useHTTP2
 	case !speaksHTTP2(n):
-		failure, remedy = fmt.Sprintf("the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails", name.Describe()), useHTTP2
+		failure = fmt.Sprintf("the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails",
+			name.Describe())
+		remedy = useHTTP2
 	default:
 		if failure, remedy = dropsCalls(n); failure != "" {
 			failure = fmt.Sprintf("cluster %s: %s, so every call fails", name.Describe(), failure)
@@ -184,7 +191,8 @@ func dropsCalls(n *tree.Node) (setting, remedy string) {
 			return "drop_overloads drops 100 %", ": remove it from load_assignment"
 		}
 	}
-	if subsets := n.Field("lb_subset_config"); len(subsets.Field("subset_selectors").Nodes) > 0 && subsets.Field("fallback_policy").Enum("NO_FALLBACK") == "NO_FALLBACK" {
+	if subsets := n.Field("lb_subset_config"); len(subsets.Field("subset_selectors").Nodes) > 0 &&
+		subsets.Field("fallback_policy").Enum("NO_FALLBACK") == "NO_FALLBACK" {
 		return "lb_subset_config has no fallback_policy, and a call selects no subset", ": set fallback_policy: ANY_ENDPOINT, or remove lb_subset_config"
 	}
 	return "", ""

@@ -18,7 +18,8 @@ func (k *checker) reportNoFilter() {
 	case len(c.uncheckedFilters) > 0:
 		k.report(Unknown, rules.Note, c.uncheckedFilters[0].Pos(), "this is the only rate limit filter, and it is not checked: only filters in http_filters of a connection manager are, and those of config_discovery whose resource, or the output of /config_dump, is passed, too")
 	case len(c.localFilters) > 0:
-		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "all rate limit filters are local and do not call a service")
+		k.report(Unknown, rules.Note, c.localFilters[0].Pos(),
+			"all rate limit filters are local and do not call a service")
 	case c.fragments != nil:
 		k.checkWithoutFilter()
 	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
@@ -77,7 +78,8 @@ func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *poli
 	k.reportFaults(e, &descriptors.Reach{})
 	k.checkActions(m, e.filterPolicy)
 	forms, known := e.forms()
-	if !known || p.node.Field("limit").Exists() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
+	if !known || p.node.Field("limit").Exists() || len(domains) == 0 ||
+		len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
 		return
 	}
 	reason := ""
@@ -92,5 +94,6 @@ func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *poli
 	if len(domains) == 1 {
 		domainText = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
 	}
-	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", domainText, formsText(forms), reason, k.hint(domains[0], p, forms))
+	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", domainText, formsText(forms),
+		reason, k.hint(domains[0], p, forms))
 }

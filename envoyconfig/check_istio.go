@@ -19,12 +19,14 @@ func (k *checker) checkPatches() {
 		}
 		misses := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
 		switch {
-		case len(partners[p.Class()]) > 0 && !slices.ContainsFunc(partners[p.Class()], func(o *istio.Patch) bool { return !misses(o) }):
+		case len(partners[p.Class()]) > 0 &&
+			!slices.ContainsFunc(partners[p.Class()], func(o *istio.Patch) bool { return !misses(o) }):
 			why, pos := p.MissedGatewayReason(partners[p.Class()][0])
 			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", partners[p.Class()][0].Node.Pos(), why)
 		case len(partners[p.Class()]) == 0 && len(others[p.Class()]) > 0 && p.AddsPolicies:
 			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be in another file
-			if slices.ContainsFunc(others[p.Class()], func(o *istio.Patch) bool { return len(partners[o.Class()]) == 0 }) {
+			if slices.ContainsFunc(others[p.Class()],
+				func(o *istio.Patch) bool { return len(partners[o.Class()]) == 0 }) {
 				severity = rules.Error
 			}
 			why, pos := p.DisjointReason(others[p.Class()][0])
@@ -44,7 +46,8 @@ func (k *checker) checkPatches() {
 // relatePatches returns, by class, the first patches of the classes that complement it: partners may share a listener
 // with it, others do not.
 func relatePatches(all []*istio.Patch) (partners, others map[string][]*istio.Patch) {
-	partners, others = map[string][]*istio.Patch{}, map[string][]*istio.Patch{}
+	partners = map[string][]*istio.Patch{}
+	others = map[string][]*istio.Patch{}
 	classes := istio.Classes(all)
 	for _, p := range classes {
 		for _, o := range classes {

@@ -88,13 +88,16 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 			if !ok {
 				for _, r := range reach.Rules {
 					if names := leaseNames(r); len(names) > 0 {
-						e.names, e.rules = append(e.names, names...), append(e.rules, r)
+						e.names = append(e.names, names...)
+						e.rules = append(e.rules, r)
 					}
 				}
 				found[reach] = e
 			}
 			if len(e.rules) > 0 {
-				e.policy, e.own, e.same = p.policy, p.own, p.node.Field("actions").Hash()
+				e.policy = p.policy
+				e.own = p.own
+				e.same = p.node.Field("actions").Hash()
 				all = append(all, e)
 			} else {
 				k.checkLeaseOfOtherRule(f, domain, p.filterPolicy)
@@ -102,7 +105,8 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 		}
 	}
 	same := map[uint64][]*leasePolicy{}
-	ends, starts := map[string]*leasePolicy{}, map[string]*leasePolicy{}
+	ends := map[string]*leasePolicy{}
+	starts := map[string]*leasePolicy{}
 	for i := range all {
 		e := &all[i]
 		e.releases = k.checkReleasedLease(f, e)
@@ -188,9 +192,11 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace() && slices.Contains(e.names, leaseLimit(key, e.names)):
 		return leaseLimit(key, e.names)
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
-		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
+		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key),
+			e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
-		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(), rules.Shorten(namespace), want)
+		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(),
+			rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
 	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
@@ -230,7 +236,8 @@ func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, same []*leasePolicy
 			case !l.Policy.UsesLeases(), k.checkStartHits(hits, r, l), n == 0 && !l.HasWindow(): // a peek acquires no permit
 			case !slices.ContainsFunc(same, func(o *leasePolicy) bool { return o.releases == l.Name }):
 				k.reportUnreleased(f, e, l, ends[l.Name])
-			case l.HasWindow() && !slices.ContainsFunc(same, func(o *leasePolicy) bool { return o.streamDone && o.releases == "" }):
+			case l.HasWindow() &&
+				!slices.ContainsFunc(same, func(o *leasePolicy) bool { return o.streamDone && o.releases == "" }):
 				k.report(Leases, rules.Warning, e.node.Pos(), "no element reports at the end of the stream the cost of a request for which %s at %v reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
 			}
 		}
@@ -244,7 +251,8 @@ func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Lim
 		k.report(Leases, rules.Error, end.node.Pos(), "the actions differ from those of the start at %v, so the lease %q is released on another counter: use the same actions in the same order", e.node.Pos(), l.Name)
 		return
 	}
-	severity, until := rules.Error, "is never released"
+	severity := rules.Error
+	until := "is never released"
 	if l.HasWindow() {
 		until = "is never settled"
 	}
@@ -265,7 +273,8 @@ func (k *checker) checkLeaseEnd(e, start *leasePolicy) {
 		k.report(Leases, rules.Error, e.node.Pos(), "no element sent at the start acquires the lease %q that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
 	}
 	for _, a := range e.actions {
-		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") && at.Bool(false) {
+		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") &&
+			at.Bool(false) {
 			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start")
 		}
 	}

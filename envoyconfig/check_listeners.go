@@ -19,7 +19,8 @@ func (k *checker) checkUnfilteredListeners() {
 		}
 	}
 	for _, m := range k.config.managers {
-		if m.table == nil || m.fragments || m.hasLimits() || slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.Exists() }) {
+		if m.table == nil || m.fragments || m.hasLimits() || slices.ContainsFunc(m.filters,
+			func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.Exists() }) {
 			continue
 		}
 		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
@@ -68,8 +69,10 @@ func (k *checker) checkPerRouteNames() {
 			for f := range level.perRoutes() {
 				if !slices.Contains(all, f.Name) {
 					slices.Sort(all)
-					k.report(NoEffect, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this configuration has no effect: "+
-						"use the name of the filter in http_filters, here %s", rules.Shorten(f.Name), strings.Join(slices.Compact(all), ", "))
+					k.report(NoEffect, rules.Error,
+						f.Pos(), "no rate limit filter has the name %q, so this configuration has no effect: "+
+							"use the name of the filter in http_filters, here %s", rules.Shorten(f.Name),
+						strings.Join(slices.Compact(all), ", "))
 				}
 			}
 		}

@@ -39,11 +39,15 @@ func (k *checker) checkPolicy(domain string, m *manager, e *evaluation) *descrip
 	needs := known && e.never == "" && !e.node.Field("limit").Exists() && !k.set.MayExempt(domain, forms)
 	switch {
 	case needs && reach.Reason != "":
-		severity, more := rules.Error, k.hint(domain, e.policy, forms)
+		severity := rules.Error
+		more := k.hint(domain, e.policy, forms)
 		if m.hasLocal(e.stage) {
-			severity, more = rules.Note, more+"; the local rate limit filter also uses it"
+			severity = rules.Note
+			more += "; the local rate limit filter also uses it"
 		}
-		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{e.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
+		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{
+			e.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more),
+		})
 	case needs:
 		k.checkSkipIfAbsent(domain, e.policy, forms)
 	}
@@ -114,7 +118,9 @@ func newRuleNeeds(e *evaluation, reached []*descriptors.Rule) *ruleNeeds {
 			a := e.actions[i]
 			if why := impossibleValue(a.kind, a.header(), value); why != "" && !isImpossible {
 				isImpossible = true
-				n.impossible = append(n.impossible, impossibleRule{r, i, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(value), r.Path(), why)})
+				n.impossible = append(n.impossible, impossibleRule{
+					r, i, fmt.Sprintf("no request has the value %s, which %s needs, since %s", rules.Shorten(value), r.Path(), why),
+				})
 			}
 		}
 		matchesAll = matchesAll || values == nil
@@ -164,7 +170,8 @@ type unmatchedPolicy struct {
 func (k *checker) reportUnmatched() {
 	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
-			l.severity, l.message = rules.Note, l.message+"; a rule of another filter's domain can"
+			l.severity = rules.Note
+			l.message += "; a rule of another filter's domain can"
 		}
 		k.report(Unmatched, l.severity, l.at.Pos(), "%s", l.message)
 	}
@@ -179,7 +186,8 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 		}
 		if reach := k.reach(domain, rest); reach.Reason != "" {
 			k.report(Unmatched, rules.Warning, p.actions[i].node.Pos(), "requests without %s are not limited here: skip_if_absent leaves %s, which no rule of domain %q can match: %s; "+
-				"add a rule for it, or remove skip_if_absent so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
+				"add a rule for it, or remove skip_if_absent so that nothing is sent", rules.Shorten(f.Key),
+				formsText(rest), rules.Shorten(domain), reach.Reason)
 		}
 	}
 }
@@ -189,7 +197,8 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 func formsText(forms []descriptors.Form) string {
 	var b strings.Builder
 	for _, f := range forms {
-		key, value := f.Key, f.Value
+		key := f.Key
+		value := f.Value
 		if f.AnyKey {
 			key = "*"
 		}
@@ -221,7 +230,9 @@ func (k *checker) reportUnsentRules() {
 		if k.reachedRules[r] || r.Divided() != nil {
 			continue
 		}
-		k.statement.Rows = append(k.statement.Rows, &Row{Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it"})
+		k.statement.Rows = append(k.statement.Rows, &Row{
+			Pos: r.Pos(), Domain: r.Domain(), Rules: []*descriptors.Rule{r}, Asked: NeverAsked, Why: "no descriptor reaches it",
+		})
 		message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
 		if k.networkDomains[r.Domain()] {
 			message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"
@@ -240,7 +251,9 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 		return k.matches(domain, other)
 	}
 	for i, a := range p.actions {
-		other := map[string]string{"remote_address": "masked_remote_address", "masked_remote_address": "remote_address"}[a.kind]
+		other := map[string]string{
+			"remote_address": "masked_remote_address", "masked_remote_address": "remote_address",
+		}[a.kind]
 		switch {
 		case other != "" && matches(func(f []descriptors.Form) { f[i].Key = other }):
 			return fmt.Sprintf("; the key of a %s entry is not %s: change the key of the rule to %s, or the action to %s", a.kind, other, a.kind, other)
@@ -256,7 +269,9 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 
 // hasDefaultKey reports whether the action uses its default descriptor_key.
 func (a *action) hasDefaultKey() bool {
-	acceptsKey := slices.Contains([]string{"generic_key", "header_value_match", "query_parameter_value_match", "remote_address_match"}, a.kind)
+	acceptsKey := slices.Contains([]string{
+		"generic_key", "header_value_match", "query_parameter_value_match", "remote_address_match",
+	}, a.kind)
 	return acceptsKey && a.node.Field("descriptor_key").Text == ""
 }
 

@@ -24,7 +24,8 @@ func (k *checker) newRemovals(c *checkedList) (all removals) {
 	for i, e := range c.all {
 		forms, known := e.forms()
 		varies := func(f descriptors.Form) bool { return f.AnyValue || f.Optional }
-		if !known || e.never != "" || e.streamDone || len(e.conditions) > 0 || slices.ContainsFunc(forms, varies) || e.node.Field("limit").Exists() {
+		if !known || e.never != "" || e.streamDone || len(e.conditions) > 0 || slices.ContainsFunc(forms, varies) ||
+			e.node.Field("limit").Exists() {
 			continue
 		}
 		if all.exempts == nil && k.set.Exempts(c.domain, forms) {
@@ -46,8 +47,10 @@ func removalReason(sent []*checkedList, r *descriptors.Rule) string {
 			return fmt.Sprintf("the descriptor at %v exempts every request", e.node.Pos())
 		}
 		for _, o := range c.removals.replaces {
-			if len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return !o.rule.Replaces(l) }) {
-				return fmt.Sprintf("the descriptor at %v, which every request has, reaches %s, which replaces it", o.by.node.Pos(), o.rule.Path())
+			if len(r.Limits) > 0 &&
+				!slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return !o.rule.Replaces(l) }) {
+				return fmt.Sprintf("the descriptor at %v, which every request has, reaches %s, which replaces it",
+					o.by.node.Pos(), o.rule.Path())
 			}
 		}
 	}

@@ -33,7 +33,8 @@ func (t *takenPaths) add(r *route) {
 		switch tree.SnakeCase(f.Name) {
 		case "prefix", "case_sensitive":
 		case "headers":
-			if len(f.Nodes) != 1 || !f.Nodes[0].Field("present_match").Bool(false) || f.Nodes[0].Field("invert_match").Bool(false) {
+			if len(f.Nodes) != 1 || !f.Nodes[0].Field("present_match").Bool(false) ||
+				f.Nodes[0].Field("invert_match").Bool(false) {
 				return
 			}
 			name := strings.ToLower(f.Nodes[0].Field("name").Text)
@@ -67,9 +68,11 @@ func (t *takenPaths) reason(r *route) string {
 	case other == nil:
 		return ""
 	case prefix == "":
-		return "no request reaches the route, because the route at " + other.node.Pos().String() + " matches every request"
+		return "no request reaches the route, because the route at " + other.node.Pos().String() +
+			" matches every request"
 	default:
-		return "no request reaches the route, because the route at " + other.node.Pos().String() + " matches every path that begins with " + rules.Shorten(prefix)
+		return "no request reaches the route, because the route at " + other.node.Pos().String() +
+			" matches every path that begins with " + rules.Shorten(prefix)
 	}
 }
 
@@ -197,6 +200,7 @@ func (m *manager) answeredBefore() string {
 
 // matchesEveryPath reports whether a header matcher matches every request with a path.
 func matchesEveryPath(n *tree.Node) bool {
-	everyPath := n.Field("name").Text == ":path" && n.At("string_match", "prefix").Text == "/" && !n.Field("invert_match").Bool(false)
+	everyPath := n.Field("name").Text == ":path" && n.At("string_match", "prefix").Text == "/" &&
+		!n.Field("invert_match").Bool(false)
 	return everyPath || isAlwaysPresent(n)
 }

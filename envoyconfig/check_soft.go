@@ -31,9 +31,10 @@ func (k *checker) checkSoft(m *manager, f *filter) {
 		match := level.Field("match")
 		for n := range match.Field("headers").Elements() {
 			if name := n.Field("name"); strings.EqualFold(name.Text, header) && !m.strips(header) {
-				k.report(Soft, rules.Error, name.Pos(), "clients can choose this route, since they can send the header %s: "+
-					"match the metadata instead (sluice envoy snippet soft), or remove the header from requests with "+
-					"early_header_mutation_extensions or, for clients outside, internal_only_headers", header)
+				k.report(Soft, rules.Error,
+					name.Pos(), "clients can choose this route, since they can send the header %s: "+
+						"match the metadata instead (sluice envoy snippet soft), or remove the header from requests with "+
+						"early_header_mutation_extensions or, for clients outside, internal_only_headers", header)
 			}
 		}
 		for n := range match.Field("dynamic_metadata").Elements() {
@@ -69,7 +70,8 @@ func (m *manager) strips(header string) bool {
 
 // selectsAgain reports whether a filter after f makes Envoy select the route again, or may do so.
 func (m *manager) selectsAgain(f *filter) bool {
-	return slices.ContainsFunc(m.after(f), func(later *filter) bool { return !later.disabled && later.clearsRouteCache() })
+	return slices.ContainsFunc(m.after(f),
+		func(later *filter) bool { return !later.disabled && later.clearsRouteCache() })
 }
 
 // clearsRouteCache reports whether a filter makes Envoy select the route again, or may do so.

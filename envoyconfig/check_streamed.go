@@ -21,14 +21,16 @@ func (k *checker) checkStreamedValue(m *manager, h *virtualHost, r *route, p fil
 	readers := map[string]*filter{}
 	for _, f := range m.filters {
 		isReader := f.typeName == jsonToMetadata || f.typeName == sseToMetadata
-		sets, setsDefault := false, false
+		sets := false
+		setsDefault := false
 		for _, w := range f.responseWrites(v) {
 			sets = sets || w.at.HasName("on_present")
 			setsDefault = setsDefault || w.at.HasName("on_error") && w.at.Field("value").Uint(0) > 0
 		}
 		switch _, disabled := f.perRoute(m.table, h, r); {
 		case disabled:
-		case setsDefault, isReader && f.perRouteStrings[v.namespace], !isReader && f.writesTo(v.namespace) != neverWrites:
+		case setsDefault, isReader && f.perRouteStrings[v.namespace],
+			!isReader && f.writesTo(v.namespace) != neverWrites:
 			return // its configuration for the route, or another filter, may set the cost
 		case sets:
 			readers[f.typeName] = f
@@ -38,14 +40,18 @@ func (k *checker) checkStreamedValue(m *manager, h *virtualHost, r *route, p fil
 	at := p.node.At("hits_addend", "format").Pos()
 	switch json, sse := readers[jsonToMetadata], readers[sseToMetadata]; {
 	case json != nil && sse == nil:
-		k.report(StreamedCost, rules.Warning, at, text, json.node.Pos(), "complete", "streamed", "a filter sse_to_metadata", v.namespace+":"+v.key)
+		k.report(StreamedCost, rules.Warning, at, text, json.node.Pos(), "complete", "streamed",
+			"a filter sse_to_metadata", v.namespace+":"+v.key)
 	case sse != nil && json == nil:
-		k.report(StreamedCost, rules.Warning, at, text, sse.node.Pos(), "streamed", "complete", "a filter json_to_metadata", v.namespace+":"+v.key)
+		k.report(StreamedCost, rules.Warning, at, text, sse.node.Pos(), "streamed", "complete",
+			"a filter json_to_metadata", v.namespace+":"+v.key)
 	}
 }
 
 // responseNamespace returns the namespace to which json_to_metadata or sse_to_metadata writes by
 // default, "" for other filters.
 func responseNamespace(f *filter) string {
-	return map[string]string{jsonToMetadata: namespaces[jsonToMetadata], sseToMetadata: "envoy.content_parsers.json"}[f.typeName]
+	return map[string]string{
+		jsonToMetadata: namespaces[jsonToMetadata], sseToMetadata: "envoy.content_parsers.json",
+	}[f.typeName]
 }

@@ -16,7 +16,8 @@ func (k *checker) countRoute(l *policyList, r *route, why string) {
 		return
 	}
 	if t.notSending++; t.notSending == 1 {
-		t.why, t.at = why, r.node.Pos()
+		t.why = why
+		t.at = r.node.Pos()
 	}
 	if why == hiddenByRoute {
 		t.hidden = append(t.hidden, r.action.Field("rate_limits"))

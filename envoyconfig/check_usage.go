@@ -53,7 +53,8 @@ func (k *checker) checkUsage(m *manager) {
 		case u.added != nil:
 			k.report(Usage, rules.Warning, u.added.Pos(), "clients can read the usage of others, since the header %s of their requests is kept: %s", u.open, remedy)
 		case clusters[u.action.Field("cluster").Text]:
-			k.report(Usage, rules.Warning, u.node.Pos(), "the cluster of this route serves /usage, and clients can choose the header %s: %s", u.open, remedy)
+			k.report(Usage, rules.Warning, u.node.Pos(),
+				"the cluster of this route serves /usage, and clients can choose the header %s: %s", u.open, remedy)
 		}
 	}
 }
@@ -61,6 +62,7 @@ func (k *checker) checkUsage(m *manager) {
 // removes reports whether a filter removes a header from requests.
 func (m *manager) removes(header string) bool {
 	return slices.ContainsFunc(m.filters, func(f *filter) bool {
-		return f.typeName == headerMutation && !f.disabled && removesHeader(f.config.At("mutations", "request_mutations"), header)
+		return f.typeName == headerMutation && !f.disabled &&
+			removesHeader(f.config.At("mutations", "request_mutations"), header)
 	})
 }

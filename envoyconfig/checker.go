@@ -80,7 +80,8 @@ type findingKey struct {
 func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
 	if p := (findingKey{code, pos}); !k.reported[p] {
 		k.reported[p] = pos != rules.Pos{}
-		if severity == rules.Warning && (k.config.allowances.Allow(rules.Code(code), pos) || k.set.Allows(rules.Code(code), pos)) {
+		if severity == rules.Warning &&
+			(k.config.allowances.Allow(rules.Code(code), pos) || k.set.Allows(rules.Code(code), pos)) {
 			return
 		}
 		k.found = append(k.found, Finding{code, severity, pos, fmt.Sprintf(format, args...)})
@@ -121,7 +122,8 @@ func mergeEqual(all []Finding) (merged []Finding) {
 		case p.others == 1:
 			merged[p.index].Message += fmt.Sprintf("; the same applies at line %d", p.next)
 		case p.others > 1:
-			merged[p.index].Message += fmt.Sprintf("; the same applies to %d other lines of this file, the next is %d", p.others, p.next)
+			merged[p.index].Message += fmt.Sprintf("; the same applies to %d other lines of this file, the next is %d",
+				p.others, p.next)
 		}
 	}
 	return merged

@@ -51,7 +51,8 @@ func (d *Descriptor) String() string {
 			if i >= len(d.Entries) {
 				return b.String()
 			}
-			key, value = d.Entries[i].Key, d.Entries[i].Value
+			key = d.Entries[i].Key
+			value = d.Entries[i].Value
 		}
 		b.WriteString("(" + key + ", " + value + ")")
 	}
@@ -78,7 +79,8 @@ func (e *evaluation) descriptor(x *exchange) Descriptor {
 			d.Unknown = result.unknown
 		case result.absent != "":
 			// One absent entry suppresses the descriptor.
-			d.NotSent, d.Unknown = result.absent, ""
+			d.NotSent = result.absent
+			d.Unknown = ""
 			d.Entries = nil
 			return d
 		case result.present && a.form.key != "":
@@ -88,7 +90,8 @@ func (e *evaluation) descriptor(x *exchange) Descriptor {
 	d.Override, d.HasOverride, d.OverrideUnknown = e.override(x)
 	d.OverridePos = e.node.Field("limit").Pos()
 	if hits := e.node.Field("hits_addend"); e.own && hits.Exists() {
-		d.HasHits, d.Hits = true, hits.Field("number").Uint(0)
+		d.HasHits = true
+		d.Hits = hits.Field("number").Uint(0)
 		d.Refund = hits.Field("is_negative_hits").Bool(false)
 		if format := hits.Field("format"); format.Exists() {
 			d.HitsUnknown = "hits_addend: the format " + format.Describe()

@@ -130,7 +130,8 @@ func (e *evaluation) limitText() string {
 	case isConstant:
 		return fmt.Sprintf(", with the limit %d/%v", o.RequestsPerUnit, rules.Unit(o.Unit))
 	case limit.Field("dynamic_metadata").Exists():
-		return ", with the limit in the metadata " + rules.Shorten(metadataName(limit.At("dynamic_metadata", "metadata_key")))
+		return ", with the limit in the metadata " +
+			rules.Shorten(metadataName(limit.At("dynamic_metadata", "metadata_key")))
 	default:
 		return ", with the limit at " + limit.Pos().String()
 	}
@@ -153,10 +154,12 @@ func (e *evaluation) addEntry(a *action, entry *evaluatedEntry) {
 	hasDefault := a.node.Field("default_value").Exists() && strings.HasSuffix(a.kind, "metadata")
 	switch {
 	case entry.never != "" && (entry.form.optional || hasDefault):
-		e.fail(NoEffect, rules.Warning, a.node, "the entry never has a value from the %s: %s", a.sourceNoun(), entry.never)
+		e.fail(NoEffect, rules.Warning, a.node, "the entry never has a value from the %s: %s", a.sourceNoun(),
+			entry.never)
 	case entry.never != "":
 		e.neverSend(a.node, entry.never)
-	case entry.condition != "" && !entry.form.optional && !hasDefault && !slices.Contains(e.conditions, entry.condition):
+	case entry.condition != "" && !entry.form.optional && !hasDefault &&
+		!slices.Contains(e.conditions, entry.condition):
 		e.conditions = append(e.conditions, entry.condition)
 	}
 }
@@ -275,7 +278,9 @@ func (m *manager) evaluateAction(f *filter, p filterPolicy, a *action, h *virtua
 		m.evaluateMetadata(f, p.policy, a, r, &e)
 	case expression:
 		text := strings.TrimSpace(a.node.Field("text").Text)
-		e.source, e.condition, e.never = strings.TrimSpace("expression "+text), "for which the expression has a value", impossibleExpression(text)
+		e.source = strings.TrimSpace("expression " + text)
+		e.condition = "for which the expression has a value"
+		e.never = impossibleExpression(text)
 	case "":
 		e.source = "?"
 		e.condition = "for which an action that sluice does not support makes an entry"
@@ -304,7 +309,8 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 			e.origin = m.originOf(f, at, p.streamDone, true)
 			e.never = e.origin.none
 			if by := f.verifierOf(m, at); e.never == "" && by != nil && !by.verifiesTokensOf(r) {
-				e.never = fmt.Sprintf("the rules of the filter at %v verify no token on the route at %v", by.node.Pos(), r.node.Pos())
+				e.never = fmt.Sprintf("the rules of the filter at %v verify no token on the route at %v", by.node.Pos(),
+					r.node.Pos())
 			}
 		}
 	case "CLUSTER_LOCALITY_ENTRY":
@@ -340,7 +346,8 @@ func (m *manager) impossibleMatch(f *filter, n *tree.Node) string {
 	present := n.Field("present_match")
 	inverted := n.Field("invert_match").Bool(false)
 	absent := n.Field("treat_missing_header_as_empty").Bool(false) || present.Exists() && present.Bool(true) == inverted
-	text, r := exactText(n).Text, n.Field("range_match")
+	text := exactText(n).Text
+	r := n.Field("range_match")
 	switch {
 	case inverted && absent:
 		return ""
@@ -363,12 +370,16 @@ func (m *manager) impossibleMatch(f *filter, n *tree.Node) string {
 
 // impossibleAuthority returns why no request of a virtual host satisfies a matcher of the authority; empty if one may.
 func (m *manager) impossibleAuthority(f *filter, h *virtualHost, n *tree.Node) string {
-	name, want := strings.ToLower(n.Field("name").Text), exactText(n).Text
-	if name != ":authority" && name != "host" || want == "" || n.Field("invert_match").Bool(false) || m.fragments || len(h.domains) == 0 ||
-		m.table.node.Field("vhost_header").Exists() || m.mayAddHeader(f, ":authority") || h.hasAuthority(m.table, want) {
+	name := strings.ToLower(n.Field("name").Text)
+	want := exactText(n).Text
+	if name != ":authority" && name != "host" || want == "" || n.Field("invert_match").Bool(false) || m.fragments ||
+		len(h.domains) == 0 ||
+		m.table.node.Field("vhost_header").Exists() || m.mayAddHeader(f, ":authority") ||
+		h.hasAuthority(m.table, want) {
 		return ""
 	}
-	return fmt.Sprintf("no request of the virtual host %s has the authority %s, which matches none of its domains", rules.Shorten(h.name), rules.Shorten(want))
+	return fmt.Sprintf("no request of the virtual host %s has the authority %s, which matches none of its domains",
+		rules.Shorten(h.name), rules.Shorten(want))
 }
 
 // findContradictions finds entries that no request has together.
@@ -388,9 +399,11 @@ func (e *evaluation) findContradictions() {
 		expect := a.node.Field("expect_match").Bool(true)
 		m := match{matchers.Hash(), expect}
 		if other := seen[match{m.matcher, !m.expect}]; other != nil {
-			why := fmt.Sprintf("no request has both this entry and the one at %v, which requires the opposite", other.Pos())
-			e.fail(NoEffect, rules.Error, a.node, "%s, so the descriptor is never sent: use a separate list of actions "+
-				"for each", why)
+			why := fmt.Sprintf("no request has both this entry and the one at %v, which requires the opposite",
+				other.Pos())
+			e.fail(NoEffect, rules.Error,
+				a.node, "%s, so the descriptor is never sent: use a separate list of actions "+
+					"for each", why)
 			e.never = why
 		}
 		seen[m] = a.node
@@ -423,12 +436,15 @@ func exactText(n *tree.Node) *tree.Node {
 // checkValue finds values that mislead, or that a later filter sets.
 func (m *manager) checkValue(e *evaluation, i int) {
 	a := e.actions[i]
-	if text := strings.TrimSpace(a.node.Field("text").Text); a.kind == expression && slices.Contains([]string{"source.address", "source.port", "request.id"}, text) {
+	if text := strings.TrimSpace(a.node.Field("text").Text); a.kind == expression &&
+		slices.Contains([]string{"source.address", "source.port", "request.id"}, text) {
 		e.fail(NoEffect, rules.Warning, a.node, "%s differs for each connection or request, so each has its own counter, and no limit denies it: use remote_address, or a header that names the client", text)
 	}
-	if typeName, _ := a.node.At("extension", "typed_config").Typed(); strings.HasPrefix(typeName, "envoy.type.matcher.v3.HttpResponse") {
-		e.fail(NoEffect, rules.Warning, a.node, "the entry never has a value: %s reads the response, but Envoy gives extensions "+
-			"of rate_limits only the request's headers", strings.TrimPrefix(typeName, "envoy.type.matcher.v3."))
+	if typeName, _ := a.node.At("extension", "typed_config").Typed(); strings.HasPrefix(typeName,
+		"envoy.type.matcher.v3.HttpResponse") {
+		e.fail(NoEffect, rules.Warning,
+			a.node, "the entry never has a value: %s reads the response, but Envoy gives extensions "+
+				"of rate_limits only the request's headers", strings.TrimPrefix(typeName, "envoy.type.matcher.v3."))
 	}
 	if at := a.node.Field("descriptor_value"); a.form.anyValue && at.Text != "" && !e.entries[i].form.anyValue {
 		e.fail(NoEffect, rules.Note, at, "Envoy sends this text as it is, unless the runtime has %s: use request_headers for the value of a header", formatterFeature)
@@ -436,7 +452,8 @@ func (m *manager) checkValue(e *evaluation, i int) {
 	for n := range a.node.Field("headers").Elements() {
 		name := strings.ToLower(n.Field("name").Text)
 		isPlain := m.setsPlainScheme(name) && !m.mayAddHeader(e.limiter, name)
-		if isPlain && a.node.Field("expect_match").Bool(true) && !n.Field("invert_match").Bool(false) && exactText(n).Text == "https" {
+		if isPlain && a.node.Field("expect_match").Bool(true) && !n.Field("invert_match").Bool(false) &&
+			exactText(n).Text == "https" {
 			e.fail(NoEffect, rules.Warning, n, "%s is http, since the listener accepts no TLS, unless a client of HTTP/2 sends another: remove this matcher, or set use_remote_address: false behind a proxy with TLS", name)
 		}
 	}

@@ -26,11 +26,13 @@ func impossibleExpression(text string) string {
 	text = quotedText.ReplaceAllString(text, "''")
 	text = strings.ReplaceAll(text, ".request.", ".") // a key of metadata
 	if found := dashedHeader.FindString(text); found != "" {
-		return fmt.Sprintf("%s is a subtraction: write request.headers['%s']", rules.Shorten(found), rules.Shorten(strings.TrimPrefix(found, "request.headers.")))
+		return fmt.Sprintf("%s is a subtraction: write request.headers['%s']", rules.Shorten(found),
+			rules.Shorten(strings.TrimPrefix(found, "request.headers.")))
 	}
 	for _, found := range requestAttribute.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(requestAttributes, found[1]) {
-			return "an expression has no attribute " + rules.Shorten(found[0]) + rules.DidYouMean(rules.Nearest(found[1], requestAttributes))
+			return "an expression has no attribute " + rules.Shorten(found[0]) +
+				rules.DidYouMean(rules.Nearest(found[1], requestAttributes))
 		}
 	}
 	return ""

@@ -30,7 +30,8 @@ func (m *manager) impossibleHeader(f *filter, name string) string {
 		}
 		return ""
 	case strings.Trim(name, valid) != "":
-		return fmt.Sprintf("no request has a header %q, since %q cannot be in the name of a header", name, strings.Trim(name, valid)[:1])
+		return fmt.Sprintf("no request has a header %q, since %q cannot be in the name of a header", name,
+			strings.Trim(name, valid)[:1])
 	case m.fragments:
 		return ""
 	}
@@ -55,7 +56,8 @@ func (m *manager) removalByManager(name string) string {
 	external := !n.Field("internal_address_config").Exists()
 	switch action := underscores.Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER"); {
 	case strings.Contains(name, "_") && action != "ALLOW":
-		return fmt.Sprintf("no request has the header %s, since headers_with_underscores_action, at %v, is %s", name, underscores.Pos(), action)
+		return fmt.Sprintf("no request has the header %s, since headers_with_underscores_action, at %v, is %s", name,
+			underscores.Pos(), action)
 	case external && (slices.Contains(removedHeaders, name) || edge && slices.Contains(edgeHeaders, name)),
 		name == "x-forwarded-client-cert" && n.Field("forward_client_cert_details").Enum("SANITIZE") == "SANITIZE":
 		return "Envoy removes the header " + name + " from the requests of clients"
@@ -68,7 +70,8 @@ func (m *manager) removalByManager(name string) string {
 		}
 	}
 	for extension := range n.Field("early_header_mutation_extensions").Elements() {
-		if typeName, config := extension.Field("typed_config").Typed(); typeName == earlyHeaderMutation && removesHeader(config.Field("mutations"), name) {
+		if typeName, config := extension.Field("typed_config").Typed(); typeName == earlyHeaderMutation &&
+			removesHeader(config.Field("mutations"), name) {
 			return fmt.Sprintf("early_header_mutation_extensions, at %v, removes the header %s", extension.Pos(), name)
 		}
 	}
@@ -78,7 +81,8 @@ func (m *manager) removalByManager(name string) string {
 // setsPlainScheme reports whether the manager sets a header with the scheme of the connection, and accepts no TLS.
 func (m *manager) setsPlainScheme(name string) bool {
 	n := m.node
-	return (name == ":scheme" || name == "x-forwarded-proto") && m.plaintext && n.Field("use_remote_address").Bool(false) && n.Field("xff_num_trusted_hops").Uint(0) == 0 &&
+	return (name == ":scheme" || name == "x-forwarded-proto") && m.plaintext &&
+		n.Field("use_remote_address").Bool(false) && n.Field("xff_num_trusted_hops").Uint(0) == 0 &&
 		!n.Field("scheme_header_transformation").Exists() && !n.Field("early_header_mutation_extensions").Exists()
 }
 
@@ -109,7 +113,8 @@ func (f *filter) removesHeader(name string) (removes bool) {
 // removesHeader reports whether a list of header mutations removes a header.
 func removesHeader(mutations *tree.Node, name string) (removes bool) {
 	for mutation := range mutations.Elements() {
-		removes = strings.EqualFold(mutation.Field("remove").Text, name) || removes && !strings.EqualFold(mutation.At("append", "header", "key").Text, name)
+		removes = strings.EqualFold(mutation.Field("remove").Text, name) ||
+			removes && !strings.EqualFold(mutation.At("append", "header", "key").Text, name)
 	}
 	return removes
 }
@@ -126,7 +131,8 @@ func allElements(list *tree.Node, f func(*tree.Node) bool) bool {
 
 // isAlwaysPresent reports whether a matcher requires only the presence of a header that every request has.
 func isAlwaysPresent(n *tree.Node) bool {
-	return n.Field("present_match").Bool(false) && !n.Field("invert_match").Bool(false) && slices.Contains(alwaysPresent, strings.ToLower(n.Field("name").Text))
+	return n.Field("present_match").Bool(false) && !n.Field("invert_match").Bool(false) &&
+		slices.Contains(alwaysPresent, strings.ToLower(n.Field("name").Text))
 }
 
 // impossibleValue returns why an action of a kind never has a value; empty if it may. header is that of request_headers.

@@ -79,7 +79,8 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 	if x.isSetByEnvoy(name) {
 		return nil, "Envoy sets it"
 	}
-	action := m.At("common_http_protocol_options", "headers_with_underscores_action").Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER")
+	action := m.At("common_http_protocol_options", "headers_with_underscores_action").Enum("ALLOW", "REJECT_REQUEST",
+		"DROP_HEADER")
 	if strings.Contains(name, "_") && action != "ALLOW" {
 		return nil, "headers_with_underscores_action is " + action
 	}
@@ -144,7 +145,8 @@ func (x *exchange) isSetByEnvoy(name string) bool {
 	switch name {
 	case "x-forwarded-for":
 		return m.Field("use_remote_address").Bool(false) && !m.Field("skip_xff_append").Bool(false)
-	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect":
+	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te",
+		"transfer-encoding", "upgrade", "expect":
 		return true
 	case "x-forwarded-port", "via":
 		return m.Field("append_x_forwarded_port").Bool(false) || m.Field("via").Exists()
@@ -297,7 +299,8 @@ func (x *exchange) rawQuery() query {
 	}
 	for pair := range strings.SplitSeq(text, "&") {
 		name, value, _ := strings.Cut(pair, "=")
-		q.names, q.values = append(q.names, name), append(q.values, value)
+		q.names = append(q.names, name)
+		q.values = append(q.values, value)
 	}
 	return q
 }
@@ -306,7 +309,8 @@ func (x *exchange) rawQuery() query {
 func (x *exchange) decodedQuery() query {
 	q := x.rawQuery()
 	for i := range q.names {
-		q.names[i], q.values[i] = decodePercent(q.names[i]), decodePercent(q.values[i])
+		q.names[i] = decodePercent(q.names[i])
+		q.values[i] = decodePercent(q.values[i])
 	}
 	return q
 }

@@ -37,7 +37,8 @@ func newFilter(n *tree.Node) *filter {
 
 func (f *filter) configure(typedConfig *tree.Node) {
 	f.typeName, f.config = typedConfig.Typed()
-	if inner := f.config.At("extension_config", "typed_config"); f.typeName == withMatcher && inner.TypeName() == api.RateLimit {
+	if inner := f.config.At("extension_config", "typed_config"); f.typeName == withMatcher &&
+		inner.TypeName() == api.RateLimit {
 		f.matcher = f.config.Field("xds_matcher")
 		f.typeName, f.config = inner.Typed()
 	}
@@ -80,17 +81,20 @@ func configLevels(t *table, h *virtualHost, r *route) []*tree.Node {
 // perRoute returns the filter's configuration for a route, and whether the filter is disabled there. The most
 // specific level wins.
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
-	config, disabled = &tree.Missing, f.disabled
+	config = &tree.Missing
+	disabled = f.disabled
 	decided := false
 	for _, level := range configLevels(t, h, r) {
 		typeName, n := level.Field("typed_per_filter_config").Value(f.name).Typed()
 		if typeName == api.FilterConfig {
 			if !decided && (n.Field("disabled").Bool(false) || n.Field("config").Exists()) {
-				decided, disabled = true, n.Field("disabled").Bool(false)
+				decided = true
+				disabled = n.Field("disabled").Bool(false)
 			}
 			typeName, n = n.Field("config").Typed()
 		} else if n.Exists() && !decided {
-			decided, disabled = true, false
+			decided = true
+			disabled = false
 		}
 		if typeName == api.RateLimitPerRoute {
 			return n, disabled

@@ -23,7 +23,8 @@ func (c *Config) readFragment(n *tree.Node) bool {
 	typeName, _ := n.Field("typed_config").Typed()
 	filters := n.Field("http_filters").Kind == tree.List
 	switch {
-	case n.TypeName() == api.ConnectionManager, filters && (n.Field("route_config").Exists() || n.Field("rds").Exists()):
+	case n.TypeName() == api.ConnectionManager,
+		filters && (n.Field("route_config").Exists() || n.Field("rds").Exists()):
 		c.validator.Validate(n, api.ConnectionManager)
 		c.managers = append(c.managers, &manager{node: n, filters: tree.Map(n.Field("http_filters"), newFilter)})
 	case filters, isPolicies(n.Field("rate_limits")):
@@ -52,7 +53,8 @@ func (c *Config) readFragment(n *tree.Node) bool {
 func isUnrelated(n *tree.Node) bool {
 	typeName, _ := n.Typed()
 	return strings.HasPrefix(typeName, "envoy.") || n.Field("cluster_name").Exists() && n.Field("endpoints").Exists() ||
-		n.Field("name").Exists() && (n.Field("tls_certificate").Exists() || n.Field("validation_context").Exists() || n.Field("generic_secret").Exists())
+		n.Field("name").Exists() && (n.Field("tls_certificate").Exists() || n.Field("validation_context").Exists() ||
+			n.Field("generic_secret").Exists())
 }
 
 // isPolicies reports whether a list contains policies. Rules of the service use the same field name for other
@@ -86,7 +88,8 @@ func (m *manager) addFragment(name string, h *virtualHost, r *route) {
 			return
 		}
 	}
-	h.name, h.routes = name, []*route{r}
+	h.name = name
+	h.routes = []*route{r}
 	m.table.hosts = append(m.table.hosts, h)
 }
 

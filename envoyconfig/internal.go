@@ -86,7 +86,8 @@ func isWithin(networks []netip.Prefix, address netip.Addr) bool {
 func (x *exchange) forwardedFor() (value string, present bool) {
 	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")
-	if m := x.managerNode; x.Logged == nil || !m.Field("use_remote_address").Bool(false) || m.Field("skip_xff_append").Bool(false) {
+	if m := x.managerNode; x.Logged == nil || !m.Field("use_remote_address").Bool(false) ||
+		m.Field("skip_xff_append").Bool(false) {
 		return value, len(given) > 0
 	}
 	i := strings.LastIndexByte(value, ',')

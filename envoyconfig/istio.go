@@ -19,7 +19,8 @@ var patchMessages = map[string]string{
 func (c *Config) readEnvoyFilter(n *tree.Node) {
 	f, wrong := istio.Read(n)
 	c.validator.Errors = append(c.validator.Errors, wrong...)
-	c.envoyFilters, c.patches = append(c.envoyFilters, f), append(c.patches, f.Patches...)
+	c.envoyFilters = append(c.envoyFilters, f)
+	c.patches = append(c.patches, f.Patches...)
 	for _, p := range f.Patches {
 		if p.Value.Kind == tree.Object {
 			c.readPatch(p)
@@ -29,14 +30,16 @@ func (c *Config) readEnvoyFilter(n *tree.Node) {
 
 // readPatch validates the value of a patch and reads values that are resources.
 func (c *Config) readPatch(p *istio.Patch) {
-	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
+	p.AddsFilter = addsFilter(p)
+	p.AddsPolicies = addsPolicies(p)
 	c.validator.Validate(p.Value, patchMessages[p.ApplyTo])
 	switch {
 	case p.ApplyTo == istio.NetworkFilter:
 		typeName, config := p.Value.Field("typed_config").Typed()
 		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
 			c.validator.Errors = append(c.validator.Errors, fmt.Errorf(
-				"%v: Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", p.Node.Field("apply_to").Pos(), typeName))
+				"%v: Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER",
+				p.Node.Field("apply_to").Pos(), typeName))
 		}
 		c.validator.Validate(config, typeName)
 	case p.ApplyTo == istio.Cluster && !p.IsMerge():
@@ -61,7 +64,9 @@ func (c *Config) applyPatches() {
 	}
 	c.managers = slices.DeleteFunc(c.managers, func(m *manager) bool { return m == parts })
 	for i, chain := range chains {
-		m := &manager{node: parts.node, fragments: true, chain: chain, filters: slices.Clone(parts.filters), table: newPatchedTable(chain)}
+		m := &manager{
+			node: parts.node, fragments: true, chain: chain, filters: slices.Clone(parts.filters), table: newPatchedTable(chain),
+		}
 		m.table.hosts = append(m.table.hosts, parts.table.hosts...)
 		m.table.node = istio.Merge(parts.table.node, m.table.node)
 		for _, added := range chain.HTTPFilters() {

@@ -33,13 +33,16 @@ func newPatchedTable(chain istio.Chain) *table {
 	}
 	for _, key := range keys {
 		var patches []*istio.Patch
-		for _, i := range hosts.indexes(key, istio.HostMatch{Name: key.Name}, istio.HostMatch{Domain: key.Domain}, istio.HostMatch{}) {
+		for _, i := range hosts.indexes(key, istio.HostMatch{Name: key.Name}, istio.HostMatch{Domain: key.Domain},
+			istio.HostMatch{}) {
 			patches = append(patches, chain[i])
 		}
 		t.hosts = append(t.hosts, newPatchedHost(patches, key))
 	}
 	if len(t.hosts) == 0 && t.node.Exists() {
-		t.hosts = []*virtualHost{{node: &tree.Missing, routes: []*route{{node: t.node, action: &tree.Missing, fragment: true}}}}
+		t.hosts = []*virtualHost{{
+			node: &tree.Missing, routes: []*route{{node: t.node, action: &tree.Missing, fragment: true}},
+		}}
 	}
 	return t
 }
@@ -61,7 +64,8 @@ func (x positions[K]) indexes(matches ...K) (all []int) {
 func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
 	var added []*istio.Patch
-	names, routes := []string{}, positions[string]{}
+	names := []string{}
+	routes := positions[string]{}
 	for i, p := range patches {
 		switch {
 		case p.ApplyTo == istio.VirtualHost && p.IsMerge():
@@ -69,7 +73,8 @@ func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 			h.policies = append(h.policies, newPolicies(p.Value.Field("rate_limits"))...)
 		case p.ApplyTo == istio.HTTPRoute && p.IsMerge():
 			name := p.RouteName()
-			routes[name], names = append(routes[name], i), append(names, name)
+			routes[name] = append(routes[name], i)
+			names = append(names, name)
 		case p.ApplyTo == istio.HTTPRoute:
 			added = append(added, p)
 		}

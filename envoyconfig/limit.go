@@ -24,7 +24,8 @@ func (e *evaluation) override(x *exchange) (o descriptors.Override, has bool, un
 			if e.limit.none != "" {
 				return o, false, ""
 			}
-			return o, false, "limit: metadata " + name + ": " + e.limit.by + "; pass --metadata " + name + "={} if no filter sets it"
+			return o, false, "limit: metadata " + name + ": " + e.limit.by + "; pass --metadata " + name +
+				"={} if no filter sets it"
 		}
 		o, has = metadataOverride(value)
 		return o, has, ""
@@ -60,12 +61,14 @@ func (k *checker) checkOverride(e *evaluation, reach *descriptors.Reach) {
 	case !ok:
 		return
 	case seconds == 0:
-		k.report(NoEffect, rules.Warning, e.node.Field("limit").Pos(), "the limit has no unit, so sluice ignores it: add unit, or remove limit")
+		k.report(NoEffect, rules.Warning, e.node.Field("limit").Pos(),
+			"the limit has no unit, so sluice ignores it: add unit, or remove limit")
 		return
 	}
 	for _, r := range reach.Rules {
 		for _, l := range r.Limits {
-			if rate := float64(l.RequestsPerUnit) / float64(l.Unit.Seconds()*int64(l.UnitMultiplier)); rate > 0 && float64(o.RequestsPerUnit)/float64(seconds) >= far*rate {
+			if rate := float64(l.RequestsPerUnit) / float64(l.Unit.Seconds()*int64(l.UnitMultiplier)); rate > 0 &&
+				float64(o.RequestsPerUnit)/float64(seconds) >= far*rate {
 				k.report(NoEffect, rules.Warning, e.node.Field("limit").Pos(), "each request has the limit %d/%v in place of %v of %s, at least %d times as much: correct the number, or remove limit", o.RequestsPerUnit, rules.Unit(o.Unit), l, r.Path(), far)
 			}
 		}

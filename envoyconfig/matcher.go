@@ -60,7 +60,8 @@ type comparison struct {
 // true, the matcher ignores case.
 func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatcher {
 	for _, w := range comparisons {
-		want, match := n.Field(w.name), w.match
+		want := n.Field(w.name)
+		match := w.match
 		switch pattern := lowerASCII(want.Text); {
 		case !want.Exists():
 		case fold:
@@ -73,7 +74,9 @@ func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatche
 }
 
 // textComparisons are the comparisons of a StringMatcher.
-var textComparisons = []comparison{{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains}}
+var textComparisons = []comparison{
+	{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains},
+}
 
 func isEqual(s, pattern string) bool { return s == pattern }
 
@@ -148,7 +151,8 @@ func newHeaderMatcher(n *tree.Node) headerMatcher {
 		m.text = newRange(r)
 	}
 	if m.text == nil {
-		m.presentOnly, m.wantPresent = true, n.Field("present_match").Bool(true)
+		m.presentOnly = true
+		m.wantPresent = n.Field("present_match").Bool(true)
 	}
 	return m
 }
@@ -162,7 +166,8 @@ func newRange(n *tree.Node) stringMatcher {
 		}
 		return v
 	}
-	start, end := bound("start"), bound("end")
+	start := bound("start")
+	end := bound("end")
 	return func(s string) verdict {
 		v, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 		return verdict{yes: err == nil && start <= v && v < end}

@@ -36,17 +36,20 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 	}
 	header := ""
 	add := func(n *tree.Node, atResponse bool) {
-		if n.Field("key").Text == "" || cmp.Or(n.Field("metadata_namespace").Text, responseNamespace(f), namespaces[f.typeName]) != namespace {
+		if n.Field("key").Text == "" ||
+			cmp.Or(n.Field("metadata_namespace").Text, responseNamespace(f), namespaces[f.typeName]) != namespace {
 			return
 		}
 		w := keyWrite{key: n.Field("key").Text, at: n, value: &tree.Missing, atResponse: atResponse}
 		switch kind := n.Field("type"); f.typeName {
 		case headerToMetadata:
 			name := kind.Enum("STRING", "NUMBER", "PROTOBUF_VALUE")
-			w.isText, w.isNumber = name == "STRING", name == "NUMBER"
+			w.isText = name == "STRING"
+			w.isNumber = name == "NUMBER"
 			w.isBinary = name == "PROTOBUF_VALUE" && n.Field("encode").Enum("NONE", "BASE64") == "NONE" && header != ""
 			w.header = header
-			w.isCopy = header != "" && w.isText && !n.Field("value").Exists() && !n.Field("regex_value_rewrite").Exists() && !n.Field("encode").Exists()
+			w.isCopy = header != "" && w.isText && !n.Field("value").Exists() &&
+				!n.Field("regex_value_rewrite").Exists() && !n.Field("encode").Exists()
 		default:
 			w.isNumber = kind.Enum("PROTOBUF_VALUE", "STRING", "NUMBER") == "NUMBER"
 		}
@@ -67,12 +70,15 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 		f.config.Field("request_rules").Walk(func(n *tree.Node) { add(n, false) })
 		f.config.Field("response_rules").Walk(func(n *tree.Node) { add(n, true) })
 	case setMetadata:
-		for _, n := range append(tree.Map(f.config.Field("metadata"), func(n *tree.Node) *tree.Node { return n }), f.config) {
+		for _, n := range append(tree.Map(f.config.Field("metadata"), func(n *tree.Node) *tree.Node { return n }),
+			f.config) {
 			if n.Field("metadata_namespace").Text != namespace {
 				continue
 			}
 			for value := range n.Field("value").Fields() {
-				all = append(all, keyWrite{key: value.Name, value: value, isNumber: value.Kind == tree.Number || value.Kind == tree.Boolean, isText: value.Kind == tree.Text})
+				all = append(all, keyWrite{
+					key: value.Name, value: value, isNumber: value.Kind == tree.Number || value.Kind == tree.Boolean, isText: value.Kind == tree.Text,
+				})
 			}
 		}
 	case jwtAuthn:
@@ -102,7 +108,8 @@ func requiresToken(rule tree.Node) bool {
 
 // verifiesElsewhere reports whether a jwt_authn filter may verify tokens by other settings than its rules.
 func (f *filter) verifiesElsewhere() bool {
-	return len(f.perRouteStrings) > 0 || f.config.Field("filter_state_rules").Exists() || f.config.Field("requirement_map").Exists()
+	return len(f.perRouteStrings) > 0 || f.config.Field("filter_state_rules").Exists() ||
+		f.config.Field("requirement_map").Exists()
 }
 
 // verifierOf returns the only jwt_authn filter that may set the metadata at a key; nil if there is none or several.
@@ -132,11 +139,13 @@ func (f *filter) verifiesTokensOf(r *route) bool {
 		match := rule.Field("match")
 		prefix := match.Field("prefix")
 		switch {
-		case !prefix.Exists() || !match.Field("case_sensitive").Bool(true) || !path.HasName("prefix") && !path.HasName("path"):
+		case !prefix.Exists() || !match.Field("case_sensitive").Bool(true) ||
+			!path.HasName("prefix") && !path.HasName("path"):
 			return true
 		case strings.HasPrefix(path.Text, prefix.Text) && len(match.Nodes) == 1:
 			return requiresToken(*rule)
-		case strings.HasPrefix(path.Text, prefix.Text), path.HasName("prefix") && strings.HasPrefix(prefix.Text, path.Text):
+		case strings.HasPrefix(path.Text, prefix.Text),
+			path.HasName("prefix") && strings.HasPrefix(prefix.Text, path.Text):
 			if requiresToken(*rule) {
 				return true
 			}
@@ -159,7 +168,9 @@ func (m *manager) originOfValue(limiter *filter, v metadataValue, streamDone boo
 
 // findOrigin describes who sets the dynamic metadata that a descriptor reads. streamDone is true if it is read at the end
 // of the stream, when all filters have run.
-func (m *manager) findOrigin(limiter *filter, namespace string, path []string, streamDone, textOnly bool) metadataOrigin {
+func (m *manager) findOrigin(
+	limiter *filter, namespace string, path []string, streamDone, textOnly bool,
+) metadataOrigin {
 	if m.fragments || namespace == "" || limiter == nil {
 		return metadataOrigin{by: maySetMetadata}
 	}
@@ -193,10 +204,13 @@ func (m *manager) findOrigin(limiter *filter, namespace string, path []string, s
 
 // findKey returns the only write of a key of a namespace, nil if there are several or some are unknown. none is the reason
 // why the key is never set, or is never of the kind that the reader needs. A filter sets the namespace.
-func (m *manager) findKey(limiter *filter, namespace string, path []string, streamDone, textOnly bool) (none string, only *keyWrite) {
+func (m *manager) findKey(
+	limiter *filter, namespace string, path []string, streamDone, textOnly bool,
+) (none string, only *keyWrite) {
 	var keys []string
 	var last *filter
-	why, found := "", 0
+	why := ""
+	found := 0
 	filters := m.before(limiter)
 	if streamDone {
 		filters = slices.Concat(filters, m.after(limiter))
@@ -224,7 +238,8 @@ func (m *manager) findKey(limiter *filter, namespace string, path []string, stre
 				only = &w
 				continue
 			}
-			why = fmt.Sprintf("the filter at %v sets %s:%s, but %s", f.node.Pos(), namespace, rules.Shorten(strings.Join(path, ".")), wrong)
+			why = fmt.Sprintf("the filter at %v sets %s:%s, but %s", f.node.Pos(), namespace,
+				rules.Shorten(strings.Join(path, ".")), wrong)
 		}
 	}
 	switch {
@@ -238,7 +253,8 @@ func (m *manager) findKey(limiter *filter, namespace string, path []string, stre
 		return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], keys))), nil
 	default:
 		slices.Sort(keys)
-		return fmt.Sprintf("the filter at %v sets the metadata %s, but not its key %s%s", last.node.Pos(), namespace, rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], slices.Compact(keys)))), nil
+		return fmt.Sprintf("the filter at %v sets the metadata %s, but not its key %s%s", last.node.Pos(), namespace,
+			rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], slices.Compact(keys)))), nil
 	}
 }
 

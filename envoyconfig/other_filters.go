@@ -32,7 +32,8 @@ func (c *Config) findOtherFilters() {
 			c.localFilters = append(c.localFilters, n)
 		case typeName == api.NetworkRateLimit:
 			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
-		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !known[config], slices.Contains(uncheckedTypes, typeName):
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !known[config],
+			slices.Contains(uncheckedTypes, typeName):
 			c.uncheckedFilters = append(c.uncheckedFilters, n)
 		}
 	}
@@ -48,7 +49,8 @@ var uncheckedTypes = []string{
 
 // hasLocal reports whether a local rate limit filter uses the policies of a stage.
 func (m *manager) hasLocal(stage uint64) bool {
-	return slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.LocalRateLimit && f.stage() == stage })
+	return slices.ContainsFunc(m.filters,
+		func(f *filter) bool { return f.typeName == api.LocalRateLimit && f.stage() == stage })
 }
 
 // connectionForms returns the descriptors of a network filter, which are the same for all connections.
@@ -83,7 +85,8 @@ func (k *checker) checkNetworkFilter(f *filter) {
 			}
 		}
 		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
-			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(),
+				"no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func newPolicies(list *tree.Node) (all []*policyList) {
 		}
 		i := slices.IndexFunc(all, func(l *policyList) bool { return l.stage == p.stage })
 		if i < 0 {
-			i, all = len(all), append(all, &policyList{stage: p.stage})
+			i = len(all)
+			all = append(all, &policyList{stage: p.stage})
 		}
 		l := all[i]
 		l.policies = append(l.policies, p)
@@ -53,7 +54,8 @@ func newPolicies(list *tree.Node) (all []*policyList) {
 // some paths.
 func (a *action) readsRoute() bool {
 	isMetadata := a.kind == "metadata" || a.kind == "dynamic_metadata"
-	return isMetadata && (metadataSource(a.node) == "ROUTE_ENTRY" || a.node.At("metadata_key", "key").Text == namespaces[jwtAuthn])
+	return isMetadata &&
+		(metadataSource(a.node) == "ROUTE_ENTRY" || a.node.At("metadata_key", "key").Text == namespaces[jwtAuthn])
 }
 
 // newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.
@@ -75,7 +77,8 @@ func newAction(n *tree.Node) *action {
 	}
 	if n.Field("extension").Exists() {
 		why = "extension " + n.At("extension", "name").Text
-		if typeName, config := n.At("extension", "typed_config").Typed(); typeName == expression && config.Field("descriptor_key").Text != "" {
+		if typeName, config := n.At("extension", "typed_config").Typed(); typeName == expression &&
+			config.Field("descriptor_key").Text != "" {
 			return &action{kind: expression, node: config, value: unknownOutcome(why), form: entryForm{
 				key: config.Field("descriptor_key").Text, anyValue: true, optional: config.Field("skip_if_error").Bool(false),
 			}}

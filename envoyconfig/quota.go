@@ -37,7 +37,9 @@ func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 		}
 		if action := n.At("action", "typed_config"); action.Exists() {
 			typeName, settings := action.Typed()
-			b := bucket{settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, keepMatching: &tree.Missing}
+			b := bucket{
+				settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, keepMatching: &tree.Missing,
+			}
 			if keep := n.Field("keep_matching"); keep.Bool(false) {
 				b.keepMatching = keep
 			}
@@ -150,8 +152,10 @@ func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node)
 	case !id.Exists():
 		return nil, "the bucket has no bucket_id_builder, so Envoy never reports it, and no_assignment_behavior applies forever", b.settings
 	case !order.Exists():
-		return nil, "the id has no entry " + quotaOrder + ", so no rule matches it, and an id with an empty value gets no assignment: " +
-			"add the entry, with the other keys in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
+		return nil, "the id has no entry " + quotaOrder +
+			", so no rule matches it, and an id with an empty value gets no assignment: " +
+			"add the entry, with the other keys in the order of the descriptor: " + quotaOrder +
+			`: { string_value: "path,user" }`, id
 	case !order.Field("string_value").Exists():
 		return nil, "the entry " + quotaOrder + " must be the same for all requests: use string_value", order
 	case len(id.Nodes) > maxEntries:
@@ -179,7 +183,9 @@ func idForms(entries []*tree.Node) []descriptors.Form {
 	forms := make([]descriptors.Form, len(entries))
 	for i, entry := range entries {
 		value := entry.Field("string_value")
-		forms[i] = descriptors.Form{Key: entry.Name, Value: value.Text, AnyValue: !value.Exists() || strings.Contains(value.Text, placeholder)}
+		forms[i] = descriptors.Form{
+			Key: entry.Name, Value: value.Text, AnyValue: !value.Exists() || strings.Contains(value.Text, placeholder),
+		}
 	}
 	return forms
 }

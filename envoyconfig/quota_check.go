@@ -64,7 +64,8 @@ func parseSeconds(at *tree.Node) time.Duration {
 func isBelowASecond(at *tree.Node) bool { return at.Exists() && parseSeconds(at) < time.Second }
 
 func lacksTimeout(at *tree.Node) bool {
-	return at.Field("fallback_rate_limit").Exists() && parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
+	return at.Field("fallback_rate_limit").Exists() &&
+		parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
 // textlessInput matches the types of matcher inputs that have no text value when a request arrives, and knownInput those
@@ -105,7 +106,8 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 // checkBucket checks the settings and the ID of a bucket.
 func (k *checker) checkBucket(domain string, b *bucket) {
 	if !b.isBucket {
-		k.report(NoEffect, rules.Error, b.settings.Pos(), "the action is not %s, so it selects no bucket", api.QuotaBucket)
+		k.report(NoEffect, rules.Error, b.settings.Pos(), "the action is not %s, so it selects no bucket",
+			api.QuotaBucket)
 		return
 	}
 	if b.keepMatching.Exists() {
@@ -168,7 +170,8 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	case reach.Reason != "":
 		more := ""
 		if order := k.findMatchingOrder(domain, forms); order != nil {
-			more = "; the rules have these entries in the order " + formsText(order) + ": change the entry " + quotaOrder
+			more = "; the rules have these entries in the order " + formsText(order) + ": change the entry " +
+				quotaOrder
 		}
 		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match the bucket id %s, so the bucket gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
 	case len(with) == 0 && len(without) > 0:
@@ -195,7 +198,8 @@ func (k *checker) checkQuotaRules() {
 		if r.Divided() == nil {
 			continue
 		}
-		at, call := k.buckets[r], k.calledFor[r]
+		at := k.buckets[r]
+		call := k.calledFor[r]
 		switch {
 		case at != nil && call.at != nil:
 			severity := rules.Error

@@ -66,7 +66,8 @@ func (c *Config) readFile(f File) error {
 // withTemplateHint adds a hint if the unreadable file seems to be a template.
 func withTemplateHint(f File, err error) error {
 	if bytes.Contains(f.Content, []byte("{{")) {
-		return fmt.Errorf("%w: this looks like a template: pass its rendered output, such as that of helm template", err)
+		return fmt.Errorf("%w: this looks like a template: pass its rendered output, such as that of helm template",
+			err)
 	}
 	return err
 }
@@ -90,7 +91,8 @@ func unrecognisedError(name string, roots []tree.Node) error {
 		}
 	}
 	return fmt.Errorf("%v: found %s, which is not Envoy configuration: want a bootstrap (static_resources or dynamic_resources), "+
-		"xDS resources (resources, or @type), routes, the output of /config_dump (configs), or an EnvoyFilter of Istio", pos, found)
+		"xDS resources (resources, or @type), routes, the output of /config_dump (configs), or an EnvoyFilter of Istio",
+		pos, found)
 }
 
 // controlPlaneObject returns the first Kubernetes object that a control plane translates into Envoy's configuration,
@@ -120,7 +122,8 @@ func controlPlaneHint(group string) string {
 			"egctl x translate --from gateway-api --to xds -o yaml -f FILE"
 	case strings.HasSuffix(group, "istio.io"):
 		return "Istio generates Envoy's configuration from it: pass the output of istioctl proxy-config all POD -o json"
-	case group == "projectcontour.io", strings.HasSuffix(group, "getambassador.io"), strings.HasSuffix(group, ".solo.io"):
+	case group == "projectcontour.io", strings.HasSuffix(group, "getambassador.io"),
+		strings.HasSuffix(group, ".solo.io"):
 		return "a control plane generates Envoy's configuration from it: pass the output of the proxy's /config_dump"
 	default:
 		return ""
@@ -136,7 +139,8 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 			found = c.readDocument(child) || found
 		}
 		return found
-	case n.Field("http_filters").Kind == tree.List && (n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").Exists()):
+	case n.Field("http_filters").Kind == tree.List &&
+		(n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").Exists()):
 		c.readSnippet(n)
 	case kind == "EnvoyFilter":
 		c.readEnvoyFilter(n)
@@ -146,7 +150,8 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 		return c.readConfigMap(n)
 	case kind == "List": // the output of kubectl get -o yaml
 		return c.readDocument(n.Field("items"))
-	case n.Field("static_resources").Exists() || n.Field("dynamic_resources").Exists() || n.At("admin", "address").Exists():
+	case n.Field("static_resources").Exists() || n.Field("dynamic_resources").Exists() ||
+		n.At("admin", "address").Exists():
 		c.validator.Validate(n, api.Bootstrap)
 		c.readBootstrap(n)
 	case n.Field("configs").Kind == tree.List:
@@ -175,7 +180,8 @@ func (c *Config) resolveTable(m *manager) {
 	} else if inline := m.node.Field("route_config"); inline.Exists() {
 		m.table = newTable(inline)
 	} else if t := c.tables[m.node.At("rds", "route_config_name").Text]; t != nil {
-		m.table, t.used = t, true
+		m.table = t
+		t.used = true
 	}
 	c.resolveFilters(m)
 	for _, u := range m.upgrades {
@@ -187,15 +193,19 @@ func (c *Config) resolveTable(m *manager) {
 }
 
 func (c *Config) resolveFilters(m *manager) {
-	m.hasUpstreamFilters, m.runtime = c.clustersFilter || m.filtersUpstream(), c.runtime
-	m.clusters, m.allClusters = c.clusters, c.allClusters
+	m.hasUpstreamFilters = c.clustersFilter || m.filtersUpstream()
+	m.runtime = c.runtime
+	m.clusters = c.clusters
+	m.allClusters = c.allClusters
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").Exists() {
 			if config := c.extensions[f.name]; config != nil {
 				f.configure(config)
 			}
 		}
-		if slices.Contains([]string{headerMutation, headerToMetadata, jsonToMetadata, setMetadata, luaCode, healthCheck}, f.typeName) {
+		if slices.Contains([]string{
+			headerMutation, headerToMetadata, jsonToMetadata, setMetadata, luaCode, healthCheck,
+		}, f.typeName) {
 			f.perRouteStrings = m.table.collectPerRouteStrings(f.name)
 		}
 	}

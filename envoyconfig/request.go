@@ -41,7 +41,8 @@ func ParseRequest(line string) (Request, error) {
 	}
 	method, url, ok := strings.Cut(line, " ")
 	if !ok {
-		method, url = "GET", line
+		method = "GET"
+		url = line
 	}
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok || scheme != "http" && scheme != "https" {
@@ -50,9 +51,11 @@ func ParseRequest(line string) (Request, error) {
 	if i := strings.IndexFunc(rest, func(r rune) bool { return r <= ' ' || r == '#' || r == 0x7f }); i >= 0 {
 		return wrong(fmt.Sprintf("%q cannot be sent", rest[i:i+1]))
 	}
-	authority, path := rest, "/"
+	authority := rest
+	path := "/"
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		authority, path = rest[:i], rest[i:]
+		authority = rest[:i]
+		path = rest[i:]
 		if path[0] == '?' {
 			path = "/" + path
 		}

@@ -94,8 +94,10 @@ func (c *Config) readListener(n *tree.Node) {
 		}
 	}
 	for of := range n.Field("filter_chains").Elements() {
-		match, unused := of.Field("filter_chain_match"), ""
-		if names := match.Field("server_names"); len(names.Nodes) > 0 && len(n.Field("listener_filters").Nodes) == 0 && n.Field("address").Exists() && !n.Field("udp_listener_config").Exists() {
+		match := of.Field("filter_chain_match")
+		unused := ""
+		if names := match.Field("server_names"); len(names.Nodes) > 0 && len(n.Field("listener_filters").Nodes) == 0 &&
+			n.Field("address").Exists() && !n.Field("udp_listener_config").Exists() {
 			unused = "the listener has no tls_inspector in listener_filters, so no connection has one of the server_names at " + names.Pos().String()
 		} else if len(match.Nodes) == 0 && !n.Field("filter_chain_matcher").Exists() {
 			everything = of
@@ -104,7 +106,8 @@ func (c *Config) readListener(n *tree.Node) {
 	}
 	unused := ""
 	if everything.Exists() {
-		unused = "the filter chain at " + everything.Pos().String() + " takes all connections, so none uses default_filter_chain"
+		unused = "the filter chain at " + everything.Pos().String() +
+			" takes all connections, so none uses default_filter_chain"
 	}
 	chain(n.Field("default_filter_chain"), unused)
 	c.readManager(n.At("api_listener", "api_listener"), &manager{listener: name})

@@ -67,7 +67,9 @@ func newHost(n *tree.Node) *virtualHost {
 
 func newRoute(n *tree.Node) *route {
 	action := n.Field("route")
-	r := &route{node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits"))}
+	r := &route{
+		node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits")),
+	}
 	r.branches = r.newBranches()
 	return r
 }
@@ -117,7 +119,8 @@ func (t *table) host(authority string) *virtualHost {
 	for _, h := range t.hosts {
 		for _, domain := range h.domains {
 			if rank := rankOf(lowerASCII(domain), name); rank > best {
-				found, best = h, rank
+				found = h
+				best = rank
 			}
 		}
 	}
@@ -180,7 +183,8 @@ func (t *table) routeNamed(name string) (h *virtualHost, found *route) {
 			if found != nil {
 				return nil, nil
 			}
-			h, found = host, r
+			h = host
+			found = r
 		}
 	}
 	return h, found

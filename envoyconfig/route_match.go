@@ -17,7 +17,9 @@ type routeMatch struct {
 }
 
 func newRouteMatch(n *tree.Node) routeMatch {
-	m := routeMatch{path: newPathMatcher(n), headers: newHeaderMatchers(n.Field("headers")), query: newQueryMatchers(n.Field("query_parameters"))}
+	m := routeMatch{
+		path: newPathMatcher(n), headers: newHeaderMatchers(n.Field("headers")), query: newQueryMatchers(n.Field("query_parameters")),
+	}
 	if n.Field("grpc").Exists() {
 		m.headers = append(m.headers, headerMatcher{name: "content-type", text: isGRPC})
 	}

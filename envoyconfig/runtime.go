@@ -60,7 +60,8 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 	case err != nil, percent < 0, percent >= 100, math.IsNaN(percent):
 		return "", false
 	case n.overriddenBy != nil:
-		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", UnknownPrefix, key, n.Text, n.Pos(), n.overriddenBy.Pos()), false
+		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", UnknownPrefix, key,
+			n.Text, n.Pos(), n.overriddenBy.Pos()), false
 	case percent < 1:
 		return fmt.Sprintf("the runtime has %s: %s, at %v", key, n.Text, n.Pos()), true
 	default:
@@ -114,7 +115,9 @@ func (r runtimeValues) percentOf(fraction *tree.Node) percentage {
 
 // percentOf returns the value of a FractionalPercent.
 func percentOf(at *tree.Node) float64 {
-	all := map[string]float64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[at.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
+	all := map[string]float64{
+		"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000,
+	}[at.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
 	if all == 0 {
 		return 0
 	}

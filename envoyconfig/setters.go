@@ -178,7 +178,9 @@ func luaWrites(config *tree.Node, namespace string) (all []keyWrite, complete bo
 		}
 		for _, call := range calls {
 			if call[1] == namespace {
-				all = append(all, keyWrite{key: call[2], value: &tree.Missing, atResponse: !strings.Contains(n.Text, "envoy_on_request")})
+				all = append(all, keyWrite{
+					key: call[2], value: &tree.Missing, atResponse: !strings.Contains(n.Text, "envoy_on_request"),
+				})
 			}
 		}
 	})
@@ -212,7 +214,8 @@ func setsHeader(f *filter, header string) (found bool) {
 	case luaCode:
 		f.config.Walk(func(n *tree.Node) {
 			code := strings.ToLower(n.Text)
-			found = found || n.Kind == tree.Text && containsQuoted(code, header) && strings.Contains(code, "envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
+			found = found || n.Kind == tree.Text && containsQuoted(code, header) && strings.Contains(code,
+				"envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
 		})
 	}
 	return found

@@ -41,7 +41,8 @@ func Snippet(set *descriptors.Set, domain string, o SnippetOptions) string {
 		}
 	}
 	hasLimit := func(is func(l *descriptors.Limit) bool) bool {
-		return slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
+		return slices.ContainsFunc(set.Limits,
+			func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && is(l) })
 	}
 	llm := llms[o.LLM]
 	lists, values := snippetLists(set, domain, llm, o.Sources)
@@ -71,7 +72,8 @@ func newSnippetTemplate() textFunc {
 // renderSnippet executes a template of the given kind.
 func renderSnippet(kind string, target Target, data map[string]any) string {
 	text := newSnippetTemplate()
-	data["Placeholder"], data["Filters"] = placeholder, []string{"filter"}
+	data["Placeholder"] = placeholder
+	data["Filters"] = []string{"filter"}
 	if llm, _ := data["LLM"].(*llmAPI); llm != nil {
 		data["Filters"] = []string{"json", "sse", "filter"}
 	}
@@ -122,14 +124,18 @@ var alternative = regexp.MustCompile(` # or where .*`)
 // snippetLists returns the lists of actions that the rules need, without duplicates. Rules with quota get none: the
 // counter of a call and the quota of the Envoys together would allow twice the limit. values are those that the lists
 // charge, for an llm.
-func snippetLists(set *descriptors.Set, domain string, llm *llmAPI, sources map[string]Source) (text string, values []llmValue) {
+func snippetLists(
+	set *descriptors.Set, domain string, llm *llmAPI, sources map[string]Source,
+) (text string, values []llmValue) {
 	ofDomain := domainRules(set, domain)
 	open := openKeys(ofDomain)
-	byActions, order := map[string]*snippetList{}, []*snippetList(nil)
+	byActions := map[string]*snippetList{}
+	order := []*snippetList(nil)
 	var b, divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
-			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs prints the filter for it\n", rules.Shorten(r.Path()), r.Pos())
+			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs prints the filter for it\n",
+				rules.Shorten(r.Path()), r.Pos())
 			continue
 		}
 		var text strings.Builder
@@ -145,7 +151,8 @@ func snippetLists(set *descriptors.Set, domain string, llm *llmAPI, sources map[
 		list := byActions[same]
 		if list == nil {
 			list = &snippetList{actions: text.String()}
-			byActions[same], order = list, append(order, list)
+			byActions[same] = list
+			order = append(order, list)
 		}
 		list.add(r, llm)
 	}
@@ -169,18 +176,24 @@ func (s *snippetList) add(r *descriptors.Rule, llm *llmAPI) {
 	}
 	s.unreserved = s.unreserved || len(names) < len(limitsOf(r))
 	if llm != nil && len(names) > 0 && len(reserved) == 0 && hasSettlement(r) {
-		s.comments = append(s.comments, "# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
+		s.comments = append(s.comments,
+			"# Tokens are not charged here: give the limit with concurrency a descriptor with a key of its own\n")
 	}
-	s.leases, s.plain = append(s.leases, names...), s.plain || len(names) == 0
+	s.leases = append(s.leases, names...)
+	s.plain = s.plain || len(names) == 0
 }
 
 // write writes the policies of the list: one for the start of a request, and those at the end of a stream, which
 // release leases and report the cost.
 func (s *snippetList) write(b *strings.Builder, llm *llmAPI, values []llmValue) {
-	namespace, costs, comment := placeholder, []string{placeholder}, "# Reports the cost of the request, which an earlier filter writes to the metadata:\n"
+	namespace := placeholder
+	costs := []string{placeholder}
+	comment := "# Reports the cost of the request, which an earlier filter writes to the metadata:\n"
 	fmt.Fprintf(b, "%s- actions:\n%s", strings.Join(s.comments, ""), s.actions)
 	if llm != nil {
-		namespace, costs, comment = "llm", llm.keys(values, s), "# Charges the tokens of the response:\n"
+		namespace = "llm"
+		costs = llm.keys(values, s)
+		comment = "# Charges the tokens of the response:\n"
 		if s.plain && len(s.leases) == 0 {
 			b.WriteString("  hits_addend: { number: 0 } # only checks the limit\n")
 		}
@@ -189,7 +202,8 @@ func (s *snippetList) write(b *strings.Builder, llm *llmAPI, values []llmValue) 
 		fmt.Fprintf(b, "%s- actions:\n%s  hits_addend:%s\n  apply_on_stream_done: true\n", comment, s.actions, hits)
 	}
 	for _, name := range s.leases {
-		atEnd("# Releases the lease at the end of the stream:\n", fmt.Sprintf(` { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }`, filterNamespace, name))
+		atEnd("# Releases the lease at the end of the stream:\n",
+			fmt.Sprintf(` { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }`, filterNamespace, name))
 	}
 	if !s.settles() && (llm == nil || !s.plain) {
 		return
@@ -217,9 +231,11 @@ func snippetAction(l rules.Level, open bool, llm *llmAPI) string {
 	case "generic_key":
 		return "generic_key: { descriptor_value: " + value + " }"
 	case "header_match":
-		return "header_value_match: { descriptor_value: " + value + ", headers: [{ name: " + placeholder + ", string_match: { exact: " + placeholder + " } }] }"
+		return "header_value_match: { descriptor_value: " + value + ", headers: [{ name: " + placeholder +
+			", string_match: { exact: " + placeholder + " } }] }"
 	case "query_match":
-		return "query_parameter_value_match: { descriptor_value: " + value + ", query_parameters: [{ name: " + placeholder + ", string_match: { exact: " + placeholder + " } }] }"
+		return "query_parameter_value_match: { descriptor_value: " + value + ", query_parameters: [{ name: " +
+			placeholder + ", string_match: { exact: " + placeholder + " } }] }"
 	}
 	key := strconv.Quote(l.Key)
 	if strings.Contains(l.Key, "*") {
@@ -229,7 +245,8 @@ func snippetAction(l rules.Level, open bool, llm *llmAPI) string {
 	if open {
 		return fromHeader
 	}
-	return fromHeader + " # or where only some routes send it: generic_key: { descriptor_key: " + key + ", descriptor_value: " + value + " }"
+	return fromHeader + " # or where only some routes send it: generic_key: { descriptor_key: " + key +
+		", descriptor_value: " + value + " }"
 }
 
 // indentText indents every line.

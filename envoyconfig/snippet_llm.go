@@ -47,9 +47,12 @@ func (a *llmAPI) values(lists []*snippetList) (values []llmValue) {
 	}
 	settles := slices.ContainsFunc(lists, func(l *snippetList) bool { return l.settles() })
 	for i, cost := range a.Costs {
-		values = append(values, llmValue{Field: cost, Key: cost, OrZero: settles && i == 0, OrEstimate: a.Estimate > 0 && !settles && i == 0})
+		values = append(values, llmValue{
+			Field: cost, Key: cost, OrZero: settles && i == 0, OrEstimate: a.Estimate > 0 && !settles && i == 0,
+		})
 	}
-	if a.Estimate > 0 && settles && slices.ContainsFunc(lists, func(l *snippetList) bool { return l.unreserved && (l.settles() || l.plain) }) {
+	if a.Estimate > 0 && settles &&
+		slices.ContainsFunc(lists, func(l *snippetList) bool { return l.unreserved && (l.settles() || l.plain) }) {
 		values = append(values, llmValue{Field: a.Costs[0], Key: a.Costs[0] + orEstimate, OrEstimate: true})
 	}
 	return values
@@ -71,7 +74,8 @@ func celMetadata(namespace, key string) string {
 	if celName.MatchString(key) {
 		return fmt.Sprintf("metadata.filter_metadata['%s'].%s", namespace, key)
 	}
-	return fmt.Sprintf("metadata.filter_metadata['%s']['%s']", namespace, strings.NewReplacer(`\`, `\\\\`, `'`, `\\'`).Replace(key))
+	return fmt.Sprintf("metadata.filter_metadata['%s']['%s']", namespace,
+		strings.NewReplacer(`\`, `\\\\`, `'`, `\\'`).Replace(key))
 }
 
 // costFormat returns the hits_addend of an element that charges the cost with the given key, in place
@@ -82,7 +86,8 @@ func celMetadata(namespace, key string) string {
 // while the service was unavailable. If the first cost is unknown, a request costs nothing if its
 // response shows that the backend did nothing for it, and else the reservation.
 func costFormat(namespace, key string, reservations []string, first, estimated bool) string {
-	cost, comparisons := celMetadata(namespace, key), make([]string, len(reservations))
+	cost := celMetadata(namespace, key)
+	comparisons := make([]string, len(reservations))
 	for i, name := range reservations {
 		comparisons[i] = celMetadata(filterNamespace, name) + " > 0.0"
 	}

@@ -35,10 +35,12 @@ func QuotaSnippet(set *descriptors.Set, domain string, target Target) (string, e
 		}
 		buckets.WriteString(b.matcher(text, false))
 		if slices.ContainsFunc(b.parts, quotaPart.fromHeader) {
-			rest.WriteString("# Requests without the header, or with another value, share a bucket:\n" + b.matcher(text, true))
+			rest.WriteString("# Requests without the header, or with another value, share a bucket:\n" +
+				b.matcher(text, true))
 		}
 	}
-	return renderSnippet("", target, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
+	return renderSnippet("", target,
+		map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
 }
 
 // quotaBucket is a bucket of the snippet. Rules with the same bucket ID share it.
@@ -68,7 +70,8 @@ func quotaBuckets(set *descriptors.Set, domain string) (byName map[string]*quota
 		for depth, l := range r.Levels() {
 			p := quotaPart{key: l.Key, value: l.Value}
 			if open[keyLevel{depth, l.Key}] {
-				p.value, p.isPattern = "", l.Value != ""
+				p.value = ""
+				p.isPattern = l.Value != ""
 			}
 			switch {
 			case slices.Contains(keys, l.Key) || l.Key == quotaOrder:
@@ -76,11 +79,13 @@ func quotaBuckets(set *descriptors.Set, domain string) (byName map[string]*quota
 			case strings.ContainsAny(l.Key, ",*"):
 				b.wrong = fmt.Sprintf("the entry %q of an id cannot name the key %q", quotaOrder, l.Key)
 			}
-			keys, b.parts = append(keys, l.Key), append(b.parts, p)
+			keys = append(keys, l.Key)
+			b.parts = append(b.parts, p)
 		}
 		name := fmt.Sprintf("%#v %s", b.parts, b.wrong)
 		if byName[name] == nil {
-			byName[name], order = &b, append(order, name)
+			byName[name] = &b
+			order = append(order, name)
 		}
 		byName[name].comments += fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos())
 	}
@@ -102,14 +107,16 @@ func (b *quotaBucket) matcher(text textFunc, fallback bool) string {
 			value = "string_value: other"
 		case p.fromHeader():
 			value = "custom_value: " + header
-			predicates = append(predicates, "{ single_predicate: { input: "+header+", value_match: { safe_regex: { google_re2: {}, regex: "+assignable+" } } } }")
+			predicates = append(predicates, "{ single_predicate: { input: "+header+
+				", value_match: { safe_regex: { google_re2: {}, regex: "+assignable+" } } } }")
 		case p.value == "":
 			value = `custom_value: { name: address, typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput } }`
 		}
 		id = append(id, strconv.Quote(p.key)+": { "+value+" }")
 	}
 	if fallback || len(predicates) < len(b.parts) {
-		predicates = append(predicates, "{ single_predicate: { input: "+headerInput("path", `":path"`)+", value_match: { prefix: "+placeholder+" } } }")
+		predicates = append(predicates, "{ single_predicate: { input: "+headerInput("path", `":path"`)+
+			", value_match: { prefix: "+placeholder+" } } }")
 	}
 	return text("bucket", map[string]any{"Keys": strings.Join(keys, ","), "ID": id, "Predicates": predicates})
 }

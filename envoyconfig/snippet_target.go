@@ -56,7 +56,8 @@ func ParseSource(text string) (Source, error) {
 	case kind == "certificate" && !named, (kind == "header" || kind == "jwt") && name != "":
 		return Source{kind, name}, nil
 	}
-	return Source{}, fmt.Errorf("unknown source %s; allowed are header:NAME, jwt:CLAIM and certificate", rules.Shorten(text))
+	return Source{}, fmt.Errorf("unknown source %s; allowed are header:NAME, jwt:CLAIM and certificate",
+		rules.Shorten(text))
 }
 
 // HasKey reports whether a rule of a domain has a level with the key.

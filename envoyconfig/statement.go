@@ -199,14 +199,16 @@ func (c *checkedList) counterOf(i int) string {
 
 func (k *checker) reportChargedTwice(e, first *evaluation) {
 	if e.node == first.node && e.limiter != first.limiter {
-		k.report(ChargedTwice, rules.Warning, e.limiter.node.Pos(), "each request charges its counters twice, since the "+
-			"filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one "+
-			"another stage or domain",
+		k.report(ChargedTwice, rules.Warning,
+			e.limiter.node.Pos(), "each request charges its counters twice, since the "+
+				"filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one "+
+				"another stage or domain",
 			first.limiter.node.Pos(), e.node.Pos())
 		return
 	}
-	k.report(ChargedTwice, rules.Warning, e.node.Pos(), "each request charges the counter of %s twice, since the element at %v "+
-		"sends the same descriptor: remove one", e.text(), first.node.Pos())
+	k.report(ChargedTwice, rules.Warning,
+		e.node.Pos(), "each request charges the counter of %s twice, since the element at %v "+
+			"sends the same descriptor: remove one", e.text(), first.node.Pos())
 }
 
 // sharedCounters returns the counters that two lists of a route charge. It reports them when it is called for the earlier
@@ -215,9 +217,11 @@ func (k *checker) sharedCounters(a, b *checkedList) []string {
 	pair := [2]*checkedList{a, b}
 	found, known := k.pairs[pair]
 	if !known {
-		few, many := a, b
+		few := a
+		many := b
 		if len(b.byCounter) < len(a.byCounter) {
-			few, many = b, a
+			few = b
+			many = a
 		}
 		for _, key := range slices.Sorted(maps.Keys(few.byCounter)) {
 			if many.byCounter[key] != nil {
@@ -240,7 +244,9 @@ type rowsKey struct {
 }
 
 // stateRoute adds what a route sends to the statement. taken are the reasons why it does not send descriptors of a list.
-func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checkedList, taken map[*checkedList][]string, notCalled string) {
+func (k *checker) stateRoute(
+	m *manager, h *virtualHost, r *route, all []*checkedList, taken map[*checkedList][]string, notCalled string,
+) {
 	for _, c := range all {
 		others := map[string]int{}
 		for _, other := range all {
@@ -265,7 +271,9 @@ func (k *checker) stateRoute(m *manager, h *virtualHost, r *route, all []*checke
 			}
 			k.fillRow(row, m, c, i)
 			if taken[c] != nil && taken[c][i] != "" {
-				row.Asked, row.Why, row.Charged = NeverAsked, taken[c][i], 0
+				row.Asked = NeverAsked
+				row.Why = taken[c][i]
+				row.Charged = 0
 			}
 			k.rows[key] = append(k.rows[key], row)
 			k.statement.Rows = append(k.statement.Rows, row)
@@ -389,7 +397,8 @@ func addUse[K comparable](all map[K]*ruleUse, key K, u ruleUse) {
 // reportIneffectiveRules reports rules that enforce but deny nothing: no policy asks about them at the start, or none
 // charges them.
 func (k *checker) reportIneffectiveRules() {
-	uses, byReach := map[*descriptors.Rule]*ruleUse{}, map[*descriptors.Reach]*ruleUse{}
+	uses := map[*descriptors.Rule]*ruleUse{}
+	byReach := map[*descriptors.Reach]*ruleUse{}
 	for _, c := range k.sent {
 		for i, e := range c.all {
 			addUse(byReach, c.reached[i], ruleUse{e, e.never == "" && !e.streamDone, e.never == "" && e.hits.charges})
@@ -408,9 +417,10 @@ func (k *checker) reportIneffectiveRules() {
 		switch {
 		case !Enforces(r) || k.unknownDomains[r.Domain()] || u.at.never != "":
 		case !u.asked:
-			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: every element that "+
-				"reaches it has apply_on_stream_done, so Envoy asks only after the response: add an element with the same "+
-				"actions for the start, with hits_addend: { number: 0 }", r.Path())
+			k.report(NeverDenies, severity,
+				u.at.node.Pos(), "the limit of %s never denies a request: every element that "+
+					"reaches it has apply_on_stream_done, so Envoy asks only after the response: add an element with the same "+
+					"actions for the start, with hits_addend: { number: 0 }", r.Path())
 		case !u.charged:
 			k.report(NeverDenies, severity, u.at.node.Pos(), "the limit of %s never denies a request: no element that "+
 				"reaches it charges hits (%s)", r.Path(), u.at.hits.text)

@@ -68,10 +68,12 @@ func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none strin
 		return m, UnknownPrefix + "the request has upgrade: " + protocol
 	}
 	hasProtocol := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
-	enabled, found := false, upgrade{}
+	enabled := false
+	found := upgrade{}
 	for _, u := range m.upgrades {
 		if hasProtocol(u.node) {
-			found, enabled = u, u.node.Field("enabled").Bool(true)
+			found = u
+			enabled = u.node.Field("enabled").Bool(true)
 		}
 	}
 	if r != nil {

@@ -148,11 +148,21 @@ type Batch struct {
 func (b *Batch) Reset() {
 	b.poison()
 	clear(b.Charges) // drop the policies of an earlier rule set
-	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Denied, b.offsetDone = false, false, false
-	b.usesLeases, b.usesPenalties, b.special, b.choices = false, false, false, false
-	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
-	b.Observer, b.precharged = nil, b.precharged[:0]
+	b.Charges = b.Charges[:0]
+	b.Decisions = b.Decisions[:0]
+	b.QuotaPass = false
+	b.Denied = false
+	b.offsetDone = false
+	b.usesLeases = false
+	b.usesPenalties = false
+	b.special = false
+	b.choices = false
+	b.Budget = 0
+	b.Partition = nil
+	b.Wait = 0
+	b.table = nil
+	b.Observer = nil
+	b.precharged = b.precharged[:0]
 	clear(b.stored)
 	b.poisonStored()
 	b.stored = b.stored[:0]

@@ -64,7 +64,8 @@ func (u unit) toDuration(t ticks) time.Duration {
 func levelOf(word uint64, at Time) (level ticks, u unit) {
 	highest := maxLevelCoarse
 	if word&fineBit != 0 {
-		u, highest = fine, maxLevelFine
+		u = fine
+		highest = maxLevelFine
 	}
 	level = ticks(word-uint64(at)<<u) & tatMask //nolint:gosec // modulo 2^62
 	if level > highest {

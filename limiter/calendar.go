@@ -194,7 +194,8 @@ func (c *Calendar) windowStart(number int64) int64 {
 	case Weeks:
 		return c.midnight(number*7 - monday)
 	case Months:
-		year, month := 1970+int(floorDiv(number, 12)), time.Month(floorMod(number, 12)+1)
+		year := 1970 + int(floorDiv(number, 12))
+		month := time.Month(floorMod(number, 12) + 1)
 		last := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 		return c.midnight(epochDay(year, month, min(c.anchor, last)))
 	default:
@@ -257,12 +258,15 @@ func (e *windowCache) part(i int, second, k int64) int64 {
 
 // partStart returns when a part begins.
 func (c *Calendar) partStart(number, k int64) int64 {
-	window, part := floorDiv(number, k), floorMod(number, k)
+	window := floorDiv(number, k)
+	part := floorMod(number, k)
 	var start, end int64
 	if e := c.cached.Load(); e != nil && window >= e.first && window < e.first+cachedWindows {
-		start, end = e.starts[window-e.first], e.starts[window-e.first+1]
+		start = e.starts[window-e.first]
+		end = e.starts[window-e.first+1]
 	} else {
-		start, end = c.windowStart(window), c.windowStart(window+1)
+		start = c.windowStart(window)
+		end = c.windowStart(window + 1)
 	}
 	return (start + part*(end-start)/k) * int64(time.Second)
 }

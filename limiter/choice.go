@@ -62,7 +62,8 @@ func (b *Batch) chargeChoices(at Time, lo, hi int) bool {
 // whether the choice does not deny its group. Each alternative is tried in one atomic step, so
 // if another request takes the last hits of one, the next is tried.
 func (b *Batch) decideChoice(at Time, lo int, charge bool) bool {
-	chosen, hi := lo, b.choiceEnd(lo)
+	chosen := lo
+	hi := b.choiceEnd(lo)
 	for i := lo; i < hi; i++ {
 		if charge {
 			b.chargeCounter(at, i)
@@ -94,7 +95,8 @@ func (b *Batch) hasRoom(i int) bool {
 // precedes reports whether alternative i of a choice describes it in place of an earlier one,
 // which has no room.
 func (b *Batch) precedes(i, earlier int) bool {
-	d, e := &b.Decisions[i], &b.Decisions[earlier]
+	d := &b.Decisions[i]
+	e := &b.Decisions[earlier]
 	switch {
 	case b.hasRoom(i) || d.Over != e.Over:
 		return !d.Over
@@ -107,7 +109,9 @@ func (b *Batch) precedes(i, earlier int) bool {
 
 // peekCounter decides charge i as if it were charged now, and describes the counter without it.
 func (b *Batch) peekCounter(at Time, i int) {
-	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
+	v := &b.view
 	a := c.Policy.algorithm()
 	for b.read(at, i, v); ; b.read(at, i, v) {
 		if _, ok := a.decide(v, at, c, c.Hits, b.Budget, v.state, d); !ok {

@@ -114,7 +114,8 @@ const voided = -1
 func (concurrency) load(v *view, at Time, p *Policy) bool {
 	ps := v.permits(p)
 	pause(beforeCellLoad)
-	v.held, v.head = ps.countHeld(at.stamp()), noHead
+	v.held = ps.countHeld(at.stamp())
+	v.head = noHead
 	if v.state = (state{past: v.held}); p.weighted && v.held > 0 {
 		v.past = ps.heldHits(at.stamp())
 	}
@@ -124,8 +125,11 @@ func (concurrency) load(v *view, at Time, p *Policy) bool {
 	return v.unchanged()
 }
 
-func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	limit, wide := permitLimit(c.Policy), c.Policy.weighted
+func (concurrency) decide(
+	v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision,
+) (after state, ok bool) {
+	limit := permitLimit(c.Policy)
+	wide := c.Policy.weighted
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
@@ -133,14 +137,16 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 			d.Charged, st.past, st.mark = held, st.past-held, int64(lease) //nolint:gosec // a lease
 		}
 	case hits > 0 && wide && (v.held < limit || v.held-v.voidPermits(c.Policy, at) < limit): // one reservation per charge
-		d.Charged, st.used = hits, hits
+		d.Charged = hits
+		st.used = hits
 		st.mark = v.newLease(c, at, 1)
 	case hits > 0 && !wide && d.Before < limit:
 		d.Charged = 1
 		st.used++
 		st.mark = v.newLease(c, at, st.used)
 	case hits > 0 || !wide && d.Before > limit:
-		d.Over, d.RetryAfter = true, time.Second
+		d.Over = true
+		d.RetryAfter = time.Second
 		if limit == 0 && hits > 0 {
 			d.RetryAfter = Never
 		}
@@ -151,7 +157,8 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 // finish sets Reset to one second, since a permit may be released at any moment.
 func (concurrency) finish(_ *view, _ Time, p *Policy, _ time.Duration, st state, d *Decision) {
 	if !d.finishOver(p) {
-		d.Remaining, d.Reset = remaining(permitLimit(p), st), time.Second
+		d.Remaining = remaining(permitLimit(p), st)
+		d.Reset = time.Second
 	}
 }
 
@@ -169,7 +176,8 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 // store writes the cells that change. Permits keep their cell numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.loadCells(index)
-	now, ps := v.at.stamp(), permits{first: maxStamp, end: -maxStamp, width: p.width(), maxLife: maxPermitLife(p)}
+	now := v.at.stamp()
+	ps := permits{first: maxStamp, end: -maxStamp, width: p.width(), maxLife: maxPermitLife(p)}
 	if held := v.heldPermits(); held > 0 {
 		if ps = v.permits(p); s != v.class {
 			to := s.cellsOf(index)
@@ -189,7 +197,11 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	switch {
 	case after.used > 0 && p.weighted:
 		if after.past < v.past { // it replaces all permits
-			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
+			ps.high = 0
+			ps.hint = 0
+			ps.count = 0
+			ps.first = maxStamp
+			ps.end = -maxStamp
 		}
 		ps.cells[acquire()+1].Store(after.used)
 	case after.used > 0:
@@ -207,7 +219,10 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	}
 	switch {
 	case ps.count == 0:
-		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
+		ps.high = 0
+		ps.hint = 0
+		ps.first = now
+		ps.end = now
 	case ps.mayHaveExpired(now):
 		ps.rescan(now) // not before a permit is acquired, since decide has chosen its cell
 	}
@@ -228,7 +243,8 @@ func (v *view) heldPermits() uint64 {
 func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & permitMask }
 
 func (concurrency) importState(v *view, _ Time, p *Policy) {
-	v.state, v.head = state{past: v.reported.Hits}, noHead
+	v.state = state{past: v.reported.Hits}
+	v.head = noHead
 	if !p.weighted {
 		v.past = min(v.past, MaxLog)
 	}
@@ -277,7 +293,8 @@ func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) 
 	case v.heldPermits() == 0 || lease < FirstLease || lease > LastLease:
 		return 0, 0
 	}
-	ps, i := v.permits(p), permitIndex(lease)
+	ps := v.permits(p)
+	i := permitIndex(lease)
 	if v.mirror && !p.weighted {
 		i = ps.anyHeld(at.stamp())
 		lease = FirstLease + i<<nonceBits + ps.cell(i).Load()&nonceMask

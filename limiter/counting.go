@@ -43,7 +43,9 @@ type countingAlgorithm interface {
 func admits(limit, used, hits uint64) bool { return hits <= limit && used <= limit-hits }
 
 // decideCount implements algorithm.decide for a countingAlgorithm.
-func decideCount(a countingAlgorithm, limit uint64, v *view, at Time, c *Charge, hits uint64, st state, d *Decision) (after state, ok bool) {
+func decideCount(
+	a countingAlgorithm, limit uint64, v *view, at Time, c *Charge, hits uint64, st state, d *Decision,
+) (after state, ok bool) {
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
@@ -55,7 +57,9 @@ func decideCount(a countingAlgorithm, limit uint64, v *view, at Time, c *Charge,
 		st.used += hits
 		return st, true
 	}
-	d.Over, d.RetryAfter, ok = true, Never, true
+	d.Over = true
+	d.RetryAfter = Never
+	ok = true
 	if c.Policy.CountRefused {
 		st, d.Charged = a.force(limit, st, hits)
 	}

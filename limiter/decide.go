@@ -22,15 +22,19 @@ func (b *Batch) decide(now Time) {
 	if len(b.Decisions) != n || len(b.marks) != n {
 		b.resize(n)
 	}
-	b.Denied, b.Wait, b.offsetDone = false, 0, false
+	b.Denied = false
+	b.Wait = 0
+	b.offsetDone = false
 
 	if n == 1 {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
-			b.special, b.choices = false, false
+			b.special = false
+			b.choices = false
 			b.chargeCounter(now, 0)
 			d := &b.Decisions[0]
 			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // there is nothing to undo
-				b.Denied, d.Denied = true, true
+				b.Denied = true
+				d.Denied = true
 			} else if c.Mode != Watch {
 				b.Wait = d.Wait
 			}
@@ -141,7 +145,8 @@ func (b *Batch) resize(n int) {
 // leases, quota charges, and charges of policies that grant leases. It also sets b.usesPenalties and
 // b.choices.
 func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
-	b.usesPenalties, b.choices = false, false
+	b.usesPenalties = false
+	b.choices = false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if i > 0 && c.Group == b.Charges[i-1].Group {
@@ -193,7 +198,8 @@ func (b *Batch) resolveGroups(at Time, quotaDenies, leases bool, deny func(i int
 		hi = b.groupEnd(lo)
 		denied := false
 		for i := lo; i < hi; i++ {
-			c, d := &b.Charges[i], &b.Decisions[i]
+			c := &b.Charges[i]
+			d := &b.Decisions[i]
 			if d.Denied || d.Over && c.Mode == Enforce || quotaDenies && c.Mode == Quota {
 				denied = true
 			}
@@ -238,8 +244,10 @@ func (b *Batch) decideCharge(at Time, i int) {
 
 // chargeCounter decides a charge that is neither a reservation nor under a penalty.
 func (b *Batch) chargeCounter(at Time, i int) {
-	c, d := &b.Charges[i], &b.Decisions[i]
-	p, v := c.Policy, &b.view
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
+	p := c.Policy
+	v := &b.view
 	a := p.algorithm()
 	for {
 		b.read(at, i, v)
@@ -285,7 +293,8 @@ func (t *Table) Cancel(now Time, b *Batch) {
 
 // rollBack undoes a charge that was made under the condition that its group is admitted.
 func (b *Batch) rollBack(at Time, i int) {
-	c, d := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
 	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
 		pause(beforeUndo)
 		b.undoCharge(at, i)
@@ -296,7 +305,9 @@ func (b *Batch) rollBack(at Time, i int) {
 // undoCharge undoes charge i. It does nothing if the window of the charge has passed. A delayed hit
 // of a bucket stays charged if later hits are scheduled behind it.
 func (b *Batch) undoCharge(at Time, i int) {
-	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
+	v := &b.view
 	if c.Reserve {
 		b.dropReservation(at, i)
 		return
@@ -305,7 +316,9 @@ func (b *Batch) undoCharge(at Time, i int) {
 	a := p.algorithm()
 	for {
 		b.read(at, i, v)
-		after, lost, left := v.state, d.Wait > 0, &b.scratch
+		after := v.state
+		lost := d.Wait > 0
+		left := &b.scratch
 		if v.slot != nil || v.class == &externalClass {
 			now := at
 			if b.Clock != nil && v.class != &externalClass { // read after the word, so that it covers everything that has drained
@@ -336,7 +349,8 @@ func (b *Batch) undoCharge(at Time, i int) {
 // reset may be reclaimed at once, so its slot can change its owner sooner than by expiry; see
 // Table.insert.
 func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
-	c, v := &b.Charges[i], &b.view
+	c := &b.Charges[i]
+	v := &b.view
 	a := c.Policy.algorithm()
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t

@@ -33,7 +33,8 @@ func (fixedWindow) cells(*Policy) int { return 0 }
 func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{mark: windowEnd(p, from)} }
 
 func (fixedWindow) load(v *view, at Time, p *Policy) bool {
-	left, maxLeft := secondsLeft(v.word, at), int64(p.Window)+maxAheadNanos
+	left := secondsLeft(v.word, at)
+	maxLeft := int64(p.Window) + maxAheadNanos
 	nanos := left * int64(time.Second)
 	live := uint64(nanos-1) < uint64(maxLeft)            //nolint:gosec // false for 0, too
 	if p.Calendar != nil && nanos > maxLeft-maxLeft>>3 { // calendar windows differ in length by less than an eighth
@@ -47,7 +48,9 @@ func (fixedWindow) load(v *view, at Time, p *Policy) bool {
 	return true
 }
 
-func (a fixedWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+func (a fixedWindow) decide(
+	v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision,
+) (after state, ok bool) {
 	return decideCount(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
 }
 
@@ -63,7 +66,8 @@ func (fixedWindow) retryAfter(_ *view, at Time, _ *Policy, _ uint64, st state, _
 
 // finish sets Reset to the end of the window for all decisions.
 func (fixedWindow) finish(_ *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	d.Remaining, d.Reset = 0, at.until(st.mark)
+	d.Remaining = 0
+	d.Reset = at.until(st.mark)
 	if !d.Over {
 		d.Remaining = remaining(uint64(p.Limit), st)
 	}
@@ -91,7 +95,8 @@ func (fixedWindow) importState(v *view, at Time, p *Policy) {
 }
 
 func (fixedWindow) export(_ *view, _ Time, _ *Policy, st state, s *State) {
-	s.Hits, s.Time = st.used, Time(st.mark*int64(time.Second))
+	s.Hits = st.used
+	s.Time = Time(st.mark * int64(time.Second))
 }
 
 func (fixedWindow) merge(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {

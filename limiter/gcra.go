@@ -60,16 +60,21 @@ func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bo
 	return after, after <= k.full+held && k.step > 0
 }
 
-func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision) (after state, ok bool) {
-	p, k := c.Policy, c.Policy.bucket()
-	level, held := k.level(st, at), k.delayWithin(budget)
+func (gcra) decide(
+	_ *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision,
+) (after state, ok bool) {
+	p := c.Policy
+	k := c.Policy.bucket()
+	level := k.level(st, at)
+	held := k.delayWithin(budget)
 	*d = Decision{Before: k.hitsIn(level)}
 	switch next, room := k.admit(level, hits, held); {
 	case c.Refund:
 		// The TAT does not fall below now, and not while hits are delayed, since their start times
 		// are fixed.
 		if p.Algorithm != LeakyBucket || level <= k.full {
-			next, d.Charged = level-min(level, k.need(hits)), min(hits, d.Before)
+			next = level - min(level, k.need(hits))
+			d.Charged = min(hits, d.Before)
 		} else {
 			next = level
 		}
@@ -95,7 +100,8 @@ func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duratio
 
 // deny denies hits. Denied hits that count become debt, at most one window.
 func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
-	d.Over, d.RetryAfter = true, Never
+	d.Over = true
+	d.RetryAfter = Never
 	if k.step == 0 {
 		return st
 	}
@@ -121,8 +127,10 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 		return
 	}
 	k := p.bucket()
-	level, maxLevel := k.level(st, at), k.full+k.delayWithin(budget)
-	d.Remaining, d.Reset = 0, max(1, k.unit.toDuration(level))
+	level := k.level(st, at)
+	maxLevel := k.full + k.delayWithin(budget)
+	d.Remaining = 0
+	d.Reset = max(1, k.unit.toDuration(level))
 	if k.step > 0 && level <= maxLevel {
 		d.Remaining = k.divide(maxLevel - level)
 	}
@@ -135,7 +143,8 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 // word does not record it.
 func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	k := p.bucket()
-	level, part := k.level(v.state, now), k.need(d.Charged)
+	level := k.level(v.state, now)
+	part := k.need(d.Charged)
 	if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
 		if v.mark != mark {
 			return v.state, true
@@ -164,7 +173,8 @@ func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 func (gcra) hasWeight() bool { return false }
 
 func (gcra) importState(v *view, at Time, p *Policy) {
-	k, s := p.bucket(), v.reported
+	k := p.bucket()
+	s := v.reported
 	if s.Time < at {
 		v.state = k.stateAt(at, 0)
 		return

@@ -40,11 +40,14 @@ func (t counterKey) compare(u counterKey) int {
 // charge cannot be undone once later hits are scheduled behind it.
 func (b *Batch) sortMembers(lo, hi int) {
 	n := hi - lo
-	b.order, b.members = slices.Grow(b.order[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
+	b.order = slices.Grow(b.order[:0], n)[:n]
+	b.members = slices.Grow(b.members[:0], n)[:n]
 	if n == 2 {
-		first, second := b.keyOf(lo), b.keyOf(lo+1)
+		first := b.keyOf(lo)
+		second := b.keyOf(lo + 1)
 		swap := second.before(first)
-		b.order[swap], b.order[1-swap] = first, second
+		b.order[swap] = first
+		b.order[1-swap] = second
 	} else {
 		for i := range b.order {
 			b.order[i] = b.keyOf(lo + i)
@@ -81,7 +84,8 @@ func (b *Batch) offsetRefunds() {
 	for i := range b.Charges {
 		b.hitsLeft[i] = b.Charges[i].Hits
 	}
-	b.offsets, b.offsetDone = b.offsets[:0], true
+	b.offsets = b.offsets[:0]
+	b.offsetDone = true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -117,28 +121,35 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 		return
 	}
 	i := s.Refund
-	d, left := &b.Decisions[i], &b.hitsLeft[i]
-	first, rest, gave := *d, *left, b.refunded(i)
+	d := &b.Decisions[i]
+	left := &b.hitsLeft[i]
+	first := *d
+	rest := *left
+	gave := b.refunded(i)
 	if b.table == nil { // a store reports no RefundStamp before it makes the refund
 		reported := &b.stored[i].reported
 		reported.Stamp = cmp.Or(reported.RefundStamp, b.stored[b.stored[i].first].newest, reported.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)
-	d.Before, d.Denied = d.Before+gave, first.Denied
+	d.Before += gave
+	d.Denied = first.Denied
 	d.Charged += first.Charged - b.Charges[i].Hits // both include the offset hits
-	*left, s.Hits = rest+s.Hits, 0
+	*left = rest + s.Hits
+	s.Hits = 0
 }
 
 // isUncounted reports whether the hits of the decided charge i do not count.
 func (b *Batch) isUncounted(at Time, i int) bool {
-	c, d := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
 	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.underPenalty(at, i))
 }
 
 // refunded returns how many hits the decided refund i took off its counter.
 func (b *Batch) refunded(i int) uint64 {
-	charged, setOff := b.Decisions[i].Charged, b.Charges[i].Hits-b.hits(i)
+	charged := b.Decisions[i].Charged
+	setOff := b.Charges[i].Hits - b.hits(i)
 	return charged - min(charged, setOff)
 }
 
@@ -161,7 +172,8 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 
 // peekCharge stores in d the decision that charge i would get now, and charges nothing.
 func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
-	c, v := &b.Charges[i], &b.view
+	c := &b.Charges[i]
+	v := &b.view
 	for b.read(at, i, v); ; b.read(at, i, v) {
 		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, budget, v.state, d); ok {
 			return
@@ -199,7 +211,8 @@ func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 		}
 	}
 	for i := lo; i < hi; i++ {
-		b.Decisions[i].Denied, b.Decisions[i].Wait = true, 0
+		b.Decisions[i].Denied = true
+		b.Decisions[i].Wait = 0
 	}
 }
 
@@ -212,7 +225,8 @@ func (b *Batch) denies(i int) bool {
 // them from b.members: refunds, charges that count when denied, and peeks at counters that the
 // group does not charge. It reports whether one of them denies the group.
 func (b *Batch) decideIndependent(at Time) bool {
-	deny, rest := false, 0
+	deny := false
+	rest := 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -220,7 +234,8 @@ func (b *Batch) decideIndependent(at Time) bool {
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
-			charged = charged || !c.Refund && c.Choice == NoChoice && (c.Reserve || !c.Policy.CountRefused) && b.hits(charge) > 0
+			charged = charged ||
+				!c.Refund && c.Choice == NoChoice && (c.Reserve || !c.Policy.CountRefused) && b.hits(charge) > 0
 		}
 		for i := lo; i < hi; i++ {
 			m := &b.members[i]
@@ -263,10 +278,12 @@ func (b *Batch) peek(at Time, run []member) bool {
 		held = b.heldHits(at, i)
 	}
 	b.read(at, run[0].index, v)
-	st, ok := v.state, true
+	st := v.state
+	ok := true
 	for i := range run {
 		m := &run[i]
-		c, d := &b.Charges[m.index], &b.Decisions[m.index]
+		c := &b.Charges[m.index]
+		d := &b.Decisions[m.index]
 		m.before = st
 		if c.Reserve {
 			if !b.decideReserve(v, at, m.index, st, held) {
@@ -291,7 +308,8 @@ func (b *Batch) peek(at Time, run []member) bool {
 		if v.class.size > 0 { // while the cells are known to be unchanged
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}
-		m.after, st = after, after
+		m.after = after
+		st = after
 		ok = ok && !b.denies(m.index)
 	}
 	if !v.unchanged() {
@@ -308,7 +326,8 @@ func (b *Batch) markUncharged(at Time, reserved int) {
 		hi = b.runEnd(lo)
 		for i := max(lo, reserved); i < hi; i++ {
 			m := &b.members[i]
-			c, d := &b.Charges[m.index], &b.Decisions[m.index]
+			c := &b.Charges[m.index]
+			d := &b.Decisions[m.index]
 			if c.Reserve {
 				d.Remaining += d.Charged
 			}
@@ -341,7 +360,8 @@ func (b *Batch) chargeRun(at Time, run []member) bool {
 	if b.firstReserving(run) >= 0 {
 		return b.chargeReservingRun(at, run)
 	}
-	first, last := &run[0], &run[len(run)-1]
+	first := &run[0]
+	last := &run[len(run)-1]
 	for {
 		for i := range run {
 			m := &run[i]

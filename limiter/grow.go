@@ -120,7 +120,9 @@ func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool 
 // moveToOther moves the counter in a slot to its other block if that has room. It reports whether
 // the slot is free now. depth is how many further moves may make room.
 func (s *sizeClass) moveToOther(t *Table, at Time, index uint64, depth int) bool {
-	layout, tag, block := s.layout.Load(), s.slotAt(index).tag.Load(), index/ways
+	layout := s.layout.Load()
+	tag := s.slotAt(index).tag.Load()
+	block := index / ways
 	if tag == 0 {
 		return true
 	}
@@ -161,7 +163,8 @@ func (s *sizeClass) countLiveIn(block uint64, at Time) int {
 	n := 0
 	for j := range uint64(ways) {
 		index := block*ways + j
-		tag, word := s.slotAt(index).tag.Load(), s.slotAt(index).word.Load()
+		tag := s.slotAt(index).tag.Load()
+		word := s.slotAt(index).word.Load()
 		if tag == 0 || word == dead {
 			continue
 		}

@@ -26,8 +26,11 @@ import (
 //
 // A resizing counter that v found in another size class moves to its own.
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
-	p, id, partition := c.Policy, c.ID, t.partition(b, c.Policy)
-	a, tag := p.algorithm(), c.tag()
+	p := c.Policy
+	id := c.ID
+	partition := t.partition(b, c.Policy)
+	a := p.algorithm()
+	tag := c.tag()
 	if a.resizes() {
 		m := &t.moving[id.Lo%stripes]
 		m.Lock()
@@ -74,10 +77,13 @@ const (
 
 // insertAbsent is insert for a counter without a slot.
 func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
-	p, id, tag := c.Policy, c.ID, c.tag()
+	p := c.Policy
+	id := c.ID
+	tag := c.tag()
 	first, second, held := sc.lockPair(id)
 	defer held.unlock()
-	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notBeforeHorizon(at), p) != v.state {
+	if s, _ := sc.search(tag, first, second); s != nil ||
+		p.algorithm().fresh(at, t.notBeforeHorizon(at), p) != v.state {
 		return stale
 	}
 	return t.placeLocked(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
@@ -86,8 +92,10 @@ func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after s
 // moveLocked is insert for a counter that moves from v's size class to sc. The caller holds its
 // moveLock.
 func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
-	id, tag := c.ID, c.tag()
-	lower, upper := v.class, sc
+	id := c.ID
+	tag := c.tag()
+	lower := v.class
+	upper := sc
 	if lower.size > upper.size {
 		lower, upper = upper, lower
 	}
@@ -123,7 +131,9 @@ type target struct{ first, second, way uint64 }
 
 // placeLocked puts a counter into a slot of the two blocks, whose locks are held. If that would
 // evict a live counter and evict is false, it returns full without effect.
-func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
+func (t *Table) placeLocked(
+	at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool,
+) result {
 	for {
 		index, word, live, ok := sc.chooseSlot(tag, to, at)
 		if !ok { // all slots are being written
@@ -138,7 +148,8 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 		}
 		outcome := inserted
 		if index/ways == to.second {
-			tag, outcome = tag|secondBit, insertedSecond
+			tag |= secondBit
+			outcome = insertedSecond
 		}
 		sc.fillSlot(index, word, tag, p.algorithm().store(v, sc, index, p, after))
 		return outcome
@@ -199,7 +210,8 @@ func (sc *sizeClass) fillSlot(index, word, tag, payload uint64) {
 // because the next owner flips it: flipped twice, the new word could equal the one that a stalled
 // charge has read of the counter that moved away.
 func (sc *sizeClass) clearSlot(index, word uint64) {
-	s, left := sc.slotAt(index), withGeneration(0, word)
+	s := sc.slotAt(index)
+	left := withGeneration(0, word)
 	if sc.size > 0 {
 		left = nextVersion(word, 0)
 	}
@@ -272,24 +284,31 @@ func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, wor
 		b := &sc.blocks[i]
 		for j := range uint64(ways) {
 			j = (j ^ to.way) % ways // the cache line of the way first
-			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
+			tag := b[j].tag.Load()
+			word := b[j].word.Load()
+			index := i*ways + j
 			if sc.isBusy(word) {
 				continue
 			}
-			end, live := Time(0), false
+			end := Time(0)
+			live := false
 			if tag != 0 {
 				end, live = algorithmOf(tag).expiry(sc, index, word, at)
 			}
 			if !live {
 				count[n]++
 				if count[n] == 1 || tag == 0 && !unused[n] {
-					free[n], freeWord[n], unused[n] = index, word, tag == 0
+					free[n] = index
+					freeWord[n] = word
+					unused[n] = tag == 0
 				}
 				continue
 			}
 			kind := victimKind(tag)
 			alive[kind]++
-			v := victim{index: index, word: word, end: end, valid: true, weight: algorithmOf(tag).weight(sc, index, word)}
+			v := victim{
+				index: index, word: word, end: end, valid: true, weight: algorithmOf(tag).weight(sc, index, word),
+			}
 			if !candidates[kind].valid || v.before(&candidates[kind]) {
 				candidates[kind] = v
 			}
@@ -319,7 +338,8 @@ func (sc *sizeClass) isBusy(word uint64) bool {
 // their expiry would fetch another cache line. It counts without branches, which the processor
 // could not predict.
 func (sc *sizeClass) unusedSlot(to target) (index uint64, ok bool) {
-	i, m := to.first, sc.blocks[to.first].unusedMask()
+	i := to.first
+	m := sc.blocks[to.first].unusedMask()
 	if bits.OnesCount8(m) >= sc.minFree {
 		return i*ways + nearestSlot(m, to.way), true
 	}
@@ -327,7 +347,8 @@ func (sc *sizeClass) unusedSlot(to target) (index uint64, ok bool) {
 		return 0, false
 	}
 	if n := sc.blocks[to.second].unusedMask(); bits.OnesCount8(n) > bits.OnesCount8(m) {
-		i, m = to.second, n
+		i = to.second
+		m = n
 	}
 	return i*ways + nearestSlot(m, to.way), m != 0
 }

@@ -7,7 +7,8 @@ import "time"
 // nil. Calendar and Penalty are immutable and shared.
 func (p *Policy) Clone(reserve *Reserve) Policy {
 	bare := *p
-	bare.self, bare.ready = nil, prepared{}
+	bare.self = nil
+	bare.ready = prepared{}
 	if p.Reserve == nil {
 		return bare
 	}

@@ -20,9 +20,11 @@ func (t *Table) LeaseStats(now Time, b *Batch, i int) (h LeaseStats) {
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
 	if r := b.Charges[i].Policy.Reserve; r != nil {
-		b, i = b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: &r.hold}), 0
+		b = b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: &r.hold})
+		i = 0
 	}
-	p, v := b.Charges[i].Policy, &b.view
+	p := b.Charges[i].Policy
+	v := &b.view
 	for b.read(now, i, v); ; b.read(now, i, v) {
 		h = v.leaseStats(p, now.stamp())
 		if v.unchanged() {
@@ -36,7 +38,8 @@ func (v *view) leaseStats(p *Policy, now int64) (h LeaseStats) {
 	if v.slot == nil || v.past == 0 {
 		return h
 	}
-	ps, first := v.permits(p), int64(maxStamp)
+	ps := v.permits(p)
+	first := int64(maxStamp)
 	for i := range ps.high {
 		if ps.isHeld(i, now) && !ps.isVoid(i, now) {
 			h.Requests++

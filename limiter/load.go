@@ -51,7 +51,8 @@ func (l *loader) readHeader(opt *Options) error {
 	if err != nil {
 		return err
 	}
-	body, sum := b[:headerBytes-crcBytes], binary.LittleEndian.Uint32(b[headerBytes-crcBytes:])
+	body := b[:headerBytes-crcBytes]
+	sum := binary.LittleEndian.Uint32(b[headerBytes-crcBytes:])
 	b = body[len(snapshotMagic):]
 	if format := binary.LittleEndian.Uint32(b); format != snapshotFormat {
 		return fmt.Errorf("%w: %d, this version reads %d", ErrFormat, format, snapshotFormat)
@@ -163,7 +164,8 @@ func (l *loader) readPartition() (*Partition, error) {
 	for err == nil && length > 0 {
 		var b []byte
 		b, err = l.next(int(min(length, sourceBytes)))
-		name, length = append(name, b...), length-uint64(len(b))
+		name = append(name, b...)
+		length -= uint64(len(b))
 	}
 	bound, err1 := l.readUvarint(1<<63 - 1)
 	if err := cmp.Or(err, err1); err != nil {
@@ -231,7 +233,8 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 
 // putCounter stores a counter that was in the given slot of a block, if possible in the same slot.
 func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
-	tag, word := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&^generationBit
+	tag := binary.LittleEndian.Uint64(b)
+	word := binary.LittleEndian.Uint64(b[8:]) &^ generationBit
 	hasLeases := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
 	if hasLeases && !l.leases {
 		return

@@ -37,7 +37,8 @@ func newSizeClass(size int, start, maxBlocks uint64) *sizeClass {
 	s.shift = uint8(bits.TrailingZeros64(start)) //nolint:gosec // at most 64
 	s.layout.Store(start)
 	each := uint64(s.blockSize()) //nolint:gosec // positive
-	for s.memory = mapMemory(maxBlocks * each); s.memory == nil && maxBlocks > start && maxBlocks*each >= mapFrom; s.memory = mapMemory(maxBlocks * each) {
+	for s.memory = mapMemory(maxBlocks * each); s.memory == nil && maxBlocks > start &&
+		maxBlocks*each >= mapFrom; s.memory = mapMemory(maxBlocks * each) {
 		maxBlocks = max(maxBlocks/2, start)
 	}
 	region := s.memory

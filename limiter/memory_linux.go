@@ -20,7 +20,8 @@ func mapMemory(n uint64) []byte {
 	// Linux aligns a mapping to huge pages only if its size is a multiple of them; otherwise the
 	// first and last pages would be small.
 	whole := (int(n) + hugePage - 1) &^ (hugePage - 1)
-	b, err := syscall.Mmap(-1, 0, whole, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
+	b, err := syscall.Mmap(-1, 0, whole, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 	if err != nil {
 		return nil
 	}

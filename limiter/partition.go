@@ -114,7 +114,8 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 	if p == &t.common {
 		// More minimum blocks mean more bits to identify counters.
 		each := int64(slotBytes(sizes[c])) * ways
-		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/minBlocksShare, maxMinBytes, t.freeBytes.Load()/2)/each))) - 1)
+		start = 1 << (bits.Len64(uint64(max(2,
+			min(t.bytes/minBlocksShare, maxMinBytes, t.freeBytes.Load()/2)/each))) - 1)
 	}
 	return p.newClassLocked(c, start)
 }
@@ -122,7 +123,8 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 // newClassLocked creates a size class with the given minimum number of blocks. The caller holds
 // growthMu.
 func (p *Partition) newClassLocked(c int, start uint64) *sizeClass {
-	t, each := p.table, int64(slotBytes(sizes[c]))*ways
+	t := p.table
+	each := int64(slotBytes(sizes[c])) * ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
 	s.nonces = &t.nonces
 	if p.slots.Load() != retired {

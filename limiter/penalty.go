@@ -51,7 +51,8 @@ func (y *Penalty) validate(p *Policy) error {
 	last := time.Duration(0)
 	for _, step := range y.steps {
 		if step <= last || step > MaxPenalty || step%time.Second != 0 {
-			return fmt.Errorf("penalty step of %v after %v: must be ascending whole seconds up to %v", step, last, MaxPenalty)
+			return fmt.Errorf("penalty step of %v after %v: must be ascending whole seconds up to %v", step, last,
+				MaxPenalty)
 		}
 		last = step
 	}
@@ -104,7 +105,8 @@ func (penalty) resetState(Time, *Policy, state) state { return state{} }
 // 0 if it is forgotten at the given time.
 func decodePenalty(word uint64, at Time) (level uint64, forgotten int64) {
 	forgotten = int64(word<<(64-levelShift)) >> (64 - levelShift) //nolint:gosec // bits
-	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-maxPenaltyMemory, at.stamp()) {
+	if until := forgotten * int64(time.Millisecond); until <= at.stamp() ||
+		begunAhead(until-maxPenaltyMemory, at.stamp()) {
 		return 0, forgotten
 	}
 	return word &^ generationBit >> levelShift, forgotten
@@ -119,7 +121,9 @@ func (penalty) load(v *view, at Time, _ *Policy) bool {
 }
 
 // decide supports only peeks, for Table.Reset and tests.
-func (penalty) decide(_ *view, _ Time, _ *Charge, _ uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+func (penalty) decide(
+	_ *view, _ Time, _ *Charge, _ uint64, _ time.Duration, st state, d *Decision,
+) (after state, ok bool) {
 	*d = Decision{Before: st.used}
 	return st, true
 }
@@ -143,7 +147,9 @@ func (penalty) hasWeight() bool { return false }
 func (penalty) importState(v *view, at Time, _ *Policy) {
 	v.state = state{}
 	if v.reported.PenaltyLevel > 0 && v.reported.PenaltyExpiry > at {
-		v.state = state{used: min(uint64(v.reported.PenaltyLevel), MaxPenalties), mark: millis(v.reported.PenaltyExpiry)}
+		v.state = state{
+			used: min(uint64(v.reported.PenaltyLevel), MaxPenalties), mark: millis(v.reported.PenaltyExpiry),
+		}
 	}
 }
 
@@ -212,7 +218,8 @@ func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	} else {
 		a.read(at, 0, &a.view)
 	}
-	if st := a.view.state; st.used > 0 && begunAhead(int64(p.penaltyEnd(st))-int64(p.Penalty.step(st.used)), int64(at)) {
+	if st := a.view.state; st.used > 0 &&
+		begunAhead(int64(p.penaltyEnd(st))-int64(p.Penalty.step(st.used)), int64(at)) {
 		a.view.state = state{}
 	}
 	return a, a.view.state
@@ -225,7 +232,9 @@ func (y *Penalty) step(level uint64) time.Duration {
 
 // decidePenalised decides charge i, which is under a penalty, without changing its counter.
 func (b *Batch) decidePenalised(at Time, i int) {
-	d, v, p := &b.Decisions[i], &b.view, b.Charges[i].Policy
+	d := &b.Decisions[i]
+	v := &b.view
+	p := b.Charges[i].Policy
 	for {
 		b.read(at, i, v)
 		if !b.denyPenalised(v, at, i, v.state) {
@@ -240,7 +249,8 @@ func (b *Batch) decidePenalised(at Time, i int) {
 // denyPenalised sets the decision of charge i, which is under a penalty. RetryAfter is that of the
 // same hits without the penalty and without CountRefused. It returns false if v has changed.
 func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
-	c, d := &b.companion.deniedCharge, &b.Decisions[i]
+	c := &b.companion.deniedCharge
+	d := &b.Decisions[i]
 	if *c = b.Charges[i]; c.Policy.CountRefused {
 		uncounted := &b.companion.forcedPolicy
 		*uncounted = *c.Policy
@@ -248,7 +258,8 @@ func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 		c.Policy = uncounted
 	}
 	_, ok := c.Policy.algorithm().decide(v, at, c, b.hits(i), 0, st, d)
-	d.Over, d.Charged = true, 0
+	d.Over = true
+	d.Charged = 0
 	return ok
 }
 
@@ -256,7 +267,8 @@ func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 // charges under a penalty. It comes last, since a group may be decided again until then.
 func (b *Batch) applyPenalties(at Time) {
 	for i := range b.Charges {
-		c, d := &b.Charges[i], &b.Decisions[i]
+		c := &b.Charges[i]
+		d := &b.Decisions[i]
 		if !d.Over || !c.Penalises() {
 			continue
 		}

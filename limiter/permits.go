@@ -24,7 +24,8 @@ type permits struct {
 // have been read while the slot changed its owner.
 func (v *view) permits(p *Policy) permits {
 	note := v.class.noteAt(v.index)
-	past, payload := note.past.Load(), v.word&payloadMask
+	past := note.past.Load()
+	payload := v.word & payloadMask
 	ps := permits{
 		cells: v.class.cellsOf(v.index), width: p.width(), limit: permitLimit(p), end: note.end.Load(), leasesGranted: past & nonceMask,
 		count: payload & permitMask, first: -maxStamp, maxLife: maxPermitLife(p),
@@ -146,9 +147,11 @@ func (ps *permits) acquire(now, window int64, nonce uint64) (cell uint64) {
 	}
 	end := -floorDiv(-now-window, int64(time.Millisecond))
 	ps.cell(i).Store(uint64(end)<<nonceBits | nonce) //nolint:gosec // bits
-	ps.high, ps.hint = max(ps.high, i+1), i+1
+	ps.high = max(ps.high, i+1)
+	ps.hint = i + 1
 	end *= int64(time.Millisecond)
-	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
+	ps.first = min(ps.first, end)
+	ps.end = max(ps.end, end)
 	return i * ps.width
 }
 
@@ -176,14 +179,18 @@ func (ps *permits) releaseN(n uint64, now int64) {
 func (ps *permits) release(lease uint64) {
 	i := permitIndex(lease)
 	ps.cell(i).Store(freeCell)
-	ps.hint, ps.count = i, ps.count-1
+	ps.hint = i
+	ps.count--
 }
 
 // renewLease gives the permit of a returned lease a nonce that differs from its present one, and
 // returns the new lease. The caller holds the lock of the cells.
 func (v *view) renewLease(c *Charge) uint64 {
-	ps, i := v.permits(c.Policy), permitIndex(c.Hits)
-	old, nonce, salt := ps.cell(i).Load(), c.Hits&nonceMask, v.class.nonces.salt(c.ID, v.at)
+	ps := v.permits(c.Policy)
+	i := permitIndex(c.Hits)
+	old := ps.cell(i).Load()
+	nonce := c.Hits & nonceMask
+	salt := v.class.nonces.salt(c.ID, v.at)
 	for nonce == old&nonceMask {
 		ps.leasesGranted++
 		nonce = v.class.nonces.nonce(salt, ps.leasesGranted)
@@ -198,11 +205,15 @@ func (v *view) renewLease(c *Charge) uint64 {
 // cells.
 func (ps *permits) rescan(now int64) {
 	high := ps.high
-	ps.high, ps.first, ps.end = 0, maxStamp, now
+	ps.high = 0
+	ps.first = maxStamp
+	ps.end = now
 	for i := range high {
 		if ps.isHeld(i, now) {
 			end := ps.expiry(i) * int64(time.Millisecond)
-			ps.high, ps.first, ps.end = i+1, min(ps.first, end), max(ps.end, end)
+			ps.high = i + 1
+			ps.first = min(ps.first, end)
+			ps.end = max(ps.end, end)
 		} else {
 			ps.cell(i).Store(freeCell) // a late caller would find it held
 		}

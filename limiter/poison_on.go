@@ -60,7 +60,9 @@ func (b *Batch) poison() {
 
 // poisonStored overwrites the states that a store reported.
 func (b *Batch) poisonStored() {
-	spoil(b.stored, storedCounter{reported: garbageReported, first: math.MinInt, changed: true, state: garbageState, newest: garbageInt})
+	spoil(b.stored, storedCounter{
+		reported: garbageReported, first: math.MinInt, changed: true, state: garbageState, newest: garbageInt,
+	})
 }
 
 // poison overwrites a.
@@ -68,7 +70,9 @@ func (a *companion) poison() {
 	a.Batch.poison()
 	a.poisonStored()
 	a.forcedPolicy = Policy{Algorithm: Algorithms, Limit: math.MaxUint32, CountRefused: true, weighted: true}
-	a.deniedCharge = Charge{Policy: &a.forcedPolicy, Hits: garbage, Refund: true, Reserve: true, Mode: Watch + 1, Group: math.MinInt32}
+	a.deniedCharge = Charge{
+		Policy: &a.forcedPolicy, Hits: garbage, Refund: true, Reserve: true, Mode: Watch + 1, Group: math.MinInt32,
+	}
 }
 
 // spoil overwrites s up to its capacity.

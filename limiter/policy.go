@@ -110,7 +110,8 @@ func (p *Policy) Pin() {
 // it after all fields are set and before p is shared. A copy of p works but is not prepared.
 // Preparing a policy that is used only once does not pay off.
 func (p *Policy) Prepare() {
-	p.self, p.ready = nil, prepared{}
+	p.self = nil
+	p.ready = prepared{}
 	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class(), maxPermitLife: maxPermitLife(p)}
 	p.self = p
 }

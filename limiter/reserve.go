@@ -35,7 +35,9 @@ func NewReserve(reservations uint32, life time.Duration, release bool) *Reserve 
 // reservation that is not returned within life is dropped without a charge. If a lease is returned
 // without a cost, the reserved hits are charged, or dropped if release is set.
 func (r *Reserve) Set(reservations uint32, life time.Duration, release bool) {
-	*r = Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, weighted: true}, release: release}
+	*r = Reserve{
+		hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, weighted: true}, release: release,
+	}
 	r.hold.Prepare()
 }
 
@@ -89,8 +91,12 @@ func (b *Batch) companionBatch(c Charge) *Batch {
 	}
 	b.companion.poison()
 	a := &b.companion.Batch
-	a.special, a.offsetDone = false, false
-	a.Charges, a.table, a.Partition, a.Clock = append(a.Charges[:0], c), b.table, b.Partition, b.Clock
+	a.special = false
+	a.offsetDone = false
+	a.Charges = append(a.Charges[:0], c)
+	a.table = b.table
+	a.Partition = b.Partition
+	a.Clock = b.Clock
 	a.resize(1)
 	return a
 }
@@ -109,8 +115,10 @@ func (b *Batch) heldHits(at Time, i int) uint64 {
 // decideReserve decides charge i, a reservation, on a counter in the state st with the given number
 // of reserved hits. It returns false if v has changed.
 func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bool {
-	c, d := &b.Charges[i], &b.Decisions[i]
-	p, a := c.Policy, c.Policy.algorithm()
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
+	p := c.Policy
+	a := c.Policy.algorithm()
 	if _, ok := a.decide(v, at, c, held+c.Hits, 0, st, d); !ok {
 		return false
 	}
@@ -120,11 +128,13 @@ func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bo
 			return false
 		}
 		if !d.Over { // a reservation may be settled at any moment
-			d.Over, d.RetryAfter = true, time.Second
+			d.Over = true
+			d.RetryAfter = time.Second
 		}
 	}
 	a.finish(v, at, p, 0, st, d)
-	d.Before, d.Charged = before, 0
+	d.Before = before
+	d.Charged = 0
 	if !d.Over {
 		d.Charged = c.Hits
 		d.Remaining -= min(d.Remaining, held+c.Hits)
@@ -136,7 +146,9 @@ func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bo
 // reads the counter. A settlement works in the opposite order. A concurrent reader thus sees each
 // pending hit at least once, and an admitted reservation fits the limit.
 func (b *Batch) reserveHits(at Time, i int) {
-	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
+	v := &b.view
 	check := func(held uint64) {
 		for b.read(at, i, v); !b.decideReserve(v, at, i, v.state, held); {
 			b.read(at, i, v)
@@ -145,7 +157,13 @@ func (b *Batch) reserveHits(at Time, i int) {
 	if check(b.heldHits(at, i)); d.Over || c.Hits == 0 {
 		return
 	}
-	denyFull := func() { d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0 }
+	denyFull := func() {
+		d.Over = true
+		d.RetryAfter = time.Second
+		d.Reset = time.Second
+		d.Remaining = 0
+		d.Charged = 0
+	}
 	if b.table == nil {
 		t := b.reported(i)
 		if t.Reservations >= uint64(c.Policy.Reserve.hold.Limit) {
@@ -153,7 +171,8 @@ func (b *Batch) reserveHits(at Time, i int) {
 			return
 		}
 		b.marks[i] = int64(b.stored[i].reported.Lease) //nolint:gosec // a lease
-		t.HeldHits, t.Reservations = t.HeldHits+c.Hits, t.Reservations+1
+		t.HeldHits += c.Hits
+		t.Reservations++
 		return
 	}
 	a := b.companionBatch(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
@@ -170,20 +189,24 @@ func (b *Batch) reserveHits(at Time, i int) {
 
 // dropReservation undoes the reservation of charge i.
 func (b *Batch) dropReservation(at Time, i int) {
-	c, d := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
 	if b.table == nil {
 		b.dropStoredReservation(i, d.Charged)
 	} else {
-		b.undoCompanion(at, Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits}, Decision{Charged: d.Charged}, b.marks[i])
+		b.undoCompanion(at, Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits},
+			Decision{Charged: d.Charged}, b.marks[i])
 	}
-	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
+	d.Remaining += d.Charged
+	d.Charged = 0
 }
 
 // dropStoredReservation removes a reservation of the given hits from the state that a store
 // reported.
 func (b *Batch) dropStoredReservation(i int, hits uint64) {
 	t := b.reported(i)
-	t.HeldHits, t.Reservations = t.HeldHits-min(t.HeldHits, hits), t.Reservations-min(t.Reservations, 1)
+	t.HeldHits -= min(t.HeldHits, hits)
+	t.Reservations -= min(t.Reservations, 1)
 }
 
 // settleLeases decides the returned leases of reservations in the batch and the charges of their
@@ -214,11 +237,13 @@ func (b *Batch) isSettled(i int) bool {
 // If the batch returns several leases of a counter, each settles one cost, and the last one the
 // rest.
 func (b *Batch) settleLease(at Time, i int) {
-	c, d := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
 	var hits, claimed uint64
 	if b.table == nil {
-		hits, claimed = b.stored[i].reported.SettledHits, b.stored[i].reported.Lease
+		hits = b.stored[i].reported.SettledHits
+		claimed = b.stored[i].reported.Lease
 	} else {
 		hits, claimed = b.claimLease(at, lease)
 	}
@@ -236,7 +261,8 @@ func (b *Batch) settleLease(at Time, i int) {
 	pause(betweenCharges)
 	for j := range b.Charges {
 		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.sharesCounter(c) && !b.settled[j] {
-			costs, b.settled[j] = costs+1, true
+			costs++
+			b.settled[j] = true
 			cost := o.Hits
 			if isVoid {
 				cost = 0
@@ -282,7 +308,8 @@ func (b *Batch) claimLease(at Time, lease Charge) (hits, claimed uint64) {
 // undoCompanion undoes the companion charge c, given its decision and mark.
 func (b *Batch) undoCompanion(at Time, c Charge, did Decision, mark int64) {
 	a := b.companionBatch(c)
-	a.Decisions[0], a.marks[0] = did, mark
+	a.Decisions[0] = did
+	a.marks[0] = mark
 	a.undoCharge(at, 0)
 }
 
@@ -293,12 +320,14 @@ func (b *Batch) forceCharge(at Time, i int, hits uint64) (Decision, int64) {
 	a := b.companionBatch(Charge{ID: c.ID, Hits: hits})
 	forced := &b.companion.forcedPolicy
 	*forced = *c.Policy
-	forced.CountRefused, forced.Reserve = true, nil
+	forced.CountRefused = true
+	forced.Reserve = nil
 	a.Charges[0].Policy = forced
 	if b.table == nil { // the counter was reported by a store
 		a.stored = append(a.stored[:0], storedCounter{reported: *b.reported(i)})
 		if k := b.stored[b.stored[i].first]; k.changed {
-			a.stored[0].state, a.stored[0].changed = k.state, true
+			a.stored[0].state = k.state
+			a.stored[0].changed = true
 		}
 		a.decideCharge(at, 0)
 		if a.stored[0].changed {
@@ -308,6 +337,7 @@ func (b *Batch) forceCharge(at Time, i int, hits uint64) (Decision, int64) {
 		a.decideCharge(at, 0)
 	}
 	d := a.Decisions[0]
-	d.Over, d.RetryAfter = false, 0
+	d.Over = false
+	d.RetryAfter = 0
 	return d, a.marks[0]
 }

@@ -159,7 +159,8 @@ func address(hash, count uint64) uint64 {
 // blockPairUnder returns the numbers of the two blocks of id under the given layout, the preferred
 // one first.
 func (s *sizeClass) blockPairUnder(layout uint64, id identity.ID) (first, second uint64) {
-	count, low := layout&layoutCount, id.Lo/ways&(s.minBlocks-1)
+	count := layout & layoutCount
+	low := id.Lo / ways & (s.minBlocks - 1)
 	first = address(firstHigh(id.Hi)<<s.shift|low, count)
 	second = address(secondHigh(id.Hi)<<s.shift|s.otherLow(low, id.Hi), count)
 	return first, second
@@ -203,7 +204,8 @@ func (s *sizeClass) find(tag uint64, id identity.ID) (*slot, uint64) {
 // unless the layout is unchanged. The cache line of the preferred slot is searched first.
 func (s *sizeClass) findUnder(layout, tag uint64, id identity.ID) (*slot, uint64) {
 	first, second := s.blockPairUnder(layout, id)
-	b, i := &s.blocks[first], way(id)
+	b := &s.blocks[first]
+	i := way(id)
 	if b[i].tag.Load() == tag {
 		return &b[i], first*ways + i
 	}
@@ -261,7 +263,8 @@ type pairLock struct {
 
 // lockBlocks locks two blocks against inserts.
 func (s *sizeClass) lockBlocks(a, b uint64) pairLock {
-	a, b = a%stripes, b%stripes
+	a %= stripes
+	b %= stripes
 	l := pairLock{s: s, first: min(a, b), last: max(a, b)}
 	s.locks[l.first].Lock()
 	if l.last != l.first {
@@ -287,7 +290,8 @@ func (p *Policy) class() int {
 	if p.isPrepared() {
 		return p.ready.class
 	}
-	n, c := p.algorithm().cells(p), 0
+	n := p.algorithm().cells(p)
+	c := 0
 	for sizes[c] < n {
 		c++
 	}

@@ -35,8 +35,11 @@ func (slidingLog) fresh(_, from Time, _ *Policy) state { return state{mark: from
 
 func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	now := at.stamp()
-	v.state, v.head, v.newer = state{mark: now}, noHead, 0
-	count, window := min(v.word&logCountMask, v.class.stride()), p.window()
+	v.state = state{mark: now}
+	v.head = noHead
+	v.newer = 0
+	count := min(v.word&logCountMask, v.class.stride())
+	window := p.window()
 	pause(beforeCellLoad)
 	written := v.class.noteAt(v.index).end.Load() - window
 	if !begunAhead(written, now) {
@@ -46,7 +49,9 @@ func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	return v.slot.word.Load() == v.word
 }
 
-func (a slidingLog) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+func (a slidingLog) decide(
+	v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision,
+) (after state, ok bool) {
 	return decideCount(a, logLimit(c.Policy), v, at, c, hits, st, d)
 }
 
@@ -54,7 +59,8 @@ func (a slidingLog) decide(v *view, at Time, c *Charge, hits uint64, _ time.Dura
 func (slidingLog) refund(st state, hits uint64) (after state, gave uint64) {
 	gave = min(hits, st.used+st.past)
 	own := min(gave, st.used)
-	st.used, st.past = st.used-own, st.past-(gave-own)
+	st.used -= own
+	st.past -= (gave - own)
 	return st, gave
 }
 
@@ -78,7 +84,8 @@ func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state,
 	if d.finishOver(p) {
 		return
 	}
-	d.Remaining, d.Reset = remaining(logLimit(p), st), 1
+	d.Remaining = remaining(logLimit(p), st)
+	d.Reset = 1
 	stamp := st.mark
 	if st.used == 0 {
 		if st.past == 0 {
@@ -96,7 +103,8 @@ func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (
 		after.used -= min(after.used, d.Charged)
 		return after, false
 	}
-	l, after := v.log(), v.state
+	l := v.log()
+	after = v.state
 	v.newer = 0
 	for v.newer < v.past && l.at(v.newer+1) > mark {
 		v.newer++
@@ -138,10 +146,14 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & logCountMask }
 
 func (slidingLog) importState(v *view, at Time, p *Policy) {
-	now, newest := at.stamp(), v.reported.Time.stamp()
-	v.state, v.head, v.newer = state{mark: now}, noHead, 0
+	now := at.stamp()
+	newest := v.reported.Time.stamp()
+	v.state = state{mark: now}
+	v.head = noHead
+	v.newer = 0
 	if v.reported.Hits > 0 && !begunAhead(newest, now) {
-		v.mark, v.past = max(now, newest), min(v.reported.Hits, logLimit(p))
+		v.mark = max(now, newest)
+		v.past = min(v.reported.Hits, logLimit(p))
 	}
 }
 
@@ -164,7 +176,8 @@ func (slidingLog) export(v *view, _ Time, _ *Policy, st state, s *State) {
 
 // merge adds the hits of the charge: a store does not report the time of each hit.
 func (a slidingLog) merge(v, _ *view, _ Time, b *Batch, i int) (after state, ok bool) {
-	c, d := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
 	after, _ = a.force(logLimit(c.Policy), v.state, d.Charged)
 	return after, !c.Refund && d.Charged > 0
 }
@@ -214,7 +227,8 @@ func (v *view) stampAt(nth uint64) int64 {
 
 // cellIndex returns the index of the cell n before next.
 func (l log) cellIndex(n uint64) uint64 {
-	at, size := l.next-n, uint64(len(l.cells))
+	at := l.next - n
+	size := uint64(len(l.cells))
 	if at >= size { // negative, by at most size
 		at += size
 	}
@@ -245,7 +259,8 @@ func (l log) push(stamp int64) (next uint64) {
 // since the last hit and are usually few, so the search starts at the oldest stamp with growing
 // steps.
 func (l log) countAfter(n uint64, cutoff int64) uint64 {
-	lo, hi := uint64(0), n+1 // invariant: lo <= result < hi
+	lo := uint64(0)
+	hi := n + 1 // invariant: lo <= result < hi
 	for step := uint64(1); step < hi; step *= 2 {
 		if l.at(hi-step) > cutoff {
 			lo = hi - step

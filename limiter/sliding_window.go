@@ -53,7 +53,8 @@ func (slidingWindow) fresh(_, from Time, p *Policy) state {
 func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	r := p.Ring()
 	note := v.class.noteAt(v.index)
-	end, past := note.end.Load(), note.past.Load()
+	end := note.end.Load()
+	past := note.past.Load()
 	v.head = end/r.length - r.k - 1
 	switch {
 	case r.calendar != nil:
@@ -87,7 +88,9 @@ func (v *view) advance(r Ring, now int64, past uint64) {
 	}
 }
 
-func (a slidingWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+func (a slidingWindow) decide(
+	v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision,
+) (after state, ok bool) {
 	return decideCount(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
 }
 
@@ -97,7 +100,9 @@ func (slidingWindow) force(_ uint64, st state, hits uint64) (after state, grown 
 	return st, grown
 }
 
-func (slidingWindow) retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool) {
+func (slidingWindow) retryAfter(
+	v *view, at Time, p *Policy, limit uint64, st state, hits uint64,
+) (time.Duration, bool) {
 	r := p.Ring()
 	need := st.used + st.past + hits - limit
 	for x := st.mark - r.k; x < st.mark && st.past > 0; x++ {
@@ -114,8 +119,10 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 	if d.finishOver(p) {
 		return
 	}
-	r, x := p.Ring(), st.mark
-	d.Remaining, d.Reset = remaining(uint64(p.Limit), st), 1
+	r := p.Ring()
+	x := st.mark
+	d.Remaining = remaining(uint64(p.Limit), st)
+	d.Reset = 1
 	if st.used == 0 {
 		if st.past == 0 {
 			return
@@ -141,7 +148,8 @@ func (slidingWindow) undo(v *view, _, _ Time, p *Policy, mark int64, d *Decision
 }
 
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
-	r, note := p.Ring(), s.noteAt(index)
+	r := p.Ring()
+	note := s.noteAt(index)
 	s.loadCells(index)
 	switch {
 	case v.reported != nil: // copy the counts of the store
@@ -180,12 +188,16 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 }
 
 func (slidingWindow) importState(v *view, at Time, p *Policy) {
-	r, s := p.Ring(), v.reported
+	r := p.Ring()
+	s := v.reported
 	if maxNumber := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > maxNumber || s.SubWindow < -maxNumber {
-		v.head, v.word, v.state = math.MinInt64/2, 0, state{mark: r.number(at.stamp())}
+		v.head = math.MinInt64 / 2
+		v.word = 0
+		v.state = state{mark: r.number(at.stamp())}
 		return
 	}
-	v.head, v.word = s.SubWindow, uint64(s.Counts[0])
+	v.head = s.SubWindow
+	v.word = uint64(s.Counts[0])
 	past := uint64(0)
 	for x := v.head - r.k; x < v.head; x++ {
 		past += v.countOf(r.k, x)

@@ -184,7 +184,8 @@ func (s *saver) insertMoved(ps *snapshotCursor, at int) {
 	rest := append([]byte(nil), s.buf[at:]...)
 	s.buf = append(append(s.buf[:at], ps.moved...), rest...)
 	s.info.Counters += ps.movedCount
-	ps.moved, ps.movedCount = ps.moved[:0], 0
+	ps.moved = ps.moved[:0]
+	ps.movedCount = 0
 }
 
 // writeBlock appends the live counters of a block and advances the cursor. It returns false without
@@ -193,7 +194,8 @@ func (s *saver) insertMoved(ps *snapshotCursor, at int) {
 func (s *saver) writeBlock(sc *sizeClass, ps *snapshotCursor, block uint64) bool {
 	held := sc.lockBlocks(block, block)
 	defer held.unlock()
-	before, horizon := len(s.buf), s.horizon
+	before := len(s.buf)
+	horizon := s.horizon
 	s.buf = appendMask(s.buf, block, 0)
 	mask := len(s.buf) - 1
 	for j := range uint64(ways) {
@@ -204,7 +206,8 @@ func (s *saver) writeBlock(sc *sizeClass, ps *snapshotCursor, block uint64) bool
 		}
 		word := sc.slotAt(index).word.Load()
 		if sc.size > 0 && (sc.isBusy(word) || !sc.slotAt(index).word.CompareAndSwap(word, word|lockBit)) {
-			s.buf, s.horizon = s.buf[:before], horizon
+			s.buf = s.buf[:before]
+			s.horizon = horizon
 			return false
 		}
 		pause(whileSaved)

@@ -29,7 +29,8 @@ func (s *source) fill(n int) error {
 	}
 	s.checksum()
 	s.to = copy(s.buf, s.buf[s.from:s.to])
-	s.from, s.summed = 0, 0
+	s.from = 0
+	s.summed = 0
 	m, err := io.ReadAtLeast(s.r, s.buf[s.to:], n-s.to)
 	s.to += m
 	switch {

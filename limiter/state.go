@@ -60,7 +60,8 @@ func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
 // AdvanceTAT advances the TAT of a bucket to t if it is earlier.
 func (s *State) AdvanceTAT(t Time) {
 	if s.Time < t {
-		s.Time, s.Sixteenths = t, 0
+		s.Time = t
+		s.Sixteenths = 0
 	}
 }
 
@@ -77,9 +78,11 @@ func (s *State) TakeOff(p *Policy, hits uint64) {
 	case TokenBucket, LeakyBucket:
 		k := p.bucket()
 		need := int64(k.need(hits)) //nolint:gosec // at most 2^63-1
-		whole, sixteenths := need, int64(s.Sixteenths&15)
+		whole := need
+		sixteenths := int64(s.Sixteenths & 15)
 		if k.unit == fine {
-			whole, sixteenths = need>>fine, sixteenths-need&(1<<fine-1)
+			whole = need >> fine
+			sixteenths -= need & (1<<fine - 1)
 		}
 		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
 		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
@@ -99,9 +102,11 @@ func (s *State) PutOn(p *Policy, hits uint64) {
 	case TokenBucket, LeakyBucket:
 		k := p.bucket()
 		need := int64(k.need(hits)) //nolint:gosec // at most 2^63-1
-		whole, sixteenths := need, int64(s.Sixteenths&15)
+		whole := need
+		sixteenths := int64(s.Sixteenths & 15)
 		if k.unit == fine {
-			whole, sixteenths = need>>fine, sixteenths+need&(1<<fine-1)
+			whole = need >> fine
+			sixteenths += need & (1<<fine - 1)
 		}
 		s.Time += Time(whole) + Time(sixteenths>>fine)
 		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))

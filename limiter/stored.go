@@ -58,7 +58,9 @@ func (b *Batch) Precharged(i int) uint64 {
 // the partition. It has no decisions.
 func (s Stored) Clone() *Batch {
 	b := s.b
-	c := &Batch{Charges: slices.Clone(b.Charges), QuotaPass: b.QuotaPass, Budget: b.Budget, Clock: b.Clock, Partition: b.Partition}
+	c := &Batch{
+		Charges: slices.Clone(b.Charges), QuotaPass: b.QuotaPass, Budget: b.Budget, Clock: b.Clock, Partition: b.Partition,
+	}
 	for i := range c.Charges {
 		p := c.Charges[i].Policy.Clone(nil)
 		c.Charges[i].Policy = &p
@@ -116,9 +118,11 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	b.Decisions[i].Denied = true
 	for k := range s.Offsets() {
 		if set := &b.offsets[k]; set.Charge == i {
-			hits, before := set.Hits, b.refunded(set.Refund)
+			hits := set.Hits
+			before := b.refunded(set.Refund)
 			b.refundUncounted(now, set)
-			refunds, gave = refunds+hits-set.Hits, gave+b.refunded(set.Refund)-before
+			refunds = refunds + hits - set.Hits
+			gave = gave + b.refunded(set.Refund) - before
 		}
 	}
 	return refunds, gave
@@ -129,7 +133,8 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 // undo it.
 func (s Stored) ResolveGroups(deny func(i int)) {
 	b := s.b
-	b.Denied, b.Wait = false, 0
+	b.Denied = false
+	b.Wait = 0
 	_, _, quota, leases := b.classifyCharges()
 	b.resolveGroups(0, quota && !b.quotaPassed(), leases, deny)
 }
@@ -137,12 +142,15 @@ func (s Stored) ResolveGroups(deny func(i int)) {
 // StateAfter stores in left the state of the counter of charge i after [Stored.Decide] of the same
 // time. It reuses the memory of left.
 func (s Stored) StateAfter(now Time, i int, left *State) {
-	v, p := &s.b.view, s.b.Charges[i].Policy
+	v := &s.b.view
+	p := s.b.Charges[i].Policy
 	s.b.readStored(now, i, v)
 	left.clear()
 	p.algorithm().export(v, now, p, v.state, left)
 	reported := s.b.reported(i)
-	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = reported.HeldHits, reported.PenaltyExpiry, reported.PenaltyLevel
+	left.HeldHits = reported.HeldHits
+	left.PenaltyExpiry = reported.PenaltyExpiry
+	left.PenaltyLevel = reported.PenaltyLevel
 }
 
 // BucketAfter returns the bucket as charge i left it in [Stored.Decide] of the same time. While the
@@ -167,13 +175,17 @@ func (s Stored) ResetDecisions() {
 	for i := range s.b.Charges {
 		s.b.hitsLeft[i] = s.b.Charges[i].Hits
 	}
-	s.b.special, s.b.offsets, s.b.offsetDone = false, s.b.offsets[:0], true
+	s.b.special = false
+	s.b.offsets = s.b.offsets[:0]
+	s.b.offsetDone = true
 }
 
 // CopyDecision sets decision i from that of charge k of part, a batch with some of the charges,
 // including the remaining hits.
 func (s Stored) CopyDecision(i int, part *Batch, k int) {
-	s.b.Decisions[i], s.b.marks[i], s.b.hitsLeft[i] = part.Decisions[k], part.marks[k], part.hits(k)
+	s.b.Decisions[i] = part.Decisions[k]
+	s.b.marks[i] = part.marks[k]
+	s.b.hitsLeft[i] = part.hits(k)
 }
 
 // ReadStates stores in found, parallel to the charges, the states of their counters in a table
@@ -182,7 +194,8 @@ func (s Stored) ReadStates(t *Table, now Time, found []State) {
 	v := &s.b.view
 	s.b.table = t
 	for i := range found {
-		p, reported := s.b.Charges[i].Policy, &found[i]
+		p := s.b.Charges[i].Policy
+		reported := &found[i]
 		for {
 			s.b.read(now, i, v)
 			reported.clear()
@@ -215,7 +228,8 @@ func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
 		b.table = t
 		b.companionBatch(b.Charges[i].penaltyCharge()).Stored().MergeInto(t, now, 0, reported)
 	}
-	p, v := b.Charges[i].Policy, &b.view
+	p := b.Charges[i].Policy
+	v := &b.view
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
 	stored := &b.members[0].seen // as reported by the store
@@ -260,14 +274,20 @@ func (b *Batch) loadReported(found []State) {
 		for m := lo; m < hi; m++ {
 			i := b.members[m].index
 			b.stored[i] = storedCounter{reported: found[first], first: first}
-			k, own := &b.stored[i].reported, &found[i]
-			k.Stamp, k.RefundStamp, k.Lease, k.SettledHits = own.Stamp, own.RefundStamp, own.Lease, own.SettledHits
+			k := &b.stored[i].reported
+			own := &found[i]
+			k.Stamp = own.Stamp
+			k.RefundStamp = own.RefundStamp
+			k.Lease = own.Lease
+			k.SettledHits = own.SettledHits
 			f := &b.stored[first].reported
 			if own.PenaltyLevel > 0 {
-				f.PenaltyExpiry, f.PenaltyLevel = own.PenaltyExpiry, own.PenaltyLevel
+				f.PenaltyExpiry = own.PenaltyExpiry
+				f.PenaltyLevel = own.PenaltyLevel
 			}
 			// Not all charges on the counter report these.
-			f.HeldHits, f.Reservations = max(f.HeldHits, own.HeldHits), max(f.Reservations, own.Reservations)
+			f.HeldHits = max(f.HeldHits, own.HeldHits)
+			f.Reservations = max(f.Reservations, own.Reservations)
 		}
 	}
 }
@@ -292,7 +312,8 @@ func (b *Batch) readStored(at Time, i int, v *view) {
 // writeStored is write for a counter that a store reported.
 func (b *Batch) writeStored(i int, v *view, after state) {
 	k := &b.stored[b.stored[i].first]
-	k.state, k.changed = after, true
+	k.state = after
+	k.changed = true
 	if after.past < v.past && after.used == 0 { // the newest hits of a log were refunded
 		k.newest = v.reported.Stamp
 	}

@@ -83,7 +83,8 @@ func New(opt Options) (*Table, error) {
 	if t.key == (identity.Key{}) {
 		t.key = identity.NewKey()
 	}
-	t.common.table, t.pinned.table = t, t
+	t.common.table = t
+	t.pinned.table = t
 	t.pinned.slots.Store(maxPinned)
 	t.horizon.Store(math.MinInt64)
 	t.freeBytes.Store(size)
@@ -210,7 +211,8 @@ func (p *Partition) live(now Time) int64 {
 // a block are not used independently.
 func (s *sizeClass) countLive(now Time) int64 {
 	slots := s.inUse() * ways
-	coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
+	coarse := max(1, slots/liveSample)
+	every := max(1, slots/liveSlots)
 	live := s.sample(coarse, now)
 	if every < coarse && live < liveSample {
 		live = s.sample(every, now)
@@ -226,7 +228,8 @@ func (s *sizeClass) sample(stride uint64, at Time) int64 {
 	for i := uint64(0); i < s.inUse(); i += stride {
 		for j := range uint64(ways) {
 			index := i*ways + j
-			tag, word := s.slotAt(index).tag.Load(), s.slotAt(index).word.Load()
+			tag := s.slotAt(index).tag.Load()
+			word := s.slotAt(index).word.Load()
 			if tag == 0 || word == dead {
 				continue
 			}

@@ -11,14 +11,25 @@ func (b *Batch) read(at Time, i int, v *view) {
 		return
 	}
 	c := &b.Charges[i]
-	p, id, partition := c.Policy, c.ID, t.partition(b, c.Policy)
-	a, tag := p.algorithm(), c.tag()
+	p := c.Policy
+	id := c.ID
+	partition := t.partition(b, c.Policy)
+	a := p.algorithm()
+	tag := c.tag()
 	for {
 		v.poison()
 		// v is reused, so each field is set below. A single assignment of all fields costs 2 % of a
 		// decision.
-		v.head, v.newer, v.held, v.undone, v.reported, v.at, v.salt, v.mirror = 0, 0, 0, 0, nil, at, 0, t.mirror
-		s, moves := partition.class(p), uint64(0)
+		v.head = 0
+		v.newer = 0
+		v.held = 0
+		v.undone = 0
+		v.reported = nil
+		v.at = at
+		v.salt = 0
+		v.mirror = t.mirror
+		s := partition.class(p)
+		moves := uint64(0)
 		strays := a.resizes()
 		if strays {
 			moves = t.moving[id.Lo%stripes].moves.Load()
@@ -26,7 +37,10 @@ func (b *Batch) read(at Time, i int, v *view) {
 		layout := s.layout.Load()
 		pause(beforeSearch)
 		slot, index := s.findUnder(layout, tag, id)
-		v.class, v.slot, v.index, v.misplaced = s, slot, index, false
+		v.class = s
+		v.slot = slot
+		v.index = index
+		v.misplaced = false
 		if slot == nil {
 			if s.layout.Load() != layout {
 				continue
@@ -39,7 +53,8 @@ func (b *Batch) read(at Time, i int, v *view) {
 				}
 			}
 			if slot, s = v.slot, v.class; slot == nil {
-				v.word, v.state = 0, a.fresh(at, t.notBeforeHorizon(at), p)
+				v.word = 0
+				v.state = a.fresh(at, t.notBeforeHorizon(at), p)
 				return
 			}
 		}
@@ -85,7 +100,10 @@ func (v *view) findElsewhere(partition *Partition, tag uint64, id identity.ID) {
 			continue
 		}
 		if slot, index := s.find(tag, id); slot != nil {
-			v.class, v.slot, v.index, v.misplaced = s, slot, index, true
+			v.class = s
+			v.slot = slot
+			v.index = index
+			v.misplaced = true
 			return
 		}
 	}

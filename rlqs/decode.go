@@ -81,7 +81,8 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 	for len(p) > 0 {
 		if d.skip > 0 {
 			n := min(d.skip, uint64(len(p)))
-			d.skip, p = d.skip-n, p[n:]
+			d.skip -= n
+			p = p[n:]
 			continue
 		}
 		if len(d.partial) > 0 {
@@ -375,7 +376,8 @@ func (u *usage) validate() {
 func appendID(b []byte, entries []entry) []byte {
 	for i := range entries {
 		e := &entries[i]
-		size := protowire.SizeTag(1) + protowire.SizeBytes(len(e.key)) + protowire.SizeTag(2) + protowire.SizeBytes(len(e.value))
+		size := protowire.SizeTag(1) + protowire.SizeBytes(len(e.key)) + protowire.SizeTag(2) +
+			protowire.SizeBytes(len(e.value))
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // little more than maxIDBytes
 		b = protowire.AppendTag(b, 1, protowire.BytesType)

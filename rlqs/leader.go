@@ -50,7 +50,8 @@ func (s *Service) leadsLocked(domain []byte) bool {
 func (s *Service) notLeaderErrorLocked(domain []byte) error {
 	s.options.Metrics.Quota.MisdirectedStreams.Inc()
 	if leader := s.leaderships[string(domain)].leader; leader != "" {
-		return status.Errorf(codes.Unavailable, "domain %q is divided by %.*s, not by this server", domain, maxNameBytes, leader)
+		return status.Errorf(codes.Unavailable, "domain %q is divided by %.*s, not by this server", domain,
+			maxNameBytes, leader)
 	}
 	return status.Errorf(codes.Unavailable, "no server is known to divide domain %q", domain)
 }
@@ -109,7 +110,8 @@ func (s *Service) renewLeadership() {
 	lost := map[string]bool{}
 	for domain, l := range s.leaderships {
 		if !s.leadsLocked([]byte(domain)) && l.until > 0 {
-			l.until, lost[domain] = 0, true
+			l.until = 0
+			lost[domain] = true
 		}
 		s.queueLeaderChangeLocked(domain, l)
 	}
@@ -131,7 +133,8 @@ func (s *Service) renewLeadership() {
 // acquire acquires or renews the leadership of domains and releases that of released.
 func (s *Service) acquire(domains, released []string) {
 	requested := s.options.Elapsed()
-	s.callElector(leaseDuration, domains, func(i int, previous string) { s.handleLeader(requested, domains[i], previous) })
+	s.callElector(leaseDuration, domains,
+		func(i int, previous string) { s.handleLeader(requested, domains[i], previous) })
 	s.callElector(0, released, func(int, string) {})
 	s.mu.Lock()
 	s.acquiring = false
@@ -152,7 +155,8 @@ func (s *Service) handleLeader(requested division.Time, domain, previous string)
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	l, now := s.leaderships[domain], s.options.Elapsed()
+	l := s.leaderships[domain]
+	now := s.options.Elapsed()
 	if l == nil || s.closed || s.resigned {
 		return
 	}
@@ -164,7 +168,9 @@ func (s *Service) handleLeader(requested division.Time, domain, previous string)
 		// leader may assign rates for another renewDeadline. If this service was the leader before,
 		// another may have been since, so the rates that it assigned then may be outdated.
 		// predecessorUntil covers both cases.
-		l.until, l.predecessorUntil, l.leader = requested+renewDeadline, now+renewDeadline, ""
+		l.until = requested + renewDeadline
+		l.predecessorUntil = now + renewDeadline
+		l.leader = ""
 		s.failDomainStreamsLocked(map[string]bool{domain: true})
 		s.clearLimitsLocked()
 	case l.until > 0:
@@ -229,7 +235,8 @@ func (s *Service) resign() (domains []string, ok bool) {
 		if l.until > 0 {
 			domains = append(domains, domain)
 		}
-		l.until, all[domain] = 0, true
+		l.until = 0
+		all[domain] = true
 		s.queueLeaderChangeLocked(domain, l)
 	}
 	s.failDomainStreamsLocked(all)

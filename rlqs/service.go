@@ -131,8 +131,10 @@ func (s *Service) drainNotices() (wakes []func(), changes []leaderChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = s.divider.AppendReady(s.ready[:0])
-	wakes, changes = slices.Grow(s.pendingWakes, len(s.ready)), s.leaderChanges
-	s.pendingWakes, s.leaderChanges = nil, nil
+	wakes = slices.Grow(s.pendingWakes, len(s.ready))
+	changes = s.leaderChanges
+	s.pendingWakes = nil
+	s.leaderChanges = nil
 	for _, id := range s.ready {
 		if st := s.streams[id]; st != nil {
 			wakes = append(wakes, st.wake)
@@ -151,7 +153,8 @@ func (s *Service) limitLocked(r *descriptors.Rule) *division.Limit {
 		if leadership := s.leaderships[r.Domain()]; leadership != nil {
 			l.PredecessorUntil = leadership.predecessorUntil
 		}
-		s.limits[r], s.ruleOf[l] = l, r
+		s.limits[r] = l
+		s.ruleOf[l] = r
 	}
 	return l
 }
@@ -169,11 +172,14 @@ func limitOf(r *descriptors.Rule, shadow bool) *division.Limit {
 	case r.Unlimited:
 		l.Strategy = division.AllowAll
 	case r.Shadow, shadow:
-		l.Strategy, l.Hits, l.Window = division.AllowAll, uint64(t.RequestsPerUnit), t.Policy.Window
+		l.Strategy = division.AllowAll
+		l.Hits = uint64(t.RequestsPerUnit)
+		l.Window = t.Policy.Window
 	case t.RequestsPerUnit == 0:
 		l.Strategy = division.DenyAll
 	default:
-		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
+		l.Hits = uint64(t.RequestsPerUnit)
+		l.Window = t.Policy.Window
 	}
 	return l
 }
@@ -194,7 +200,8 @@ func (s *Service) activeRulesLocked() *descriptors.Set {
 
 // clearLimitsLocked makes the service compute all limits again.
 func (s *Service) clearLimitsLocked() {
-	s.limits, s.ruleOf = map[*descriptors.Rule]*division.Limit{}, map[*division.Limit]*descriptors.Rule{}
+	s.limits = map[*descriptors.Rule]*division.Limit{}
+	s.ruleOf = map[*division.Limit]*descriptors.Rule{}
 }
 
 // rulesBatch is the number of buckets to which new rules are applied without releasing the lock.
@@ -233,7 +240,8 @@ func (s *Service) reapplyRules(streamID division.StreamID, left int) int {
 	if st == nil {
 		return 0
 	}
-	set, now := s.activeRulesLocked(), s.options.Elapsed()
+	set := s.activeRulesLocked()
+	now := s.options.Elapsed()
 	left = s.divider.EachBucket(streamID, left, rulesBatch, func(key division.Bucket, id string) {
 		s.scratch.id = append(s.scratch.id[:0], id...)
 		u := usage{entries: s.scratch.decoder.entries[:0]}
@@ -264,7 +272,8 @@ func (s *Service) MemoryBytes() int64 { return s.memoryBytes.Load() }
 
 // updateGaugesLocked sets the metrics of streams and buckets, and the memory in use.
 func (s *Service) updateGaugesLocked() division.Counts {
-	m, counts := &s.options.Metrics.Quota, s.divider.Counts()
+	m := &s.options.Metrics.Quota
+	counts := s.divider.Counts()
 	m.Streams.Set(float64(len(s.streams)))
 	m.Buckets.Set(float64(counts.Buckets))
 	m.Shares.Set(float64(counts.Shares))

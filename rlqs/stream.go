@@ -114,7 +114,8 @@ func (s *Service) dropPartialLocked(st *Stream) {
 // the buffer has grown.
 func (s *Service) countPartialLocked(st *Stream) (grown bool) {
 	delta := cap(st.decoder.partial) - st.partialCounted
-	s.partialBytes, st.partialCounted = s.partialBytes+delta, st.partialCounted+delta
+	s.partialBytes += delta
+	st.partialCounted += delta
 	return delta > 0
 }
 
@@ -192,7 +193,8 @@ type reader Stream
 func (r *reader) visitDomain(name []byte) error {
 	if r.domain != nil {
 		if !bytes.Equal(r.domain, name) {
-			return status.Errorf(codes.InvalidArgument, "report for domain %q on a stream for domain %q: open a stream for each domain", name, r.domain)
+			return status.Errorf(codes.InvalidArgument,
+				"report for domain %q on a stream for domain %q: open a stream for each domain", name, r.domain)
 		}
 		return nil
 	}
@@ -234,12 +236,15 @@ func (r *reader) visitBucket(u *usage) {
 		m.TooLarge.Inc()
 		return
 	}
-	u.allowed, u.denied = min(u.allowed, maxHits), min(u.denied, maxHits)
+	u.allowed = min(u.allowed, maxHits)
+	u.denied = min(u.denied, maxHits)
 	set := s.activeRulesLocked()
 	rule, entries := r.matchRule(set, u)
 	id := appendID(s.scratch.id[:0], u.entries)
 	s.scratch.id = id
-	report := division.Report{Bucket: s.bucketOf(r.domain, id), ID: id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
+	report := division.Report{
+		Bucket: s.bucketOf(r.domain, id), ID: id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed,
+	}
 	if rule != nil {
 		report.Limit = s.limitLocked(rule)
 	}
@@ -249,7 +254,8 @@ func (r *reader) visitBucket(u *usage) {
 		m.TooManyBuckets.Inc()
 	}
 	if report.Limit != nil {
-		s.options.Count(set, rule, entries, u.allowed, u.denied, s.divider.CountShadowHits(now, report.Bucket, u.allowed))
+		s.options.Count(set, rule, entries, u.allowed, u.denied,
+			s.divider.CountShadowHits(now, report.Bucket, u.allowed))
 	} else {
 		r.countUnmatched(set)
 	}
@@ -339,14 +345,17 @@ func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool
 	if s.streams[st.id] != st || st.Err() != nil || !s.leadsLocked(st.domain) {
 		return b, 0, false
 	}
-	now, start, actions := s.options.Elapsed(), len(b), s.scratch.actions
+	now := s.options.Elapsed()
+	start := len(b)
+	actions := s.scratch.actions
 	for {
 		var n uint64
 		actions, n, more = s.divider.TakeActions(now, st.id, actions[:0], maxActions)
 		if n == 0 {
 			return b, seq, false
 		}
-		seq, st.seq = n, n
+		seq = n
+		st.seq = n
 		if st.reported && st.wait.element == nil {
 			s.startWaitLocked(st, &s.waits.unconfirmed, now)
 		}
@@ -405,7 +414,8 @@ func (st *Stream) MarkSent(seq uint64) {
 // reports has arrived when the next one comes.
 func (st *Stream) ConfirmByReports() {
 	st.service.mu.Lock()
-	seq, periodic := st.confirmable, st.periodic
+	seq := st.confirmable
+	periodic := st.periodic
 	if st.periodic = false; periodic {
 		st.confirmable = st.seq
 	}

@@ -40,7 +40,8 @@ type rankedBucket struct {
 // survey took. The caller must hold s.surveyMu. surveyLocked locks s.mu for one batch of buckets at
 // a time.
 func (s *Service) surveyLocked() *survey {
-	begun, set := s.options.Elapsed(), s.options.Rules()
+	begun := s.options.Elapsed()
+	set := s.options.Rules()
 	if begun < s.lastSurvey.next && set == s.lastSurvey.set {
 		return &s.lastSurvey
 	}
@@ -78,8 +79,10 @@ func (s *Service) extendSurvey(found *survey, next func() (division.Bucket, bool
 		found.rates[r] += b.Rate
 		found.assigned[r] += float64(b.AssignedRate)
 		if len(found.largest) < MaxViews || b.Demand > found.largest[MaxViews-1].Demand {
-			at, _ := slices.BinarySearchFunc(found.largest, b.Demand, func(a rankedBucket, demand float64) int { return cmp.Compare(demand, a.Demand) })
-			found.largest = slices.Insert(found.largest[:min(len(found.largest), MaxViews-1)], at, rankedBucket{b, r.Domain()})
+			at, _ := slices.BinarySearchFunc(found.largest, b.Demand,
+				func(a rankedBucket, demand float64) int { return cmp.Compare(demand, a.Demand) })
+			found.largest = slices.Insert(found.largest[:min(len(found.largest), MaxViews-1)], at,
+				rankedBucket{b, r.Domain()})
 		}
 	}
 	return true

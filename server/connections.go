@@ -62,7 +62,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &boundedConn{Conn: conn, listener: l, address: access.AddressOfPeer(conn.RemoteAddr()), openedAt: l.elapsed()}
+		c := &boundedConn{
+			Conn: conn, listener: l, address: access.AddressOfPeer(conn.RemoteAddr()), openedAt: l.elapsed(),
+		}
 		if l.tokens != nil {
 			c.Conn = l.tokens.NewConn(conn, c.address)
 		}
@@ -100,7 +102,8 @@ func (l *boundedListener) admit(c *boundedConn) bool {
 		}
 	}
 	if l.open == nil {
-		l.open, l.byAddress = map[*boundedConn]struct{}{}, map[netip.Addr]int{}
+		l.open = map[*boundedConn]struct{}{}
+		l.byAddress = map[netip.Addr]int{}
 	}
 	l.open[c] = struct{}{}
 	l.byAddress[c.address]++
@@ -133,7 +136,8 @@ func (l *boundedListener) removeLocked(c *boundedConn) {
 // these, it returns the oldest one, which the caller must close immediately.
 func (l *boundedListener) retireLocked(c *boundedConn) (oldest *boundedConn) {
 	if len(l.retiring) >= min(max(l.max/16, 1), maxRetiring) {
-		oldest, l.retiring = l.retiring[0], l.retiring[1:]
+		oldest = l.retiring[0]
+		l.retiring = l.retiring[1:]
 	}
 	l.retiring = append(l.retiring, c)
 	return oldest

@@ -72,7 +72,9 @@ func TestHTTP1GetsHint(t *testing.T) {
 			if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("closed connections by reason (-want +got):\n%s", diff)
 			}
-			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "connection closed: HTTP/1 request on the gRPC port") }).Len(); n != 1 {
+			if n := r.logs.Filter(func(e observer.LoggedEntry) bool {
+				return strings.HasPrefix(e.Message, "connection closed: HTTP/1 request on the gRPC port")
+			}).Len(); n != 1 {
 				t.Errorf("the log has %d lines about the closed connection, want 1", n)
 			}
 			creds := insecure.NewCredentials()

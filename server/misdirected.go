@@ -24,7 +24,8 @@ func (p httpPeer) String() string { return string(p) }
 // isGRPC reports whether r is gRPC sent to an HTTP/1 listener. Most clients send the HTTP/2
 // preface, which net/http parses as a request with the method PRI.
 func isGRPC(r *http.Request) bool {
-	return r.Method == "PRI" && r.ProtoMajor == 2 || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
+	return r.Method == "PRI" && r.ProtoMajor == 2 ||
+		strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
 }
 
 // rejectGRPC returns a handler that answers gRPC requests with an error that names the right port,

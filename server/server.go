@@ -112,7 +112,8 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.closeListeners()
 			return err
 		}
-		s.grpcConn = s.limitConnections(l, s.options.Limits.MaxConnections, h, s.metrics.SetTransport(s.options.Transport), secure)
+		s.grpcConn = s.limitConnections(l, s.options.Limits.MaxConnections, h,
+			s.metrics.SetTransport(s.options.Transport), secure)
 		s.grpc = s.transport(h, creds)
 	}
 	json := s.withTokens(cpu.JSON, newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
@@ -120,7 +121,8 @@ func (s *Server) Listen(ctx context.Context) error {
 	plain := map[string]http.Handler{"/json": s.plainJSON(json)}
 	if s.options.Usage {
 		usage := s.withTokens(cpu.JSON, usageHandler{s})
-		secured["/usage"], plain["/usage"] = usage, usage
+		secured["/usage"] = usage
+		plain["/usage"] = usage
 		if s.options.JSONAddr != "" || s.service.Settings().Allow != nil {
 			plain["/usage"] = onlyOverTLS
 		}
@@ -176,7 +178,8 @@ const maxOperatorConnections = 100
 // httpBounds returns the maximum number of connections of a listener, and the maximum size of a
 // request header.
 func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
-	connections, headerBytes = s.options.Limits.MaxHTTPConnections, maxHTTPHead
+	connections = s.options.Limits.MaxHTTPConnections
+	headerBytes = maxHTTPHead
 	switch listener {
 	case "debug":
 		// The query of /counters can contain any descriptor. URL encoding takes up to three bytes
@@ -190,7 +193,9 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 
 // limitConnections bounds the number of open connections of a listener, and their handshakes. current
 // is a gauge of that number, and may be nil; so may tls.
-func (s *Server) limitConnections(l net.Listener, maxOpen int, h *answer.Handler, current prometheus.Gauge, tls *access.TLS) *boundedListener {
+func (s *Server) limitConnections(
+	l net.Listener, maxOpen int, h *answer.Handler, current prometheus.Gauge, tls *access.TLS,
+) *boundedListener {
 	bounded := &boundedListener{
 		Listener: l, max: maxOpen, elapsed: h.Clock.Elapsed, retireTimeout: defaultRetireTimeout, rejected: s.metrics.RejectedConnections, current: current,
 	}
@@ -234,9 +239,11 @@ func (s *Server) logLeader(domain string, leads bool, leader string) {
 	case leads:
 		s.logger.Info("this sluice divides the quotas of a domain", field)
 	case leader != "":
-		s.logger.Info("another sluice divides the quotas of a domain", field, zap.String("sluice", leader[:min(len(leader), 100)]))
+		s.logger.Info("another sluice divides the quotas of a domain", field,
+			zap.String("sluice", leader[:min(len(leader), 100)]))
 	default:
-		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not granted it the leadership", field)
+		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not granted it the leadership",
+			field)
 	}
 }
 
@@ -378,7 +385,8 @@ func (s *Server) drain(ctx context.Context) {
 	began := time.Now() //nolint:forbidigo // measures
 	if s.grpc != nil {
 		timeout := time.AfterFunc(s.options.DrainTimeout, func() {
-			s.logger.Warn("drain timeout exceeded; aborting calls in flight", zap.Duration("timeout", s.options.DrainTimeout))
+			s.logger.Warn("drain timeout exceeded; aborting calls in flight",
+				zap.Duration("timeout", s.options.DrainTimeout))
 			s.grpc.Stop()
 		})
 		s.grpc.GracefulStop()

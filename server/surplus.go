@@ -55,13 +55,16 @@ func (l *boundedListener) rankLocked(c *boundedConn, now time.Duration) rank {
 	r := rank{conn: c, count: l.byAddress[c.address], usage: c.usageLocked()}
 	switch {
 	case r.usage.Busy:
-		r.class, r.gracefully = classBusy, true
+		r.class = classBusy
+		r.gracefully = true
 	case r.count > l.max/8:
-		r.class, r.gracefully = classExcess, r.usage.Used
+		r.class = classExcess
+		r.gracefully = r.usage.Used
 	case !r.usage.Used && now-c.openedAt >= freshAge:
 		r.class = classUnused
 	default:
-		r.class, r.gracefully = classIdle, true
+		r.class = classIdle
+		r.gracefully = true
 	}
 	return r
 }
@@ -93,7 +96,8 @@ func (l *boundedListener) searchLocked(now time.Duration) {
 // pickSurplusLocked returns the connection to close so that c can be admitted, and whether to close
 // it gracefully. It returns nil if c must be rejected instead.
 func (l *boundedListener) pickSurplusLocked(c *boundedConn) (surplus *boundedConn, gracefully bool) {
-	now, s := c.openedAt, &l.surplus
+	now := c.openedAt
+	s := &l.surplus
 	if now-s.searched >= maxSurplusAge {
 		s.ranks = s.ranks[:0]
 	}
@@ -137,7 +141,8 @@ func (l *boundedListener) changedLocked(r *rank) bool {
 // many connections as the given address would have afterwards. An address with more than an eighth
 // of all connections only replaces connections of addresses that have at least as many.
 func (l *boundedListener) mayReplaceLocked(r *rank, address netip.Addr) bool {
-	count, other := l.byAddress[address], l.byAddress[r.conn.address]
+	count := l.byAddress[address]
+	other := l.byAddress[r.conn.address]
 	if r.class == classBusy {
 		return other >= 2*(count+1)
 	}

@@ -78,10 +78,12 @@ func (s usageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // descriptor, and &key=value continues it. HTTP removes spaces at the ends of a header, so both can be
 // in double quotes.
 func usageQuery(h http.Header) (domain string, all []descriptors.Descriptor, err error) {
-	domains, lines := h.Values("X-Sluice-Domain"), h.Values("X-Sluice-Descriptor")
+	domains := h.Values("X-Sluice-Domain")
+	lines := h.Values("X-Sluice-Descriptor")
 	switch {
 	case len(domains) != 1 || domains[0] == "":
-		return "", nil, fmt.Errorf("%d headers x-sluice-domain: the proxy must set one, and remove that of the client", len(domains))
+		return "", nil, fmt.Errorf("%d headers x-sluice-domain: the proxy must set one, and remove that of the client",
+			len(domains))
 	case len(lines) == 0:
 		return "", nil, errors.New("no header x-sluice-descriptor: the proxy must set it")
 	}

@@ -36,7 +36,8 @@ func (d *demand) each(use func(hits, windows uint64) bool) {
 
 // quantile returns the smallest demand that at least the given share of windows does not exceed.
 func (d *demand) quantile(share float64) uint64 {
-	before, found := uint64(0), uint64(0)
+	before := uint64(0)
+	found := uint64(0)
 	for hits, windows := range d.each {
 		before += windows
 		if found = hits; float64(before) >= share*float64(d.n) {

@@ -24,8 +24,12 @@ type envoySource struct {
 }
 
 func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
-	s := &envoySource{config: o.Envoy, listener: o.Listener, onlyDomain: o.Domain, slots: map[string]int{}, metadata: map[string]int{}}
-	s.remote, s.direct, s.route = f.Select(accesslog.FieldRemote), f.Select(accesslog.FieldDirect), f.Select(accesslog.FieldRoute)
+	s := &envoySource{
+		config: o.Envoy, listener: o.Listener, onlyDomain: o.Domain, slots: map[string]int{}, metadata: map[string]int{},
+	}
+	s.remote = f.Select(accesslog.FieldRemote)
+	s.direct = f.Select(accesslog.FieldDirect)
+	s.route = f.Select(accesslog.FieldRoute)
 	for _, name := range o.Envoy.Inputs() {
 		s.slots[name] = f.Select(name)
 	}
@@ -42,7 +46,9 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 		}
 	}
 	// An arbitrary request shows whether the configuration calls the service at all.
-	calls, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
+	calls, err := s.config.Calls(envoyconfig.Request{
+		Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" },
+	})
 	if err == nil && calls.NotCalled == envoyconfig.OnlyNetworkFilters {
 		err = errors.New(calls.NotCalled + ", which a log of requests does not show")
 	}
@@ -70,7 +76,8 @@ func (s *envoySource) appendCalls(r *worker, l *accesslog.Line) error {
 	q.Authority, _, _ = q.Logged(":authority")
 	q.Path, _, _ = q.Logged(":path")
 	q.Scheme, _, _ = q.Logged(":scheme")
-	q.Client, q.Remote = l.Address(s.remote), l.Address(s.direct)
+	q.Client = l.Address(s.remote)
+	q.Remote = l.Address(s.direct)
 	for name, slot := range s.metadata {
 		if q.Metadata == nil {
 			q.Metadata = map[string]string{}
@@ -128,7 +135,9 @@ func (s *envoySource) appendCall(r *worker, c *envoyconfig.Call) {
 			r.addUnknown(fmt.Sprintf("%v: sent at the end of the stream, which is not in the log", d.Pos))
 			continue
 		}
-		if !w.beginDescriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund, HasOverride: d.HasOverride, Override: d.Override}) {
+		if !w.beginDescriptor(&descriptors.Descriptor{
+			HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund, HasOverride: d.HasOverride, Override: d.Override,
+		}) {
 			break
 		}
 		for _, e := range d.Entries {

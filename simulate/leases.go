@@ -40,7 +40,8 @@ func (s *variant) endRequests(now limiter.Time) {
 		b := &s.endBatch
 		b.Reset()
 		if b.Charges = append(b.Charges, h.release); h.reservation != nil {
-			b.Charges = append(b.Charges, limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
+			b.Charges = append(b.Charges,
+				limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
 		}
 		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
 			h.reservation.RecordCost(h.cost)
@@ -52,12 +53,15 @@ func (s *variant) endRequests(now limiter.Time) {
 func (s *variant) addLeases(ends limiter.Time, replica int) {
 	for i, at := range s.plan.AllLeases() {
 		c := &s.plan.Batch.Charges[at]
-		h := lease{ends: ends, replica: replica, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
+		h := lease{
+			ends: ends, replica: replica, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true},
+		}
 		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the policy may belong to the plan, which is reused
 			h.release.Policy = new(c.Policy.Clone(nil))
 		}
 		if c.Policy.Reserve != nil {
-			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation
+			h.cost = s.plan.Matches[i].Hits
+			h.reservation = s.plan.Limits[at].Reservation
 		}
 		s.leases.Push(h)
 	}

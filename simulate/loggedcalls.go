@@ -46,7 +46,9 @@ func (d *loggedCalls) appendCalls(r *worker, l *accesslog.Line) error {
 			return &accesslog.LineError{Column: column, Err: err}
 		}
 	} else {
-		domain, hits, list = l.Value(d.domain), l.Value(d.hits), l.Value(d.list)
+		domain = l.Value(d.domain)
+		hits = l.Value(d.hits)
+		list = l.Value(d.list)
 		column = l.Column(d.list)
 	}
 	if len(domain) == 0 || list == nil {

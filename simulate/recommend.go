@@ -91,7 +91,8 @@ func (t *trials) chargeRequest(w queuedRequest) {
 			if index < 0 || t.plan.Limits[i] != t.set.Limits[index] {
 				continue // set by the request or by a row
 			}
-			s, c := t.searches[index], &t.plan.Batch.Charges[i]
+			s := t.searches[index]
+			c := &t.plan.Batch.Charges[i]
 			if s == nil || len(s.trials) == 0 {
 				continue
 			}
@@ -126,7 +127,8 @@ func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica i
 		id := c.ID
 		id.Hi ^= uint64(i) * 0x9e3779b97f4a7c15 // a separate counter per trial
 		id.Lo ^= uint64(i) * 0xc2b2ae3d27d4eb4f
-		b.Charges = append(b.Charges, limiter.Charge{ID: id, Policy: &trial.terms.Policy, Hits: c.Hits, Refund: c.Refund})
+		b.Charges = append(b.Charges,
+			limiter.Charge{ID: id, Policy: &trial.terms.Policy, Hits: c.Hits, Refund: c.Refund})
 		t.tables[replica].Decide(at, b)
 		if b.Decisions[0].Over && c.Hits > 0 {
 			addTo(c.Hits, &trial.over)
@@ -175,9 +177,11 @@ func newSearch(l *limitTally, percent float64) *search {
 	default:
 		s.guess = max(1, l.demand.smallestLimit(s.allowedDenials(l.hits)))
 		p := &l.limit.Policy
-		s.ownBurst = p.Algorithm == limiter.LeakyBucket || p.Algorithm == limiter.TokenBucket && p.Burst != max(1, p.Limit)
+		s.ownBurst = p.Algorithm == limiter.LeakyBucket ||
+			p.Algorithm == limiter.TokenBucket && p.Burst != max(1, p.Limit)
 		// A fixed burst would take too long to refill at small numbers, which are invalid.
-		s.fails = uint64(sort.Search(limiter.MaxLog, func(n int) bool { return s.terms(uint64(n+1)).Policy.Validate() == nil }))
+		s.fails = uint64(sort.Search(limiter.MaxLog,
+			func(n int) bool { return s.terms(uint64(n+1)).Policy.Validate() == nil }))
 	}
 	return s
 }
@@ -197,7 +201,8 @@ func (d *demand) smallestLimit(maxDenied uint64) uint64 {
 	for hits, windows := range d.each {
 		all = append(all, step{hits, windows})
 	}
-	number, beyond := d.max, uint64(0) // windows with a demand above number
+	number := d.max
+	beyond := uint64(0) // windows with a demand above number
 	for _, s := range slices.Backward(all) {
 		// Each step down denies one more hit in each window beyond.
 		down := number - s.hits
@@ -222,7 +227,8 @@ func (s *search) maxNumber() uint64 {
 // passes.
 func (s *search) chooseTrials() {
 	var numbers []uint64
-	low, high := s.fails, s.passes.number
+	low := s.fails
+	high := s.passes.number
 	switch {
 	case high == 0:
 		g := s.guess
@@ -243,7 +249,8 @@ func (s *search) chooseTrials() {
 	}
 	numbers = append(numbers, low+1)
 	slices.Sort(numbers)
-	s.hits, s.trials = 0, s.trials[:0]
+	s.hits = 0
+	s.trials = s.trials[:0]
 	for _, n := range slices.Compact(numbers) {
 		if n > low && n < high {
 			s.trials = append(s.trials, trial{number: n, terms: s.terms(n)})

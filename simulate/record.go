@@ -50,7 +50,8 @@ type writer struct {
 // are incremented later.
 func (w *writer) beginRecord(r accesslog.Recorded, shard, milliseconds uint32) (at int) {
 	at = len(w.arena)
-	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), uint64(milliseconds))
+	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard),
+		uint64(milliseconds))
 	w.calls = len(w.arena)
 	w.arena = append(w.arena, 0)
 	return at
@@ -142,8 +143,11 @@ func (w *writer) dropEmptyCall(at int) {
 
 func (r *record) read(arena []byte) {
 	milliseconds, rest := cutNumber(arena[5:])
-	r.recorded, r.shard, r.duration = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(milliseconds)*time.Millisecond
-	r.calls, r.rest = int(rest[0]), rest[1:]
+	r.recorded = accesslog.Recorded(arena[0])
+	r.shard = binary.LittleEndian.Uint32(arena[1:])
+	r.duration = time.Duration(milliseconds) * time.Millisecond
+	r.calls = int(rest[0])
+	r.rest = rest[1:]
 }
 
 // nextCall fills req with the next call as views of the record. It reuses req's descriptors.
@@ -167,7 +171,9 @@ func (r *record) nextCall(req *descriptors.Request) {
 func decodeDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 	flags := b[0]
 	b = b[1:]
-	d.HasHits, d.Refund, d.HasOverride = flags&hasHits != 0, flags&isRefund != 0, flags&hasOverride != 0
+	d.HasHits = flags&hasHits != 0
+	d.Refund = flags&isRefund != 0
+	d.HasOverride = flags&hasOverride != 0
 	d.Hits = 0
 	if d.HasHits {
 		d.Hits, b = cutNumber(b)
@@ -177,7 +183,9 @@ func decodeDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 		limit, b = cutNumber(b)
 		unit, b = cutNumber(b)
 		multiplier, b = cutNumber(b)
-		d.Override = descriptors.Override{RequestsPerUnit: uint32(limit), Unit: int32(unit), UnitMultiplier: uint32(multiplier)}
+		d.Override = descriptors.Override{
+			RequestsPerUnit: uint32(limit), Unit: int32(unit), UnitMultiplier: uint32(multiplier),
+		}
 	}
 	entries := int(b[0])
 	b = b[1:]

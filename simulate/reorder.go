@@ -47,7 +47,9 @@ func (r *reorder) add(w queuedRequest) bool {
 	r.order++
 	n := w.at / r.width
 	if !r.begun {
-		r.begun, r.first, r.newest = true, n-slotsOfWindow, n
+		r.begun = true
+		r.first = n - slotsOfWindow
+		r.newest = n
 	}
 	if n < r.first {
 		return false
@@ -78,7 +80,8 @@ func (r *reorder) release() {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(int32(a.order-b.order), 0))
 	})
 	if r.next == len(r.ready) {
-		r.ready, r.next = r.ready[:0], 0
+		r.ready = r.ready[:0]
+		r.next = 0
 	}
 	r.ready = append(r.ready, slot...)
 	clear(slot)

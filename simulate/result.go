@@ -55,7 +55,9 @@ func (r *run) newComparison(s *variant) report.Comparison {
 	for i := range s.tally.keys.n {
 		most.add(i, s.tally.keys.at(i))
 	}
-	c := report.Comparison{Outcome: s.outcome(), More: s.onlyDenied, Fewer: s.onlyAdmitted, MostDenied: s.tally.reportKeys(&most)}
+	c := report.Comparison{
+		Outcome: s.outcome(), More: s.onlyDenied, Fewer: s.onlyAdmitted, MostDenied: s.tally.reportKeys(&most),
+	}
 	c.MoreKeys = s.tally.keysOver() - r.rules.tally.keysOver()
 	return c
 }
@@ -76,9 +78,12 @@ func sourceName(s source) string {
 
 func (s *variant) outcome() report.Outcome {
 	t := s.tally
-	o := report.Outcome{Name: s.name, Denied: s.denied, Keys: t.keys.n, Limits: []report.Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC()}
+	o := report.Outcome{
+		Name: s.name, Denied: s.denied, Keys: t.keys.n, Limits: []report.Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC(),
+	}
 	slices.Sort(t.active)
-	largest, most := make([]ranking, len(t.limits)), make([]ranking, len(t.limits))
+	largest := make([]ranking, len(t.limits))
+	most := make([]ranking, len(t.limits))
 	for i := range largest {
 		largest[i] = ranking{n: shownKeys, score: func(k *key) uint64 { return k.hits }}
 		most[i] = ranking{n: deniedKeys, score: func(k *key) uint64 { return k.over }}
@@ -90,7 +95,8 @@ func (s *variant) outcome() report.Outcome {
 	}
 	for _, i := range t.active {
 		l := t.reportLimit(i)
-		l.Largest, l.MostOver = t.reportKeys(&largest[i]), t.reportKeys(&most[i])
+		l.Largest = t.reportKeys(&largest[i])
+		l.MostOver = t.reportKeys(&most[i])
 		o.Limits = append(o.Limits, l)
 	}
 	for i, l := range s.set.Limits {
@@ -108,12 +114,18 @@ func (t *tally) reportLimit(i int32) report.Limit {
 		Rule: "limits of requests", Limit: "their own",
 	}
 	if l.limit != nil {
-		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
-		out.Place, out.Shadow, out.Soft = l.limit.Pos.String(), l.limit.InShadow(), l.limit.Soft
+		out.Rule = l.limit.Rule.Path()
+		out.Name = l.limit.Name
+		out.Limit = l.limit.String()
+		out.Place = l.limit.Pos.String()
+		out.Shadow = l.limit.InShadow()
+		out.Soft = l.limit.Soft
 	}
-	demand, allowance := &l.demand, l.allowance
+	demand := &l.demand
+	allowance := l.allowance
 	if l.shares != nil {
-		demand, allowance = l.shares, thousandths
+		demand = l.shares
+		allowance = thousandths
 	}
 	share := func(n uint64) float64 { return float64(n) / float64(max(1, allowance)) }
 	out.Used = report.Used{P50: share(demand.quantile(0.5)), P99: share(demand.quantile(0.99)), Max: share(demand.max)}
@@ -162,7 +174,9 @@ func (t *tally) reportKeys(r *ranking) []report.Key {
 	all := []report.Key{}
 	for _, p := range r.best {
 		k := t.keys.at(p.index)
-		all = append(all, report.Key{Name: t.keyName(k), Hits: k.hits, Over: k.over, More: k.moreDenied, Peak: float64(k.peak) / float64(t.allowanceOf(k))})
+		all = append(all, report.Key{
+			Name: t.keyName(k), Hits: k.hits, Over: k.over, More: k.moreDenied, Peak: float64(k.peak) / float64(t.allowanceOf(k)),
+		})
 	}
 	return all
 }

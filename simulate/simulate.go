@@ -140,7 +140,9 @@ type Progress struct {
 
 // readLogs reads the logs once. It calls onBatch, if not nil, with each batch, and onRequest with
 // each request in order of time.
-func (r *run) readLogs(ctx context.Context, rd *readPlan, onBatch func(*stream, *batch), onRequest func(queuedRequest)) error {
+func (r *run) readLogs(
+	ctx context.Context, rd *readPlan, onBatch func(*stream, *batch), onRequest func(queuedRequest),
+) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
@@ -196,7 +198,8 @@ func (r *run) countBatch(s *stream, b *batch) {
 	r.queued += uint64(len(b.requests) - b.late)
 	r.queuedBytes += uint64(len(b.arena))
 	err := r.checkMemory()
-	if waiting := r.queued - r.requests; waiting*(r.queuedBytes/max(1, r.queued)+queuedRequestBytes) > uint64(r.options.Memory) {
+	if waiting := r.queued - r.requests; waiting*(r.queuedBytes/max(1, r.queued)+
+		queuedRequestBytes) > uint64(r.options.Memory) {
 		err = fmt.Errorf("%d requests within --reorder %v do not fit into memory; reduce --reorder, or raise --counter-memory", waiting, r.options.Reorder)
 	}
 	if err != nil {
@@ -230,7 +233,8 @@ func (r *run) checkMemory() error {
 func (r *run) decideRequest(w queuedRequest) {
 	r.record.read(w.batch.arena[w.offset:])
 	r.requests++
-	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
+	r.from = min(r.from, w.at)
+	r.to = max(r.to, w.at)
 	at := limiter.Time(w.at)
 	r.multiCall = r.multiCall || r.record.calls > 1
 	replica := r.options.replica(&r.record, &r.roundRobin)
@@ -302,7 +306,8 @@ func (r *run) finish() error {
 	case r.computed == 0 && len(r.unknown) > 0:
 		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.unknownReasons(), "\n"))
 	case r.outsideRange+r.NoRequest == r.Read:
-		return fmt.Errorf("all requests are outside --from and --to; the log spans %s to %s", formatTime(r.first), formatTime(r.last))
+		return fmt.Errorf("all requests are outside --from and --to; the log spans %s to %s", formatTime(r.first),
+			formatTime(r.last))
 	default:
 		return errors.New("no line results in a descriptor, so Envoy would not query the service")
 	}

@@ -41,7 +41,9 @@ func newSource(o *Options, f *accesslog.Format) (source, error) {
 	case f.Has(accesslog.FieldMetadata):
 		return &loggedCalls{onlyDomain: only, object: f.Select(accesslog.FieldMetadata)}, nil
 	case f.Has("descriptors") && f.Has("domain"):
-		d := &loggedCalls{onlyDomain: only, object: -1, domain: f.Select("domain"), list: f.Select("descriptors"), hits: f.Select("hits")}
+		d := &loggedCalls{
+			onlyDomain: only, object: -1, domain: f.Select("domain"), list: f.Select("descriptors"), hits: f.Select("hits"),
+		}
 		return d, nil
 	case o.Envoy != nil:
 		return newEnvoySource(o, f)
@@ -67,5 +69,6 @@ func oneDomain(o *Options) (string, error) {
 	if all := o.Rules.Domains(); len(all) == 1 {
 		return all[0], nil
 	}
-	return "", fmt.Errorf("the rules do not have one domain but %s; select one with --domain", strings.Join(o.Rules.Domains(), ", "))
+	return "", fmt.Errorf("the rules do not have one domain but %s; select one with --domain",
+		strings.Join(o.Rules.Domains(), ", "))
 }

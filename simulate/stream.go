@@ -69,10 +69,13 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 		for i, w := range j.batch.requests {
 			if !s.reorder.add(w) {
 				if j.batch.late++; s.ahead == nil {
-					s.ahead = &report.AheadLine{Log: s.name, Line: s.newestRow, Seconds: time.Duration(s.newest - w.at).Seconds()}
+					s.ahead = &report.AheadLine{
+						Log: s.name, Line: s.newestRow, Seconds: time.Duration(s.newest - w.at).Seconds(),
+					}
 				}
 			} else if s.newestRow == 0 || w.at > s.newest {
-				s.newest, s.newestRow = w.at, s.rows+int(j.batch.rows[i])
+				s.newest = w.at
+				s.newestRow = s.rows + int(j.batch.rows[i])
 			}
 		}
 		s.onBatch(s, j.batch)
@@ -105,7 +108,9 @@ type pipeline struct {
 }
 
 // startPipeline starts reading. The caller must call close.
-func startPipeline(ctx context.Context, o *Options, r *readPlan, onBatch func(*stream, *batch), progress func(n int)) *pipeline {
+func startPipeline(
+	ctx context.Context, o *Options, r *readPlan, onBatch func(*stream, *batch), progress func(n int),
+) *pipeline {
 	ctx, stop := context.WithCancel(ctx)
 	p := &pipeline{work: make(chan *job), stop: stop}
 	for _, in := range o.Logs {

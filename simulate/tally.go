@@ -66,7 +66,9 @@ type worst struct {
 // newTally returns a tally with an element for each limit of the rules and one for limits set by
 // requests.
 func newTally(set *descriptors.Set, show bool) *tally {
-	return &tally{set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), showValues: show, minute: math.MinInt64}
+	return &tally{
+		set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), showValues: show, minute: math.MinInt64,
+	}
 }
 
 // setTime sets the time of the following charges.
@@ -91,7 +93,8 @@ func (t *tally) endMinute() {
 		if w := &l.worst; l.minuteOver > 0 && float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits) || w.hits == 0 && l.minuteOver > 0 {
 			*w = worst{t.minute, l.minuteHits, l.minuteOver}
 		}
-		l.minuteHits, l.minuteOver = 0, 0
+		l.minuteHits = 0
+		l.minuteOver = 0
 	}
 }
 
@@ -99,7 +102,8 @@ func (t *tally) endMinute() {
 func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, replica int) {
 	match := 0
 	for i := range plan.Batch.Charges {
-		c, d := &plan.Batch.Charges[i], &plan.Batch.Decisions[i]
+		c := &plan.Batch.Charges[i]
+		d := &plan.Batch.Decisions[i]
 		if c.Refund || d.Skipped {
 			continue
 		}
@@ -123,11 +127,13 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 		}
 		k, isNew := t.keys.findOrAdd(replicaID(c.ID, replica))
 		if l.second != t.second { // division is slow
-			l.second, l.window = t.second, l.windows.number(t.second)
+			l.second = t.second
+			l.window = l.windows.number(t.second)
 		}
 		window := t.windowNumber(l, plan.Limits[i], k)
 		if isNew {
-			k.limit, k.window = index, window
+			k.limit = index
+			k.window = window
 			l.keys++
 			if entries := req.Descriptors[match].Entries; !t.showValues {
 				k.name = uint32(t.set.DescriptorID(plan, match, entries).Hi >> 32)
@@ -139,7 +145,8 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 			}
 		} else if window != k.window {
 			t.endWindow(k)
-			k.window, k.demand = window, 0
+			k.window = window
+			k.demand = 0
 		}
 		if plan.Limits[i].HasWindow() {
 			addTo(c.Hits, &k.demand)
@@ -239,7 +246,8 @@ const thousandths = 1000
 // startLimit initializes a limit's statistics at its first charge.
 func (t *tally) startLimit(l *limitTally, limit *descriptors.Limit, index int32) {
 	l.bins = make([]report.Bin, maxBins)
-	l.windows, l.allowance = newWindows(&limit.Policy), uint64(limit.Policy.Limit)
+	l.windows = newWindows(&limit.Policy)
+	l.allowance = uint64(limit.Policy.Limit)
 	if limit.Rule != nil {
 		l.limit = limit
 	}

@@ -24,7 +24,8 @@ func (t *timeline) advance(second int64) bool {
 		return false
 	}
 	if t.width == 0 {
-		t.width, t.start = 1, second
+		t.width = 1
+		t.start = second
 	}
 	for t.factor = 1; (second-t.start)/(t.width*int64(t.factor)) >= maxBins; {
 		t.factor *= 2

@@ -35,7 +35,9 @@ const defaultMemory = 4 << 30
 
 func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
 	tables, err := newTables(o, 1+len(o.Against)) // equal shares of the memory
-	return &variant{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{}}, err
+	return &variant{
+		name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{},
+	}, err
 }
 
 // newTables returns the counter tables of all replicas, which have one of several shares of the

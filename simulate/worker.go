@@ -66,7 +66,8 @@ func (c *counts) extendRange(at int64) {
 	if c.last == 0 {
 		c.first = at
 	}
-	c.first, c.last = min(c.first, at), max(c.last, at)
+	c.first = min(c.first, at)
+	c.last = max(c.last, at)
 }
 
 // batchPool recycles batches and their arenas.
@@ -128,7 +129,8 @@ func (r *worker) readChunk(c accesslog.Chunk) *batch {
 	r.batch = b
 	r.writer = writer{arena: slices.Grow(b.arena, r.lastArena)}
 	b.Counts = r.reader.Read(c)
-	b.arena, b.pending = r.writer.arena, len(b.requests)
+	b.arena = r.writer.arena
+	b.pending = len(b.requests)
 	r.lastArena = min(len(b.arena), maxReusedArena)
 	return b
 }
@@ -145,10 +147,13 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 		return err
 	}
 	start := r.writer.beginRecord(l.Recorded(), r.shardHash(l), duration)
-	computed, other, unknowns := r.batch.computed, r.batch.otherDomain, r.unknowns
+	computed := r.batch.computed
+	other := r.batch.otherDomain
+	unknowns := r.unknowns
 	if err := r.source.appendCalls(r, l); err != nil {
 		r.writer.arena = r.writer.arena[:start]
-		r.batch.computed, r.batch.otherDomain = computed, other
+		r.batch.computed = computed
+		r.batch.otherDomain = other
 		return err
 	}
 	if r.writer.arena[r.writer.calls] == 0 {

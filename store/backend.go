@@ -53,7 +53,9 @@ type slotRange struct {
 }
 
 func newBackend(s *Store, server *redis.Server, timeout time.Duration) *backend {
-	f := &backend{store: s, options: &s.options, server: server, timeout: timeout, refresh: make(chan struct{}, 1), shards: map[string]*runningShard{}}
+	f := &backend{
+		store: s, options: &s.options, server: server, timeout: timeout, refresh: make(chan struct{}, 1), shards: map[string]*runningShard{},
+	}
 	f.ledger = newLedger()
 	f.offset.Store(unknown)
 	switch {

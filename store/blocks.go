@@ -176,7 +176,9 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 	if len(b.Charges) > len(own) || !bl.findAll(now, b, names, own[:]) {
 		return false, false
 	}
-	m, all, ready := bl.moment(now), own[:len(b.Charges)], true
+	m := bl.moment(now)
+	all := own[:len(b.Charges)]
+	ready := true
 	for i := range all {
 		x := &all[i]
 		x.balance = x.hot.balanceWith(b.Charges[i].Hits, m)
@@ -260,9 +262,12 @@ func (bl *blocks) decideLocally(m moment, b *limiter.Batch, all []local) (ok boo
 	for len(*found) < len(all) {
 		*found = append(*found, limiter.State{})
 	}
-	states, spent := (*found)[:len(all)], 0
+	states := (*found)[:len(all)]
+	spent := 0
 	for ok = true; ok && spent < len(all); spent++ {
-		x, c, before := &all[spent], &b.Charges[spent], &states[spent]
+		x := &all[spent]
+		c := &b.Charges[spent]
+		before := &states[spent]
 		if x.balance == nil {
 			ok = x.hot.repeatDenial(c.Hits, m, before)
 			continue
@@ -276,10 +281,12 @@ func (bl *blocks) decideLocally(m moment, b *limiter.Batch, all []local) (ok boo
 	if ok {
 		b.Stored().Decide(m.store, states)
 		for i := range all {
-			c, d := &b.Charges[i], &b.Decisions[i]
+			c := &b.Charges[i]
+			d := &b.Decisions[i]
 			// If denied hits count, one of them must be counted, because a request with 0 hits is
 			// denied only beyond the limit.
-			ok = ok && d.Over == (all[i].balance == nil) && (!d.Over || !c.Policy.CountRefused || d.Before > uint64(c.Policy.Limit))
+			ok = ok && d.Over == (all[i].balance == nil) &&
+				(!d.Over || !c.Policy.CountRefused || d.Before > uint64(c.Policy.Limit))
 		}
 	}
 	for i := range all[:spent] {
@@ -298,7 +305,8 @@ func (bl *blocks) decideLocally(m moment, b *limiter.Batch, all []local) (ok boo
 // chargeOf returns a charge, or a refund, of hits.
 func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
 	c := h.charge
-	c.Hits, c.Refund = hits, refund
+	c.Hits = hits
+	c.Refund = refund
 	return c
 }
 

@@ -135,7 +135,8 @@ func (h *hotCounter) balanceWith(hits uint64, m moment) (found *balance) {
 // oldest returns the balance that the next block replaces: the one that ends first. A block of a bucket
 // with hits stays if the other one has none.
 func (h *hotCounter) oldest() *balance {
-	first, last := h.balances[0], h.balances[1]
+	first := h.balances[0]
+	last := h.balances[1]
 	if last.end.Load() < first.end.Load() {
 		first, last = last, first
 	}
@@ -236,6 +237,7 @@ func (h *hotCounter) drop(b *balance) (used uint64) {
 	defer h.mu.Unlock()
 	unused := b.clear()
 	h.blocks.count(blockLost, unused)
-	used, b.granted = b.granted-min(b.granted, unused), 0
+	used = b.granted - min(b.granted, unused)
+	b.granted = 0
 	return used
 }

@@ -29,9 +29,11 @@ type demandSample struct {
 func (bl *blocks) warm(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	const periodBits, hitBits = 16, 20
 	c := &b.Charges[i]
-	cell, tag := &bl.cold[c.ID.Lo%uint64(len(bl.cold))], c.ID.Lo>>16<<(periodBits+hitBits)
+	cell := &bl.cold[c.ID.Lo%uint64(len(bl.cold))]
+	tag := c.ID.Lo >> 16 << (periodBits + hitBits)
 	tag |= uint64(now) / uint64(demandPeriod) & (1<<periodBits - 1) << hitBits //nolint:gosec // any number
-	old, requests := cell.Load(), uint64(1)
+	old := cell.Load()
+	requests := uint64(1)
 	switch {
 	case old>>hitBits == tag>>hitBits:
 		requests = min(requests+old&(1<<hitBits-1), 1<<hitBits-1)
@@ -50,7 +52,9 @@ func (bl *blocks) promote(b *limiter.Batch, i int, name []byte, hits uint64, ela
 	if bl.setOf(c).free() == nil { // other counters have the places
 		return
 	}
-	h := &hotCounter{blocks: bl, policy: c.Policy.Clone(nil), partition: b.Partition, name: append([]byte(nil), name...)}
+	h := &hotCounter{
+		blocks: bl, policy: c.Policy.Clone(nil), partition: b.Partition, name: append([]byte(nil), name...),
+	}
 	h.policy.CountRefused = false
 	h.policy.Prepare()
 	h.charge = limiter.Charge{ID: c.ID, Policy: &h.policy, Hits: 1}
@@ -144,7 +148,9 @@ func (h *hotCounter) sample(elapsed time.Duration) {
 	if elapsed-h.samples[(h.sampled-1)%len(h.samples)].at < demandPeriod/demandSamples {
 		return
 	}
-	h.samples[h.sampled%len(h.samples)] = demandSample{elapsed, h.demand.Load(), h.extra.Load(), h.excess.Load(), h.unwanted.Load()}
+	h.samples[h.sampled%len(h.samples)] = demandSample{
+		elapsed, h.demand.Load(), h.extra.Load(), h.excess.Load(), h.unwanted.Load(),
+	}
 	h.sampled++
 }
 

@@ -66,7 +66,9 @@ func sharesCounter(b *limiter.Batch, i int) bool {
 func (o *ownPart) spend(hits uint64, m moment) bool {
 	for {
 		word := o.balance.word.Load()
-		o.hits, o.period, o.until = min(word&hitsMask, hits), o.balance.period(), time.Duration(o.balance.until.Load())
+		o.hits = min(word&hitsMask, hits)
+		o.period = o.balance.period()
+		o.until = time.Duration(o.balance.until.Load())
 		if o.hits == 0 || !o.balance.usable(m) {
 			return false
 		}
@@ -80,7 +82,8 @@ func (o *ownPart) spend(hits uint64, m moment) bool {
 // hasEnded reports whether the block has ended at the time at of the store. A charge of a fixed window is
 // in the same window.
 func (o *ownPart) hasEnded(at limiter.Time) bool {
-	return o.hot.policy.Algorithm != limiter.FixedWindow && (!o.period.contains(at) || o.hot.blocks.elapsed() >= o.until)
+	return o.hot.policy.Algorithm != limiter.FixedWindow &&
+		(!o.period.contains(at) || o.hot.blocks.elapsed() >= o.until)
 }
 
 // restoreHits undoes the changes of spendOwn to the charges.

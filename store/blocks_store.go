@@ -11,7 +11,8 @@ import (
 
 // runBlocks sweeps the blocks until ctx ends.
 func (s *Store) runBlocks(ctx context.Context) {
-	tick, bl := time.NewTicker(sweepBlocks), s.blocks
+	tick := time.NewTicker(sweepBlocks)
+	bl := s.blocks
 	defer tick.Stop()
 	for {
 		bl.mu.Lock()
@@ -111,7 +112,9 @@ func (s *Store) rechargeBlocks() {
 	lost := time.Duration(bl.lost.Load())
 	for _, h := range bl.counters() {
 		for _, b := range h.balances {
-			used, p, until := h.drop(b), b.period(), time.Duration(b.until.Load())
+			used := h.drop(b)
+			p := b.period()
+			until := time.Duration(b.until.Load())
 			counts := now.elapsed < until // in its window
 			if h.policy.Algorithm != limiter.FixedWindow {
 				counts = lost < until+lately
@@ -165,7 +168,8 @@ func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Dur
 		} else {
 			bl.count(blockReturned, returned)
 		}
-		calls, returned = nil, 0
+		calls = nil
+		returned = 0
 		return err
 	}
 	cost := time.Duration(0)
@@ -175,13 +179,16 @@ func (s *Store) returnBlocks(ctx context.Context, c *redis.Conn, within time.Dur
 		}
 		for i := range h.windows {
 			w := &h.windows[i]
-			left, state := h.take(&w.balance), w.state.Load()
+			left := h.take(&w.balance)
+			state := w.state.Load()
 			if left == 0 || elapsed >= time.Duration(w.until.Load()) || state.conn != c {
 				bl.count(blockLost, left)
 				continue
 			}
 			req := s.returnRequest(h, left, limiter.Time(w.end.Load()), state)
-			calls, returned, cost = append(calls, &req.call), returned+left, cost+req.call.Cost
+			calls = append(calls, &req.call)
+			returned += left
+			cost += req.call.Cost
 			if cost >= perMessage*script.MaxRun {
 				cost = 0
 				if err := send(); err != nil {
@@ -200,7 +207,8 @@ func (s *Store) runsOf(calls []*script.Call) (all []*script.Run) {
 		if cost += c.Cost; len(all) == 0 || cost > script.MaxRun {
 			r := &script.Run{}
 			r.Clear(s.options.storeTime())
-			all, cost = append(all, r), c.Cost
+			all = append(all, r)
+			cost = c.Cost
 		}
 		all[len(all)-1].Add(c)
 	}

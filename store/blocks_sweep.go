@@ -10,7 +10,8 @@ import (
 // sweep returns idle blocks, acquires blocks of windows that are about to begin, and removes counters
 // that are no longer hot.
 func (bl *blocks) sweep(m moment) {
-	elapsed, lead := m.elapsed, max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
+	elapsed := m.elapsed
+	lead := max(2*sweepBlocks, 2*time.Duration(bl.trip.Load()))
 	ended := false
 	for _, h := range bl.counters() {
 		h.sample(elapsed)
@@ -32,7 +33,8 @@ func (bl *blocks) sweep(m moment) {
 		case cold && (unused > 0 || h.isRemembered(elapsed)):
 			h.acquiring.Store(false)
 		case cold:
-			h.retired, ended = true, true
+			h.retired = true
+			ended = true
 		case h.policy.Algorithm == limiter.FixedWindow && demand.hits >= minBlock && !h.paused.Load():
 			next := periodAt(&h.policy, h.policy.WindowEnd(m.store))
 			if time.Duration(next.start-m.store) <= lead && h.windowOf(next.end) == nil {
@@ -72,10 +74,15 @@ func (h *hotCounter) judge(few bool, elapsed time.Duration) {
 // the demand, if there are more than maxUnused times as many; or, once, when a sub-window ends within
 // lead, those that will probably not be used. demand is that of hold. It returns the number of unused
 // hits that are left.
-func (h *hotCounter) returnIdle(w *window, demand need, hold time.Duration, m moment, lead time.Duration) (unused uint64) {
+func (h *hotCounter) returnIdle(
+	w *window, demand need, hold time.Duration, m moment, lead time.Duration,
+) (unused uint64) {
 	elapsed := m.elapsed
-	word, end, until := w.word.Load(), limiter.Time(w.end.Load()), time.Duration(w.until.Load())
-	left, begun := word&hitsMask, h.policy.Algorithm != limiter.FixedWindow || w.start.Load() <= int64(m.store)
+	word := w.word.Load()
+	end := limiter.Time(w.end.Load())
+	until := time.Duration(w.until.Load())
+	left := word & hitsMask
+	begun := h.policy.Algorithm != limiter.FixedWindow || w.start.Load() <= int64(m.store)
 	if begun {
 		h.mergeWindow(w, m.store, end)
 	}
@@ -83,11 +90,13 @@ func (h *hotCounter) returnIdle(w *window, demand need, hold time.Duration, m mo
 		return left
 	}
 	if word != w.seen || !begun {
-		w.seen, w.seenAt = word, elapsed
+		w.seen = word
+		w.seenAt = elapsed
 	}
 	const missed = 4 // requests that have not come, so demand has paused
 	large := 1 + demand.excess/max(1, demand.hits)
-	hits, ending := uint64(0), h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until
+	hits := uint64(0)
+	ending := h.policy.Algorithm == limiter.SlidingWindow && elapsed+lead >= until
 	paused := demand.hits*float64(elapsed-w.seenAt) >= missed*large*float64(hold)
 	switch {
 	case elapsed-w.seenAt >= blockIdle || elapsed >= until || ending && paused:
@@ -139,7 +148,8 @@ func (h *hotCounter) mergeWindow(w *window, at, end limiter.Time) {
 	if to == nil || to.Time != end || w.merged.Load() == int64(end) {
 		return
 	}
-	mirror, found := h.blocks.memory.mirror, make([]limiter.State, 1)
+	mirror := h.blocks.memory.mirror
+	found := make([]limiter.State, 1)
 	b := limiter.Batch{Charges: []limiter.Charge{h.chargeOf(0, false)}, Partition: h.partition}
 	b.Stored().ReadStates(mirror, at, found)
 	if found[0].Hits < to.Hits {

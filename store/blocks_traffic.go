@@ -23,7 +23,8 @@ func (h *hotCounter) acquireNow(m moment, p period, b *limiter.Batch, i int) {
 	}
 	hits := uint64(1)
 	if b != nil {
-		hits, h.observe = b.Charges[i].Hits, nil
+		hits = b.Charges[i].Hits
+		h.observe = nil
 		if b.Observer != nil {
 			h.observe = b.Observer.ObserveBlock(i)
 		}
@@ -48,7 +49,9 @@ func (h *hotCounter) request(m moment, p period, atLeast uint64) bool {
 		return false
 	}
 	h.batch.Reset()
-	h.batch.Partition, h.current, h.sent = h.partition, p, m.elapsed
+	h.batch.Partition = h.partition
+	h.current = p
+	h.sent = m.elapsed
 	h.batch.Charges = append(h.batch.Charges, h.chargeOf(hits, false))
 	h.commands.Add(1)
 	return h.blocks.store.chargeBlock(h, m)
@@ -72,8 +75,10 @@ func (h *hotCounter) size(m moment, p period) uint64 {
 	room := h.roomLocked(m.store, p.end)
 	share := (room - min(room, h.reserve())) / h.blocks.replicasOrMost()
 	needed, hold := h.demandLocked(m.elapsed)
-	need, rate := needed.hits, needed.hits/float64(hold)
-	used, rest := h.willBeUsed(rate, m), h.life
+	need := needed.hits
+	rate := needed.hits / float64(hold)
+	used := h.willBeUsed(rate, m)
+	rest := h.life
 	if isBucket(&h.policy) { // unused hits are lost, so they are not more than the bucket refills
 		need = min(need, float64(hold)/float64(h.policy.Window)*float64(h.policy.Limit))
 	} else {
@@ -116,7 +121,8 @@ func (h *hotCounter) roomLocked(at, end limiter.Time) uint64 {
 // charged adds the hits of the block, which the store has decided at the time at.
 func (h *hotCounter) charged(at limiter.Time) {
 	d := &h.batch.Decisions[0]
-	p, begun := h.current, true
+	p := h.current
+	begun := true
 	switch {
 	case isBucket(&h.policy):
 		p.end = at + limiter.Time(h.life)

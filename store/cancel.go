@@ -36,7 +36,9 @@ type delayedHit struct {
 // cancel is Cancel for charge i. It reports false if the charge is delayed and the store is
 // unavailable.
 func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (done bool) {
-	c, d, lease := &b.Charges[i], &b.Decisions[i], b.Lease(i)
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
+	lease := b.Lease(i)
 	if lease == 0 && d.Wait == 0 {
 		return true
 	}
@@ -104,13 +106,20 @@ func (*resetWaiter) fallsBack() bool { return false }
 // Reset resets the counter of charge i of a batch at the time now, and returns the number of hits
 // that it had. The name of a fixed window lacks its start: the current window is reset. Reset
 // returns [ErrUnavailable] if the store is unavailable.
-func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
-	p, name := new(of.Charges[i].Policy.Clone(nil)), names[i] // the store may answer after the caller has gone
-	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}
+func (s *Store) Reset(
+	ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int,
+) (used uint64, err error) {
+	p := new(of.Charges[i].Policy.Clone(nil))
+	name := names[i] // the store may answer after the caller has gone
+	b := &limiter.Batch{
+		Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition,
+	}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	req := newRequest()
 	req.slotByStart = f.server.Nodes != nil && slotDependsOnStart(p, name)
-	r := &resetWaiter{replyChan: make(replyChan, 1), store: s, backend: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
+	r := &resetWaiter{
+		replyChan: make(replyChan, 1), store: s, backend: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name),
+	}
 	req.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
 	req.call.SetReset()
 	r.names = [2]string{strings.Clone(req.call.Name(0)), strings.Clone(req.call.LeaseName(0))}

@@ -123,14 +123,16 @@ func (m *memory) deny(now limiter.Time, b *limiter.Batch) bool {
 	b.Stored().Decide(now, (*found)[:len(b.Charges)])
 	denied := false // the current group is denied
 	for i := range b.Charges {
-		c, d := &b.Charges[i], &b.Decisions[i]
+		c := &b.Charges[i]
+		d := &b.Decisions[i]
 		if i > 0 && c.Group != b.Charges[i-1].Group {
 			if !denied {
 				return false
 			}
 			denied = false
 		}
-		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
+		if c.Penalises() && (d.Over || changesDenied(c.Policy)) &&
+			(d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
 			return false // the store must decide
 		}
 		denied = denied || c.Mode == limiter.Enforce && d.Over && m.denied.isDenied(now, c)
@@ -176,7 +178,8 @@ func (m *memory) updateCounters(now limiter.Time, b *limiter.Batch, left *limite
 // update records the state in which the store left the counter of charge i at its time now.
 func (m *memory) update(now limiter.Time, b *limiter.Batch, i int, left *limiter.State) {
 	b.Stored().MergeInto(m.mirror, now, i, left)
-	c, d := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	d := &b.Decisions[i]
 	if (d.Over || d.Remaining == 0) && !d.Skipped && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
 		m.denied.mark(now, c)
 	}

@@ -47,7 +47,9 @@ func (callerEnding) outlivesShard() bool { return false }
 
 // decideFor makes req a request that decides b for w. A w of this package may be an ending itself.
 func (req *request) decideFor(w limiter.Waiter, now limiter.Time, b *limiter.Batch) {
-	req.now, req.batch, req.waiter = now, b, w
+	req.now = now
+	req.batch = b
+	req.waiter = w
 	if end, ok := w.(ending); ok {
 		req.end = end
 	}

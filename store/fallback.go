@@ -61,9 +61,11 @@ func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Tabl
 func (f Fallback) decideAll(b *limiter.Batch) {
 	b.Stored().ResetDecisions()
 	b.Stored().OffsetRefunds() // the remaining hits are unsynced
-	b.Denied, b.Wait = false, 0
+	b.Denied = false
+	b.Wait = 0
 	for i := range b.Charges {
-		c, d := &b.Charges[i], &b.Decisions[i]
+		c := &b.Charges[i]
+		d := &b.Decisions[i]
 		if c.Choice == limiter.NextChoice { // a choice is charged to its first limit
 			*d = limiter.Decision{Skipped: true}
 			continue

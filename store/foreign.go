@@ -35,7 +35,8 @@ func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	if !sh.options.guard(func() { all = sh.backend.store.split(req.now, req.batch, names, true) }) {
 		return false
 	}
-	all.deadline, all.bulk = req.deadline, req.bulk
+	all.deadline = req.deadline
+	all.bulk = req.bulk
 	if !req.call.Native {
 		all.start(req.waiter)
 		return true

@@ -23,7 +23,10 @@ const maxCandidateName = 100
 // leadership, as in a restart without its data, any candidate can acquire it.
 //
 // AcquireLeadership waits at most for the longer of [Options.Timeout] and [Options.DialTimeout].
-func (s *Store) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(i int, previous string)) {
+func (s *Store) AcquireLeadership(candidate string, ttl time.Duration, domains []string, report func(
+	i int, previous string,
+),
+) {
 	if candidate == "" || len(candidate) > maxCandidateName {
 		return
 	}
@@ -31,7 +34,8 @@ func (s *Store) AcquireLeadership(candidate string, ttl time.Duration, domains [
 	byShard := map[*shard][]*script.Leadership{}
 	for i, domain := range domains {
 		l := &all[i]
-		l.Key, l.Err = s.options.Prefix+"s1{role:"+domain+"}", ErrUnavailable
+		l.Key = s.options.Prefix + "s1{role:" + domain + "}"
+		l.Err = ErrUnavailable
 		if sh := s.main.shardOf(redis.SlotOf([]byte(l.Key))); sh != nil {
 			byShard[sh] = append(byShard[sh], l)
 		}
@@ -58,7 +62,8 @@ func (sh *shard) acquireLeaderships(candidate string, milliseconds int, all []*s
 	}
 	// If it fails, the prober handles the connection, which requests also use.
 	_ = sh.guarded(func() error {
-		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.AcquireLeaderships(c, candidate, milliseconds, all) })
+		return c.Within(context.Background(), sh.backend.probeTimeout(),
+			func() error { return script.AcquireLeaderships(c, candidate, milliseconds, all) })
 	})
 	for _, l := range all {
 		if l.Err == nil || errors.Is(l.Err, ErrUnavailable) { // set by AcquireLeadership

@@ -16,7 +16,9 @@ import (
 // withLocalLeases calls decide, which decides b without the store, and replaces the leases of its
 // decisions by leases that all replicas recognise. name returns the name that seals a charge's
 // leases. If b was sent, the store may grant leases of its own for it. Those are always released.
-func (f *backend) withLocalLeases(now limiter.Time, b *limiter.Batch, name func(i int) string, decide func() error) error {
+func (f *backend) withLocalLeases(
+	now limiter.Time, b *limiter.Batch, name func(i int) string, decide func() error,
+) error {
 	var returned []uint64
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -52,7 +54,9 @@ func (f *backend) releaseMirrored(now limiter.Time, b *limiter.Batch, c *limiter
 	if hits == 0 || f.options.Fallback != Local {
 		return
 	}
-	companion := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition}
+	companion := limiter.Batch{
+		Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition,
+	}
 	var held [1]limiter.State
 	companion.Stored().ReadStates(f.store.mirror, now, held[:])
 	held[0].Hits -= min(held[0].Hits, hits)
@@ -63,7 +67,11 @@ func (f *backend) releaseMirrored(now limiter.Time, b *limiter.Batch, c *limiter
 // it. It retains neither name nor c's policy, which the caller may reuse before the store has
 // answered.
 func (s *Store) releaseLease(f *backend, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
-	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Clone(nil))
+	c.Hits = lease
+	c.Refund = true
+	c.Reserve = false
+	c.Mode = limiter.Enforce
+	c.Policy = new(c.Policy.Clone(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
 	if name = slices.Clone(name); c.Policy.Reserve != nil { // its cost is 0
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})

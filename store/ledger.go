@@ -66,7 +66,9 @@ func newLedger() ledger {
 
 // addLocked adds d to the entry of the named counter. It returns the number of hits for which there
 // is no room. It retains neither name nor d, and allocates nothing if the counter has an entry.
-func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (dropped uint64) {
+func (l *ledger) addLocked(
+	name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64),
+) (dropped uint64) {
 	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
 	}
@@ -81,11 +83,14 @@ func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceede
 		return dropped + d.Hits
 	}
 	a := &ledgerEntry{Unsynced: *d.Clone(), expiry: d.ExpiresAt(), next: l.bySlot[slot]}
-	a.Name, a.Slot, a.Exceeded = string(name), slot, exceeded()
+	a.Name = string(name)
+	a.Slot = slot
+	a.Exceeded = exceeded()
 	if a.next != nil {
 		a.next.prev = a
 	}
-	l.bySlot[slot], l.entries[a.Name] = a, a
+	l.bySlot[slot] = a
+	l.entries[a.Name] = a
 	l.leases += a.LeaseCount()
 	l.byExpiry.Push(a)
 	return dropped

@@ -48,7 +48,8 @@ const foreignLogInterval = 10 * time.Second
 func (s *Store) logForeign(shard string, why *script.ForeignError) {
 	now := clock().UnixNano()
 	last := s.foreign.Load()
-	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignLogInterval)) && s.foreign.CompareAndSwap(last, now) {
+	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignLogInterval)) &&
+		s.foreign.CompareAndSwap(last, now) {
 		s.options.Log.Foreign(shard, why.Key, why.Err)
 	}
 }

@@ -41,11 +41,15 @@ func (r *offsetRange) add(now limiter.Time, sent, trip, wall time.Duration) int6
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	drift := int64((sent - r.sent).Abs()) / driftParts
-	commonLow, commonHigh := max(low, r.low-drift), min(high, r.high+drift)
+	commonLow := max(low, r.low-drift)
+	commonHigh := min(high, r.high+drift)
 	if r.replies == 0 || commonLow > commonHigh {
-		r.replies, commonLow, commonHigh = 0, low, high
+		r.replies = 0
+		commonLow = low
+		commonHigh = high
 	}
-	r.low, r.high = commonLow, commonHigh
+	r.low = commonLow
+	r.high = commonHigh
 	if r.replies == 0 || sent > r.sent {
 		r.sent = sent
 	}

@@ -275,7 +275,8 @@ func (sh *shard) guarded(do func() error) (err error) {
 // reconnect tries until a server answers in time. The first attempt follows after about wait, which
 // is 0 for the first connection. It reports false if ctx ends before.
 func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn, bool) {
-	first, since := wait == 0, clock()
+	first := wait == 0
+	since := clock()
 	var last redis.Kind
 	for {
 		timer := time.NewTimer(sh.options.Spread(wait))
@@ -331,7 +332,8 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		var probe script.Run
 		probe.Clear(sh.options.storeTime())
 		if sh.backend.server.Nodes == nil { // any node of a cluster rejects keys in two slots
-			probe.Message.Keys = append(probe.Message.Keys, sh.options.Prefix+"s1{probe}t1", sh.options.Prefix+"s1{probe2}t1")
+			probe.Message.Keys = append(probe.Message.Keys, sh.options.Prefix+"s1{probe}t1",
+				sh.options.Prefix+"s1{probe2}t1")
 		}
 		// The first run may have to send the script.
 		script.DecideScript.Run(c, &probe)
@@ -395,7 +397,8 @@ func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 // shard's slots; without slots it is nil.
 func (sh *shard) probeName() []byte {
 	in := func(slot uint16) bool { return sh.backend.server.Nodes == nil || sh.owns(slot) }
-	if sh.backend.server.Nodes != nil && !slices.ContainsFunc(sh.backend.slots.Load().ranges, func(s slotRange) bool { return s.shard == sh }) {
+	if sh.backend.server.Nodes != nil &&
+		!slices.ContainsFunc(sh.backend.slots.Load().ranges, func(s slotRange) bool { return s.shard == sh }) {
 		return nil
 	}
 	name := []byte(sh.options.Prefix + "s1{probe}t1")

@@ -77,7 +77,9 @@ func newRequest() *request {
 }
 
 func (req *request) release() {
-	req.batch, req.waiter, req.end = nil, nil, nil
+	req.batch = nil
+	req.waiter = nil
+	req.end = nil
 	requestPool.Put(req)
 }
 
@@ -85,7 +87,9 @@ func (req *request) release() {
 type requestList struct{ first, last *request }
 
 func (l *requestList) push(req *request) {
-	req.open, req.prev, req.next = true, l.last, nil
+	req.open = true
+	req.prev = l.last
+	req.next = nil
 	if l.last == nil {
 		l.first = req
 	} else {
@@ -105,5 +109,7 @@ func (l *requestList) remove(req *request) {
 	} else {
 		req.next.prev = req.prev
 	}
-	req.open, req.prev, req.next = false, nil, nil
+	req.open = false
+	req.prev = nil
+	req.next = nil
 }

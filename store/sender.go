@@ -34,7 +34,8 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	if sh.closed {
 		return nil, nil
 	}
-	room, part := sh.slowness.bound(script.MaxRun), sh.slowness.bound(script.MaxPart)
+	room := sh.slowness.bound(script.MaxRun)
+	part := sh.slowness.bound(script.MaxPart)
 	if len(sh.bulk) > 0 {
 		room -= part
 	}
@@ -61,7 +62,8 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 // moveRequests moves the oldest requests of a queue to batch: as many as fit into room, and at
 // least one. It returns the remaining room.
 func (sh *shard) moveRequests(batch []*request, queue *[]*request, room time.Duration) ([]*request, time.Duration) {
-	q, n := *queue, 0
+	q := *queue
+	n := 0
 	for n < len(q) && (n == 0 || q[n].cost(sh) <= room) {
 		room -= q[n].cost(sh)
 		n++
@@ -164,13 +166,15 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	f.groupIntoRuns()
 	sent := sh.options.elapsed()
 	script.DecideScript.Run(c, f.scriptRuns...)
-	trip, charges := sh.options.elapsed()-sent, 0
+	trip := sh.options.elapsed() - sent
+	charges := 0
 	sh.learnTrip(trip)
 	if bl := sh.backend.store.blocks; bl != nil {
 		bl.learnTrip(trip)
 	}
 	for _, r := range f.runs {
-		where, elsewhere := redirection{}, false
+		where := redirection{}
+		elsewhere := false
 		if r.Err == nil {
 			r.Read()
 		} else {
@@ -297,7 +301,8 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 		}
 	}
 	sh.mu.Unlock()
-	admitted, complete := int64(0), true
+	admitted := int64(0)
+	complete := true
 	for i, req := range r.requests {
 		r.requests[i] = nil
 		if !r.wasOpen[i] {
@@ -308,7 +313,8 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 			continue
 		}
 		n, decided := sh.decideByReply(f, req)
-		admitted, complete = admitted+n, complete && decided
+		admitted += n
+		complete = complete && decided
 	}
 	if complete && !r.Native && admitted != r.Reply.Admitted {
 		sh.options.observe().Diverged()
@@ -319,8 +325,10 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 // the number of admitted charges. If that panics, the fallback decides req, so that the rest of the
 // batch is not lost.
 func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided bool) {
-	w, at := req.waiter, req.repliedAt
-	alike, kept := true, false
+	w := req.waiter
+	at := req.repliedAt
+	alike := true
+	kept := false
 	if decided = sh.options.guard(func() {
 		req.takeOffOwn(at)
 		req.batch.Stored().Decide(at, req.call.Found)
@@ -353,7 +361,9 @@ type batchRun struct {
 
 // groupIntoRuns distributes f.requests among f.runs.
 func (f *batch) groupIntoRuns() {
-	f.runs, f.scriptRuns, f.grouped = f.runs[:0], f.scriptRuns[:0], false
+	f.runs = f.runs[:0]
+	f.scriptRuns = f.scriptRuns[:0]
+	f.grouped = false
 	for _, req := range f.requests {
 		i := -1
 		if !req.isolated {
@@ -383,8 +393,13 @@ func (f *batch) addRun(req *request) int {
 	r := f.runs[n]
 	f.scriptRuns = append(f.scriptRuns, &r.Run)
 	clear(r.requests)
-	r.requests, r.wasOpen, r.charges = r.requests[:0], r.wasOpen[:0], 0
+	r.requests = r.requests[:0]
+	r.wasOpen = r.wasOpen[:0]
+	r.charges = 0
 	r.Clear(f.options.storeTime())
-	r.slot, r.Native, r.isolated, r.Asking = req.slot, req.call.Native, req.isolated, req.asking
+	r.slot = req.slot
+	r.Native = req.call.Native
+	r.isolated = req.isolated
+	r.Asking = req.asking
 	return n
 }

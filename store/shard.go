@@ -87,11 +87,16 @@ type lostConn struct {
 }
 
 func newShard(f *backend, name string, dial dialer) *shard {
-	sh := &shard{options: f.options, name: name, dial: dial, backend: f, lost: make(chan lostConn, 1), syncNow: make(chan struct{}, 1)}
+	sh := &shard{
+		options: f.options, name: name, dial: dial, backend: f, lost: make(chan lostConn, 1), syncNow: make(chan struct{}, 1),
+	}
 	sh.offset.Store(unknown)
-	sh.movingSlots, sh.retrySync, sh.otherConns = map[uint16]bool{}, time.NewTimer(time.Hour), map[*shard]*redis.Conn{}
+	sh.movingSlots = map[uint16]bool{}
+	sh.retrySync = time.NewTimer(time.Hour)
+	sh.otherConns = map[*shard]*redis.Conn{}
 	sh.retrySync.Stop()
-	sh.wake.L, sh.idle.L = &sh.mu, &sh.mu
+	sh.wake.L = &sh.mu
+	sh.idle.L = &sh.mu
 	sh.timer = time.AfterFunc(time.Hour, sh.checkDeadlines)
 	sh.timer.Stop()
 	return sh
@@ -162,7 +167,8 @@ func (sh *shard) setConnLocked(c *redis.Conn, connecting bool) {
 			bl.lost.Store(int64(bl.elapsed() - clock().Sub(sh.conn.LastReplied())))
 		}
 	}
-	sh.conn, sh.connecting = c, connecting
+	sh.conn = c
+	sh.connecting = connecting
 }
 
 // address returns the address of the shard's connection, "" while it is unavailable.
@@ -241,7 +247,8 @@ func (sh *shard) checkDeadlines() {
 	if !unavailable.IsZero() && !unavailable.After(now) {
 		c := sh.conn
 		sh.mu.Unlock()
-		sh.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: fmt.Errorf("no answer within %v", sh.options.Timeout)})
+		sh.markUnavailable(c,
+			&redis.Error{Kind: redis.Timeout, Err: fmt.Errorf("no answer within %v", sh.options.Timeout)})
 		return
 	}
 	late := sh.removeLateLocked(now)
@@ -293,7 +300,8 @@ func (sh *shard) removeLateLocked(now time.Time) (late []*request) {
 		req = following
 	}
 	isLate := func(req *request) bool { return !req.open }
-	sh.queue, sh.bulk = slices.DeleteFunc(sh.queue, isLate), slices.DeleteFunc(sh.bulk, isLate)
+	sh.queue = slices.DeleteFunc(sh.queue, isLate)
+	sh.bulk = slices.DeleteFunc(sh.bulk, isLate)
 	return late
 }
 
@@ -322,7 +330,8 @@ func (sh *shard) drainLocked() (waiting []*request) {
 	}
 	clear(sh.queue)
 	clear(sh.bulk)
-	sh.queue, sh.bulk = sh.queue[:0], sh.bulk[:0]
+	sh.queue = sh.queue[:0]
+	sh.bulk = sh.bulk[:0]
 	sh.sendingSince = [maxInFlight]time.Time{}
 	sh.timer.Stop()
 	sh.timerAt = time.Time{}
@@ -335,7 +344,9 @@ func (sh *shard) disconnectUnlessAt(address string) {
 	c := sh.conn
 	sh.mu.Unlock()
 	if c != nil && c.Address != address {
-		sh.markUnavailable(c, &redis.Error{Kind: redis.ReadOnly, Err: fmt.Errorf("the primary is no longer at %s but at %s", c.Address, address)})
+		sh.markUnavailable(c, &redis.Error{
+			Kind: redis.ReadOnly, Err: fmt.Errorf("the primary is no longer at %s but at %s", c.Address, address),
+		})
 	}
 }
 
@@ -349,7 +360,8 @@ func (sh *shard) fallBack(waiting []*request) {
 			sh.options.notify(req.waiter, ErrUnavailable)
 		default:
 			now, _ := sh.timeBy(req.now, req.slotByStart)
-			err := sh.backend.withLocalLeases(now, req.batch, req.call.LeaseName, func() error { return sh.backend.store.fallBack(now, req.batch) })
+			err := sh.backend.withLocalLeases(now, req.batch, req.call.LeaseName,
+				func() error { return sh.backend.store.fallBack(now, req.batch) })
 			sh.options.guard(func() { sh.backend.recordRequest(now, req, err == nil) })
 			sh.options.notify(req.waiter, err)
 		}

@@ -72,7 +72,8 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 	if name == nil {
 		return false
 	}
-	sent, at := sh.options.elapsed(), sh.time(sh.options.now())
+	sent := sh.options.elapsed()
+	at := sh.time(sh.options.now())
 	var run script.Run
 	run.Clear(sh.options.storeTime())
 	calls := make([]script.Call, measuredCharges)
@@ -85,7 +86,8 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 		return false
 	}
 	run.Read()
-	trip, cost := sh.options.elapsed()-sent, run.Cost()
+	trip := sh.options.elapsed() - sent
+	cost := run.Cost()
 	sh.learnOffset(run.Reply.Now, sent, trip)
 	return sh.slowness.add(cmp.Or(run.Reply.Duration, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
 }

@@ -60,14 +60,18 @@ var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*
 // split groups the charges of b by slot, or by counter if perCounter is set.
 func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCounter bool) *split {
 	r, _ := splits.Get().(*split)
-	r.store, r.batch, r.now, r.perCounter = s, b, now, perCounter
+	r.store = s
+	r.batch = b
+	r.now = now
+	r.perCounter = perCounter
 	var quotas *part // the last one with quota charges
 	several := false // several parts have quota charges
 	for i := range b.Charges {
 		f, slot := s.slotOf(now, &b.Charges[i], names[i])
 		p := r.partFor(i, f, slot, names[i])
 		r.locations = append(r.locations, location{p, len(p.batch.Charges)})
-		p.batch.Charges, p.names = append(p.batch.Charges, b.Charges[i]), append(p.names, names[i])
+		p.batch.Charges = append(p.batch.Charges, b.Charges[i])
+		p.names = append(p.names, names[i])
 		if b.Charges[i].Mode == limiter.Quota {
 			several = several || quotas != nil && quotas != p
 			quotas = p
@@ -76,7 +80,9 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCou
 	for _, p := range r.parts {
 		// Whether a quota in another part admits is known when all parts have been decided.
 		p.batch.QuotaPass = b.QuotaPass || several
-		p.batch.Budget, p.batch.Clock, p.batch.Partition = b.Budget, b.Clock, b.Partition
+		p.batch.Budget = b.Budget
+		p.batch.Clock = b.Clock
+		p.batch.Partition = b.Partition
 	}
 	return r
 }
@@ -91,11 +97,13 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 		return r.partForCounter(f, slot, c.Policy, name)
 	}
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
-	if p := r.lastPart[id]; c.Choice == limiter.NoChoice && p != nil && p.backend == f && p.slot == slot && p.cost < 2*r.store.maxPart(f, slot) {
+	if p := r.lastPart[id]; c.Choice == limiter.NoChoice && p != nil && p.backend == f && p.slot == slot &&
+		p.cost < 2*r.store.maxPart(f, slot) {
 		p.cost += script.CostOfRepeat + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
-	cost, limit := script.CostOf(c.Policy, c.Hits), r.store.maxPart(f, slot)
+	cost := script.CostOf(c.Policy, c.Hits)
+	limit := r.store.maxPart(f, slot)
 	need := cost
 	if c.Choice == limiter.NextChoice { // a choice is not divided
 		p := r.locations[i-1].part
@@ -141,7 +149,10 @@ func (r *split) addPart(f *backend, slot uint16, now limiter.Time) *part {
 		r.parts = append(r.parts, &part{split: r})
 	}
 	p := r.parts[n]
-	p.backend, p.slot, p.cost, p.now = f, slot, 0, now
+	p.backend = f
+	p.slot = slot
+	p.cost = 0
+	p.now = now
 	return p
 }
 
@@ -150,7 +161,8 @@ func (r *split) release() {
 	for _, p := range r.parts {
 		p.batch.Reset()
 		clear(p.names)
-		p.names, p.err = p.names[:0], nil
+		p.names = p.names[:0]
+		p.err = nil
 		if p.late = nil; p.request != nil {
 			p.request.release()
 			p.request = nil
@@ -162,8 +174,13 @@ func (r *split) release() {
 	}
 	clear(r.locations)
 	clear(r.lastPart)
-	r.parts, r.locations = r.parts[:0], r.locations[:0]
-	r.batch, r.waiter, r.deadline, r.perCounter, r.bulk = nil, nil, time.Time{}, false, false
+	r.parts = r.parts[:0]
+	r.locations = r.locations[:0]
+	r.batch = nil
+	r.waiter = nil
+	r.deadline = time.Time{}
+	r.perCounter = false
+	r.bulk = false
 	splits.Put(r)
 }
 
@@ -225,7 +242,8 @@ func (r *split) finish() {
 			err = p.err
 		}
 	}
-	w, byParts := r.waiter, err == nil
+	w := r.waiter
+	byParts := err == nil
 	outer, inner := w.(*part)
 	switch {
 	case err != nil:
@@ -236,7 +254,8 @@ func (r *split) finish() {
 		}
 	}):
 		r.refundParts()
-		err, byParts = r.decideByFallback(), false
+		err = r.decideByFallback()
+		byParts = false
 	}
 	if inner && byParts { // the outer request may have to refund
 		outer.inner = r
@@ -248,7 +267,8 @@ func (r *split) finish() {
 
 // decideByFallback decides the request by the fallback, after a panic.
 func (r *split) decideByFallback() error {
-	s, names := r.store, make([][]byte, len(r.locations))
+	s := r.store
+	names := make([][]byte, len(r.locations))
 	for i, at := range r.locations {
 		names[i] = at.part.names[at.charge]
 	}
@@ -299,8 +319,10 @@ func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 // deny changes the decision of a charge to that of a denied group. In the store it refunds the
 // charged hits, and the refunds that were set off against them.
 func (at location) deny() {
-	p, i := at.part, at.charge
-	d, stored := p.batch.Decisions[i], p.batch.Stored()
+	p := at.part
+	i := at.charge
+	d := p.batch.Decisions[i]
+	stored := p.batch.Stored()
 	if p.inner != nil {
 		own := p.inner.locations[i]
 		own.deny()
@@ -308,7 +330,8 @@ func (at location) deny() {
 		p.inner.copyRefunds(stored, &p.batch)
 		return
 	}
-	lease, c := p.batch.Lease(i), p.batch.Charges[i]
+	lease := p.batch.Lease(i)
+	c := p.batch.Charges[i]
 	if p.request == nil { // decided by the fallback
 		_, refunded := stored.Deny(p.now, i)
 		if lease > 0 {
@@ -331,7 +354,8 @@ func (at location) deny() {
 	refunds, _ := stored.Deny(p.repliedAt, i)
 	back := d.Charged - p.batch.Decisions[i].Charged
 	if cancel == nil {
-		refunds, back = refunds+back, 0
+		refunds += back
+		back = 0
 	}
 	if back > 0 {
 		p.sendRefund(cancel, i, back)
@@ -339,13 +363,18 @@ func (at location) deny() {
 	if refunds == 0 {
 		return
 	}
-	c.Hits, c.Refund, c.Mode = refunds, true, limiter.Enforce
+	c.Hits = refunds
+	c.Refund = true
+	c.Mode = limiter.Enforce
 	if c.Policy.Reserve != nil { // there a refund would be a lease
 		p := *c.Policy
-		p.Reserve, c.Policy, c.Reserve = nil, &p, false
+		p.Reserve = nil
+		c.Policy = &p
+		c.Reserve = false
 	}
 	refund := newRequest()
-	refund.call.Encode(p.now, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+	refund.call.Encode(p.now, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]},
+		p.split.store.options.Jitter)
 	if c.Policy.Algorithm == limiter.SlidingWindow { // a later sub-window may begin before the refund arrives
 		refund.call.SetReturn(stored.SubWindow(i))
 	}
@@ -355,7 +384,8 @@ func (at location) deny() {
 // sendRefund sends req, which refunds hits of charge i. If the store is unavailable it subtracts
 // them from the unsynced hits.
 func (p *part) sendRefund(req *request, i int, hits uint64) {
-	req.slot, req.bulk = p.slot, p.split.bulk
+	req.slot = p.slot
+	req.bulk = p.split.bulk
 	if !req.send(p.backend.shardOf(p.slot), p.split.store.options.Timeout) {
 		p.subtractUnsynced(i, hits)
 	}
@@ -364,7 +394,8 @@ func (p *part) sendRefund(req *request, i int, hits uint64) {
 // subtractUnsynced subtracts hits of charge i from the unsynced hits. The others stay charged.
 func (p *part) subtractUnsynced(i int, hits uint64) {
 	if hits > 0 {
-		p.backend.subtractUnsynced(p.late, i, script.AppendName(nil, p.now, p.batch.Charges[i].Policy, p.names[i]), hits)
+		p.backend.subtractUnsynced(p.late, i, script.AppendName(nil, p.now, p.batch.Charges[i].Policy, p.names[i]),
+			hits)
 	}
 }
 

@@ -43,13 +43,16 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.SetMirror()
 	}
-	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, syncBound: maxSync, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
+	s := &Store{
+		options: options, partBound: script.MaxPart, flushBound: maxFlush, syncBound: maxSync, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1),
+	}
 	s.mirror = options.Table
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.Blocks == BlocksAuto && s.singleSlot {
 		base := clock()
-		s.replica, s.blocks = rand.Text(), newBlocks(s, func() time.Duration { return time.Since(base) })
+		s.replica = rand.Text()
+		s.blocks = newBlocks(s, func() time.Duration { return time.Since(base) })
 		s.blocks.remember = lately + options.Timeout + probeInterval // until a silent server is noticed
 	}
 	if options.PerSecond != nil {
@@ -152,7 +155,8 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 	r := s.split(now, b, names, false)
 	r.bulk = cost > part
 	if len(r.parts) == 1 {
-		f, slot := r.parts[0].backend, r.parts[0].slot
+		f := r.parts[0].backend
+		slot := r.parts[0].slot
 		r.release()
 		return s.decide(f, slot, now, b, names, w, s.options.maxWait(b.Budget), false)
 	}
@@ -206,12 +210,15 @@ func (s *Store) decide(
 }
 
 // decideByFallback decides a request that no shard accepts.
-func (s *Store) decideByFallback(f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
+func (s *Store) decideByFallback(
+	f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter,
+) error {
 	at := f.time(now)
 	if f.server.Nodes != nil {
 		at = f.timeOf(slot, now, b.Charges[0].Policy, names[0])
 	}
-	err := f.withLocalLeases(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.fallBack(at, b) })
+	err := f.withLocalLeases(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) },
+		func() error { return s.fallBack(at, b) })
 	s.recordAllUnsynced(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }

@@ -74,7 +74,8 @@ func (sh *shard) postpone(unsynced []*script.Unsynced) {
 // syncMoving syncs the hits of moving slots one by one. If one cannot be charged, the others of its
 // slot wait for the next time. It returns an error if the shard becomes unavailable.
 func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
-	slots, until := sh.movingSlots, clock().Add(sh.backend.store.syncBound)
+	slots := sh.movingSlots
+	until := clock().Add(sh.backend.store.syncBound)
 	sh.movingSlots = map[uint16]bool{}
 	var f script.Run
 	for {
@@ -83,7 +84,8 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 			return nil
 		}
 		for i, d := range unsynced {
-			charged, err := false, error(nil)
+			charged := false
+			err := error(nil)
 			if !sh.movingSlots[d.Slot] && !clock().After(until) {
 				charged, err = sh.syncFollowing(ctx, c, &f, d)
 			}
@@ -100,8 +102,11 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 
 // syncFollowing charges d here, or at the node to which redirections lead. It reports whether d was
 // charged, and returns an error only if the shard's own server failed.
-func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced) (charged bool, err error) {
-	at, asking := sh, false
+func (sh *shard) syncFollowing(
+	ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced,
+) (charged bool, err error) {
+	at := sh
+	asking := false
 	for range maxHops {
 		left, err := at.syncRun(ctx, c, f, []*script.Unsynced{d}, asking, &Synced{})
 		if err == nil {
@@ -156,7 +161,8 @@ func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, c
 // runLength returns how many of the first unsynced counters one run of the script charges: those of
 // one slot, within the given estimate.
 func runLength(unsynced []*script.Unsynced, limit time.Duration) int {
-	n, cost := 1, unsynced[0].Cost()
+	n := 1
+	cost := unsynced[0].Cost()
 	for n < len(unsynced) && unsynced[n].Slot == unsynced[0].Slot && cost+unsynced[n].Cost() <= limit {
 		cost += unsynced[n].Cost()
 		n++
@@ -166,7 +172,9 @@ func runLength(unsynced []*script.Unsynced, limit time.Duration) int {
 
 // syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. If it
 // fails, it returns the hits that, as far as is known, were not charged.
-func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
+func (sh *shard) syncRun(
+	ctx context.Context, c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced,
+) (left []*script.Unsynced, err error) {
 	left = unsynced
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
 		left, err = sh.syncRunNow(c, f, unsynced, asking, all)
@@ -176,7 +184,9 @@ func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, unsy
 }
 
 // syncRunNow is syncRun without its time limit.
-func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
+func (sh *shard) syncRunNow(
+	c *redis.Conn, f *script.Run, unsynced []*script.Unsynced, asking bool, all *Synced,
+) (left []*script.Unsynced, err error) {
 	var call script.Call
 	now := sh.options.now()
 	sent := make([]*script.Unsynced, 0, len(unsynced))
@@ -210,10 +220,12 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, unsynced []*script.Uns
 			}
 			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
 		case why == nil:
-			now := sh.counterTime(f.Reply.Now, sh.backend.server.Nodes != nil && slotDependsOnStart(&d.Policy, []byte(d.Name)))
+			now := sh.counterTime(f.Reply.Now,
+				sh.backend.server.Nodes != nil && slotDependsOnStart(&d.Policy, []byte(d.Name)))
 			sh.options.guard(func() { sh.noteSynced(now, d, &state, excess, all) })
 		case why.Kind != redis.Script: // an error of the server
-			left, err = append(left, d), why
+			left = append(left, d)
+			err = why
 		default: // another program has written the key
 			sh.options.observe().Failed(string(redis.Script))
 			sh.backend.countDropped(d.Hits)
@@ -237,7 +249,9 @@ func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, 
 	sh.connecting = !sh.closed
 	sh.mu.Unlock()
 	more, err := sh.sync(ctx, c, until)
-	all.Counters, all.Hits, all.Exceeded = all.Counters+more.Counters, all.Hits+more.Hits, all.Exceeded+more.Exceeded
+	all.Counters += more.Counters
+	all.Hits += more.Hits
+	all.Exceeded += more.Exceeded
 	return all, err
 }
 
@@ -253,7 +267,8 @@ func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter
 		d.Exceeded(exceeded)
 	}
 	b := limiter.Batch{Charges: []limiter.Charge{d.Charge}, Partition: d.Partition}
-	b.Charges[0].Policy, b.Charges[0].Hits = &d.Policy, d.Hits
+	b.Charges[0].Policy = &d.Policy
+	b.Charges[0].Hits = d.Hits
 	b.Stored().ResetDecisions()
 	b.Stored().MergeInto(sh.backend.store.mirror, now, 0, state) // so that the next outage continues from here
 }

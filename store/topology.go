@@ -187,7 +187,8 @@ func (c *cluster) close() {
 // replaced ones.
 func (f *backend) applyTopology(all []redis.NodeSlots) {
 	slices.SortFunc(all, func(a, b redis.NodeSlots) int { return cmp.Compare(a.First, b.First) })
-	ranges, wanted := make([]slotRange, len(all)), map[*shard]bool{}
+	ranges := make([]slotRange, len(all))
+	wanted := map[*shard]bool{}
 	for i, s := range all {
 		if ranges[i] = (slotRange{s, f.shardAt(s.Primary)}); ranges[i].shard == nil {
 			return

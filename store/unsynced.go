@@ -19,7 +19,9 @@ import (
 // recordUnsynced records the hits of charge i that the given fallback admitted, at the time now of
 // the store's clock. The name has the start of a fixed window; lease is the name that seals leases.
 // A released lease is recorded with every fallback.
-func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter) {
+func (f *backend) recordUnsynced(
+	by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter,
+) {
 	c := &b.Charges[i]
 	if c.Refund && c.Policy.UsesLeases() {
 		if script.IsLease(lease, c.Hits) {
@@ -51,25 +53,34 @@ func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch
 }
 
 // recordRelease records that a lease, which charge c of b acquired or returns, is to be released.
-func (f *backend) recordRelease(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16) {
+func (f *backend) recordRelease(
+	now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16,
+) {
 	defer f.requestSync(slot)
 	f.ledger.mu.Lock()
 	defer f.ledger.mu.Unlock()
-	f.countDropped(f.ledger.addLocked([]byte(name), slot, releaseOf(now, b, c, lease), func() func(uint64) { return nil }))
+	f.countDropped(f.ledger.addLocked([]byte(name), slot, releaseOf(now, b, c, lease),
+		func() func(uint64) { return nil }))
 }
 
 // releaseOf returns the release of a lease that charge c of b acquired or returns.
 func releaseOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Unsynced {
-	c.Refund, c.Reserve, c.Hits = true, false, lease
+	c.Refund = true
+	c.Reserve = false
+	c.Hits = lease
 	d := &script.Unsynced{}
-	d.Set(now, &limiter.Batch{Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition}, 0, true)
+	d.Set(now, &limiter.Batch{
+		Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition,
+	}, 0, true)
 	return d
 }
 
 // recordAllUnsynced records the unsynced hits of b, which was not sent and which the given fallback
 // decided. Names of fixed windows lack the start. If the fallback has not decided, only released
 // leases are recorded.
-func (s *Store) recordAllUnsynced(by Fallback, decided bool, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
+func (s *Store) recordAllUnsynced(
+	by Fallback, decided bool, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter,
+) {
 	if !decided {
 		by = Error
 	}
@@ -133,7 +144,8 @@ func (f *backend) subtractUnsynced(late *request, charge int, name []byte, hits 
 // addUnsynced adds the hits that the fallback admitted, and the leases that req returns.
 func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	for i := range req.batch.Charges {
-		c, d := &req.batch.Charges[i], &script.Unsynced{}
+		c := &req.batch.Charges[i]
+		d := &script.Unsynced{}
 		switch {
 		case c.Refund && c.Policy.UsesLeases():
 			if !script.IsLease(req.call.LeaseName(i), c.Hits) {
@@ -145,7 +157,8 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 		default:
 			d.Exceeded = req.waiter.Exceeded(i)
 		}
-		d.Name, d.Slot = strings.Clone(req.unsyncedName(i)), req.slot
+		d.Name = strings.Clone(req.unsyncedName(i))
+		d.Slot = req.slot
 		req.unsynced = append(req.unsynced, unsyncedCharge{d, i})
 	}
 	if len(req.unsynced) > 0 {
@@ -161,7 +174,8 @@ func (req *request) addStrayLeases(now limiter.Time) {
 			continue
 		}
 		d := releaseOf(now, req.batch, c, 0)
-		d.Name, d.Slot = strings.Clone(req.call.LeaseName(i)), req.slot
+		d.Name = strings.Clone(req.call.LeaseName(i))
+		d.Slot = req.slot
 		req.strays = append(req.strays, strayLease{i, d})
 	}
 }
@@ -200,7 +214,9 @@ func (f *backend) resolve(result outcome, requests ...*request) {
 func (f *backend) resolveForeign(req *request, key string) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
-	req.sent, req.foreignKey, req.strays = false, key, nil
+	req.sent = false
+	req.foreignKey = key
+	req.strays = nil
 	req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool {
 		if d.Name == key {
 			f.countDropped(d.Hits)
@@ -218,7 +234,8 @@ func (f *backend) resolveLocked(result outcome, req *request) {
 	switch {
 	case result == outcomeCounted:
 		counted := f.countedCharges(req)
-		req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool { return !d.HasAcquired() && counted(d.charge) })
+		req.unsynced = slices.DeleteFunc(req.unsynced,
+			func(d unsyncedCharge) bool { return !d.HasAcquired() && counted(d.charge) })
 	case req.foreignKey == "": // else its hits are refunded
 		for _, d := range req.unsynced {
 			if req.call.Counted(d.Name) {
@@ -239,7 +256,9 @@ func (f *backend) resolveLocked(result outcome, req *request) {
 		f.countDropped(f.ledger.restore(all))
 		f.requestSync(req.slot)
 	}
-	req.unsynced, req.strays, req.copied = nil, nil, nil
+	req.unsynced = nil
+	req.strays = nil
+	req.copied = nil
 }
 
 // countedCharges returns a function that reports whether the store, by its reply, has counted the

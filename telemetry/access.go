@@ -21,11 +21,16 @@ type TLS struct {
 // newTLSMetrics returns a function that returns the metrics of a use of TLS files, such as "grpc".
 // A use has no series before.
 func newTLSMetrics(r *registry) func(use string) *TLS {
-	reloads := r.counters("sluice_tls_reloads_total", "Changes of certificate, key or CA files that were applied.", "use")
-	reloadErrors := r.counters("sluice_tls_reload_errors_total", "Changes of certificate, key or CA files that were rejected; the previous ones stayed in use.", "use")
-	handshakeErrors := r.counters("sluice_tls_handshake_errors_total", "Connections that ended in the TLS handshake.", "use")
-	lastOK := r.gauges("sluice_tls_last_reload_successful", "1 if the certificate, key and CA files on disk are in use, 0 if they were rejected.", "use")
-	expiry := r.gauges("sluice_tls_certificate_expiry_timestamp_seconds", "Earliest expiry in the active certificate chain, in Unix seconds.", "use")
+	reloads := r.counters("sluice_tls_reloads_total", "Changes of certificate, key or CA files that were applied.",
+		"use")
+	reloadErrors := r.counters("sluice_tls_reload_errors_total",
+		"Changes of certificate, key or CA files that were rejected; the previous ones stayed in use.", "use")
+	handshakeErrors := r.counters("sluice_tls_handshake_errors_total", "Connections that ended in the TLS handshake.",
+		"use")
+	lastOK := r.gauges("sluice_tls_last_reload_successful",
+		"1 if the certificate, key and CA files on disk are in use, 0 if they were rejected.", "use")
+	expiry := r.gauges("sluice_tls_certificate_expiry_timestamp_seconds",
+		"Earliest expiry in the active certificate chain, in Unix seconds.", "use")
 	warning := r.gauges("sluice_tls_certificate_warning_timestamp_seconds", "When the condition certificate_expires_soon starts, in Unix seconds: 7 days before the expiry, or after nine tenths of the validity if that is later.", "use")
 	return func(use string) *TLS {
 		return &TLS{
@@ -63,5 +68,7 @@ func newTokenFile(r *registry) TokenFile {
 func newDebugDenied(r *registry) DebugDenied {
 	v := r.counters("sluice_debug_denied_requests_total",
 		"Requests to the debug listener that were denied because of their token or certificate, by reason: no_credentials, unknown_token, not_granted.", "reason")
-	return DebugDenied{v.WithLabelValues("no_credentials"), v.WithLabelValues("unknown_token"), v.WithLabelValues("not_granted")}
+	return DebugDenied{
+		v.WithLabelValues("no_credentials"), v.WithLabelValues("unknown_token"), v.WithLabelValues("not_granted"),
+	}
 }

@@ -17,11 +17,14 @@ var codeNames = [...]string{
 }
 
 // methodNames are the methods of the gRPC server, without their services.
-var methodNames = [...]string{"ShouldRateLimit", "Check", "List", "Watch", "ServerReflectionInfo", "StreamRateLimitQuotas"}
+var methodNames = [...]string{
+	"ShouldRateLimit", "Check", "List", "Watch", "ServerReflectionInfo", "StreamRateLimitQuotas",
+}
 
 // responseTimeBuckets are upper bounds in seconds. They start at 10 us, since a decision takes
 // microseconds; from 5 ms they are those of envoyproxy/ratelimit.
-var responseTimeBuckets = append([]float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3}, prometheus.DefBuckets...)
+var responseTimeBuckets = append([]float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3},
+	prometheus.DefBuckets...)
 
 const responseTime = "ratelimit_service_response_time_seconds"
 
@@ -52,11 +55,14 @@ type Method struct {
 }
 
 func newCalls(r *registry, milliseconds bool) *Calls {
-	requests := r.counters("ratelimit_service_total_requests", "Calls by method, including health and reflection; /json counts as ShouldRateLimit.", "grpc_method")
-	unit, help := time.Second, "Time from reading a request to writing its response, by method and gRPC status code, without the delay by a leaky bucket."
+	requests := r.counters("ratelimit_service_total_requests",
+		"Calls by method, including health and reflection; /json counts as ShouldRateLimit.", "grpc_method")
+	unit := time.Second
+	help := "Time from reading a request to writing its response, by method and gRPC status code, without the delay by a leaky bucket."
 	buckets := responseTimeBuckets
 	if milliseconds {
-		unit, help = time.Millisecond, help+" In MILLISECONDS, because of PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS."
+		unit = time.Millisecond
+		help += " In MILLISECONDS, because of PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS."
 		buckets = make([]float64, len(buckets))
 		for i, b := range responseTimeBuckets {
 			buckets[i] = b * 1e3
@@ -71,7 +77,8 @@ func newCalls(r *registry, milliseconds bool) *Calls {
 	}, []string{"grpc_method", "code"})
 	r.Register(times)
 	c := &Calls{methods: map[string]*Method{}, unit: unit}
-	c.Denied = r.counter("sluice_denied_requests_total", "Calls of ShouldRateLimit that were answered OVER_LIMIT. /json counts too.")
+	c.Denied = r.counter("sluice_denied_requests_total",
+		"Calls of ShouldRateLimit that were answered OVER_LIMIT. /json counts too.")
 	for _, name := range methodNames {
 		c.methods[name] = &Method{
 			Requests: requests.WithLabelValues(name),

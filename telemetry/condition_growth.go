@@ -44,7 +44,8 @@ func (c *Conditions) Tick(now time.Time) {
 	defer c.growing.Unlock()
 	intervalEnds := c.period.Advance(now)
 	for _, g := range c.growths {
-		wasActive, hadStarted := g.active(now), !g.since.IsZero()
+		wasActive := g.active(now)
+		hadStarted := !g.since.IsZero()
 		if g.tick(now); intervalEnds {
 			g.marks = [2]uint64{g.marks[1], g.was}
 		}
@@ -53,7 +54,8 @@ func (c *Conditions) Tick(now time.Time) {
 		case active && !wasActive && g.client == nil: // a ClientError logs itself
 			c.logger.Log(d.Level, d.Sentence, zap.String("remedy", d.Remedy), Mark(g.code))
 		case !active && hadStarted:
-			c.logger.Info("not seen for a minute: "+d.Sentence, zap.Uint64("count", g.sum), zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
+			c.logger.Info("not seen for a minute: "+d.Sentence, zap.Uint64("count", g.sum),
+				zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
 		}
 	}
 }
@@ -67,7 +69,8 @@ func (g *growth) tick(now time.Time) {
 	}
 	if grown := n - min(n, g.was); grown > 0 {
 		if g.since.IsZero() {
-			g.since, g.sum = now, 0
+			g.since = now
+			g.sum = 0
 		}
 		g.sum += min(grown, math.MaxInt64-g.sum)
 		g.last = now

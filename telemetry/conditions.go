@@ -209,7 +209,9 @@ func (c *Conditions) raise(t *transition, event *Event) {
 	} else if c.countLocked(id.code) >= maxPerCode {
 		return
 	}
-	condition.Remedy, condition.Fields, condition.Lines = cut(t.remedy), event.Fields, event.Lines
+	condition.Remedy = cut(t.remedy)
+	condition.Fields = event.Fields
+	condition.Lines = event.Lines
 	c.raised[id] = condition
 }
 

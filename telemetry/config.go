@@ -11,7 +11,8 @@ type configMetrics struct {
 }
 
 func newConfigMetrics(r *registry) configMetrics {
-	changes := r.counters("sluice_config_changes_total", "Rules and domains that loads added, removed or changed, without the first load.", "kind")
+	changes := r.counters("sluice_config_changes_total",
+		"Rules and domains that loads added, removed or changed, without the first load.", "kind")
 	return configMetrics{
 		info:     r.gauges("sluice_config_info", "Always 1; the label is the hash of the active rules.", "hash"),
 		loads:    r.counter("ratelimit_service_config_load_success", "Rule sets that were loaded successfully."),
@@ -65,9 +66,11 @@ type Table struct {
 // returns the number of rows of a table.
 func (m *Metrics) Tables(names []string, rows func(name string) int) map[string]*Table {
 	loads := m.counters("sluice_table_loads_total", "Loads of a table's file, by result: loaded, or rejected, so that the previous rows stayed active.", "table", "result")
-	lastOK := m.gauges("sluice_table_last_load_successful", "1 if the rows of the table's file are active, 0 if the file was rejected.", "table")
+	lastOK := m.gauges("sluice_table_last_load_successful",
+		"1 if the rows of the table's file are active, 0 if the file was rejected.", "table")
 	changes := m.counters("sluice_table_changes_total", "Rows that were put or deleted individually.", "table", "kind")
-	unsaved := m.gauges("sluice_table_unsaved", "1 while changes of a table's rows are rejected because they cannot be saved.", "table")
+	unsaved := m.gauges("sluice_table_unsaved",
+		"1 while changes of a table's rows are rejected because they cannot be saved.", "table")
 	all := map[string]*Table{}
 	for _, name := range names {
 		all[name] = &Table{
@@ -92,7 +95,9 @@ type XDS struct {
 
 // XDS registers and returns the metrics of the management server. It may be called only once.
 func (m *Metrics) XDS() *XDS {
-	connected := m.gauge("sluice_xds_connected", "1 while a stream from the management server is open; otherwise the rules do not change.")
-	updates := m.counters("sluice_xds_updates_total", "Responses of the management server, by result: accepted (ack) or rejected (nack).", "result")
+	connected := m.gauge("sluice_xds_connected",
+		"1 while a stream from the management server is open; otherwise the rules do not change.")
+	updates := m.counters("sluice_xds_updates_total",
+		"Responses of the management server, by result: accepted (ack) or rejected (nack).", "result")
 	return &XDS{Connected: connected, ACKs: updates.WithLabelValues("ack"), NACKs: updates.WithLabelValues("nack")}
 }

@@ -114,10 +114,13 @@ func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 // add adds a log line to the events, and starts its condition. ends reports whether the line ended
 // conditions.
 func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
-	if entry.Message == NoticeMessage || strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
+	if entry.Message == NoticeMessage || strings.HasPrefix(entry.Message, "http: ") ||
+		strings.HasPrefix(entry.Message, rulePrefix) {
 		return
 	}
-	event := Event{Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1, Ends: ends}
+	event := Event{
+		Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1, Ends: ends,
+	}
 	var raises *transition
 	attributes := zapcore.NewMapObjectEncoder()
 	for _, f := range fields {
@@ -139,7 +142,8 @@ func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 		}
 	}
 	if raises != nil {
-		event.Code, event.Lines = string(raises.codes[0]), boundedLines(raises.lines)
+		event.Code = string(raises.codes[0])
+		event.Lines = boundedLines(raises.lines)
 		e.conditions.raise(raises, &event)
 	}
 	e.mu.Lock()
@@ -192,7 +196,8 @@ func cut(text string) string {
 func (e *Events) addLocked(event Event) {
 	if e.next > 0 {
 		last := &e.ring[(e.next-1)%MaxEvents]
-		if last.Text == event.Text && last.Level == event.Level && (event.Level == "warning" || reflect.DeepEqual(last.Fields, event.Fields)) {
+		if last.Text == event.Text && last.Level == event.Level &&
+			(event.Level == "warning" || reflect.DeepEqual(last.Fields, event.Fields)) {
 			event.Count += last.Count
 			*last = event
 			return

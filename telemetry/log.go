@@ -26,10 +26,13 @@ var logLevels = map[string]zapcore.Level{
 func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	l, ok := logLevels[strings.ToLower(level)]
 	if !ok {
-		return nil, fmt.Errorf("log level %q: must be one of %s", level, strings.Join(slices.Sorted(maps.Keys(logLevels)), ", "))
+		return nil, fmt.Errorf("log level %q: must be one of %s", level,
+			strings.Join(slices.Sorted(maps.Keys(logLevels)), ", "))
 	}
 	enc := zap.NewProductionEncoderConfig()
-	enc.TimeKey, enc.MessageKey, enc.LevelKey = "@timestamp", "@message", "level"
+	enc.TimeKey = "@timestamp"
+	enc.MessageKey = "@message"
+	enc.LevelKey = "level"
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	enc.EncodeLevel = logrusLevel
 	var encoder zapcore.Encoder
@@ -87,7 +90,8 @@ func (s *sampler) passes(message string, at time.Time) bool {
 	if c == nil {
 		c = s.add(message)
 	}
-	now, ends := at.UnixNano(), c.ends.Load()
+	now := at.UnixNano()
+	ends := c.ends.Load()
 	// If the interval ends much later than now, the clock was set back.
 	if (now >= ends || now < ends-2*s.interval) && c.ends.CompareAndSwap(ends, now+s.interval) {
 		c.lines.Store(0)

@@ -32,7 +32,9 @@ type LogQueue struct {
 // NewLogQueue returns a queue whose lines [LogQueue.Run] writes to w. Run and [LogQueue.Close] must
 // each be called once.
 func NewLogQueue(w io.Writer) *LogQueue {
-	return &LogQueue{to: w, lines: make(chan []byte, queuedLines), closing: make(chan struct{}), closed: make(chan struct{})}
+	return &LogQueue{
+		to: w, lines: make(chan []byte, queuedLines), closing: make(chan struct{}), closed: make(chan struct{}),
+	}
 }
 
 // Write queues a line, or drops it. Each call is one line. It never blocks or fails.

@@ -26,7 +26,8 @@ func (m *Mogrifier) UnmarshalText(text []byte) error {
 		parts, tags = parts[:len(parts)-1], parts[len(parts)-1]
 	}
 	last := len(parts) - 1
-	pattern, name := strings.Join(parts[:last], ";"), parts[last]
+	pattern := strings.Join(parts[:last], ";")
+	name := parts[last]
 	if pattern == "" || name == "" {
 		return fmt.Errorf("%q: must be PATTERN;NAME;KEY:VALUE,KEY:VALUE, with a pattern and a name", text)
 	}

@@ -43,7 +43,8 @@ func (p *Panics) Report(value any) {
 	if !log {
 		return
 	}
-	errorField, skippedField := zap.Skip(), zap.Skip()
+	errorField := zap.Skip()
+	skippedField := zap.Skip()
 	if err, ok := value.(error); ok {
 		if own, ok := errors.AsType[runtime.Error](err); ok {
 			errorField = zap.String("error", own.Error())
@@ -73,6 +74,8 @@ func (p *Panics) mayLog() (skipped int, log bool) {
 		p.skipped++
 		return 0, false
 	}
-	skipped, p.skipped, p.next = p.skipped, 0, now.Add(panicLogInterval)
+	skipped = p.skipped
+	p.skipped = 0
+	p.next = now.Add(panicLogInterval)
 	return skipped, true
 }

@@ -19,7 +19,8 @@ type Period struct {
 // Advance ends the interval at the time now if it has lasted for [Interval], and reports whether it
 // did. It must be called each second.
 func (p *Period) Advance(now time.Time) (ended bool) {
-	passed, called := now.Sub(p.endedAt), p.CalledAt
+	passed := now.Sub(p.endedAt)
+	called := p.CalledAt
 	p.CalledAt = now
 	switch {
 	case p.endedAt.IsZero():
@@ -29,7 +30,8 @@ func (p *Period) Advance(now time.Time) (ended bool) {
 	case passed < 0 || passed > 2*Interval: // the clock was set, or the process was suspended
 		passed = max(time.Second, called.Sub(p.endedAt))
 	}
-	p.endedAt, p.length = now, passed
+	p.endedAt = now
+	p.length = passed
 	return true
 }
 

@@ -243,7 +243,8 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 	if r.keepsEnded {
 		before = r.seriesLocked()
 	}
-	old, overflow := r.configured, make(map[string]*RuleCounters, len(domains))
+	old := r.configured
+	overflow := make(map[string]*RuleCounters, len(domains))
 	for _, d := range domains {
 		overflow[d] = (*r.overflow.Load())[d]
 		if overflow[d] == nil {
@@ -253,7 +254,8 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 			overflow[d] = &RuleCounters{}
 		}
 	}
-	r.configured, r.omitted = map[RuleKey]configuredRule{}, 0
+	r.configured = map[RuleKey]configuredRule{}
+	r.omitted = 0
 	r.overflow.Store(&overflow)
 	c := &Configured{rules: r, limit: limit, counters: make([]atomic.Pointer[RuleCounters], n)}
 	for i := range n {
@@ -348,7 +350,9 @@ func (k RuleKey) text() string { return k.Domain + "\x00" + k.Limit + "\x00" + k
 // are the ends of the key's first and second level; key2End is 0 if it has one level. scratch is
 // used to build the lookup key and is returned for the next call. A known key, or one beyond a
 // bound, costs neither an allocation nor a lock.
-func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1End, key2End int) (*RuleCounters, []byte) {
+func (r *Rules) Runtime(
+	scratch []byte, domain, limit string, key []byte, key1End, key2End int,
+) (*RuleCounters, []byte) {
 	if len(key) > maxRuntimeKey {
 		return r.otherSeries(domain), scratch
 	}

@@ -111,7 +111,8 @@ func (r *Rules) gather() []*dto.MetricFamily {
 }
 
 func (r *Rules) seriesLocked() (all []ruleSeries) {
-	overflow, known := *r.overflow.Load(), *r.runtime.Load()
+	overflow := *r.overflow.Load()
+	known := *r.runtime.Load()
 	all = make([]ruleSeries, 0, len(r.configured)+len(overflow)+len(known))
 	for k, c := range r.configured {
 		all = append(all, ruleSeries{key: k, counters: c.counters, limit: c.limit})
@@ -152,7 +153,8 @@ func (r *Rules) families(all []ruleSeries, stored bool) []*dto.MetricFamily {
 	for i := range ruleMetrics {
 		m := &ruleMetrics[i]
 		if len(metrics[i]) > 0 {
-			families = append(families, &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: &m.kind, Metric: metrics[i]})
+			families = append(families,
+				&dto.MetricFamily{Name: &m.name, Help: &m.help, Type: &m.kind, Metric: metrics[i]})
 		}
 	}
 	return families
@@ -167,7 +169,8 @@ func (m *ruleMetric) sample(labels []*dto.LabelPair, value float64) *dto.Metric 
 			value  float64
 		}{value: value}
 		s.gauge.Value = &s.value
-		s.metric.Label, s.metric.Gauge = labels, &s.gauge
+		s.metric.Label = labels
+		s.metric.Gauge = &s.gauge
 		return &s.metric
 	}
 	s := &struct {
@@ -176,7 +179,8 @@ func (m *ruleMetric) sample(labels []*dto.LabelPair, value float64) *dto.Metric 
 		value   float64
 	}{value: value}
 	s.counter.Value = &s.value
-	s.metric.Label, s.metric.Counter = labels, &s.counter
+	s.metric.Label = labels
+	s.metric.Counter = &s.counter
 	return &s.metric
 }
 

@@ -13,7 +13,8 @@ func sanitizeName(name string) string { return replace(name, ":|") }
 
 // sanitizeIPv4 makes the IPv4 addresses in a domain a single level each.
 func sanitizeIPv4(domain string) string {
-	return ipv4Addresses.ReplaceAllStringFunc(domain, func(quad string) string { return strings.ReplaceAll(quad, ".", "_") })
+	return ipv4Addresses.ReplaceAllStringFunc(domain,
+		func(quad string) string { return strings.ReplaceAll(quad, ".", "_") })
 }
 
 // metricName replaces all characters that are invalid in the name of a metric by underscores.

@@ -34,7 +34,8 @@ type StatsdOptions struct {
 func (o *StatsdOptions) ParseAddr() error {
 	scheme, addr, found := strings.Cut(o.Addr, "://")
 	if !found {
-		scheme, addr = "tcp", o.Addr
+		scheme = "tcp"
+		addr = o.Addr
 	}
 	o.Network = map[string]string{"tcp": "tcp", "udp": "udp", "dogstatsd": "udp", "unix": "unixgram"}[scheme]
 	o.Dog = scheme == "dogstatsd" || scheme == "unix"
@@ -161,7 +162,8 @@ func (s *Statsd) reportResult(err error) {
 	}
 	if s.successes++; s.down && s.successes >= recoveryFlushes {
 		s.down = false
-		s.logger.Info("statsd: sending metrics again", append(server, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
+		s.logger.Info("statsd: sending metrics again",
+			append(server, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
 	}
 }
 
@@ -285,7 +287,8 @@ func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sentSeries {
 	}
 	for i := range s.options.Mogrifiers {
 		if renamed, more, ok := s.options.Mogrifiers[i].apply(name); ok {
-			name, tags = renamed, append(tags, more...)
+			name = renamed
+			tags = append(tags, more...)
 			break
 		}
 	}
@@ -328,7 +331,8 @@ func (s *Statsd) send(series *sentSeries, e *statsdEntry, m *dto.Metric) {
 func (s *Statsd) reportOversized() {
 	if s.oversized > 0 {
 		s.logger.Warn("statsd: metrics are not sent, because their lines are longer than a packet; shorten their names and tags, or send over TCP",
-			zap.String("metric", fmt.Sprintf("%.200s", s.oversizedName)), zap.Int("more", s.oversized-1), zap.Int("packet_bytes", s.packet))
+			zap.String("metric", fmt.Sprintf("%.200s", s.oversizedName)), zap.Int("more", s.oversized-1),
+			zap.Int("packet_bytes", s.packet))
 		s.oversized = 0
 	}
 }

@@ -56,7 +56,8 @@ func (c *statsdConn) open(ctx context.Context) (refused, err error) {
 		if err != nil {
 			return refused, fmt.Errorf("connect: %w", err)
 		}
-		c.conn, c.ended = conn, watch(conn)
+		c.conn = conn
+		c.ended = watch(conn)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := c.conn.SetWriteDeadline(deadline); err != nil {

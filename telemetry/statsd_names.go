@@ -27,7 +27,8 @@ func (e *statsdEntry) series(m *dto.Metric, common []Tag) (name string, tags []T
 	for _, l := range m.GetLabel() {
 		t := Tag{l.GetName(), l.GetValue()}
 		values[t.Key] = t.Value
-		if t.Value != "" && slices.Contains(e.tags, t.Key) && !slices.ContainsFunc(common, func(c Tag) bool { return c.Key == t.Key }) {
+		if t.Value != "" && slices.Contains(e.tags, t.Key) &&
+			!slices.ContainsFunc(common, func(c Tag) bool { return c.Key == t.Key }) {
 			tags = append(tags, t)
 		}
 	}
@@ -70,11 +71,13 @@ func statsdEntries(f *dto.MetricFamily) []statsdEntry {
 	case isRule:
 		// The domain and the complete metric key. The limits of a list, which envoyproxy/ratelimit
 		// lacks, differ in a tag.
-		e.name, e.tags = "ratelimit.service.rate_limit.$domain.$rule."+rule, []string{"limit"}
+		e.name = "ratelimit.service.rate_limit.$domain.$rule." + rule
+		e.tags = []string{"limit"}
 	case isService:
 		e.name = "ratelimit.service." + service
 	case strings.HasPrefix(family, "sluice_"):
-		e.name, e.tags = family, ownLabels
+		e.name = family
+		e.tags = ownLabels
 	case family == "go_gc_duration_seconds":
 		return []statsdEntry{
 			{"numGC", dto.MetricType_COUNTER, "ratelimit.go.numGC", nil, func(m *dto.Metric) float64 {

@@ -48,7 +48,8 @@ const maxTimerValues = 100
 func (s *sentSeries) sample(h *dto.Histogram) []float64 {
 	buckets := h.GetBucket()
 	if created := h.GetCreatedTimestamp().AsTime(); len(s.buckets) != len(buckets)+1 || !created.Equal(s.created) {
-		s.buckets, s.created = make([]uint64, len(buckets)+1), created
+		s.buckets = make([]uint64, len(buckets)+1)
+		s.created = created
 	}
 	// The last bucket contains all values above the highest bound.
 	grown := make([]uint64, len(s.buckets)) // cumulative
@@ -77,9 +78,11 @@ func (s *sentSeries) sample(h *dto.Histogram) []float64 {
 // interpolate returns the value of the observation with the given rank, which is in bucket at. It
 // assumes that the observations of a bucket are evenly spaced.
 func interpolate(buckets []*dto.Bucket, grown []uint64, at int, rank float64) float64 {
-	low, before := 0.0, uint64(0)
+	low := 0.0
+	before := uint64(0)
 	if at > 0 {
-		low, before = buckets[at-1].GetUpperBound(), grown[at-1]
+		low = buckets[at-1].GetUpperBound()
+		before = grown[at-1]
 	}
 	if at == len(buckets) || math.IsInf(buckets[at].GetUpperBound(), 1) {
 		return low // the bucket has no upper bound

@@ -19,11 +19,14 @@ type Store struct {
 // kinds are all possible values of Decided, Blocks and Failed. At each scrape, reached reports whether the
 // store has ever answered, shards returns the shards of the store and whether each is available, and
 // offset by how much the store's clock is ahead of the local one.
-func (m *Metrics) Store(deciders, events, kinds []string, reached func() bool, shards func() map[string]bool, offset func() time.Duration) *Store {
+func (m *Metrics) Store(
+	deciders, events, kinds []string, reached func() bool, shards func() map[string]bool, offset func() time.Duration,
+) *Store {
 	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",
 		"Charges, by where they were decided: store, also for look-ups; memory, for a denial that the store would repeat; block, from hits that were charged in advance, or a denial of the last 50 ms; fallback, while the store was unavailable; too_large, in memory because the request would occupy the store for too long.", "by")
-	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by kind of error.", "kind")
+	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by kind of error.",
+		"kind")
 	blocks := m.counters("sluice_store_block_hits_total",
 		"Hits of blocks, which --store-blocks charges to the store in advance: acquired; returned to the store unused; lost, because the block ended, the connection failed or the counter was reset.", "result")
 	s := &Store{

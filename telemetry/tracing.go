@@ -78,7 +78,8 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 		sdktrace.WithResource(described),
 	}
 	if os.Getenv("OTEL_TRACES_SAMPLER") == "" || o.SamplingRate < 1 {
-		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.SamplingRate))))
+		options = append(options,
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.SamplingRate))))
 	}
 	provider := sdktrace.NewTracerProvider(options...)
 	return &Tracing{
@@ -114,7 +115,8 @@ func describe(ctx context.Context, o TracingOptions) (*resource.Resource, error)
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 

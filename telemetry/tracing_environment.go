@@ -79,7 +79,8 @@ func isCount(text string) bool {
 
 // IsHeaderName reports whether name is a valid header name: a token of RFC 9110, 5.6.2.
 func IsHeaderName(name string) bool {
-	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	return name != "" &&
+		strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // spanQueue returns the size of the span queue: OTEL_BSP_MAX_QUEUE_SIZE, or the SDK's default.

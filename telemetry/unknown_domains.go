@@ -24,7 +24,8 @@ type UnknownDomains struct {
 }
 
 func newUnknownDomains(r *registry) *UnknownDomains {
-	u := &UnknownDomains{total: r.counter("sluice_unknown_domain_descriptors_total", "Descriptors of requests for domains without rules.")}
+	u := &UnknownDomains{total: r.counter("sluice_unknown_domain_descriptors_total",
+		"Descriptors of requests for domains without rules.")}
 	u.counts.Store(&map[string]*atomic.Uint64{other: {}})
 	r.Register(u)
 	return u
@@ -88,7 +89,8 @@ func (u *UnknownDomains) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for domain, sum := range sums {
-		desc := prometheus.NewDesc(notFoundStart+metricName(domain)+notFoundEnd, "Descriptors of requests for this domain, which has no rules.", []string{"domain"}, nil)
+		desc := prometheus.NewDesc(notFoundStart+metricName(domain)+notFoundEnd,
+			"Descriptors of requests for this domain, which has no rules.", []string{"domain"}, nil)
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, sum, domain)
 	}
 }

@@ -53,7 +53,9 @@ func (c *converter) report(code rules.Code, path, format string, args ...any) {
 	if code != "" {
 		s = rules.Warning
 	}
-	c.found.Add(rules.Diagnostic{Pos: c.pos, Severity: s, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
+	c.found.Add(rules.Diagnostic{
+		Pos: c.pos, Severity: s, Code: code, Path: path, Message: fmt.Sprintf(format, args...),
+	})
 }
 
 // resource converts resource i of a response. If ok is false it reported an error.
@@ -109,7 +111,8 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	l := rules.Limit{Pos: c.pos, Unlimited: m.GetUnlimited(), UnitMultiplier: 1, Name: m.GetName()}
 	switch {
 	case !l.Unlimited:
-		l.Unit, l.RequestsPerUnit = unit, m.GetRequestsPerUnit()
+		l.Unit = unit
+		l.RequestsPerUnit = m.GetRequestsPerUnit()
 	case unit.Seconds() > 0:
 		c.report("", path, "unlimited excludes the unit %s; remove one of them", m.GetUnit())
 	case unit != 0:
@@ -145,5 +148,6 @@ func nestsDeeper(v *structpb.Value, levels int) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.GetListValue().GetValues(), func(e *structpb.Value) bool { return nestsDeeper(e, levels-1) })
+	return slices.ContainsFunc(v.GetListValue().GetValues(),
+		func(e *structpb.Value) bool { return nestsDeeper(e, levels-1) })
 }

@@ -251,7 +251,8 @@ func (s *Source) request(nonce string) *discovery.DiscoveryRequest {
 
 // wrapTooLarge wraps gRPC's error for a response that is too large in [ErrTooLarge].
 func wrapTooLarge(err error) error {
-	if status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max") {
+	if status.Code(err) == codes.ResourceExhausted &&
+		strings.Contains(err.Error(), "received message larger than max") {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	return err

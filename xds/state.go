@@ -70,7 +70,8 @@ func (s *state) buildLocked() error {
 		var u source.Update
 		u.Set, u.Diagnostics = build(s.latest.resources, s.opt)
 		u.Err = u.Diagnostics.Err()
-		active, version := u, s.latest.version
+		active := u
+		version := s.latest.version
 		u.Accepted = func() { s.accept(key, version, active) }
 		return u
 	})

@@ -60,7 +60,8 @@ func serve(conn net.Conn) {
 	if _, err := conn.Write(settings); err != nil {
 		return
 	}
-	in, out := make([]byte, 32<<10), make([]byte, 0, 32<<10)
+	in := make([]byte, 32<<10)
+	out := make([]byte, 0, 32<<10)
 	if _, err := io.ReadFull(conn, in[:len(preface)]); err != nil {
 		return
 	}
@@ -93,7 +94,8 @@ func answer(out, in []byte) (_ []byte, used int) {
 			return out, used
 		}
 		used += size
-		kind, flags := frame[3], frame[4]
+		kind := frame[3]
+		flags := frame[4]
 		switch {
 		case kind <= frameHeaders && flags&flagEnd != 0:
 			start := len(out)

@@ -20,7 +20,8 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		return nil, err
 	}
 	if c.Fill {
-		c.Warmup, c.Duration = 0, math.MaxInt64
+		c.Warmup = 0
+		c.Duration = math.MaxInt64
 	}
 	workers, err := newWorkers(ctx, &c)
 	if err != nil {

@@ -38,7 +38,9 @@ type benchCase struct {
 // counters completes a case with a counter per key. By default it has two connections with 32
 // concurrent calls each, like an Envoy with two workers under load.
 func counters(c benchCase) benchCase {
-	c.domain, c.entries, c.fill = "counter", "counter=%d", true
+	c.domain = "counter"
+	c.entries = "counter=%d"
+	c.fill = true
 	c.keys, c.connections, c.inFlight = orDefault(c.keys, 10_000), orDefault(c.connections, 2), orDefault(c.inFlight, 64)
 	return c
 }
@@ -194,7 +196,8 @@ func (c *benchCase) config(s *service) load.Config {
 		}
 	}
 	if c.envoy {
-		config.Addrs, config.HTTP = []string{s.envoy}, true
+		config.Addrs = []string{s.envoy}
+		config.HTTP = true
 	}
 	return config
 }

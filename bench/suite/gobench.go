@@ -103,7 +103,9 @@ func parseSample(line string) (sample, bool) {
 	if !ok {
 		return sample{}, false
 	}
-	s.nanos, s.bytes, s.allocs = wall, units["B/op"], units["allocs/op"]
+	s.nanos = wall
+	s.bytes = units["B/op"]
+	s.allocs = units["allocs/op"]
 	if cpu, ok := units["cpu-ns/op"]; ok {
 		s.nanos = cpu
 	}
@@ -136,7 +138,8 @@ func minNanos(all []sample) float64 {
 func (p *page) printCountingCost(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
-		with, without := samples.of[name], samples.of[name+"/uncounted"]
+		with := samples.of[name]
+		without := samples.of[name+"/uncounted"]
 		n := min(len(with), len(without))
 		if n == 0 {
 			continue

@@ -33,7 +33,8 @@ func (p *page) printLimiters(o *options, samples *samples) {
 		for _, kind := range cases {
 			cells = append(cells, timeCell(of(name, kind), of("BenchmarkLimiters/limiter="+reference, kind)))
 		}
-		made, old := of(name, "new"), of(name, "uniform")
+		made := of(name, "new")
+		old := of(name, "uniform")
 		p.Row(append(cells, fmt.Sprintf("%.0f, %.1f", median(old, allocs), median(made, allocs)),
 			fmt.Sprintf("%.0f", median(made, func(s sample) float64 { return s.bytes })), fmt.Sprintf("%.1f", median(of(name, "collect"), nanos)/1e6))...)
 	}

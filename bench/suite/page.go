@@ -92,7 +92,8 @@ func (p *page) printComparison(q *comparison, services []*service, found measure
 
 func (p *page) printTable(q *comparison, m *metric, services []*service, found measurements) {
 	p.Line("### %s\n", m.title)
-	head, goal := []string{"load"}, false
+	head := []string{"load"}
+	goal := false
 	for _, c := range q.cases {
 		goal = goal || c.goals[m.name] != ""
 	}

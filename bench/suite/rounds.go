@@ -72,7 +72,9 @@ func measureCase(ctx context.Context, w *testbed, o *options, c *benchCase, serv
 				}
 			}
 			config := c.config(s)
-			config.Rate, config.Duration, config.Warmup = c.rate, o.duration, o.warmup
+			config.Rate = c.rate
+			config.Duration = o.duration
+			config.Warmup = o.warmup
 			run := load.Run
 			if c.idle {
 				run = load.Idle
@@ -106,8 +108,11 @@ func fill(ctx context.Context, c *benchCase, s *service) error {
 		return nil
 	}
 	config := c.config(s)
-	config.Addrs, config.HTTP, config.Fill = s.addrs[:1], false, true
-	config.Connections, config.InFlight = 2, 64
+	config.Addrs = s.addrs[:1]
+	config.HTTP = false
+	config.Fill = true
+	config.Connections = 2
+	config.InFlight = 64
 	_, err := measure(ctx, s, config, load.Run)
 	return err
 }

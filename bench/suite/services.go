@@ -70,7 +70,8 @@ func (s *service) launch(ctx context.Context, w *testbed, c *benchCase) error {
 		if err != nil {
 			return err
 		}
-		s.others, s.storeAddr = append(s.others, p), addr
+		s.others = append(s.others, p)
+		s.storeAddr = addr
 	}
 	for range max(1, len(c.replicas)) {
 		p, addr, err := s.start(ctx, s.storeAddr, func(cmd *exec.Cmd) {
@@ -82,7 +83,8 @@ func (s *service) launch(ctx context.Context, w *testbed, c *benchCase) error {
 		if err != nil {
 			return fmt.Errorf("start %s: %w", s.name, err)
 		}
-		s.replicas, s.addrs = append(s.replicas, p), append(s.addrs, addr)
+		s.replicas = append(s.replicas, p)
+		s.addrs = append(s.addrs, addr)
 	}
 	if !c.envoy {
 		return nil
@@ -96,7 +98,8 @@ func (s *service) launch(ctx context.Context, w *testbed, c *benchCase) error {
 		if err := w.startUpstream(ctx); err != nil {
 			return err
 		}
-		o.Bootstrap, o.Clusters["upstream"] = s.bootstrap, []string{w.upstream}
+		o.Bootstrap = s.bootstrap
+		o.Clusters["upstream"] = []string{w.upstream}
 	}
 	e, err := envoy.Start(ctx, o)
 	if err != nil {
@@ -111,7 +114,9 @@ func (s *service) kill() {
 	for _, p := range slices.Concat(s.replicas, s.others) {
 		p.Kill()
 	}
-	s.addrs, s.replicas, s.others = nil, nil, nil
+	s.addrs = nil
+	s.replicas = nil
+	s.others = nil
 }
 
 // pids returns the process IDs to measure, the replicas first.

@@ -113,7 +113,8 @@ func (w *testbed) read(ctx context.Context, log *accessLog, lines int) (r readin
 	cmd := exec.CommandContext(ctx, w.sluice, "simulate", "-", "--config", filepath.Join(w.dir, "simulated.yaml"),
 		"--descriptor", "address={x-forwarded-for}", "--descriptor", "path={:path}")
 	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return r, err

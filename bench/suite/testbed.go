@@ -148,7 +148,9 @@ func compareGOGC(o *options) {
 	for _, percent := range o.percents {
 		names = append(names, gogc(percent))
 	}
-	o.logs, o.benchmarks, o.limiters = nil, false, false
+	o.logs = nil
+	o.benchmarks = false
+	o.limiters = false
 	o.comparisons = slices.DeleteFunc(o.comparisons, func(q comparison) bool { return q.services[0] != sluiceBuiltin })
 	for i := range o.comparisons {
 		o.comparisons[i].services = names

@@ -101,7 +101,9 @@ type (
 
 func sarifOf(lines []finding) sarifLog {
 	run := sarifRun{Results: []sarifResult{}}
-	run.Tool.Driver = sarifDriver{Name: "sluice", Version: version(), InformationURI: "https://github.com/sluice-ratelimit/sluice", Rules: []sarifRule{}}
+	run.Tool.Driver = sarifDriver{
+		Name: "sluice", Version: version(), InformationURI: "https://github.com/sluice-ratelimit/sluice", Rules: []sarifRule{},
+	}
 	seen := map[string]bool{}
 	for _, l := range lines {
 		id := cmp.Or(l.Code, "rules")
@@ -130,7 +132,8 @@ func findingsOf(err error) (lines []finding) {
 	for text := range strings.Lines(err.Error()) {
 		l := finding{Severity: "error", Message: strings.TrimSpace(text)}
 		if m := positionedLine.FindStringSubmatch(l.Message); m != nil {
-			l.File, l.Message = m[1], m[4]
+			l.File = m[1]
+			l.Message = m[4]
 			l.Line, _ = strconv.Atoi(m[2]) // they are digits
 			l.Column, _ = strconv.Atoi(m[3])
 		}

@@ -37,7 +37,8 @@ func splitArguments(model *kong.Application, args []string) (known []string, ign
 	for i := 0; i < len(args); i++ {
 		name, _, hasValue := strings.Cut(args[i], "=")
 		at := slices.IndexFunc(flags, func(f *kong.Flag) bool {
-			return name == "--"+f.Name || f.Tag.Negatable != "" && name == "--no-"+f.Name || f.Short != 0 && name == "-"+string(f.Short)
+			return name == "--"+f.Name || f.Tag.Negatable != "" && name == "--no-"+f.Name ||
+				f.Short != 0 && name == "-"+string(f.Short)
 		})
 		switch {
 		case i == 0 && args[i] == "serve":

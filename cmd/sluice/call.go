@@ -86,7 +86,8 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 		}
 	}
 	if k.Count > 1 && k.Output == "text" {
-		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, rules.Count(failed, "error"), time.Since(start).Round(time.Millisecond))
+		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, rules.Count(failed, "error"),
+			time.Since(start).Round(time.Millisecond))
 	}
 	if last != nil {
 		return fmt.Errorf("call %s: %w", k.Addr, last)
@@ -130,7 +131,8 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 		times int
 	}{{"hits", len(k.Hits)}, {"limit", len(k.Limit)}} {
 		if flag.times > 1 && flag.times != len(k.Descriptor) {
-			return nil, fmt.Errorf("--%s is given %d times: must be once, or once for each of the %d descriptors", flag.name, flag.times, len(k.Descriptor))
+			return nil, fmt.Errorf("--%s is given %d times: must be once, or once for each of the %d descriptors",
+				flag.name, flag.times, len(k.Descriptor))
 		}
 	}
 	ds := make([]descriptors.Descriptor, len(k.Descriptor))
@@ -143,7 +145,9 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 		d.Entries = entries
 		if len(k.Hits) > 0 {
 			n := k.Hits[min(i, len(k.Hits)-1)]
-			d.HasHits, d.Refund, d.Hits = true, n < 0, uint64(max(n, -n))
+			d.HasHits = true
+			d.Refund = n < 0
+			d.Hits = uint64(max(n, -n))
 		}
 		if len(k.Limit) > 0 {
 			if text := k.Limit[min(i, len(k.Limit)-1)]; text != "-" {

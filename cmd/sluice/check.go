@@ -108,10 +108,13 @@ func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
 	var followed []*source.TableFile
 	for _, t := range k.Table {
 		if t.path != "" {
-			followed = append(followed, source.NewTableFile(source.TableOptions{Table: tables.New(t.name), Path: t.path, AllowEmpty: true}))
+			followed = append(followed,
+				source.NewTableFile(source.TableOptions{Table: tables.New(t.name), Path: t.path, AllowEmpty: true}))
 		}
 	}
-	files := source.NewFiles(source.Options{Paths: k.Paths, Defaults: k.Defaults, Options: descriptors.Options{Tables: all, TablesLater: true}})
+	files := source.NewFiles(source.Options{
+		Paths: k.Paths, Defaults: k.Defaults, Options: descriptors.Options{Tables: all, TablesLater: true},
+	})
 	group := source.NewGroup(files, followed, func(source.Change) error {
 		last = k.check(c)
 		return nil
@@ -130,7 +133,8 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	if set != nil {
 		diagnostics = append(diagnostics, descriptors.Advice(set, k.Names != "")...)
 		for _, advice := range ruleset.AllowListAdvice(k.allow, set.Domains()) {
-			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: advice})
+			diagnostics = append(diagnostics,
+				rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: advice})
 		}
 	}
 	errorCount, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
@@ -157,11 +161,13 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	k.writeDiagnostics(c, diagnostics)
 	switch {
 	case set == nil:
-		fmt.Fprintf(c.out, "%s, %s: serve would reject these rules\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))
+		fmt.Fprintf(c.out, "%s, %s: serve would reject these rules\n", rules.Count(errors, "error"),
+			rules.Count(warnings, "warning"))
 	case !k.Quiet:
 		k.writeLimits(c, set)
 		fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
-			rules.Count(len(set.Domains()), "domain"), rules.Count(len(set.Limits), "limit"), rules.Count(warnings, "warning"), set.Hash)
+			rules.Count(len(set.Domains()), "domain"), rules.Count(len(set.Limits), "limit"),
+			rules.Count(warnings, "warning"), set.Hash)
 	}
 }
 
@@ -182,14 +188,17 @@ func countFindings[F any](findings []F, severity func(F) rules.Severity) (errors
 func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) checkReport {
 	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []finding{}}
 	if set != nil {
-		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
+		r.Hash = set.Hash
+		r.Domains = append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
 			limit := checkLimit{
 				Domain: l.Rule.Domain(), Rule: l.Rule.Path(), Limit: l.String(), Shadow: l.Candidate && !l.Soft, Soft: l.Soft, Bytes: counterBytes(l), File: l.Pos.File, Line: l.Pos.Line,
 			}
 			if k.Names != "" && !l.Rule.Unlimited {
 				name := set.StoreName(l)
-				limit.StoreName, limit.StoreNameOf, limit.StoreNameWhy = name.Text, exactNames, name.Why
+				limit.StoreName = name.Text
+				limit.StoreNameOf = exactNames
+				limit.StoreNameWhy = name.Why
 				if name.Ratelimit {
 					limit.StoreNameOf = ratelimitNames
 				}
@@ -198,7 +207,8 @@ func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics,
 		}
 	}
 	for _, d := range diagnostics {
-		r.Diagnostics = append(r.Diagnostics, finding{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
+		r.Diagnostics = append(r.Diagnostics,
+			finding{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
 	}
 	return r
 }
@@ -235,7 +245,8 @@ func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 	var lines []string
 	if k.All || len(set.Limits) <= maxLines {
 		for _, l := range set.Limits {
-			lines = append(lines, fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
+			lines = append(lines,
+				fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
 		}
 	} else if lines = k.countKinds(set, (*descriptors.Rule).Domain); len(lines) > maxLines {
 		lines = k.countKinds(set, func(*descriptors.Rule) string { return "all domains" })
@@ -281,7 +292,8 @@ func limitNotes(l *descriptors.Limit) string {
 	}
 	if c := l.Policy.Calendar; c != nil {
 		_, end := c.Window(limiter.Time(time.Now().UnixNano()))
-		notes += fmt.Sprintf(", window ends %s %s", time.Unix(0, int64(end)).In(c.Zone()).Format("2006-01-02T15:04"), c.Zone())
+		notes += fmt.Sprintf(", window ends %s %s", time.Unix(0, int64(end)).In(c.Zone()).Format("2006-01-02T15:04"),
+			c.Zone())
 	}
 	if n := counterBytes(l); n > 0 {
 		notes += fmt.Sprintf(", %d bytes per counter", n)

@@ -61,7 +61,8 @@ func (f outputFlag) print(c console, report any, text func() error) error {
 	if err := enc.Encode(report); err != nil {
 		return err
 	}
-	object, rest := fmt.Appendf(nil, `{"version": %d`, jsonVersion), fields.Bytes()[1:]
+	object := fmt.Appendf(nil, `{"version": %d`, jsonVersion)
+	rest := fields.Bytes()[1:]
 	if rest[0] != '}' {
 		object = append(object, ", "...)
 	}

@@ -47,7 +47,9 @@ func (f *debugFlags) check() error {
 
 // configureTLS sets the TLS configuration and the access rights of the debug listener in o. The
 // files are reloaded in group until ctx ends.
-func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
+func (f *debugFlags) configureTLS(
+	ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger,
+) error {
 	if f.Cert == "" {
 		return nil
 	}
@@ -64,7 +66,9 @@ func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o 
 	if f.TokenFile == "" {
 		return nil
 	}
-	o.DebugRights.Tokens, err = access.ReadTokens(access.TokenOptions{File: f.TokenFile, Metrics: &m.TokenFile, Logger: logger})
+	o.DebugRights.Tokens, err = access.ReadTokens(access.TokenOptions{
+		File: f.TokenFile, Metrics: &m.TokenFile, Logger: logger,
+	})
 	if err != nil {
 		return fmt.Errorf("--debug-token-file: %w", err)
 	}

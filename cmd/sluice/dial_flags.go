@@ -66,8 +66,10 @@ func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
 	c.Token = strings.TrimSpace(string(text))
-	if len(c.Token) < access.MinTokenLength || len(c.Token) > access.MaxTokenLength || strings.ContainsAny(c.Token, " \t\r\n") {
-		return nil, fmt.Errorf("--token-file: %s: must contain one token of %d to %d characters, and nothing else", f.TokenFile, access.MinTokenLength, access.MaxTokenLength)
+	if len(c.Token) < access.MinTokenLength || len(c.Token) > access.MaxTokenLength ||
+		strings.ContainsAny(c.Token, " \t\r\n") {
+		return nil, fmt.Errorf("--token-file: %s: must contain one token of %d to %d characters, and nothing else",
+			f.TokenFile, access.MinTokenLength, access.MaxTokenLength)
 	}
 	return c, nil
 }

@@ -80,7 +80,9 @@ func (k *envoyCheckCmd) run(c console) error {
 	if err != nil {
 		return err
 	}
-	config.AddsLimitHeaders, config.DeniedResponse, config.SoftHeader = k.RateLimitHeaders != "none", k.DeniedResponse, k.SoftHeader
+	config.AddsLimitHeaders = k.RateLimitHeaders != "none"
+	config.DeniedResponse = k.DeniedResponse
+	config.SoftHeader = k.SoftHeader
 	findings, statement := config.Verify(set)
 	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0
@@ -98,7 +100,9 @@ func (k *envoyCheckCmd) run(c console) error {
 	return err
 }
 
-func (k *envoyCheckCmd) writeText(c console, findings []envoyconfig.Finding, statement *envoyconfig.Statement, errors, warnings int, failed bool) {
+func (k *envoyCheckCmd) writeText(
+	c console, findings []envoyconfig.Finding, statement *envoyconfig.Statement, errors, warnings int, failed bool,
+) {
 	for _, f := range findings {
 		if k.Quiet && f.Severity == rules.Note {
 			continue
@@ -134,7 +138,9 @@ func envoyReportOf(findings []envoyconfig.Finding, statement *envoyconfig.Statem
 			Asked: row.Asked, Why: row.Why, Hits: row.Hits, Charged: row.Charged, Conditions: append([]string{}, row.Conditions...),
 		}
 		for _, rule := range row.Rules {
-			one := envoyRule{Path: rule.Path(), Limits: []string{}, Enforces: envoyconfig.Enforces(rule), File: rule.Pos().File, Line: rule.Pos().Line}
+			one := envoyRule{
+				Path: rule.Path(), Limits: []string{}, Enforces: envoyconfig.Enforces(rule), File: rule.Pos().File, Line: rule.Pos().Line,
+			}
 			for _, limit := range rule.Limits {
 				one.Limits = append(one.Limits, limit.String())
 			}
@@ -143,7 +149,9 @@ func envoyReportOf(findings []envoyconfig.Finding, statement *envoyconfig.Statem
 		r.Limits = append(r.Limits, l)
 	}
 	for _, f := range findings {
-		r.Findings = append(r.Findings, finding{Severity: f.Severity.String(), Code: string(f.Code), File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Col, Message: f.Message})
+		r.Findings = append(r.Findings, finding{
+			Severity: f.Severity.String(), Code: string(f.Code), File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Col, Message: f.Message,
+		})
 	}
 	return r
 }

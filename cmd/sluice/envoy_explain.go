@@ -39,7 +39,9 @@ func (e *explainCmd) validateEnvoy() (err error) {
 			return fmt.Errorf("--metadata %q: must be namespace:key=value", name)
 		}
 	}
-	e.request.Remote, e.request.Metadata, e.request.Listener = e.Remote, e.Metadata, e.Listener
+	e.request.Remote = e.Remote
+	e.request.Metadata = e.Metadata
+	e.request.Listener = e.Listener
 	return nil
 }
 
@@ -88,9 +90,11 @@ func formatCalls(calls *envoyconfig.Calls, set *descriptors.Set) string {
 				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d.Entries)))
 				switch {
 				case d.OverrideUnknown != "":
-					fmt.Fprintf(&b, "unknown whether the limit override in Envoy's configuration applies, at %v\n", d.OverridePos)
+					fmt.Fprintf(&b, "unknown whether the limit override in Envoy's configuration applies, at %v\n",
+						d.OverridePos)
 				case d.HasOverride && overridesRule(d, set, call.Domain):
-					fmt.Fprintf(&b, "the limit override in Envoy's configuration applies: %s, at %v\n", formatOverride(d), d.OverridePos)
+					fmt.Fprintf(&b, "the limit override in Envoy's configuration applies: %s, at %v\n",
+						formatOverride(d), d.OverridePos)
 				}
 			}
 		}

@@ -39,18 +39,21 @@ func (k *envoySnippetCmd) Run(c console) error {
 	parsed, _ := rulefile.Parse("llm.yaml", []byte(llmRules))
 	set, _ := descriptors.Compile(parsed, descriptors.Options{}) // valid, as tests check
 	if k.LLM != "" && len(k.Config) == 0 {
-		header = "# Rules, for a file llm.yaml:\n#   " + strings.ReplaceAll(strings.TrimSpace(llmRules), "\n", "\n#   ") + "\n\n"
+		header = "# Rules, for a file llm.yaml:\n#   " +
+			strings.ReplaceAll(strings.TrimSpace(llmRules), "\n", "\n#   ") + "\n\n"
 	} else if loaded, err := k.loadValid(c, k.Config); err != nil {
 		return err
 	} else {
 		set = loaded
 	}
-	domain, names := k.Domain, set.Domains()
+	domain := k.Domain
+	names := set.Domains()
 	switch {
 	case domain == "" && len(names) == 1:
 		domain = names[0]
 	case domain == "":
-		return fmt.Errorf("the rules have %s: select one with --domain: %s", rules.Count(len(names), "domain"), strings.Join(names, ", "))
+		return fmt.Errorf("the rules have %s: select one with --domain: %s", rules.Count(len(names), "domain"),
+			strings.Join(names, ", "))
 	default:
 		if err := checkDomain(domain, names); err != nil {
 			return err
@@ -61,7 +64,8 @@ func (k *envoySnippetCmd) Run(c console) error {
 		return err
 	}
 	target := envoyconfig.Target(k.For)
-	snippet := header + envoyconfig.Snippet(set, domain, envoyconfig.SnippetOptions{Target: target, LLM: k.LLM, Sources: sources})
+	snippet := header +
+		envoyconfig.Snippet(set, domain, envoyconfig.SnippetOptions{Target: target, LLM: k.LLM, Sources: sources})
 	if k.Part != "" {
 		if snippet, err = envoyconfig.SoftSnippet(set, domain, target); err != nil {
 			return err
@@ -92,7 +96,8 @@ func (k *envoySnippetCmd) sources(set *descriptors.Set, domain string) (map[stri
 			return nil, fmt.Errorf("--from %s: %w", rules.Shorten(arg), err)
 		}
 		if !envoyconfig.HasKey(set, domain, key) {
-			return nil, fmt.Errorf("--from %s: no rule of domain %q has the key %s", rules.Shorten(arg), domain, rules.Shorten(key))
+			return nil, fmt.Errorf("--from %s: no rule of domain %q has the key %s", rules.Shorten(arg), domain,
+				rules.Shorten(key))
 		}
 		sources[key] = source
 	}

@@ -79,7 +79,8 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(e.Config) == 0 && !e.given {
 		e.Addr = defaultDebugAddr
 		err := e.explainRunning(ctx, c)
-		if asked := e.Limit != "" || e.debugClientFlags != (debugClientFlags{}); asked || !errors.Is(err, syscall.ECONNREFUSED) {
+		if asked := e.Limit != "" || e.debugClientFlags != (debugClientFlags{}); asked ||
+			!errors.Is(err, syscall.ECONNREFUSED) {
 			return err
 		}
 		fmt.Fprintf(c.err, "no service at %s: explaining with the rules in ./config, without counters\n", e.Addr)
@@ -127,7 +128,8 @@ func reportText(report *admin.CounterReport, q client.CounterQuery) string {
 		fmt.Fprintf(&b, "next request: %s\n", nextText(report.Next))
 	}
 	if d := report.Divided; d != nil {
-		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned), format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d))
+		fmt.Fprintf(&b, "divided: %s per second assigned of %s, %s demanded, %s\n", format.Rate(d.Assigned),
+			format.Rate(d.LimitRate), format.Rate(d.DemandRate), format.Shares(d))
 	}
 	return b.String()
 }
@@ -198,5 +200,6 @@ func heldText(h *admin.HeldState, reserved bool) string {
 	if reserved {
 		held = fmt.Sprintf(", %d held by %s", h.Hits, rules.Count(int(h.Requests), "request"))
 	}
-	return fmt.Sprintf("%s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor), seconds(h.FirstFreeIn))
+	return fmt.Sprintf("%s, the oldest for %v, the first expires in %v", held, seconds(h.OldestFor),
+		seconds(h.FirstFreeIn))
 }

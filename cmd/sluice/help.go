@@ -16,7 +16,9 @@ var commonFlags = []string{
 }
 
 // mergedGroups are the groups of flags that the short help adds to another group.
-var mergedGroups = map[string]string{"xds": "rules", "bounds": "process", "state": "process", "statsd": "process", "tracing": "process"}
+var mergedGroups = map[string]string{
+	"xds": "rules", "bounds": "process", "state": "process", "statsd": "process", "tracing": "process",
+}
 
 // helpAllFlag prints the help of serve with all flags.
 type helpAllFlag bool

@@ -65,7 +65,8 @@ func run(ctx context.Context, args []string, c console) int {
 		return exit
 	}
 	if err := cmp.Or(err, printed.err); err != nil {
-		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for usage.\n", name, err, suggestion(err), commandName(args, name, err))
+		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for usage.\n", name, err, suggestion(err),
+			commandName(args, name, err))
 		return 2
 	}
 	err = command.Run(ignored)

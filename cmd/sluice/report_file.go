@@ -25,7 +25,8 @@ func newReportFile(path string) (p reportFile, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		p.path, p.mode = path, 0o666
+		p.path = path
+		p.mode = 0o666
 	case err != nil:
 		return p, withoutPath(err)
 	case info.IsDir():
@@ -62,7 +63,8 @@ func (p reportFile) checkInputs() error {
 		return fmt.Errorf("is the same file as the input %s: name another file", input)
 	}
 	if input := file.InputAt(file.TemporaryName(p.path)); input != "" {
-		return fmt.Errorf("the report is first written to %s, which is the input %s: name another file", file.TemporaryName(p.path), input)
+		return fmt.Errorf("the report is first written to %s, which is the input %s: name another file",
+			file.TemporaryName(p.path), input)
 	}
 	return nil
 }

@@ -32,7 +32,10 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(map[string]io.Writer{"text": c.out, "json": c.err}[r.Output], "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"), preview.Used, format.NotReset(preview.NotReset))
+		fmt.Fprintf(map[string]io.Writer{
+			"text": c.out, "json": c.err,
+		}[r.Output], "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"),
+			preview.Used, format.NotReset(preview.NotReset))
 		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
 		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
@@ -43,7 +46,8 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	return r.print(c, done, func() error {
-		fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used, format.NotReset(done.NotReset))
+		fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used,
+			format.NotReset(done.NotReset))
 		return nil
 	})
 }

@@ -39,7 +39,8 @@ var sharedVariables = []string{"merge-domains", "all-or-nothing", "calendar-mont
 // BeforeResolve adds the environment as a source of flags.
 func (f *ruleFlags) BeforeResolve(ctx *kong.Context) error {
 	f.given = slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
-		return p.Flag != nil && (slices.Contains([]string{"defaults", "table", "tables-dir"}, p.Flag.Name) || slices.Contains(sharedVariables, p.Flag.Name))
+		return p.Flag != nil && (slices.Contains([]string{"defaults", "table", "tables-dir"}, p.Flag.Name) ||
+			slices.Contains(sharedVariables, p.Flag.Name))
 	})
 	_, err := environment.Resolve(ctx, sharedVariables)
 	return err
@@ -115,7 +116,8 @@ func (f *ruleFlags) loadValid(c console, paths []string) (*descriptors.Set, erro
 		return nil, ruleset.RulesError(err, f.Defaults)
 	}
 	for _, d := range diagnostics {
-		if d.Severity == rules.Warning && slices.ContainsFunc(f.Table, func(t tableFlag) bool { return t.path == d.Pos.File }) {
+		if d.Severity == rules.Warning &&
+			slices.ContainsFunc(f.Table, func(t tableFlag) bool { return t.path == d.Pos.File }) {
 			fmt.Fprintln(c.err, d)
 		}
 	}
@@ -130,5 +132,6 @@ func checkDomain(domain string, names []string) error {
 	if slices.Contains(names, domain) {
 		return nil
 	}
-	return fmt.Errorf("--domain %q: the rules have no such domain%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
+	return fmt.Errorf("--domain %q: the rules have no such domain%s", domain,
+		rules.DidYouMean(rules.Nearest(domain, names)))
 }

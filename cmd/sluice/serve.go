@@ -108,7 +108,9 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, ign
 	process.TuneGC()
 	ignored.log(logger)
 	s.environment.Report(logger)
-	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: currentBuild(), Started: time.Now().UTC()})
+	metrics, err := telemetry.New(telemetry.Options{
+		Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: currentBuild(), Started: time.Now().UTC(),
+	})
 	if err != nil {
 		return err
 	}
@@ -167,7 +169,9 @@ var newQuotas func(quota.Options) quota.Service
 
 // configureServer returns the options of the server, and starts what belongs to them: statsd, TLS,
 // the tokens of operators, and tracing.
-func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d *daemon.Daemon) (options server.Options, cleanup func(), err error) {
+func (s *serveCmd) configureServer(
+	ctx context.Context, group *errgroup.Group, d *daemon.Daemon,
+) (options server.Options, cleanup func(), err error) {
 	stopStatsd, err := s.Statsd.start(ctx, d.Metrics, d.Logger)
 	if err != nil {
 		return options, nil, err
@@ -176,7 +180,8 @@ func (s *serveCmd) configureServer(ctx context.Context, group *errgroup.Group, d
 	options.NewQuotas = newQuotas
 	options.Optional = s.environment.OptionalListeners()
 	limits := &options.Limits
-	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.Logger)
+	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections,
+		limits.MaxHTTPConnections, d.Logger)
 	if options.TLS, err = s.TLS.serverTLS(d.Metrics, d.Logger); err != nil {
 		return options, stopStatsd, err
 	}
@@ -248,6 +253,8 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *d
 // settings returns the settings of the service, completed from other flags.
 func (s *serveCmd) settings() answer.Settings {
 	settings := s.Settings
-	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
+	settings.Allow = s.TLS.allow
+	settings.Clock = clock.New()
+	settings.Bounds.MessageBytes = s.Server.Limits.MaxMessageBytes
 	return settings
 }

@@ -20,7 +20,8 @@ func (s *serveCmd) check() error {
 	if s.Server.UnhealthyWithoutStore && s.Store.URL == "" {
 		return errors.New("--unhealthy-without-store requires --store")
 	}
-	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Debug.check(), s.Store.check(s.State.File), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
+	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Debug.check(), s.Store.check(s.State.File),
+		s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
 }
 
 // checkMemory checks --counter-memory against the memory of the machine.

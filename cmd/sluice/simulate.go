@@ -100,7 +100,9 @@ func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+	for _, layout := range []string{
+		time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02",
+	} {
 		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
 			return t, nil
 		}
@@ -165,9 +167,11 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if skipped := report.Bad + report.Late; skipped*100 > report.Lines && !k.Lenient {
 		remedy := "correct --format"
 		if report.Late >= report.Bad {
-			remedy = fmt.Sprintf("%v; correct or remove that line, sort the log by time, or raise --reorder", report.Ahead)
+			remedy = fmt.Sprintf("%v; correct or remove that line, sort the log by time, or raise --reorder",
+				report.Ahead)
 		}
-		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", skipped, report.Lines, remedy)
+		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", skipped,
+			report.Lines, remedy)
 	}
 	return nil
 }
@@ -208,8 +212,14 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 			return o, fmt.Errorf("--envoy: %w", err)
 		}
 	}
-	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
-	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
+	o.Domain = k.Domain
+	o.Listener = k.Listener
+	o.Format = k.Format
+	o.ShowValues = k.ShowValues
+	o.Reorder = k.Reorder
+	o.Timeout = k.Timeout
+	o.Replicas = k.Replicas
+	o.Now = time.Now()
 	o.Memory = k.CounterMemory
 	o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil)
 	return o, err

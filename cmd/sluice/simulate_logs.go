@@ -27,7 +27,8 @@ func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) 
 		if several && (path == "-" || !info.Mode().IsRegular()) {
 			return nil, fmt.Errorf("--recommend reads the logs several times, but %s can be read only once; save it to a file first", log.Name)
 		}
-		logs, infos = append(logs, log), append(infos, info)
+		logs = append(logs, log)
+		infos = append(infos, info)
 	}
 	return logs, nil
 }

@@ -52,7 +52,8 @@ func newMeter(out io.Writer, logs []string, now time.Time) *meter {
 
 func (m *meter) show(now time.Time, p simulate.Progress) {
 	if p.Pass != m.pass {
-		m.pass, m.begun = p.Pass, now
+		m.pass = p.Pass
+		m.begun = now
 	}
 	if now.Before(m.next) {
 		return

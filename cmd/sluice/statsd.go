@@ -32,7 +32,9 @@ func (f *statsdFlags) check() error {
 }
 
 // start sends metrics until stop is called, which sends them a last time.
-func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (stop func(), err error) {
+func (f *statsdFlags) start(
+	ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger,
+) (stop func(), err error) {
 	if f.Addr == "" {
 		return func() {}, nil
 	}

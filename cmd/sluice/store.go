@@ -115,7 +115,8 @@ func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	if u.sentinelAuth != "" {
 		at.SentinelAuth = redis.ParseAuth(u.sentinelAuth)
 	}
-	at.Auth.File, at.SentinelAuth.File = u.authFile, u.sentinelAuthFile
+	at.Auth.File = u.authFile
+	at.SentinelAuth.File = u.sentinelAuthFile
 	if at.TLS != nil {
 		*at.TLS = f.TLS
 	}
@@ -139,7 +140,9 @@ func (f *storeFlags) options(logger *zap.Logger) (*store.Options, error) {
 			return nil, err
 		}
 	}
-	about := []zap.Field{zap.Stringer("store", at[0]), zap.String("fallback", string(f.Fallback)), zap.String("names", f.Names)}
+	about := []zap.Field{
+		zap.Stringer("store", at[0]), zap.String("fallback", string(f.Fallback)), zap.String("names", f.Names),
+	}
 	if at[1] != nil {
 		about = append(about, zap.Stringer("per_second", at[1]))
 	}
@@ -152,11 +155,13 @@ func (f *storeFlags) options(logger *zap.Logger) (*store.Options, error) {
 	switch {
 	case !f.SkipName:
 	case at[0].TLS == nil && (at[1] == nil || at[1].TLS == nil):
-		logger.Warn("environment: no effect: the store is used without TLS", zap.Strings("variables", []string{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"}))
+		logger.Warn("environment: no effect: the store is used without TLS",
+			zap.Strings("variables", []string{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"}))
 	default:
 		logger.Warn("host name verification of the store is disabled: anyone with a certificate of its CA can impersonate it")
 	}
-	options.Server, options.PerSecond = *at[0], at[1]
+	options.Server = *at[0]
+	options.PerSecond = at[1]
 	return &options, nil
 }
 
@@ -209,9 +214,11 @@ func (f *storeFlags) readHashKey() ([]byte, error) {
 	key = bytes.TrimRight(key, "\r\n")
 	switch {
 	case len(key) > maxHashKeyBytes:
-		return nil, fmt.Errorf("--hash-key-file: %s has more than %d bytes; must be %d to %d", f.HashKeyFile, maxHashKeyBytes, minHashKeyBytes, maxHashKeyBytes)
+		return nil, fmt.Errorf("--hash-key-file: %s has more than %d bytes; must be %d to %d", f.HashKeyFile,
+			maxHashKeyBytes, minHashKeyBytes, maxHashKeyBytes)
 	case len(key) < minHashKeyBytes:
-		return nil, fmt.Errorf("--hash-key-file: %s has %d bytes; must be %d to %d", f.HashKeyFile, len(key), minHashKeyBytes, maxHashKeyBytes)
+		return nil, fmt.Errorf("--hash-key-file: %s has %d bytes; must be %d to %d", f.HashKeyFile, len(key),
+			minHashKeyBytes, maxHashKeyBytes)
 	}
 	return key, nil
 }

@@ -52,7 +52,9 @@ func (t *tableClientFlags) withClient(do func(*client.Debug) error) error {
 
 // change calls do for each replica, which returns a description of the change. Of several replicas,
 // all check the change first, and none is changed if one of them fails.
-func (f *replicasFlags) change(ctx context.Context, c console, command *kong.Context, do func(*client.Debug) (string, error)) error {
+func (f *replicasFlags) change(
+	ctx context.Context, c console, command *kong.Context, do func(*client.Debug) (string, error),
+) error {
 	replicas, err := f.service().Clients(ctx)
 	for _, r := range replicas {
 		if r.DryRun = len(replicas) > 1; r.DryRun {
@@ -234,7 +236,8 @@ func (t *tableSetCmd) Run(ctx context.Context, c console, command *kong.Context)
 	}
 	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
 		report, err := debug.PutRow(ctx, t.Name, t.Key, t.Columns, row)
-		return fmt.Sprintf("%s %s: %s, was %s", t.Name, strings.Join(t.Key, "/"), describe(report.Row), describe(report.Was)), err
+		return fmt.Sprintf("%s %s: %s, was %s", t.Name, strings.Join(t.Key, "/"), describe(report.Row),
+			describe(report.Was)), err
 	})
 }
 

@@ -31,7 +31,8 @@ func (f *tableFlag) UnmarshalText(text []byte) error {
 	if name == "" || file && path == "" {
 		return fmt.Errorf("%q is not a table: must be NAME=PATH, such as customers=customers.csv, or NAME together with --tables-dir", text)
 	}
-	f.name, f.path = name, path
+	f.name = name
+	f.path = path
 	return nil
 }
 

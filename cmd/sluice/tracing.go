@@ -24,7 +24,9 @@ func (f *tracingFlags) check() error {
 }
 
 // start returns nil if tracing is off. The caller must call stop, which sends the last spans.
-func (f *tracingFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (t *telemetry.Tracing, stop func(), err error) {
+func (f *tracingFlags) start(
+	ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger,
+) (t *telemetry.Tracing, stop func(), err error) {
 	if !f.Tracing {
 		return nil, func() {}, nil
 	}

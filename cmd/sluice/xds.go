@@ -78,8 +78,10 @@ func (f *xdsFlags) newClient(d *daemon.Daemon, opt descriptors.Options) (_ *xdsC
 	metrics := d.Metrics.XDS()
 	log := &xdsLog{logger: d.Logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
 	o := f.Options
-	o.Rules, o.OnLoad = opt, d.Loader.LoadRules
-	o.OnConnected, o.OnDisconnected = log.connected, log.disconnected
+	o.Rules = opt
+	o.OnLoad = d.Loader.LoadRules
+	o.OnConnected = log.connected
+	o.OnDisconnected = log.disconnected
 	o.OnAnswered = func(ack bool) {
 		if ack {
 			metrics.ACKs.Inc()
@@ -139,7 +141,8 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 			x.reportFirst(false)
 			return u.Err
 		}
-		x.logger.Info("defaults loaded", zap.String("file", file), telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
+		x.logger.Info("defaults loaded", zap.String("file", file),
+			telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
 		again := *u.Defaults // a copy, so that the rules are compiled again even if only bad defaults came in between
 		x.source.SetDefaults(&again)
 		good()
@@ -163,7 +166,8 @@ func (x *xdsClient) reportFirst(good bool) {
 // awaitFirst waits for the first rules, or the end of ctx. It returns an error if they fail to
 // load; the reasons have been logged.
 func (x *xdsClient) awaitFirst(ctx context.Context) error {
-	x.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
+	x.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)",
+		zap.String("xds_addr", x.addr))
 	select {
 	case good := <-x.first:
 		if !good {

@@ -28,13 +28,15 @@ func (o *Objects) attach(routes []*envoyRoute) {
 					continue
 				}
 				taken[at] = p
-				applied, covered := 0, 0
+				applied := 0
+				covered := 0
 				for _, r := range routes {
 					if !at.covers(r) {
 						continue
 					}
 					if covered++; r.policy == nil {
-						r.policy, r.limits = p, p.limitsFor(r, above)
+						r.policy = p
+						r.limits = p.limitsFor(r, above)
 						applied++
 					}
 				}
@@ -78,9 +80,11 @@ func (a attachment) precedence() int {
 // covers reports whether a policy with this target applies to p.
 func (a attachment) covers(p *envoyRoute) bool {
 	if a.Kind == "Gateway" {
-		return p.listener.gateway == name{a.namespace, a.Name} && (a.SectionName == "" || a.SectionName == p.listener.Name)
+		return p.listener.gateway == name{a.namespace, a.Name} &&
+			(a.SectionName == "" || a.SectionName == p.listener.Name)
 	}
-	return p.route.Kind == a.Kind && p.route.Metadata.fullName() == name{a.namespace, a.Name} && (a.SectionName == "" || a.SectionName == p.rule)
+	return p.route.Kind == a.Kind && p.route.Metadata.fullName() == name{a.namespace, a.Name} &&
+		(a.SectionName == "" || a.SectionName == p.rule)
 }
 
 // targets returns the targets of a policy, without duplicates.
@@ -123,9 +127,11 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 	case has:
 		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has precedence", p, at, taken[at])
 	case at.Kind == "Gateway" || at.Kind == "HTTPRoute" || at.Kind == "GRPCRoute":
-		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; add it, since rules are named after it", p, at)
+		o.warn(p.Metadata.pos,
+			"%s targets %s, which is not among the given objects; add it, since rules are named after it", p, at)
 	default:
-		o.warn(p.Metadata.pos, "%s targets %s, which is not supported; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
+		o.warn(p.Metadata.pos,
+			"%s targets %s, which is not supported; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
 	}
 	return false
 }
@@ -134,7 +140,8 @@ func (o *Objects) hasTarget(at attachment) bool {
 	full := name{at.namespace, at.Name}
 	if at.Kind == "Gateway" {
 		g := o.gateway(full)
-		return g != nil && (at.SectionName == "" || slices.ContainsFunc(g.Spec.Listeners, func(l *listener) bool { return l.Name == at.SectionName }))
+		return g != nil && (at.SectionName == "" ||
+			slices.ContainsFunc(g.Spec.Listeners, func(l *listener) bool { return l.Name == at.SectionName }))
 	}
 	for _, r := range o.routes {
 		if r.Kind != at.Kind || r.Metadata.fullName() != full {

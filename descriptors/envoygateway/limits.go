@@ -74,7 +74,8 @@ func (o *Objects) readLimits(p *policy, file string) {
 	p.limits = []*limit{}
 	for _, s := range p.Spec.TargetSelectors {
 		if !s.Namespaces.IsZero() {
-			o.addUnread(rules.Pos{File: file, Line: s.Namespaces.Line, Col: s.Namespaces.Column}, "targetSelectors with namespaces")
+			o.addUnread(rules.Pos{File: file, Line: s.Namespaces.Line, Col: s.Namespaces.Column},
+				"targetSelectors with namespaces")
 		}
 	}
 	for i := range rl.Global.Rules {
@@ -92,7 +93,8 @@ func (o *Objects) readLimits(p *policy, file string) {
 			name: fmt.Sprintf("%s/rule/%d", policy, i), policy: policy, pos: pos, shared: w.Shared, shadow: w.ShadowMode,
 		}
 		if err := l.read(&w); err != nil {
-			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway responds 500 on its routes", i, policy, err)
+			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway responds 500 on its routes", i, policy,
+				err)
 			continue
 		}
 		o.warnOfDropped(pos, &w)
@@ -155,7 +157,8 @@ func (l *limit) read(w *ruleSpec) error {
 			if err != nil {
 				return fmt.Errorf("sourceCIDR %q is not a range of addresses such as 10.0.0.0/8", *m.Value)
 			}
-			l.cidr, l.perIP = network.String(), m.Type == "Distinct"
+			l.cidr = network.String()
+			l.perIP = m.Type == "Distinct"
 			if m.Invert {
 				l.cidr = "invert:" + l.cidr
 			}
@@ -247,7 +250,8 @@ func (l *limit) chain(number int) rules.Descriptor {
 		add(key("match--1"), true)
 	}
 	last := len(all) - 1
-	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.rateLimit}, rules.TrueOrNil(l.shadow)
+	all[last].RateLimits = []rules.Limit{l.rateLimit}
+	all[last].ShadowMode = rules.TrueOrNil(l.shadow)
 	for i := last; i > 0; i-- {
 		all[i-1].Descriptors = []rules.Descriptor{all[i]}
 	}

@@ -53,7 +53,8 @@ func (m *metadata) fullName() name { return name{cmp.Or(m.Namespace, "default"),
 
 // compare orders objects as Envoy Gateway does: oldest first, then by name.
 func (m *metadata) compare(o *metadata) int {
-	return cmp.Or(cmp.Compare(m.CreationTimestamp, o.CreationTimestamp), cmp.Compare(m.fullName().String(), o.fullName().String()))
+	return cmp.Or(cmp.Compare(m.CreationTimestamp, o.CreationTimestamp),
+		cmp.Compare(m.fullName().String(), o.fullName().String()))
 }
 
 type gateway struct {
@@ -202,7 +203,8 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	if read != nil {
 		read.pos = pos
 		if o.first == "" || strings.HasPrefix(o.first, "Namespace ") {
-			o.first, o.firstAt = kind+" "+read.Name, pos
+			o.first = kind + " " + read.Name
+			o.firstAt = pos
 		}
 	}
 	return true
@@ -210,7 +212,8 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 
 // addUnread records an object or field that is not supported.
 func (o *Objects) addUnread(pos rules.Pos, name string) {
-	o.unread, o.unreadAt = append(o.unread, name), pos
+	o.unread = append(o.unread, name)
+	o.unreadAt = pos
 }
 
 // unknownField matches the error for an unknown field.
@@ -226,7 +229,8 @@ func (o *Objects) load(n *yaml.Node, pos rules.Pos, v any, options ...yaml.Optio
 	case errors.As(err, &mistakes):
 		for _, m := range mistakes.Errors {
 			at := rules.Pos{File: pos.File, Line: m.Mark.Line, Col: m.Mark.Column}
-			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message, `unknown field "$1"; see Envoy Gateway's API for the known ones`))
+			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message,
+				`unknown field "$1"; see Envoy Gateway's API for the known ones`))
 		}
 	default:
 		o.fail(pos, "%v", err)
@@ -235,7 +239,8 @@ func (o *Objects) load(n *yaml.Node, pos rules.Pos, v any, options ...yaml.Optio
 }
 
 func (o *Objects) fail(pos rules.Pos, format string, args ...any) {
-	o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Error, Message: fmt.Sprintf(format, args...)})
+	o.diagnostics = append(o.diagnostics,
+		rules.Diagnostic{Pos: pos, Severity: rules.Error, Message: fmt.Sprintf(format, args...)})
 }
 
 func (o *Objects) warn(pos rules.Pos, format string, args ...any) {

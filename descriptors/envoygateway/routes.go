@@ -85,7 +85,8 @@ func (o *Objects) listenersOf(r *route) (all []*listener) {
 			continue
 		}
 		for _, l := range g.Spec.Listeners {
-			if (ref.SectionName == "" || ref.SectionName == l.Name) && (ref.Port == 0 || ref.Port == l.Port) && o.accepts(l, r) && !slices.Contains(all, l) {
+			if (ref.SectionName == "" || ref.SectionName == l.Name) && (ref.Port == 0 || ref.Port == l.Port) &&
+				o.accepts(l, r) && !slices.Contains(all, l) {
 				all = append(all, l)
 			}
 		}
@@ -104,7 +105,8 @@ func (o *Objects) gateway(n name) *gateway {
 
 // accepts reports whether a listener accepts the kind and namespace of a route.
 func (o *Objects) accepts(l *listener, r *route) bool {
-	allowed, kind := l.AllowedRoutes, len(l.AllowedRoutes.Kinds) == 0
+	allowed := l.AllowedRoutes
+	kind := len(l.AllowedRoutes.Kinds) == 0
 	for _, k := range allowed.Kinds {
 		kind = kind || k.Kind == r.Kind
 	}

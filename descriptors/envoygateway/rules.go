@@ -64,9 +64,11 @@ type tree struct {
 func (t *tree) add(r *envoyRoute) {
 	numbers := map[bool]int{} // shared rules are numbered separately
 	for _, l := range r.limits {
-		domain, key := r.listener.domain(), r.name
+		domain := r.listener.domain()
+		key := r.name
 		if l.shared {
-			domain, key = l.policy, l.name
+			domain = l.policy
+			key = l.name
 		}
 		d := l.chain(numbers[l.shared])
 		numbers[l.shared]++
@@ -106,5 +108,6 @@ func (t *tree) below(domain, key string, l *limit) *[]rules.Descriptor {
 
 // equal reports whether descriptors are equal to Envoy Gateway, which does not compare limits.
 func equal(a, b *rules.Descriptor) bool {
-	return a.Key == b.Key && a.Value == b.Value && slices.EqualFunc(a.Descriptors, b.Descriptors, func(a, b rules.Descriptor) bool { return equal(&a, &b) })
+	return a.Key == b.Key && a.Value == b.Value &&
+		slices.EqualFunc(a.Descriptors, b.Descriptors, func(a, b rules.Descriptor) bool { return equal(&a, &b) })
 }

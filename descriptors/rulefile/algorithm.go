@@ -22,7 +22,8 @@ func (p *parser) algorithm(path string, f field) limiter.Algorithm {
 		return a
 	}
 	allowed := rules.AlgorithmNames()
-	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), didYouMean(name, allowed), strings.Join(allowed, ", "))
+	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), didYouMean(name, allowed),
+		strings.Join(allowed, ", "))
 	return 0
 }
 
@@ -43,7 +44,8 @@ func (p *parser) maxWait(path string, f field) *time.Duration {
 			return &d
 		}
 	}
-	p.fail(path, f.value, "%q must be a duration from 0s to 60s, such as 50ms or 1.5s, not %s", f.name, kindName(f.value))
+	p.fail(path, f.value, "%q must be a duration from 0s to 60s, such as 50ms or 1.5s, not %s", f.name,
+		kindName(f.value))
 	return nil
 }
 
@@ -73,7 +75,8 @@ func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	case l.MaxWaiting != nil && !delays:
 		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
 	case delays && rules.ValueOr(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
-		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so no request waits and "max_wait" has no effect`)
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key,
+			`"max_waiting" is 0, so no request waits and "max_wait" has no effect`)
 	}
 	return true
 }

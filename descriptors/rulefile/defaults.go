@@ -52,7 +52,8 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		return
 	}
 	path := documentPath(fields)
-	at, ok := n, true
+	at := n
+	ok := true
 	for _, f := range fields {
 		switch f.name {
 		case "domain":
@@ -99,7 +100,9 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 	if isNull(f.value) {
 		return
 	}
-	p.eachMap(path, f, "a list of maps", `an item of defaults must be a map with "rate_limit"`, func(here string, at, m *yaml.Node) {
+	p.eachMap(path, f, "a list of maps", `an item of defaults must be a map with "rate_limit"`, func(
+		here string, at, m *yaml.Node,
+	) {
 		if !p.enter(m) {
 			return
 		}
@@ -192,7 +195,8 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 		if f.value.Kind == yaml.MappingNode {
 			got = "an empty one"
 		}
-		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s", strings.Join(defaultLimitFields.names, ", "), got)
+		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s",
+			strings.Join(defaultLimitFields.names, ", "), got)
 		return
 	}
 	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}

@@ -57,7 +57,8 @@ func (p *parser) deniedMap(path string, f field) *rules.DeniedResponse {
 		p.deniedHeaders(path, g, d)
 	}
 	if len(given) == 0 {
-		p.fail(path, f.value, "denied_response is empty; set one of %s, or write denied_response: none", strings.Join(deniedFields.names, ", "))
+		p.fail(path, f.value, "denied_response is empty; set one of %s, or write denied_response: none",
+			strings.Join(deniedFields.names, ", "))
 	}
 	if p.errors > before {
 		return nil
@@ -68,7 +69,8 @@ func (p *parser) deniedMap(path string, f field) *rules.DeniedResponse {
 // deniedHeaders reads the headers of a response.
 func (p *parser) deniedHeaders(path string, f field, d *rules.DeniedResponse) {
 	if f.value.Kind != yaml.MappingNode {
-		p.fail(path, f.value, `"headers" must be a map of names and values, such as { x-plan: free }, not %s`, kindName(f.value))
+		p.fail(path, f.value, `"headers" must be a map of names and values, such as { x-plan: free }, not %s`,
+			kindName(f.value))
 		return
 	}
 	for _, h := range p.fields(path+" > headers", f.value, writtenKeyText) {

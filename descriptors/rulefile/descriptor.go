@@ -24,7 +24,8 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 		if !p.enter(m) {
 			return
 		}
-		failures, omitted := p.failures, p.omitted
+		failures := p.failures
+		omitted := p.omitted
 		d := p.descriptor(path, here, at, m)
 		p.leave()
 		if p.failures-failures > p.omitted-omitted { // it has errors besides those of the descriptors below it
@@ -44,7 +45,9 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	d.Pos = p.pos(item)
 	var single *limitBlock
 	var several *field
-	keyAt, keyOK, flat := item, true, p.flatLimit(path, fields)
+	keyAt := item
+	keyOK := true
+	flat := p.flatLimit(path, fields)
 	for _, f := range fields {
 		if flat[f.name] {
 			continue
@@ -52,7 +55,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		switch f.name {
 		case "key":
 			d.Key, keyOK = p.text(path, f)
-			d.Key, keyAt = p.intern(d.Key), f.at
+			d.Key = p.intern(d.Key)
+			keyAt = f.at
 		case "value":
 			d.Value, _ = p.text(path, f)
 		case "values", "cidr", "prefix":
@@ -75,7 +79,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.ValueToMetric = p.bool(path, f)
 		case "share_threshold":
 			d.ShareThreshold = p.bool(path, f)
-			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold && !strings.Contains(key+value, "*") && !hasField(fields, "values", "cidr") {
+			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold &&
+				!strings.Contains(key+value, "*") && !hasField(fields, "values", "cidr") {
 				p.fail(path, f.key, `"share_threshold" requires a "*" in "value" or "key", or "values" or "cidr"; not %q and %q`, rules.Shorten(value), rules.Shorten(key))
 			}
 		case "metadata":
@@ -100,7 +105,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		}
 		limit, ok := p.finishLimit(single)
 		if several != nil {
-			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move rate_limit into the list`)
+			p.fail(path, several.key,
+				`"rate_limit" and "rate_limits" exclude each other; move rate_limit into the list`)
 		} else if ok {
 			d.RateLimits = []rules.Limit{limit}
 		}
@@ -114,7 +120,8 @@ func (p *parser) charge(path string, f field) bool {
 	const only = "first_with_room"
 	text, ok := p.text(path, f)
 	if ok && text != only {
-		p.fail(path, f.value, "unknown value %q of charge%s (allowed: %s)", rules.Shorten(text), didYouMean(text, []string{only}), only)
+		p.fail(path, f.value, "unknown value %q of charge%s (allowed: %s)", rules.Shorten(text),
+			didYouMean(text, []string{only}), only)
 	}
 	return ok && text == only
 }
@@ -126,7 +133,8 @@ func (p *parser) warnWithoutLimit(path string, fields []field, d *rules.Descript
 		return
 	}
 	for _, f := range fields {
-		if f.name == "shadow_mode" && *d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && *d.DetailedMetric || f.name == "denied_response" {
+		if f.name == "shadow_mode" && *d.ShadowMode || f.name == "quota_mode" && d.QuotaMode ||
+			f.name == "detailed_metric" && *d.DetailedMetric || f.name == "denied_response" {
 			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a descriptor without a limit, nor on those below it; set it next to rate_limit or rate_limits", f.name)
 		}
 	}
@@ -146,7 +154,8 @@ func (p *parser) intern(text string) string {
 // has no effect, but together they are a missing limit.
 func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 	var empty *field
-	flat, names := map[string]bool{}, []string{}
+	flat := map[string]bool{}
+	names := []string{}
 	for i, f := range fields {
 		switch {
 		case f.name == "rate_limit":
@@ -163,7 +172,8 @@ func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 		return nil
 	}
 	flat["rate_limit"] = true
-	p.fail(path, empty.key, `"rate_limit" is empty, and its fields are next to it; indent %s to move them below it`, strings.Join(names, ", "))
+	p.fail(path, empty.key, `"rate_limit" is empty, and its fields are next to it; indent %s to move them below it`,
+		strings.Join(names, ", "))
 	return flat
 }
 

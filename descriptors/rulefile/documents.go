@@ -57,7 +57,8 @@ func (p *parser) documents(content []byte, kind string, visit func(root *yaml.No
 			continue
 		}
 		if empty != nil {
-			gaps, empty = append(gaps, empty), nil
+			gaps = append(gaps, empty)
+			empty = nil
 		}
 		found = true
 		visit(doc.Content[0])

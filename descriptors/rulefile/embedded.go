@@ -31,7 +31,8 @@ func (l *textLines) line(content []byte, number int) []byte {
 // runesOf returns the runes of a line.
 func (l *textLines) runesOf(content []byte, number int) []rune {
 	if l.number != number {
-		l.runes, l.number = []rune(string(l.line(content, number))), number
+		l.runes = []rune(string(l.line(content, number)))
+		l.number = number
 	}
 	return l.runes
 }
@@ -44,8 +45,11 @@ func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	inner.allowances = inner.allowances.Moved(func(at rules.Pos) rules.Pos { return inner.at(at.Line, at.Col) })
 	inner.nodes = p.nodes // bounds the nodes of all files of the object together
 	configs := inner.read([]byte(text.Value), nil)
-	p.nodes, p.errors, p.warnings = inner.nodes, p.errors+inner.errors, p.warnings+inner.warnings
-	p.diagnostics, p.rangeFiles = append(p.diagnostics, inner.diagnostics...), append(p.rangeFiles, inner.rangeFiles...)
+	p.nodes = inner.nodes
+	p.errors += inner.errors
+	p.warnings += inner.warnings
+	p.diagnostics = append(p.diagnostics, inner.diagnostics...)
+	p.rangeFiles = append(p.rangeFiles, inner.rangeFiles...)
 	return configs
 }
 
@@ -76,7 +80,8 @@ func (l *textLines) indentOf(content []byte, scalar *yaml.Node) (indent int, ok 
 	for line := range strings.Lines(scalar.Value) {
 		number++
 		there := l.line(content, number)
-		line, raw := strings.TrimSuffix(line, "\n"), strings.TrimSuffix(string(there), "\r")
+		line := strings.TrimSuffix(line, "\n")
+		raw := strings.TrimSuffix(string(there), "\r")
 		if line == "" && strings.TrimSpace(raw) == "" {
 			continue
 		}
@@ -107,7 +112,8 @@ func quotedLines(raw []rune, at int) (lines [][]int) {
 			return nil // an escaped line break
 		}
 		if raw[at+1] == 'n' {
-			lines, columns = append(lines, columns), nil
+			lines = append(lines, columns)
+			columns = nil
 		}
 		at += 2 + map[rune]int{'x': 2, 'u': 4, 'U': 8}[raw[at+1]]
 	}

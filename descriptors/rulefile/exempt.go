@@ -13,7 +13,8 @@ import (
 func (p *parser) exemptions(path string, f field) (all []rules.Descriptor) {
 	p.eachMap(path, f, "a list of maps", `an item of exempt must be a map, such as { key: remote_address, cidr: [10.0.0.0/8] }`, func(here string, at, m *yaml.Node) {
 		fields := p.fields(here, m, fieldName)
-		d, keyOK := rules.Descriptor{Pos: p.pos(at)}, true
+		d := rules.Descriptor{Pos: p.pos(at)}
+		keyOK := true
 		for _, g := range fields {
 			switch g.name {
 			case "key":

@@ -49,7 +49,8 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		return nil
 	}
 	var limits []rules.Limit
-	items, candidates := 0, 0
+	items := 0
+	candidates := 0
 	type counters struct {
 		kinds [2]uint64
 		name  string
@@ -89,7 +90,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 	if b == nil {
 		b = &limitBlock{given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
 	}
-	b.path, b.node = path, at
+	b.path = path
+	b.node = at
 	l := &b.config
 	for _, f := range p.fields(path, m, fieldName) {
 		b.given[f.name] = f
@@ -190,10 +192,12 @@ func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 	l = b.config
 	l.Pos = p.pos(b.node)
 	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
-		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
+		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q",
+			rules.Shorten(l.Name))
 	}
 	if l.Shadow && len(l.Replaces) > 0 {
-		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since such a limit replaces none; remove one of them`)
+		p.fail(b.path, b.given["replaces"].key,
+			`"replaces" has no effect with "shadow: true", since such a limit replaces none; remove one of them`)
 	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
@@ -201,7 +205,8 @@ func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 		if known {
 			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
 		} else if b.unit != "" {
-			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect with "unlimited", and %q is not a unit`, rules.Shorten(b.unit))
+			p.warn(rules.NoEffect, b.path, b.given["unit"].value,
+				`"unit" has no effect with "unlimited", and %q is not a unit`, rules.Shorten(b.unit))
 		}
 		for _, word := range append([]string{"counter"}, defaultableFields...) {
 			if f, ok := b.given[word]; ok {
@@ -234,7 +239,8 @@ func (p *parser) reportUnknownUnit(b *limitBlock) {
 	case b.unit == "":
 		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
 	default:
-		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit), didYouMean(b.unit, rules.UnitNames()), allowed)
+		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit),
+			didYouMean(b.unit, rules.UnitNames()), allowed)
 	}
 }
 
@@ -275,8 +281,11 @@ func (p *parser) replaces(path string, f field) []string {
 		return nil
 	}
 	var names []string
-	p.eachMap(path, f, `a list of maps with "name"`, `an item of replaces must be a map with "name"`, func(here string, at, m *yaml.Node) {
-		name, ok := "", true
+	p.eachMap(path, f, `a list of maps with "name"`, `an item of replaces must be a map with "name"`, func(
+		here string, at, m *yaml.Node,
+	) {
+		name := ""
+		ok := true
 		for _, g := range p.fields(here, m, fieldName) {
 			if g.name == "name" {
 				name, ok = p.text(here, g)

@@ -30,7 +30,8 @@ func (p *parser) eachMap(path string, f field, list, item string, visit func(her
 		if p.stopped {
 			return
 		}
-		m, here := p.resolveAlias(at), fmt.Sprintf("%s[%d]", path, i)
+		m := p.resolveAlias(at)
+		here := fmt.Sprintf("%s[%d]", path, i)
 		if m.Kind != yaml.MappingNode {
 			p.fail(here, at, "%s, not %s", item, kindName(m))
 			continue

@@ -34,11 +34,13 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 	var all []field
 	explicit := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, at := p.resolveAlias(m.Content[i]), m.Content[i+1]
+		key := p.resolveAlias(m.Content[i])
+		at := m.Content[i+1]
 		if key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge" {
 			for _, f := range p.merged(path, key, at, keyText) {
 				if _, ok := explicit[f.name]; ok {
-					p.warn(rules.MergeOrder, path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.name)
+					p.warn(rules.MergeOrder, path, key,
+						`"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.name)
 				}
 				all = append(all, f)
 			}

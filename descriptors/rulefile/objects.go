@@ -154,7 +154,8 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		defer p.leave()
 		p.warnDuplicates(data)
 		for i := 0; i+1 < len(data.Content); i += 2 {
-			key, text := p.resolveAlias(data.Content[i]), p.resolveAlias(data.Content[i+1])
+			key := p.resolveAlias(data.Content[i])
+			text := p.resolveAlias(data.Content[i+1])
 			if word == "binaryData" {
 				text = p.decodeBinaryData(key.Value, text)
 			}
@@ -180,10 +181,12 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		case text.Kind != yaml.ScalarNode:
 			p.fail("", text, "%s in the data of a ConfigMap must be text, not %s", rules.Shorten(name), kindName(text))
 		case IsBackup(name):
-			p.diagnostics = append(p.diagnostics, rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
+			p.diagnostics = append(p.diagnostics,
+				rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
 		case !rulesAnywhere.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
-			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one if the ConfigMap is mounted; "+
-				"move it to a ConfigMap of its own", rules.Shorten(name), objectName(n))
+			p.fail("",
+				text, "%s of this %s is not a file of rules, but would be read as one if the ConfigMap is mounted; "+
+					"move it to a ConfigMap of its own", rules.Shorten(name), objectName(n))
 		default:
 			configs = append(configs, p.embedded(content, text)...)
 		}

@@ -96,7 +96,8 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 		return c
 	}
 	path := documentPath(fields)
-	at, ok := n, true
+	at := n
+	ok := true
 	for _, f := range fields {
 		switch f.name {
 		case "domain":

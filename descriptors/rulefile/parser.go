@@ -56,7 +56,9 @@ type parser struct {
 }
 
 func newParser(file string, content []byte) *parser {
-	return &parser{file: file, allowances: rules.FindAllowances(file, content), seen: map[finding]bool{}, texts: map[string]string{}}
+	return &parser{
+		file: file, allowances: rules.FindAllowances(file, content), seen: map[finding]bool{}, texts: map[string]string{},
+	}
 }
 
 // sorted returns the diagnostics in the order of lines.

@@ -16,13 +16,15 @@ func (p *parser) penalty(path string, f field) []time.Duration {
 		return nil
 	}
 	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, `"penalty" must be a list of increasing durations, such as [2m, 5m, 10m], not %s`, kindName(f.value))
+		p.fail(path, f.value, `"penalty" must be a list of increasing durations, such as [2m, 5m, 10m], not %s`,
+			kindName(f.value))
 		return nil
 	}
 	steps := make([]time.Duration, 0, len(f.value.Content))
 	for _, at := range f.value.Content {
 		item := p.resolveAlias(at)
-		step, err := time.Duration(0), error(nil)
+		step := time.Duration(0)
+		err := error(nil)
 		if item.Kind == yaml.ScalarNode {
 			step, err = time.ParseDuration(resolveScalar(item).text)
 		}

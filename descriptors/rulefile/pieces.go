@@ -41,7 +41,8 @@ func findLongList(content []byte, size int) *longList {
 	if len(content) < 4*size || content[0] == '%' || bytes.Contains(content, []byte("\n%")) {
 		return nil // a directive would apply to the first piece only
 	}
-	if bytes.Count(content, []byte("\r")) != bytes.Count(content, []byte("\r\n")) || bytes.ContainsAny(content, "\u0085\u2028\u2029") {
+	if bytes.Count(content, []byte("\r")) != bytes.Count(content, []byte("\r\n")) ||
+		bytes.ContainsAny(content, "\u0085\u2028\u2029") {
 		return nil // YAML has other line breaks, too
 	}
 	at := 0
@@ -63,7 +64,8 @@ func findLongList(content []byte, size int) *longList {
 		case l.indent < 0 && !beginsItem(line, leadingSpaces(line)):
 			return nil
 		case l.indent < 0:
-			l.indent, l.items = leadingSpaces(line), 1
+			l.indent = leadingSpaces(line)
+			l.items = 1
 			l.first += bytes.Count(content[start:end], []byte("\n"))
 			start = end
 		case beginsItem(line, l.indent):
@@ -81,7 +83,8 @@ func findLongList(content []byte, size int) *longList {
 		return nil
 	}
 	l.text = content[start:end]
-	l.head = slices.Concat(content[:start], bytes.Repeat([]byte("\n"), bytes.Count(l.text, []byte("\n"))), content[end:])
+	l.head = slices.Concat(content[:start], bytes.Repeat([]byte("\n"), bytes.Count(l.text, []byte("\n"))),
+		content[end:])
 	return l
 }
 
@@ -113,9 +116,11 @@ func (l *longList) findNode(root *yaml.Node) {
 		return
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
+		key := root.Content[i]
+		value := root.Content[i+1]
 		if key.Value == "descriptors" && key.Line < l.first && key.Column == 1 && value.Kind == yaml.ScalarNode &&
-			value.Value == "" && value.Tag == "!!null" && value.Style == 0 && value.Anchor == "" && !l.laterKey(root, i) {
+			value.Value == "" && value.Tag == "!!null" && value.Style == 0 && value.Anchor == "" &&
+			!l.laterKey(root, i) {
 			*value = yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: l.first, Column: l.indent + 1}
 			l.node = value
 			return
@@ -132,7 +137,8 @@ func (l *longList) laterKey(root *yaml.Node, i int) bool {
 // eachItem yields the items of the list. It stops if a piece does not parse.
 func (l *longList) eachItem() iter.Seq2[int, *yaml.Node] {
 	return func(yield func(int, *yaml.Node) bool) {
-		n, line := 0, l.first
+		n := 0
+		line := l.first
 		for rest := l.text; len(rest) > 0; {
 			piece := rest[:l.pieceEnd(rest)]
 			items := l.load(piece, line-1)
@@ -145,7 +151,8 @@ func (l *longList) eachItem() iter.Seq2[int, *yaml.Node] {
 			if l.broken {
 				return
 			}
-			rest, line = rest[len(piece):], line+bytes.Count(piece, []byte("\n"))
+			rest = rest[len(piece):]
+			line += bytes.Count(piece, []byte("\n"))
 		}
 	}
 }

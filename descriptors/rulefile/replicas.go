@@ -50,7 +50,8 @@ func countsSeparately(deployment *yaml.Node) bool {
 // selectsStore reports whether environment variables select a store, as package environment of
 // cmd/sluice does. The value of a variable with valueFrom is unknown; it counts as set.
 func selectsStore(env []*yaml.Node) bool {
-	backend, url := "", false
+	backend := ""
+	url := false
 	for _, v := range env {
 		switch value := scalarAt(v, "value"); scalarAt(v, "name") {
 		case "BACKEND_TYPE":

@@ -40,7 +40,8 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 		}
 	}
 	if r.First > 0 && !estimated && r.Amount == 0 {
-		p.fail(path, f.key, `"first" has no effect without "p90: true"; for the same number each time write "amount: %d"`, r.First)
+		p.fail(path, f.key,
+			`"first" has no effect without "p90: true"; for the same number each time write "amount: %d"`, r.First)
 	}
 	if estimated && r.Amount > 0 {
 		p.fail(path, f.key, `"amount" and "p90: true" exclude each other; remove one of them`)
@@ -64,7 +65,8 @@ func (p *parser) unsettled(path string, f field) bool {
 	text, ok := p.text(path, f)
 	allowed := []string{"keep", "release"}
 	if ok && !slices.Contains(allowed, text) {
-		p.fail(path, f.value, "unknown value %q of unsettled%s (allowed: keep, release)", rules.Shorten(text), didYouMean(text, allowed))
+		p.fail(path, f.value, "unknown value %q of unsettled%s (allowed: keep, release)", rules.Shorten(text),
+			didYouMean(text, allowed))
 	}
 	return text == "release"
 }

@@ -67,9 +67,11 @@ func resolveScalar(n *yaml.Node) scalar {
 	switch {
 	case want == s.kind, want == intScalar && s.kind == uintScalar:
 	case want == floatScalar && s.kind == intScalar:
-		s.kind, s.float = floatScalar, float64(s.int)
+		s.kind = floatScalar
+		s.float = float64(s.int)
 	case want == floatScalar && s.kind == uintScalar:
-		s.kind, s.float = floatScalar, float64(s.uint)
+		s.kind = floatScalar
+		s.float = float64(s.uint)
 	default:
 		return scalar{kind: badScalar, text: n.Value}
 	}

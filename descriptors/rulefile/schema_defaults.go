@@ -27,7 +27,8 @@ func DefaultsSchema() ([]byte, error) {
 		return nil, fmt.Errorf("schema of rules: %w", err)
 	}
 	delete(rules.Definitions.RateLimit.Dependencies["reserve"], "required") // the rules have the name
-	words, descriptor := object{}, rules.Definitions.Descriptor.Properties
+	words := object{}
+	descriptor := rules.Definitions.Descriptor.Properties
 	for _, word := range defaultLimitFields.names {
 		words[word] = rules.Definitions.RateLimit.Properties[word]
 	}

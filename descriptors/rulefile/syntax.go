@@ -28,7 +28,8 @@ func (p *parser) syntaxError(content []byte, err error) {
 	}
 	for i, line := range lines {
 		if at := template.FindStringIndex(line); at != nil && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			p.report("", "", i+1, at[0]+1, fmt.Sprintf("%s is a template; %s", rules.Shorten(line[at[0]:at[1]]), templateRemedy))
+			p.report("", "", i+1, at[0]+1,
+				fmt.Sprintf("%s is a template; %s", rules.Shorten(line[at[0]:at[1]]), templateRemedy))
 			return
 		}
 	}
@@ -39,7 +40,8 @@ func (p *parser) syntaxError(content []byte, err error) {
 			message += fmt.Sprintf(" that begins on line %d", p.at(l, 1).Line)
 		}
 	}
-	line, col := max(le.Mark.Line, 1), max(le.Mark.Column, 1)
+	line := max(le.Mark.Line, 1)
+	col := max(le.Mark.Column, 1)
 	if i := bytes.IndexFunc(content, isControl); le.Mark.Line == 0 && i >= 0 {
 		// The reader gives no place for these.
 		line = 1 + bytes.Count(content[:i], []byte("\n"))

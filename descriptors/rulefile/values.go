@@ -51,7 +51,8 @@ func (p *parser) text(path string, f field) (text string, ok bool) {
 			return "", false
 		}
 		if text := template.FindString(s.text); text != "" {
-			p.warn(rules.Template, path, f.value, "%q is used as written, but %s looks like a template; %s", f.name, rules.Shorten(text), templateRemedy)
+			p.warn(rules.Template, path, f.value, "%q is used as written, but %s looks like a template; %s", f.name,
+				rules.Shorten(text), templateRemedy)
 		}
 		return s.text, true
 	}
@@ -72,7 +73,8 @@ func (p *parser) strictBool(path string, f field) bool {
 			return s.bool
 		}
 	}
-	p.fail(path, f.value, "%q must be true or false (or yes, no, on, off; without quotes), not %s", f.name, kindName(f.value))
+	p.fail(path, f.value, "%q must be true or false (or yes, no, on, off; without quotes), not %s", f.name,
+		kindName(f.value))
 	return false
 }
 
@@ -90,7 +92,8 @@ func (p *parser) number(path string, f field, smallest, largest int64) (n uint32
 			return 0, false
 		}
 	}
-	p.fail(path, f.value, "%q must be a whole number from %d to %d, not %s", f.name, smallest, largest, kindName(f.value))
+	p.fail(path, f.value, "%q must be a whole number from %d to %d, not %s", f.name, smallest, largest,
+		kindName(f.value))
 	return 0, false
 }
 
@@ -111,7 +114,8 @@ func (p *parser) shares(path string, f field) (found rules.Shares) {
 		if s.kind == intScalar {
 			share = float64(s.int)
 		}
-		valid = valid && (s.kind == floatScalar || s.kind == intScalar) && share > 0 && share <= 1 && !slices.Contains(all, share)
+		valid = valid && (s.kind == floatScalar || s.kind == intScalar) && share > 0 && share <= 1 &&
+			!slices.Contains(all, share)
 		all = append(all, share)
 	}
 	if !valid {

@@ -26,7 +26,8 @@ func (p *parser) valueSet(path string, f field, d *rules.Descriptor) {
 			case text == "":
 				p.fail(here, item.value, "an item of values is empty; remove it, or use the key alone for any value")
 			case strings.Contains(text, "*"):
-				p.fail(here, item.value, `%q has a "*"; use "value" in a descriptor of its own for a wildcard`, rules.Shorten(text))
+				p.fail(here, item.value, `%q has a "*"; use "value" in a descriptor of its own for a wildcard`,
+					rules.Shorten(text))
 			default:
 				d.Set.Values = append(d.Set.Values, rules.SetValue{Text: text, Pos: p.pos(item.value)})
 			}
@@ -73,7 +74,8 @@ func (p *parser) eachText(path string, f field, example string, visit func(here 
 	case f.value.Kind != yaml.SequenceNode:
 		p.fail(path, f.value, "%q must be a list, such as %s, not %s", f.name, example, kindName(f.value))
 	case len(f.value.Content) == 0:
-		p.fail(path, f.value, "%q is an empty list, which matches nothing; add an item, or remove the descriptor", f.name)
+		p.fail(path, f.value, "%q is an empty list, which matches nothing; add an item, or remove the descriptor",
+			f.name)
 	}
 	if f.value.Kind != yaml.SequenceNode || !p.enter(f.value) {
 		return
@@ -123,9 +125,11 @@ func (p *parser) checkValueSet(path string, fields []field, d *rules.Descriptor)
 	for _, f := range fields {
 		switch {
 		case f.name == "prefix" && len(selects) > 0 && selects[0].name != "cidr":
-			p.fail(path, f.key, `"prefix" is for "cidr" or for the key alone, not for %q; remove one of them`, selects[0].name)
+			p.fail(path, f.key, `"prefix" is for "cidr" or for the key alone, not for %q; remove one of them`,
+				selects[0].name)
 		case f.name == "prefix" && d.ShareThreshold:
-			p.fail(path, f.key, `"prefix" makes a counter for each network and "share_threshold" one for all; remove one of them`)
+			p.fail(path, f.key,
+				`"prefix" makes a counter for each network and "share_threshold" one for all; remove one of them`)
 		case (f.name == "values" || f.name == "cidr" || f.name == "prefix") && strings.Contains(d.Key, "*"):
 			p.fail(path, f.key, `%q requires a key without "*", not %q`, f.name, rules.Shorten(d.Key))
 		}

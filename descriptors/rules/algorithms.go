@@ -77,7 +77,9 @@ var algorithms = [...]algorithmInfo{
 			{"max_waiting", func(w *DefaultFields) bool { return w.MaxWaiting != nil }, func(p *limiter.Policy) any { return p.MaxWaiting }},
 		},
 		setPolicy: func(p *limiter.Policy, l *Limit) {
-			p.Slack, p.MaxWait, p.MaxWaiting = ValueOr(l.Slack, defaultSlack), ValueOr(l.MaxWait, 0), ValueOr(l.MaxWaiting, DefaultMaxWaiting)
+			p.Slack = ValueOr(l.Slack, defaultSlack)
+			p.MaxWait = ValueOr(l.MaxWait, 0)
+			p.MaxWaiting = ValueOr(l.MaxWaiting, DefaultMaxWaiting)
 		},
 		burst: func(p *limiter.Policy) uint64 { return uint64(p.Slack) + 1 }, burstOffset: 1, recovers: "recover",
 		scale: func(p limiter.Policy, _ uint32) limiter.Policy {
@@ -153,8 +155,10 @@ func MaxRequests(a limiter.Algorithm) uint32 { return infoOf(a).maxRequests }
 // Rescale sets the number and window of p and adapts the algorithm's fields. It returns false if
 // the algorithm does not support the number.
 func Rescale(p *limiter.Policy, number uint32, window time.Duration) bool {
-	r, before := infoOf(p.Algorithm), p.Limit
-	p.Limit, p.Window = number, window
+	r := infoOf(p.Algorithm)
+	before := p.Limit
+	p.Limit = number
+	p.Window = window
 	if r.scale != nil && number <= r.maxRequests {
 		*p = r.scale(*p, before)
 	}

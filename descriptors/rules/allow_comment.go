@@ -22,7 +22,8 @@ func FindAllowances(file string, content []byte) Allowances {
 		code Code
 	}
 	var above []pending
-	number, rest := 0, content
+	number := 0
+	rest := content
 	for len(rest) > 0 {
 		var line []byte
 		line, rest, _ = bytes.Cut(rest, []byte("\n"))
@@ -34,7 +35,8 @@ func FindAllowances(file string, content []byte) Allowances {
 			at := Pos{File: file, Line: number, Col: bytes.IndexByte(line[m[0]:], '#') + m[0] + 1}
 			var codes []string
 			if m[2] >= 0 {
-				codes = strings.FieldsFunc(string(line[m[2]:m[3]]), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+				codes = strings.FieldsFunc(string(line[m[2]:m[3]]),
+					func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 			}
 			if len(codes) == 0 {
 				codes = []string{""} // reported as an unknown code

@@ -102,7 +102,8 @@ func (a Allowances) UnusedOf(codes []string) Diagnostics {
 		ds = append(ds, Diagnostic{Pos: v.at, Severity: Warning, Code: Allow, Message: message})
 	}
 	slices.SortFunc(ds, func(a, b Diagnostic) int {
-		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Message, b.Message))
+		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(a.Message, b.Message))
 	})
 	return ds
 }

@@ -12,7 +12,9 @@ import (
 )
 
 // calendarUnits maps the units that have calendar windows.
-var calendarUnits = map[Unit]limiter.CalendarUnit{Day: limiter.Days, Week: limiter.Weeks, Month: limiter.Months, Year: limiter.Years}
+var calendarUnits = map[Unit]limiter.CalendarUnit{
+	Day: limiter.Days, Week: limiter.Weeks, Month: limiter.Months, Year: limiter.Years,
+}
 
 // calendarKey is a time zone and the first day of its months.
 type calendarKey struct {
@@ -95,12 +97,14 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	case !has:
 		wrong("calendar", `"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
 	case l.UnitMultiplier > 1:
-		wrong("calendar", `"calendar" requires one %s, not %s, whose start would be undefined; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+		wrong("calendar", `"calendar" requires one %s, not %s, whose start would be undefined; remove unit_multiplier`,
+			l.Unit, WindowText(l.Unit, l.UnitMultiplier))
 	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
 		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" or "algorithm: sliding_window"`, AlgorithmName(a))
 	}
 	if l.AnchorDay > 0 && l.Unit != Month {
-		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit, windowStarts[l.Unit])
+		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit,
+			windowStarts[l.Unit])
 	}
 	if text := ZoneMistake(l.Timezone); text != "" {
 		all = append(all, Mistake{"timezone", false, text})

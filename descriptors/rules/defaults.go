@@ -158,7 +158,8 @@ func (l *Limit) HasDefaultFields() bool {
 // SetDefaults sets the fields of e, except those of rate_limit, that d lacks. It reports whether it
 // set any.
 func (d *Descriptor) SetDefaults(e *DefaultItem) bool {
-	denied, shadow := setAbsent(&d.Denied, e.Denied), setAbsent(&d.ShadowMode, e.ShadowMode)
+	denied := setAbsent(&d.Denied, e.Denied)
+	shadow := setAbsent(&d.ShadowMode, e.ShadowMode)
 	return setAbsent(&d.DetailedMetric, e.DetailedMetric) || denied || shadow
 }
 
@@ -174,8 +175,10 @@ func setAbsent[T any](field **T, value *T) bool {
 // WithDefaults returns l with the fields of rate_limit of e.
 func (l *Limit) WithDefaults(e *DefaultItem) Limit {
 	merged := *l
-	merged.DefaultFields, merged.UnitMultiplier = e.Limit.DefaultFields, e.Limit.UnitMultiplier
-	merged.Reserve, merged.Penalty = e.Limit.Reserve, e.Limit.Penalty
+	merged.DefaultFields = e.Limit.DefaultFields
+	merged.UnitMultiplier = e.Limit.UnitMultiplier
+	merged.Reserve = e.Limit.Reserve
+	merged.Penalty = e.Limit.Penalty
 	if merged.Name == "" {
 		merged.Name = e.Limit.Name
 	}

@@ -38,7 +38,8 @@ type DeniedResponse struct {
 // DescribesLimit reports whether the body or a header contains the name or a number of the limit
 // that denied, other than the time to wait.
 func (d *DeniedResponse) DescribesLimit() bool {
-	return d.Body.describesLimit() || slices.ContainsFunc(d.Headers, func(h DeniedHeader) bool { return h.Value.describesLimit() })
+	return d.Body.describesLimit() ||
+		slices.ContainsFunc(d.Headers, func(h DeniedHeader) bool { return h.Value.describesLimit() })
 }
 
 // DeniedHeader is a header of a [DeniedResponse].
@@ -151,9 +152,11 @@ func (d *DeniedResponse) SetBody(text string) error {
 		return err
 	}
 	if n := t.maxBytes(); n > maxDenialBody {
-		return fmt.Errorf(`"body" has up to %d bytes with the longest values of its placeholders; the maximum is %d`, n, maxDenialBody)
+		return fmt.Errorf(`"body" has up to %d bytes with the longest values of its placeholders; the maximum is %d`, n,
+			maxDenialBody)
 	}
-	unnamed, named := t.Append(nil, &DenialValues{}), t.Append(nil, &DenialValues{Name: []byte("n"), Domain: []byte("d")})
+	unnamed := t.Append(nil, &DenialValues{})
+	named := t.Append(nil, &DenialValues{Name: []byte("n"), Domain: []byte("d")})
 	if isJSON && (!json.Valid(unnamed) || !json.Valid(named)) {
 		return fmt.Errorf(`"body" is not valid JSON, but "content_type" is %s; put {name} and {domain} in quotes, the other placeholders are numbers`, d.ContentType)
 	}
@@ -189,8 +192,10 @@ func (d *DeniedResponse) AddHeader(name, value string) error {
 // deniedHeaderError returns an error if a response must not have a header of this name: it is not a
 // token of RFC 9110, or sluice, Envoy or the protocol sets the header.
 func deniedHeaderError(name string) error {
-	if name == "" || strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		return fmt.Errorf("%q is not the name of a header; it must be a token of RFC 9110, such as x-plan", Shorten(name))
+	if name == "" ||
+		strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return fmt.Errorf("%q is not the name of a header; it must be a token of RFC 9110, such as x-plan",
+			Shorten(name))
 	}
 	lower := strings.ToLower(name)
 	switch lower {
@@ -198,7 +203,8 @@ func deniedHeaderError(name string) error {
 		return fmt.Errorf(`the header %q is reserved; set "content_type" instead`, name)
 	case "retry-after":
 		return fmt.Errorf("the header %q is reserved; sluice adds it to each denied_response", name)
-	case "host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade", "date", "server":
+	case "host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "upgrade",
+		"date", "server":
 		return fmt.Errorf("the header %q is reserved for HTTP and Envoy; remove it", name)
 	}
 	if strings.HasPrefix(lower, "grpc-") {

@@ -72,7 +72,8 @@ func newTemplate(text string, isJSON bool) (*DeniedText, error) {
 
 // preset parses the text of a preset, whose placeholders are known.
 func preset(text string, isJSON bool) *DeniedText {
-	t, from := &DeniedText{text: text, json: isJSON}, 0
+	t := &DeniedText{text: text, json: isJSON}
+	from := 0
 	for _, at := range placeholderPattern.FindAllStringIndex(text, -1) {
 		t.parts = append(t.parts, textPart{text[from:at[0]], text[at[0]+1 : at[1]-1]})
 		from = at[1]

@@ -19,7 +19,9 @@ func (f *Findings) Add(d Diagnostic) bool {
 	case n > MaxFindings+1:
 		return false
 	case n == MaxFindings+1:
-		d = Diagnostic{Pos: d.Pos, Severity: d.Severity, Message: fmt.Sprintf("more than %d %ss; the rest is not shown", MaxFindings, d.Severity)}
+		d = Diagnostic{
+			Pos: d.Pos, Severity: d.Severity, Message: fmt.Sprintf("more than %d %ss; the rest is not shown", MaxFindings, d.Severity),
+		}
 		if d.Severity == Warning {
 			d.Code = TooMany
 		}

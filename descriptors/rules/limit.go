@@ -25,7 +25,8 @@ func (l *Limit) WindowMistake() string {
 	longest := int64(limiter.MaxWindow / time.Second)
 	switch w := l.WindowSeconds(); {
 	case w <= 0:
-		return fmt.Sprintf("a window of %d %ss is out of range; the minimum unit_multiplier is 1", l.UnitMultiplier, l.Unit)
+		return fmt.Sprintf("a window of %d %ss is out of range; the minimum unit_multiplier is 1", l.UnitMultiplier,
+			l.Unit)
 	case w > longest:
 		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the maximum unit_multiplier of unit %s is %d",
 			l.UnitMultiplier, l.Unit, l.Unit, longest/l.Unit.Seconds())
@@ -38,7 +39,8 @@ func (l *Limit) WindowMistake() string {
 // between quotes, without escaping it.
 func NameMistake(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
-		return fmt.Sprintf("name %q contains a quote or a control character, which breaks the x-ratelimit-limit header", Shorten(name))
+		return fmt.Sprintf("name %q contains a quote or a control character, which breaks the x-ratelimit-limit header",
+			Shorten(name))
 	}
 	return ""
 }
@@ -207,10 +209,14 @@ func (l *Limit) Mistakes() []Mistake {
 	}
 	all = append(all, l.softMistakes()...)
 	if l.Counter != "" && l.Table != "" {
-		all = append(all, Mistake{"table", true, `"table" is not supported with "counter": all limits of a shared counter have the same number; remove one of them`})
+		all = append(all, Mistake{
+			"table", true, `"table" is not supported with "counter": all limits of a shared counter have the same number; remove one of them`,
+		})
 	}
 	if l.Counter != "" && l.Quota != nil {
-		all = append(all, Mistake{"counter", true, `"counter" is not supported with "quota": Envoy has a bucket for each descriptor; remove one of them`})
+		all = append(all, Mistake{
+			"counter", true, `"counter" is not supported with "quota": Envoy has a bucket for each descriptor; remove one of them`,
+		})
 	}
 	p := l.policy()
 	r := infoOf(algorithm)
@@ -222,19 +228,22 @@ func (l *Limit) Mistakes() []Mistake {
 	}
 	if p.Limit > r.maxRequests {
 		all = append(all, Mistake{"requests_per_unit", false, fmt.Sprintf(
-			`"requests_per_unit" under %s must be at most %d, not %d, %s`, r.name, r.maxRequests, p.Limit, r.maxReason)})
+			`"requests_per_unit" under %s must be at most %d, not %d, %s`, r.name, r.maxRequests, p.Limit,
+			r.maxReason)})
 	}
 	if r.burst == nil {
 		return all
 	}
 	if hits, maxHits := r.burst(&p), p.MaxHits(); hits > maxHits {
-		w, byDefault := r.fields[0], ""
+		w := r.fields[0]
+		byDefault := ""
 		if !w.given(&l.DefaultFields) {
 			byDefault = " by default"
 		}
 		all = append(all, Mistake{w.name, false, fmt.Sprintf(
 			`%q is %d%s, which would take more than 36 years to %s at %d in %s; it must be at most %d`,
-			w.name, hits-r.burstOffset, byDefault, r.recovers, p.Limit, WindowText(l.Unit, l.UnitMultiplier), maxHits-r.burstOffset)})
+			w.name, hits-r.burstOffset, byDefault, r.recovers, p.Limit, WindowText(l.Unit, l.UnitMultiplier),
+			maxHits-r.burstOffset)})
 	}
 	return all
 }

@@ -10,7 +10,9 @@ import (
 )
 
 // penaltyAlgorithms are the algorithms that support penalty.
-var penaltyAlgorithms = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket}
+var penaltyAlgorithms = []limiter.Algorithm{
+	limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket,
+}
 
 // PenaltyText returns the field penalty with its steps.
 func PenaltyText(steps []time.Duration) string {
@@ -47,11 +49,13 @@ func (l *Limit) penaltyMistakes() []Mistake {
 	case len(l.Penalty) == 0:
 		return wrong(false, `"penalty" is empty; it must be a list of increasing durations, such as [2m, 5m, 10m]`)
 	case len(l.Penalty) > limiter.MaxPenalties:
-		return wrong(false, `"penalty" has %d steps; it must have at most %d, the last of which repeats`, len(l.Penalty), limiter.MaxPenalties)
+		return wrong(false, `"penalty" has %d steps; it must have at most %d, the last of which repeats`,
+			len(l.Penalty), limiter.MaxPenalties)
 	}
 	for i, step := range l.Penalty {
 		if step < time.Second || step > limiter.MaxPenalty || step%time.Second != 0 {
-			return wrong(false, `a step of "penalty" must be whole seconds from 1s to %s, not %s`, spanText(limiter.MaxPenalty), spanText(step))
+			return wrong(false, `a step of "penalty" must be whole seconds from 1s to %s, not %s`,
+				spanText(limiter.MaxPenalty), spanText(step))
 		}
 		if i > 0 && step <= l.Penalty[i-1] {
 			return wrong(false, `"penalty" does not increase: %s comes after %s; each step must be longer than the one before, and the last repeats`,

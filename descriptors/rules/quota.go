@@ -37,7 +37,8 @@ func (q *Quota) String() string {
 }
 
 func (l *Limit) quotaMistakes() (all []Mistake) {
-	q, algorithm := l.Quota, l.algorithm()
+	q := l.Quota
+	algorithm := l.algorithm()
 	wrong := func(word string, misplaced bool, format string, args ...any) {
 		all = append(all, Mistake{word, misplaced, fmt.Sprintf(format, args...)})
 	}
@@ -47,28 +48,33 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 	case algorithm == limiter.TokenBucket && q.Approximate:
 		wrong("quota", false, `"approximate" of quota is not supported by algorithm token_bucket, which is divided without it; remove it`)
 	case algorithm != limiter.FixedWindow && algorithm != limiter.TokenBucket:
-		wrong("quota", true, `"quota" is not supported by algorithm %s; it requires "algorithm: token_bucket"`, AlgorithmName(algorithm))
+		wrong("quota", true, `"quota" is not supported by algorithm %s; it requires "algorithm: token_bucket"`,
+			AlgorithmName(algorithm))
 	}
 	if l.Burst != nil && algorithm == limiter.TokenBucket {
 		wrong("burst", true, `"burst" is not supported with "quota", where each Envoy has its own bucket; set "quota: { burst: 0.1s }", the time in which its share fills the bucket`)
 	}
 	if ValueOr(l.CountRefused, false) {
-		wrong("count_refused", false, `"count_refused: true" is not supported with "quota": an Envoy's bucket has no debt; remove it`)
+		wrong("count_refused", false,
+			`"count_refused: true" is not supported with "quota": an Envoy's bucket has no debt; remove it`)
 	}
 	if l.Reserve != nil {
-		wrong("reserve", true, `"reserve" is not supported with "quota": an Envoy decides each request by itself; remove one of them`)
+		wrong("reserve", true,
+			`"reserve" is not supported with "quota": an Envoy decides each request by itself; remove one of them`)
 	}
 	if len(l.Replaces) > 0 {
 		wrong("replaces", true, `"replaces" is not supported with "quota": Envoy requests a quota for each descriptor separately, so there is no other limit to replace`)
 	}
 	if l.Table != "" {
-		wrong("table", true, `"table" is not supported with "quota", which divides the rule's own number; remove one of them`)
+		wrong("table", true,
+			`"table" is not supported with "quota", which divides the rule's own number; remove one of them`)
 	}
 	if ValueOr(l.Calendar, false) {
 		wrong("calendar", false, `"calendar: true" is not supported with "quota": a rate has no windows; remove it`)
 	}
 	if l.Shadow {
-		wrong("shadow", false, `"shadow: true" is not supported with "quota"; write "shadow_mode: true" next to rate_limit`)
+		wrong("shadow", false,
+			`"shadow: true" is not supported with "quota"; write "shadow_mode: true" next to rate_limit`)
 	}
 	if q.Burst < 0 || q.Burst > MaxQuotaBurst {
 		wrong("quota", false, `"burst" of quota must be from 0s to %s, not %s`, MaxQuotaBurst, q.Burst)

@@ -38,7 +38,8 @@ func ParseRangeList(file string, content []byte) ([]Range, Diagnostics) {
 			}
 			continue
 		}
-		ranges = append(ranges, Range{Prefix: r, Pos: Pos{File: file, Line: line, Col: 1 + bytes.IndexByte(text, item[0])}})
+		ranges = append(ranges,
+			Range{Prefix: r, Pos: Pos{File: file, Line: line, Col: 1 + bytes.IndexByte(text, item[0])}})
 	}
 	if len(ranges) == 0 && len(found.All) == 0 {
 		fail(1, 1, "the file has no ranges, so the descriptor matches nothing; add a range, such as 10.0.0.0/8, or remove the descriptor")

@@ -67,7 +67,8 @@ func (r *Reserve) Configure(to *limiter.Reserve, p *limiter.Policy) {
 
 // String returns the field with all its values.
 func (r *Reserve) String() string {
-	amount, unsettled := fmt.Sprintf("amount: %d", r.Amount), "keep"
+	amount := fmt.Sprintf("amount: %d", r.Amount)
+	unsettled := "keep"
 	if r.Amount == 0 {
 		amount = fmt.Sprintf("p90: true, first: %d", r.First)
 	}
@@ -78,7 +79,8 @@ func (r *Reserve) String() string {
 }
 
 func (l *Limit) reserveMistakes() (all []Mistake) {
-	r, algorithm := l.Reserve, l.algorithm()
+	r := l.Reserve
+	algorithm := l.algorithm()
 	wrong := func(format string, args ...any) {
 		all = append(all, Mistake{"reserve", false, fmt.Sprintf(format, args...)})
 	}
@@ -105,7 +107,8 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 		wrong(`"reserve" of %d permits %d reservations at once on a limit of %d; at most %d are supported, so it must be at least %d`,
 			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, lowest)
 	case amount > p.Capacity() && p.Limit > 0:
-		wrong(`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`, amount, p.Capacity())
+		wrong(`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`,
+			amount, p.Capacity())
 	}
 	return all
 }

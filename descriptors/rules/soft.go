@@ -116,7 +116,8 @@ func (l *Limit) softMistakes() (all []Mistake) {
 		wrong("notify_at", `"notify_at" is not supported with "soft: true", which reports that the limit is exceeded; lower "requests_per_unit" and remove "notify_at"`)
 	}
 	if len(l.Replaces) > 0 {
-		wrong("replaces", `"replaces" is not supported with "soft: true", since such a limit replaces none; remove one of them`)
+		wrong("replaces",
+			`"replaces" is not supported with "soft: true", since such a limit replaces none; remove one of them`)
 	}
 	if l.Penalty != nil {
 		wrong("penalty", `"penalty" is not supported with "soft: true", which denies nothing; remove one of them`)

@@ -15,13 +15,15 @@ func Suggest(word string, candidates []string) string {
 		return "" // computing the distance takes quadratic time
 	}
 	word = snakeCase(word)
-	best, bestDistance := "", 1+len(word)/4
+	best := ""
+	bestDistance := 1 + len(word)/4
 	for _, c := range candidates {
 		if len(word) >= 3 && strings.HasPrefix(c, word) {
 			return c // an abbreviation: min, sec
 		}
 		if d := EditDistance(word, c); d <= bestDistance && (best == "" || d < bestDistance) {
-			best, bestDistance = c, d
+			best = c
+			bestDistance = d
 		}
 	}
 	return best
@@ -55,7 +57,9 @@ func snakeCase(s string) string {
 func EditDistance(a, b string) int {
 	n := len(b) + 1
 	rows := make([]int, 3*n)
-	before, last, row := rows[:n], rows[n:2*n], rows[2*n:]
+	before := rows[:n]
+	last := rows[n : 2*n]
+	row := rows[2*n:]
 	for j := range last {
 		last[j] = j
 	}

@@ -74,7 +74,9 @@ func (s *ValueSet) ID() string {
 	if s.File != "" {
 		return "file " + strconv.Quote(s.File)
 	}
-	first := ValueSet{Values: s.Values[:min(len(s.Values), maxSetText)], Ranges: s.Ranges[:min(len(s.Ranges), maxSetText)]}
+	first := ValueSet{
+		Values: s.Values[:min(len(s.Values), maxSetText)], Ranges: s.Ranges[:min(len(s.Ranges), maxSetText)],
+	}
 	return string(strconv.AppendInt(first.AppendDigest(nil), int64(max(len(s.Values), len(s.Ranges))), 10))
 }
 
@@ -121,13 +123,16 @@ func ParseRange(text string) (netip.Prefix, error) {
 	case hasLeadingZero(address):
 		return netip.Prefix{}, fmt.Errorf("%s has a number with leading zeros; remove the zeros", shown)
 	case err != nil && found && a.IsValid():
-		return netip.Prefix{}, fmt.Errorf("%s has an invalid length; it must be a number from 0 to %d", shown, a.BitLen())
+		return netip.Prefix{}, fmt.Errorf("%s has an invalid length; it must be a number from 0 to %d", shown,
+			a.BitLen())
 	case err != nil:
 		return netip.Prefix{}, fmt.Errorf("%s is not an address or a range; write 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32", shown)
 	case a.Zone() != "":
-		return netip.Prefix{}, fmt.Errorf("%s has a zone; remove %q, since zones of addresses in requests are ignored", shown, Shorten("%"+a.Zone()))
+		return netip.Prefix{}, fmt.Errorf("%s has a zone; remove %q, since zones of addresses in requests are ignored",
+			shown, Shorten("%"+a.Zone()))
 	case a.Is4In6() && bits >= 96:
-		return netip.Prefix{}, fmt.Errorf("%s is an IPv4-mapped range; write %s, which matches mapped addresses, too", shown,
+		return netip.Prefix{}, fmt.Errorf("%s is an IPv4-mapped range; write %s, which matches mapped addresses, too",
+			shown,
 			RangeText(netip.PrefixFrom(a.Unmap(), bits-96).Masked()))
 	}
 	p := netip.PrefixFrom(a, bits)

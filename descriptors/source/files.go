@@ -179,7 +179,8 @@ func (p *locations) list() ([]foundFile, error) {
 		}
 		below = slices.DeleteFunc(below, func(f foundFile) bool {
 			rel, err := filepath.Rel(path, f.name)
-			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), p.prefix) || slices.Contains(rows, f.target)
+			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), p.prefix) ||
+				slices.Contains(rows, f.target)
 		})
 		for i := range below {
 			below[i].backup = rulefile.IsBackup(below[i].name)
@@ -332,13 +333,16 @@ func (r sources) requireFiles(paths []string, prefix string) error {
 // [ReadStream] come after the files. The Set is nil if a diagnostic is an error. The error is not
 // nil only if a file is missing or cannot be read, if there is none, or if all together exceed 64
 // MiB.
-func Load(paths []string, defaults string, opt descriptors.Options, streams ...File) (*descriptors.Set, rules.Diagnostics, error) {
+func Load(
+	paths []string, defaults string, opt descriptors.Options, streams ...File,
+) (*descriptors.Set, rules.Diagnostics, error) {
 	all, err := (&locations{paths: paths, defaults: defaults, tables: tableFiles(opt.Tables)}).read()
 	if err != nil {
 		return nil, nil, err
 	}
 	streams, lists := readLists(streams, nil, maxSourceBytes)
-	all.files, all.lists = append(all.files, streams...), append(all.lists, lists...)
+	all.files = append(all.files, streams...)
+	all.lists = append(all.lists, lists...)
 	if err := all.requireFiles(paths, ""); err != nil {
 		return nil, nil, err
 	}
@@ -363,16 +367,20 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 			r.addRanges(c[j].Descriptors, ranges, &found)
 			r.addRanges(c[j].Exempt, ranges, &found)
 		}
-		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
+		configs = append(configs, c...)
+		found = append(found, ds...)
+		names = append(names, f.Name)
 	}
 	if gateway != nil {
 		c, ds := gateway.Rules(len(configs) > 0 || found.HasErrors())
-		configs, found = append(configs, c...), append(found, ds...)
+		configs = append(configs, c...)
+		found = append(found, ds...)
 	}
 	if r.defaults != nil {
 		var ds rules.Diagnostics
 		opt.Defaults, ds = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
-		found, names = append(found, ds...), append(names, r.defaults.Name)
+		found = append(found, ds...)
+		names = append(names, r.defaults.Name)
 	}
 	for i := range r.lists {
 		names = append(names, r.lists[i].Name)

@@ -59,7 +59,8 @@ func (g *Group) reportWait(ready changes, waited time.Duration) {
 		if f.seen.info != nil {
 			size = f.seen.info.Size()
 		}
-		w.Tables, w.Bytes = append(w.Tables, f.opt.Table.Name()), append(w.Bytes, size)
+		w.Tables = append(w.Tables, f.opt.Table.Name())
+		w.Bytes = append(w.Bytes, size)
 	}
 	g.onWait(w)
 }
@@ -229,7 +230,9 @@ func (g *Group) settle() time.Duration {
 // snapshots are not enough then, since a snapshot may contain files from before and after an update
 // of a volume. An unfinished table that does not change delays the others until it is read.
 func (g *Group) applyChanges(ctx context.Context) {
-	before, unsettled, waited := g.snapshot(), 0, stopwatch()
+	before := g.snapshot()
+	unsettled := 0
+	waited := stopwatch()
 	reference := before // the snapshot before the first unsettled one
 	for g.changed(&before).hasAny() {
 		if !wait(ctx, g.settle()) {
@@ -248,7 +251,8 @@ func (g *Group) applyChanges(ctx context.Context) {
 		if !all && unsettled >= maxUnstableRounds {
 			ready, _ = settled.stable(&reference, &now)
 			if !ready.hasAny() {
-				unsettled, reference = 0, now
+				unsettled = 0
+				reference = now
 			}
 		}
 		if ready.hasAny() {
@@ -257,7 +261,8 @@ func (g *Group) applyChanges(ctx context.Context) {
 				if all {
 					return
 				}
-				unsettled, reference = 0, now
+				unsettled = 0
+				reference = now
 			} else {
 				all = false
 			}
@@ -297,7 +302,8 @@ func (g *Group) readTables(now *snapshot, wanted changes) (all []fileReading, sa
 	same = true
 	for i, f := range g.tables {
 		if wanted.tables[i] && f.isUnfinished() {
-			wanted.tables[i], same = false, false
+			wanted.tables[i] = false
+			same = false
 		}
 	}
 	for i, f := range g.tables {
@@ -305,8 +311,10 @@ func (g *Group) readTables(now *snapshot, wanted changes) (all []fileReading, sa
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
-			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) || !unreadable && !r.stamp.equal(now.stamps[i]) {
-				wanted.tables[i], same = false, false
+			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) ||
+				!unreadable && !r.stamp.equal(now.stamps[i]) {
+				wanted.tables[i] = false
+				same = false
 			}
 		}
 	}

@@ -74,7 +74,8 @@ func (s stamp) equal(other stamp) bool {
 	if s.info == nil || other.info == nil {
 		return s.info == nil && other.info == nil && s.err == other.err
 	}
-	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
+	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() &&
+		s.info.ModTime().Equal(other.info.ModTime())
 }
 
 // NewTableFile returns a TableFile. It does not read the file yet.
@@ -93,7 +94,8 @@ func (f *TableFile) changingReading() tableReading {
 // observe records the state of the file without reading it.
 func (f *TableFile) observe() {
 	if s := stampOf(f.opt.Path); !s.equal(f.seen) {
-		f.seen, f.unchanged = s, stopwatch()
+		f.seen = s
+		f.unchanged = stopwatch()
 	}
 }
 
@@ -130,7 +132,8 @@ type tableReading struct {
 }
 
 func (f *TableFile) read() tableReading {
-	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.equal(f.seen) && f.unchanged() >= unfinishedTime })
+	r := readTable(f.opt.Table, f.opt.Path, f.open,
+		func(s stamp) bool { return s.equal(f.seen) && f.unchanged() >= unfinishedTime })
 	if errors.Is(r.err, errUnfinished) {
 		f.unfinished = f.seen
 	}
@@ -162,14 +165,17 @@ func (f *TableFile) compare(r *tableReading) {
 	lost := ""
 	switch before, now := f.opt.Table.Rows().Len(), r.rows.Len(); {
 	case now == 0 && before > 0 && !f.opt.AllowEmpty:
-		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, but the table has %s", f.opt.Path, ErrNoRows, rules.Count(before, "row"))
+		r.rows = nil
+		r.err = fmt.Errorf("%s: error: %w, but the table has %s", f.opt.Path, ErrNoRows, rules.Count(before, "row"))
 	case now == 0:
 		lost = "the file has no rows: the rules' own numbers apply to all keys"
 	case 2*now < before:
-		lost = fmt.Sprintf("the file has %s, but the table had %d: more than half are missing", rules.Count(now, "row"), before)
+		lost = fmt.Sprintf("the file has %s, but the table had %d: more than half are missing", rules.Count(now, "row"),
+			before)
 	}
 	if lost != "" {
-		r.warnings = append(r.warnings, rules.Diagnostic{Pos: rules.Pos{File: f.opt.Path}, Severity: rules.Warning, Message: lost})
+		r.warnings = append(r.warnings,
+			rules.Diagnostic{Pos: rules.Pos{File: f.opt.Path}, Severity: rules.Warning, Message: lost})
 	}
 }
 
@@ -203,7 +209,9 @@ func openTable(path string) (tableSource, error) {
 }
 
 // readTable reads a file, unless it is unfinished and isSettled returns false.
-func readTable(t *tables.Table, path string, open func(string) (tableSource, error), isSettled func(stamp) bool) tableReading {
+func readTable(
+	t *tables.Table, path string, open func(string) (tableSource, error), isSettled func(stamp) bool,
+) tableReading {
 	file, err := open(path)
 	if err != nil {
 		return tableReading{stamp: unreadable(err), err: err}
@@ -215,7 +223,9 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	}
 	before := stamp{info: info}
 	if info.Size() > maxTableBytes {
-		return tableReading{stamp: before, err: fmt.Errorf("read %s: the file has %d MiB; the maximum for a table is %d MiB", path, info.Size()>>20, maxTableBytes>>20)}
+		return tableReading{
+			stamp: before, err: fmt.Errorf("read %s: the file has %d MiB; the maximum for a table is %d MiB", path, info.Size()>>20, maxTableBytes>>20),
+		}
 	}
 	if !isSettled(before) && isUnfinished(file, info.Size()) {
 		return tableReading{err: fmt.Errorf("read %s: %w", path, errUnfinished)}
@@ -233,7 +243,9 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	case found.HasErrors():
 		return tableReading{stamp: before, err: found.Err()}
 	case content.n < info.Size():
-		return tableReading{stamp: unreadable(io.ErrUnexpectedEOF), err: fmt.Errorf("read %s: %w: %d bytes of %d", path, io.ErrUnexpectedEOF, content.n, info.Size())}
+		return tableReading{
+			stamp: unreadable(io.ErrUnexpectedEOF), err: fmt.Errorf("read %s: %w: %d bytes of %d", path, io.ErrUnexpectedEOF, content.n, info.Size()),
+		}
 	}
 	return tableReading{rows: rows, warnings: found, stamp: before}
 }

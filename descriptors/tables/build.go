@@ -47,14 +47,18 @@ func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
 }
 
 func (b *builder) report(severity rules.Severity, line, col int, message string) {
-	b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: b.before + line, Col: col}, Severity: severity, Message: message})
+	b.found = append(b.found, rules.Diagnostic{
+		Pos: rules.Pos{File: b.file, Line: b.before + line, Col: col}, Severity: severity, Message: message,
+	})
 }
 
 // warnUnfinished warns that the file does not end with a newline.
 func (b *builder) warnUnfinished() {
-	line, last := 1, "its header"
+	line := 1
+	last := "its header"
 	if n := len(b.rows); n > 0 {
-		line, last = int(b.rows[n-1].line), "the row of "+b.keyText(n-1)
+		line = int(b.rows[n-1].line)
+		last = "the row of " + b.keyText(n-1)
 	}
 	b.report(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be truncated, and rows may be missing; end the last line", last))
 }
@@ -143,7 +147,8 @@ func (b *builder) fill(r *Rows) (full bool) {
 	for i := range r.shards {
 		starts[i+1] += starts[i]
 	}
-	order, next := make([]uint32, len(b.rows)), slices.Clone(starts)
+	order := make([]uint32, len(b.rows))
+	next := slices.Clone(starts)
 	for i := range b.rows {
 		at := r.shardOf(b.rows[i].slot.id)
 		order[next[at]] = uint32(i) // at most MaxRows, or the changes of a journal

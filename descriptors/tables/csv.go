@@ -143,12 +143,14 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 			r.lines += newlines
 		} else if newlines > 0 {
 			r.left = maxRecordBytes - (len(rest) - bytes.LastIndexByte(part, '\n') - 1)
-			r.line, r.lines = r.line+r.lines+newlines, 0
+			r.line = r.line + r.lines + newlines
+			r.lines = 0
 		}
 		if !quote {
 			return n, err
 		}
-		r.quoted, rest = !r.quoted, after
+		r.quoted = !r.quoted
+		rest = after
 	}
 }
 
@@ -220,7 +222,8 @@ func splitHeader(header []string) (fields []string, keys []int, err error) {
 			continue
 		}
 		header[i] = column
-		columns, keys = append(columns, column), append(keys, i)
+		columns = append(columns, column)
+		keys = append(keys, i)
 	}
 	if !slices.Contains(fields, fieldNumber) && !slices.Contains(fields, fieldUnlimited) {
 		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; name key columns after entries of the rule, such as customer; the other columns are unit, burst, unlimited and name",

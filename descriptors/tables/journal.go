@@ -161,7 +161,8 @@ func (j *Journal) commit(queue []*request) (rest []*request) {
 		if len(payload)+len(r.payload) > maxRecordLen {
 			break
 		}
-		if len(r.changes) == 0 || columns == nil && !slices.ContainsFunc(r.changes, func(c Change) bool { return !c.Delete }) {
+		if len(r.changes) == 0 ||
+			columns == nil && !slices.ContainsFunc(r.changes, func(c Change) bool { return !c.Delete }) {
 			// An empty table has no row to delete, and deletions do not determine the columns.
 			r.done <- nil
 			continue
@@ -181,7 +182,8 @@ func (j *Journal) commit(queue []*request) (rest []*request) {
 			r.done <- err
 			continue
 		}
-		columns, added = r.columns, added+n
+		columns = r.columns
+		added += n
 		payload = append(payload, r.payload...)
 		batch = append(batch, r)
 	}
@@ -204,7 +206,8 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 	if columns != nil && !slices.Equal(r.columns, columns) {
 		return 0, fmt.Errorf("%w: the table has %q, not %q", ErrColumns, columns, r.columns)
 	}
-	rows, puts := j.table.Rows(), 0
+	rows := j.table.Rows()
+	puts := 0
 	for i := range r.changes {
 		c := &r.changes[i]
 		if c.Was, c.Had = rows.Get(c.Values); c.Delete {
@@ -350,7 +353,10 @@ func (j *Journal) rewrite(columns []string) error {
 	if j.file != nil {
 		_ = j.file.Close() // nothing uses the old file
 	}
-	j.file, j.columns, j.size, j.compactAt = next, columns, size, compactAfter(size)
+	j.file = next
+	j.columns = columns
+	j.size = size
+	j.compactAt = compactAfter(size)
 	err = syncDir(filepath.Dir(j.path))
 	j.incomplete = err != nil // a power failure could bring back the old file
 	return err

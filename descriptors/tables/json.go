@@ -53,7 +53,10 @@ func (b *builder) readJSON(in io.Reader) {
 func (r *lineReader) read(line []byte) (end bool) {
 	first := r.b.columns == nil
 	r.scanner = jsonview.Scanner{Bytes: line}
-	r.row, r.numbered, r.fields, r.scratch = Row{}, false, r.fields[:0], r.scratch[:0]
+	r.row = Row{}
+	r.numbered = false
+	r.fields = r.fields[:0]
+	r.scratch = r.scratch[:0]
 	clear(r.given)
 	err := r.scanner.Object(func(key []byte) error { return r.field(string(key), first) })
 	if err == nil && r.scanner.Next() != 0 {
@@ -100,12 +103,16 @@ func (r *lineReader) field(key string, first bool) (err error) {
 		return fmt.Errorf("duplicate field %q", rules.Shorten(key))
 	case i < 0 && !first:
 		return fmt.Errorf("unknown column %q%s (allowed: %s)", rules.Shorten(key),
-			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(RowFields), r.b.columns...))), strings.Join(r.b.columns, ", "))
+			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(RowFields), r.b.columns...))),
+			strings.Join(r.b.columns, ", "))
 	case i < 0:
 		i = len(r.b.columns)
-		r.b.columns, r.values, r.given = append(r.b.columns, key), append(r.values, ""), append(r.given, false)
+		r.b.columns = append(r.b.columns, key)
+		r.values = append(r.values, "")
+		r.given = append(r.given, false)
 	}
-	r.values[i], r.given[i] = string(text), true
+	r.values[i] = string(text)
+	r.given[i] = true
 	return nil
 }
 

@@ -70,7 +70,8 @@ func nextRecord(b []byte) (payload, rest []byte, err error) {
 	if n == 0 || n > maxRecordLen || int(n) > len(b)-recordHead {
 		return nil, nil, errRecord
 	}
-	payload, rest = b[recordHead:recordHead+int(n)], b[recordHead+int(n):]
+	payload = b[recordHead : recordHead+int(n)]
+	rest = b[recordHead+int(n):]
 	if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(b[8:]) {
 		return nil, nil, errRecord
 	}
@@ -107,7 +108,8 @@ type payloadReader struct {
 func (r *payloadReader) readNumber() uint64 {
 	n, size := binary.Uvarint(r.b)
 	if size <= 0 {
-		r.bad, r.b = true, nil
+		r.bad = true
+		r.b = nil
 		return 0
 	}
 	r.b = r.b[size:]
@@ -127,7 +129,8 @@ func (r *payloadReader) readByte() byte {
 func (r *payloadReader) readBytes() []byte {
 	n := r.readNumber()
 	if n > uint64(len(r.b)) {
-		r.bad, r.b = true, nil
+		r.bad = true
+		r.b = nil
 		return nil
 	}
 	b := r.b[:n]
@@ -147,14 +150,16 @@ func (r *payloadReader) readValues(dst []string) []string {
 func (r *payloadReader) readChange(values []string) (c Change, ok bool) {
 	op := r.readByte()
 	key := payloadReader{b: r.readBytes()}
-	c.Values, c.Delete = key.readValues(values), op == changeDelete
+	c.Values = key.readValues(values)
+	c.Delete = op == changeDelete
 	if r.bad || key.bad || op != changePut && op != changeDelete {
 		return c, false
 	}
 	if c.Delete {
 		return c, true
 	}
-	number, burst := r.readNumber(), r.readNumber()
+	number := r.readNumber()
+	burst := r.readNumber()
 	c.Row = Row{RequestsPerUnit: uint32(number), Burst: uint32(burst), Unit: rules.Unit(r.readByte())} //nolint:gosec // checked below
 	c.Row.Unlimited = r.readByte()&flagUnlimited != 0
 	c.Row.Name = string(r.readBytes())

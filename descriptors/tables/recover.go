@@ -28,7 +28,9 @@ func OpenJournal(t *Table, dir string, notify func(error)) (j *Journal, torn int
 	if j.file, err = os.OpenFile(j.path, os.O_RDWR, 0o600); err != nil {
 		return nil, 0, err
 	}
-	j.columns, j.size, j.incomplete = *found.rows.Columns(), found.size, false
+	j.columns = *found.rows.Columns()
+	j.size = found.size
+	j.incomplete = false
 	j.compactAt = compactAfter(j.size * int64(found.rows.Len()+1) / int64(found.changes+1))
 	if found.torn > 0 {
 		if err := j.cut(j.size); err != nil {
@@ -71,7 +73,8 @@ func (t *Table) readJournal(path string) (*recovered, error) {
 	}
 	found, err := t.parse(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; restore the file from a copy, or move it away to begin with an empty table", path, err)
+		return nil, fmt.Errorf("%s: %w; restore the file from a copy, or move it away to begin with an empty table",
+			path, err)
 	}
 	return found, nil
 }
@@ -97,12 +100,14 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 			}
 		}
 		if len(payload) == 1 && payload[0] == rowsEnd {
-			complete, r.b = true, nil
+			complete = true
+			r.b = nil
 		}
 		for len(r.b) > 0 {
 			c, ok := r.readChange(values[:0])
 			if !ok || len(c.Values) != len(b.columns) {
-				return nil, fmt.Errorf("%w: the record at byte %d does not contain valid changes", ErrDamaged, found.size)
+				return nil, fmt.Errorf("%w: the record at byte %d does not contain valid changes", ErrDamaged,
+					found.size)
 			}
 			if err := b.addChange(&c); err != nil {
 				return nil, err
@@ -112,13 +117,16 @@ func (t *Table) parse(content []byte) (*recovered, error) {
 		found.size = int64(len(content) - len(next))
 	}
 	if !complete {
-		return nil, fmt.Errorf("%w at byte %d: the rows that were saved when the file was created are incomplete", ErrDamaged, found.size)
+		return nil, fmt.Errorf("%w at byte %d: the rows that were saved when the file was created are incomplete",
+			ErrDamaged, found.size)
 	}
 	rest := content[found.size:]
 	if err := checkTorn(rest); err != nil {
-		return nil, fmt.Errorf("%w at byte %d: %w; truncate the file there to keep the changes before it", ErrDamaged, found.size, err)
+		return nil, fmt.Errorf("%w at byte %d: %w; truncate the file there to keep the changes before it", ErrDamaged,
+			found.size, err)
 	}
-	found.rows, found.torn = b.build(), int64(len(rest))
+	found.rows = b.build()
+	found.torn = int64(len(rest))
 	return found, nil
 }
 

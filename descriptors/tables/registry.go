@@ -96,7 +96,8 @@ func (r *Registry) Add(name, path string) (*Entry, error) {
 		return nil, fmt.Errorf("table %q: a name is at most 64 letters, digits and - _ . and begins with a letter or a digit", rules.Shorten(name))
 	}
 	if other := r.entries[name]; other != nil {
-		return nil, fmt.Errorf("table %q has two sources, %s and %s: a table has one", name, rowSource(other.Path), rowSource(path))
+		return nil, fmt.Errorf("table %q has two sources, %s and %s: a table has one", name, rowSource(other.Path),
+			rowSource(path))
 	}
 	if r.entries == nil {
 		r.entries = map[string]*Entry{}
@@ -119,9 +120,11 @@ func (r *Registry) Table(name string) (*Entry, error) {
 	}
 	all := r.Names()
 	if len(all) == 0 {
-		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s with --tables-dir", rules.Shorten(name), rules.Shorten(name))
+		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s with --tables-dir",
+			rules.Shorten(name), rules.Shorten(name))
 	}
-	return nil, fmt.Errorf("unknown table %q%s (known: %s)", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
+	return nil, fmt.Errorf("unknown table %q%s (known: %s)", rules.Shorten(name),
+		rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
 }
 
 // Names returns the names of all tables, sorted.

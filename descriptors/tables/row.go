@@ -75,7 +75,8 @@ func (r *Row) set(field, value string) error {
 	case fieldNumber:
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
-			return fmt.Errorf("requests_per_unit is %q; it must be a whole number, 0 to 4294967295", rules.Shorten(value))
+			return fmt.Errorf("requests_per_unit is %q; it must be a whole number, 0 to 4294967295",
+				rules.Shorten(value))
 		}
 		r.RequestsPerUnit = uint32(n)
 	case fieldUnit:
@@ -103,7 +104,8 @@ func (r *Row) set(field, value string) error {
 			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
 		}
 		if len(value) > maxNameBytes || rules.NameMistake(value) != "" {
-			return fmt.Errorf("name %q must have at most %d bytes and no quotes or control characters", rules.Shorten(value), maxNameBytes)
+			return fmt.Errorf("name %q must have at most %d bytes and no quotes or control characters",
+				rules.Shorten(value), maxNameBytes)
 		}
 		r.Name = value
 	}

@@ -102,7 +102,9 @@ func (r *Rows) NameOf(h Hit) string {
 
 // Row returns a hit as a row.
 func (r *Rows) Row(h Hit) Row {
-	return Row{RequestsPerUnit: h.RequestsPerUnit, Unit: h.Unit, Burst: h.Burst, Unlimited: h.Unlimited, Name: r.NameOf(h)}
+	return Row{
+		RequestsPerUnit: h.RequestsPerUnit, Unit: h.Unit, Burst: h.Burst, Unlimited: h.Unlimited, Name: r.NameOf(h),
+	}
 }
 
 // Get returns the row with the given values of the key columns.
@@ -203,7 +205,8 @@ func (s *shard) insert(t slot, key []byte) *slot {
 	}
 	t.key = uint32(len(s.keys)) //nolint:gosec // at most maxShardRows of MaxColumns values of MaxValueBytes
 	s.keys = append(binary.AppendUvarint(s.keys, uint64(len(key))), key...)
-	s.slots[i], s.n = t, s.n+1
+	s.slots[i] = t
+	s.n++
 	return nil
 }
 
@@ -299,7 +302,8 @@ func (r *Rows) dropNames() (some bool) {
 	}
 	for i := range names {
 		if !used[i+1] && names[i] != "" {
-			names[i], some = "", true
+			names[i] = ""
+			some = true
 		}
 	}
 	r.names.Store(&names)

@@ -65,7 +65,8 @@ func draw(rows []row) string {
 // legend draws the meaning of the marks and the heading of the last column.
 func legend(b *strings.Builder) {
 	fmt.Fprintf(b, `<text x="16" y="26"><tspan font-weight="600">%d requests per second</tspan>: six algorithms, same traffic</text>`+"\n", limit)
-	at, y := left, 52
+	at := left
+	y := 52
 	for _, l := range []struct {
 		class, text string
 		wide        int

@@ -65,7 +65,8 @@ func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 	for _, at := range offered() {
 		for ; len(running) > 0 && running[0].ends <= at; running = running[1:] {
 			back := c
-			back.Hits, back.Refund = running[0].number, true
+			back.Hits = running[0].number
+			back.Refund = true
 			table.Decide(start+limiter.Time(running[0].ends)*limiter.Time(time.Millisecond), &limiter.Batch{Charges: []limiter.Charge{back}})
 		}
 		table.Decide(start+limiter.Time(at)*limiter.Time(time.Millisecond), &b)
@@ -82,7 +83,8 @@ func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 	for i, from := range r.released {
 		n, _ := slices.BinarySearch(r.released[i:], from+second)
 		if n > r.most {
-			r.most, r.from = n, from
+			r.most = n
+			r.from = from
 		}
 	}
 }

@@ -70,9 +70,15 @@ func Write(w io.Writer, limit int) error {
 	out := bufio.NewWriter(w)
 	for _, i := range order {
 		r := all[i]
-		status, flags, upstream, took := 200, "-", "10.0.0.7:8080", strconv.FormatInt(r.took.Milliseconds(), 10)
+		status := 200
+		flags := "-"
+		upstream := "10.0.0.7:8080"
+		took := strconv.FormatInt(r.took.Milliseconds(), 10)
 		if denied[i] {
-			status, flags, upstream, took = 429, "RL", "-", "-"
+			status = 429
+			flags = "RL"
+			upstream = "-"
+			took = "-"
 		}
 		fmt.Fprintf(out, "[%s] \"GET %s HTTP/1.1\" %d %s 0 512 %d %s \"%s\" \"%s\" \"%08x\" \"shop.example\" \"%s\"\n",
 			r.at.Format("2006-01-02T15:04:05.000Z"), r.path, status, flags, r.took.Milliseconds(), took, r.from, r.agent, i, upstream)

@@ -102,17 +102,20 @@ func (s *stage) stop() error {
 	var errs []error
 	if s.envoy != nil {
 		_, err := s.envoy.Stop(ctx)
-		errs, s.envoy = append(errs, err), nil
+		errs = append(errs, err)
+		s.envoy = nil
 	}
 	if s.sluice != nil {
 		code, err := s.sluice.Stop(ctx)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("sluice exited with %d, want 0; its log:\n%s", code, s.sluice.Log())
 		}
-		errs, s.sluice = append(errs, err), nil
+		errs = append(errs, err)
+		s.sluice = nil
 	}
 	if s.backend != nil {
-		errs, s.backend = append(errs, s.backend.Close()), nil
+		errs = append(errs, s.backend.Close())
+		s.backend = nil
 	}
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }

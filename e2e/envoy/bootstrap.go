@@ -86,11 +86,13 @@ func extendTimeouts(config any) (found bool) {
 	case object:
 		switch kind, _ := c["@type"].(string); {
 		case strings.HasSuffix(kind, ".ratelimit.v3.RateLimit"):
-			c["timeout"], found = patience, true
+			c["timeout"] = patience
+			found = true
 		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // does not wait for replies
 			found = true
 		case strings.HasSuffix(kind, ".HttpConnectionManager"):
-			c["stream_idle_timeout"], c["request_headers_timeout"] = patience, patience
+			c["stream_idle_timeout"] = patience
+			c["request_headers_timeout"] = patience
 		}
 		if _, isCheck := c["grpc_health_check"]; isCheck {
 			c["timeout"] = patience

@@ -63,7 +63,8 @@ func New(conn net.Conn, o Options) (*Conn, error) {
 		Pongs: make(chan struct{}, 1), Done: make(chan struct{}),
 	}
 	c.changed = sync.NewCond(&c.mu)
-	c.framer, c.encoder = http2.NewFramer(&c.out, nil), hpack.NewEncoder(&c.fields)
+	c.framer = http2.NewFramer(&c.out, nil)
+	c.encoder = hpack.NewEncoder(&c.fields)
 	if err := c.write(func() {
 		c.out.WriteString(http2.ClientPreface)
 		_ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: o.Window})
@@ -165,7 +166,8 @@ func (c *Conn) register(s *Stream, message []byte) error {
 	case c.window < size:
 		return errors.New("no flow-control window")
 	}
-	s.id, s.window = c.next, c.initial-size
+	s.id = c.next
+	s.window = c.initial - size
 	c.next += 2
 	c.window -= size
 	c.streams[s.id] = s
@@ -226,7 +228,8 @@ func (c *Conn) failAfter(last uint32, err error) {
 	defer c.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(c.streams)) {
 		if s := c.streams[id]; s.state == open && id > last {
-			s.state, s.Err = ignored, err
+			s.state = ignored
+			s.Err = err
 			close(s.Done)
 		}
 	}

@@ -54,7 +54,8 @@ func FindInMemory(pid int, text []byte) (places []string, err error) {
 func findText(r io.Reader, text []byte) (places []string, err error) {
 	const around = 64
 	buffer := make([]byte, 1<<20)
-	kept, offset := 0, 0
+	kept := 0
+	offset := 0
 	for {
 		n, err := io.ReadFull(r, buffer[kept:])
 		some := buffer[:kept+n]

@@ -26,7 +26,8 @@ type Process struct {
 // Start starts cmd and captures its Stdout and Stderr.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{name: cmd.Path, cmd: cmd, log: newLog(), done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.Stdout = p.log
+	cmd.Stderr = p.log
 	// A child of the program may keep its output open after its end.
 	cmd.WaitDelay = time.Minute
 	confine(cmd)

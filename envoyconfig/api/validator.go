@@ -51,7 +51,9 @@ func (val *Validator) validateField(n *tree.Node, f field) {
 	case f.isList:
 		if n.Kind != tree.List { // Envoy accepts a single value in place of a list
 			one := *n
-			n.Kind, n.Text, n.Nodes = tree.List, "", []tree.Node{one}
+			n.Kind = tree.List
+			n.Text = ""
+			n.Nodes = []tree.Node{one}
 		}
 		for i := range n.Nodes {
 			val.validateValue(&n.Nodes[i], f, n.Name+": ")

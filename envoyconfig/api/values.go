@@ -81,7 +81,9 @@ var durationPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]{1,9})?s$`)
 func normalizeDuration(n *tree.Node) bool {
 	if n.Kind == tree.Object {
 		seconds := float64(n.Field("seconds").Uint(0)) + float64(n.Field("nanos").Uint(0))/1e9
-		n.Kind, n.Text, n.Nodes = tree.Text, strconv.FormatFloat(seconds, 'f', -1, 64)+"s", nil
+		n.Kind = tree.Text
+		n.Text = strconv.FormatFloat(seconds, 'f', -1, 64) + "s"
+		n.Nodes = nil
 	}
 	if n.Kind != tree.Text || durationPattern.MatchString(n.Text) {
 		return n.Kind == tree.Text

@@ -21,7 +21,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	for _, f := range all {
 		patches = append(patches, f.Patches...)
 	}
-	hasFilter, hasPolicies := slices.ContainsFunc(patches, addsFilter), slices.ContainsFunc(patches, addsPolicies)
+	hasFilter := slices.ContainsFunc(patches, addsFilter)
+	hasPolicies := slices.ContainsFunc(patches, addsPolicies)
 	seen := map[string]bool{}
 	hasComplement := map[*Patch]bool{}
 	addChains := func(s scope) {
@@ -31,7 +32,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		seen[s.key()] = true
 		for _, chain := range chainsOf(all, s) {
 			chains = append(chains, chain)
-			hasFilter, hasPolicies := slices.ContainsFunc(chain, addsFilter), slices.ContainsFunc(chain, addsPolicies)
+			hasFilter := slices.ContainsFunc(chain, addsFilter)
+			hasPolicies := slices.ContainsFunc(chain, addsPolicies)
 			for _, p := range chain {
 				hasComplement[p] = hasComplement[p] || p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
 			}
@@ -93,7 +95,8 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 		named = []string{anyContext}
 	}
 	for _, context := range named {
-		chains = append(chains, slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.appliesTo(context) }))
+		chains = append(chains,
+			slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.appliesTo(context) }))
 	}
 	return chains
 }
@@ -106,7 +109,8 @@ func (p *Patch) changesChain() bool {
 // appliesTo reports whether the listeners of a context get the patch or, for a patch of clusters, their proxies.
 func (p *Patch) appliesTo(context string) bool {
 	sidecar := func(c string) bool { return c == inbound || c == outbound }
-	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
+	return p.Context == context || p.Context == anyContext ||
+		p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
 }
 
 // Contains reports whether the chain contains the patch.

@@ -43,7 +43,8 @@ func checkFields(n *tree.Node, path string) (wrong []error) {
 			wrong = append(wrong, checkFields(child, path+"."+child.Name)...)
 		default:
 			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: "+
-				"correct or remove it; the fields are %s%s", child.Pos(), rules.Shorten(child.Name), strings.Join(all, ", "),
+				"correct or remove it; the fields are %s%s", child.Pos(), rules.Shorten(child.Name),
+				strings.Join(all, ", "),
 				rules.DidYouMean(rules.Nearest(child.Name, all))))
 		}
 	}

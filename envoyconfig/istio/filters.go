@@ -22,7 +22,8 @@ var generatedFilters = []string{
 // router, so that it is still checked.
 func (c Chain) HTTPFilters() (filters []*tree.Node) {
 	for _, name := range generatedFilters {
-		filters = append(filters, &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}})
+		filters = append(filters,
+			&tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}})
 	}
 	for _, merges := range []bool{false, true} { // istiod merges after all insertions
 		for _, p := range c {
@@ -72,7 +73,8 @@ func Merge(into, from *tree.Node) *tree.Node {
 	merged := *into
 	merged.Nodes = slices.Clone(into.Nodes)
 	for f := range from.Fields() {
-		i := slices.IndexFunc(merged.Nodes, func(n tree.Node) bool { return tree.SnakeCase(n.Name) == tree.SnakeCase(f.Name) })
+		i := slices.IndexFunc(merged.Nodes,
+			func(n tree.Node) bool { return tree.SnakeCase(n.Name) == tree.SnakeCase(f.Name) })
 		switch {
 		case i < 0:
 			merged.Nodes = append(merged.Nodes, *f)

@@ -33,15 +33,21 @@ var hostNameForms = map[string]*regexp.Regexp{
 func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 	operation := p.Node.At("patch", "operation")
 	if !slices.Contains(targets[p.ApplyTo].operations, p.Operation) {
-		return &NoEffect{operation, fmt.Sprintf("istiod ignores %s for applyTo: %s: write %s", p.Operation, p.ApplyTo, targets[p.ApplyTo].usual), rules.Error}
+		return &NoEffect{
+			operation, fmt.Sprintf("istiod ignores %s for applyTo: %s: write %s", p.Operation, p.ApplyTo, targets[p.ApplyTo].usual), rules.Error,
+		}
 	}
 	switch {
 	case p.ApplyTo == HTTPFilter:
 		return p.filterWithoutEffect(all, operation)
 	case p.ApplyTo == VirtualHost && p.IsComplete() && len(p.Value.Field("domains").Nodes) == 0:
-		return &NoEffect{operation, p.Operation + " adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE", rules.Error}
+		return &NoEffect{
+			operation, p.Operation + " adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE", rules.Error,
+		}
 	case p.ApplyTo == HTTPRoute && p.IsComplete() && !p.Value.Field("match").Exists():
-		return &NoEffect{operation, p.Operation + " adds a route, which Envoy rejects without match, and changes none: write MERGE", rules.Error}
+		return &NoEffect{
+			operation, p.Operation + " adds a route, which Envoy rejects without match, and changes none: write MERGE", rules.Error,
+		}
 	}
 	return p.routesWithoutEffect()
 }
@@ -49,8 +55,11 @@ func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 // filterWithoutEffect is NoEffect for an HTTP filter.
 func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffect {
 	sub := p.subFilter()
-	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.Exists() && name.Text != connectionManager {
-		return &NoEffect{name, fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error}
+	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.Exists() &&
+		name.Text != connectionManager {
+		return &NoEffect{
+			name, fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error,
+		}
 	}
 	isGenerated := slices.Contains(generatedFilters, sub.Text)
 	switch {
@@ -58,10 +67,12 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 		return &NoEffect{operation, "istiod ignores REPLACE without subFilter: name the filter to replace", rules.Error}
 	case p.Operation == merge && (isGenerated || !sub.Exists()):
 		return &NoEffect{operation, "MERGE changes existing filters and adds none: write INSERT_BEFORE", rules.Error}
-	case !sub.Exists() || isGenerated || slices.ContainsFunc(all, func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
+	case !sub.Exists() || isGenerated || slices.ContainsFunc(all,
+		func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
 		return nil
 	}
-	near, severity := rules.Nearest(sub.Text, generatedFilters), rules.Warning
+	near := rules.Nearest(sub.Text, generatedFilters)
+	severity := rules.Warning
 	if len(near) > 0 || strings.HasPrefix(sub.Text, "envoy.") && !strings.HasPrefix(sub.Text, "envoy.filters.http.") {
 		severity = rules.Error
 	}
@@ -73,7 +84,9 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 func (p *Patch) routesWithoutEffect() *NoEffect {
 	routes := p.match.Field("route_configuration")
 	if at := routes.Field("gateway"); at.Exists() && !strings.Contains(at.Text, "/") {
-		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write NAMESPACE/NAME", at.Describe()), rules.Error}
+		return &NoEffect{
+			at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write NAMESPACE/NAME", at.Describe()), rules.Error,
+		}
 	}
 	at := routes.At("vhost", "name")
 	if form := hostNameForms[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {
@@ -83,5 +96,7 @@ func (p *Patch) routesWithoutEffect() *NoEffect {
 	if p.Context == inbound {
 		want = "such as inbound|http|8080"
 	}
-	return &NoEffect{at, fmt.Sprintf("no virtual host has the name %s, and istiod compares names exactly: names are %s; without a name the patch applies to all virtual hosts", at.Describe(), want), rules.Error}
+	return &NoEffect{
+		at, fmt.Sprintf("no virtual host has the name %s, and istiod compares names exactly: names are %s; without a name the patch applies to all virtual hosts", at.Describe(), want), rules.Error,
+	}
 }

@@ -99,7 +99,8 @@ func (p *Patch) Class() string {
 // Read reads an EnvoyFilter. wrong has an error for each field that Kubernetes drops.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
-	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkFields(n, "")
+	f = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}
+	wrong = checkFields(n, "")
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
 	}

@@ -25,16 +25,20 @@ type scope struct {
 
 func newScope(n *tree.Node) scope {
 	namespace := n.At("metadata", "namespace")
-	s := scope{namespace: namespace.Text, labels: map[string]string{}, positions: map[string]rules.Pos{"": namespace.Pos()}}
+	s := scope{
+		namespace: namespace.Text, labels: map[string]string{}, positions: map[string]rules.Pos{"": namespace.Pos()},
+	}
 	if strings.ContainsAny(s.namespace, "{$") { // a variable of a template
 		s.namespace = ""
 	}
 	for label := range n.At("spec", "workload_selector", "labels").Fields() {
-		s.labels[label.Name], s.positions[label.Name] = label.Text, label.Pos()
+		s.labels[label.Name] = label.Text
+		s.positions[label.Name] = label.Pos()
 	}
 	for target := range n.At("spec", "target_refs").Elements() {
 		name := "targetRefs of kind " + target.Field("kind").Text
-		s.labels[name], s.positions[name] = target.Field("name").Text, target.Pos()
+		s.labels[name] = target.Field("name").Text
+		s.positions[name] = target.Pos()
 	}
 	s.labelNames = slices.Sorted(maps.Keys(s.labels))
 	return s
@@ -69,16 +73,20 @@ func (s scope) key() string { return fmt.Sprint(s.namespace, s.labels) }
 // a listener may get both.
 func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 	if p.Context != other.Context && p.Context != anyContext && other.Context != anyContext {
-		return fmt.Sprintf("this patch is for context %s, the other one for %s", p.Context, other.Context), p.match.Field("context").Pos()
+		return fmt.Sprintf("this patch is for context %s, the other one for %s", p.Context,
+			other.Context), p.match.Field("context").Pos()
 	}
-	s, o := p.parent.scope, other.parent.scope
+	s := p.parent.scope
+	o := other.parent.scope
 	for _, label := range s.labelNames {
 		if value, ok := o.labels[label]; ok && value != s.labels[label] {
-			return fmt.Sprintf("this patch is for proxies with %s: %s, the other one for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.positions[label]
+			return fmt.Sprintf("this patch is for proxies with %s: %s, the other one for %s: %s", label,
+				rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.positions[label]
 		}
 	}
 	if !s.isRoot() && !o.isRoot() && s.namespace != o.namespace {
-		return fmt.Sprintf("this patch is for proxies in the namespace %s, the other one for those in %s", rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.positions[""]
+		return fmt.Sprintf("this patch is for proxies in the namespace %s, the other one for those in %s",
+			rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.positions[""]
 	}
 	return "", rules.Pos{}
 }
@@ -93,9 +101,12 @@ func (p *Patch) MayShareListener(other *Patch) bool {
 // empty if it may. Gateways usually run in istio-system, so a patch with the same selector in another namespace does
 // not reach them.
 func (p *Patch) MissedGatewayReason(other *Patch) (why string, at rules.Pos) {
-	s, o := p.parent.scope, other.parent.scope
-	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace || len(o.labels) == 0 || !o.covers(s) {
+	s := p.parent.scope
+	o := other.parent.scope
+	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace ||
+		len(o.labels) == 0 || !o.covers(s) {
 		return "", rules.Pos{}
 	}
-	return fmt.Sprintf("this patch is for gateways in the namespace %s only, the other one also for those in %s", rules.Shorten(s.namespace), rootNamespace), s.positions[""]
+	return fmt.Sprintf("this patch is for gateways in the namespace %s only, the other one also for those in %s",
+		rules.Shorten(s.namespace), rootNamespace), s.positions[""]
 }

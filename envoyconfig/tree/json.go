@@ -28,7 +28,9 @@ type jsonReader struct {
 
 // parseJSON reads a text that is one JSON object or list. Everything else is left to the YAML parser.
 func parseJSON(file string, in []byte) (n Node, err error) {
-	r := jsonReader{Scanner: jsonview.Scanner{Bytes: in, MaxDepth: maxDepth}, file: &file, names: map[string]string{}, line: 1}
+	r := jsonReader{
+		Scanner: jsonview.Scanner{Bytes: in, MaxDepth: maxDepth}, file: &file, names: map[string]string{}, line: 1,
+	}
 	if c := r.Next(); c != '{' && c != '[' || !json.Valid(in) { // the scanner does not validate literals
 		return n, errNotJSON
 	}

@@ -16,11 +16,17 @@ func ReadText(n *Node, source []byte) ([]Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	setPos := func(at *Node) { at.line, at.col = n.line, n.col }
+	setPos := func(at *Node) {
+		at.line = n.line
+		at.col = n.col
+	}
 	if lines := bytes.SplitAfterN(source, []byte{'\n'}, int(n.line)+2); isBlockScalar(lines, n) {
 		first := lines[n.line]
 		indent := int32(len(first) - len(bytes.TrimLeft(first, " "))) //nolint:gosec // files are smaller than 2 GiB
-		setPos = func(at *Node) { at.line, at.col = at.line+n.line, at.col+indent }
+		setPos = func(at *Node) {
+			at.line += n.line
+			at.col += indent
+		}
 	}
 	for i := range roots {
 		roots[i].Walk(setPos)

@@ -101,14 +101,16 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 		n.Text = y.Value
 		switch y.ShortTag() {
 		case "!!null":
-			n.Kind, n.Text = Null, ""
+			n.Kind = Null
+			n.Text = ""
 		case "!!bool":
 			n.Kind = Boolean
 		case "!!int", "!!float":
 			n.Kind = Number
 		default:
 			n.Kind = Text
-			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && IsYAML11Bool(n.Text) {
+			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 &&
+				IsYAML11Bool(n.Text) {
 				n.Kind = Boolean
 			}
 		}
@@ -131,11 +133,13 @@ func yamlError(name string, err error) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	message := err.Error()
 	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
-		pos.Line, pos.Col = max(e.Mark.Line, 1), max(e.Mark.Column, 1)
+		pos.Line = max(e.Mark.Line, 1)
+		pos.Col = max(e.Mark.Column, 1)
 		message = "invalid YAML: " + e.Message
 	}
 	if e, ok := errors.AsType[*posError](err); ok {
-		pos.Line, pos.Col = e.line, e.col
+		pos.Line = e.line
+		pos.Col = e.col
 	}
 	return fmt.Errorf("%v: %s", pos, message)
 }

@@ -28,7 +28,8 @@ func (h Heap[E]) Fix(i int) {
 
 // Remove removes the element with index i.
 func (h *Heap[E]) Remove(i int) {
-	old, last := *h, len(*h)-1
+	old := *h
+	last := len(*h) - 1
 	removed := old[i]
 	old[i] = old[last]
 	clear(old[last:])

@@ -125,7 +125,8 @@ func (k Key) derive(label string, number int, part byte) [4]uint64 {
 
 // positionKeys returns the secrets of a position.
 func (k Key) positionKeys(position int) positionKeys {
-	a, b := k.derive(labelPosition, position, 'a'), k.derive(labelPosition, position, 'b')
+	a := k.derive(labelPosition, position, 'a')
+	b := k.derive(labelPosition, position, 'b')
 	return positionKeys{
 		aLo: sum128{a[0], a[1]}, aHi: sum128{a[2], a[3]},
 		bLo: sum128{b[0], b[1]}, bHi: sum128{b[2], b[3]},
@@ -180,7 +181,9 @@ func (k *hashKeys) hash(s []byte) (a, b sum128) {
 	b.lo = a.lo
 	i := 0
 	for ; len(s) >= 16; s = s[16:] {
-		m0, m1, k := binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:]), &k.nh[i%len(k.nh)]
+		m0 := binary.LittleEndian.Uint64(s)
+		m1 := binary.LittleEndian.Uint64(s[8:])
+		k := &k.nh[i%len(k.nh)]
 		a = a.addProduct(m0+k[0], m1+k[1])
 		b = b.addProduct(m0+k[2], m1+k[3])
 		i++

@@ -11,7 +11,8 @@ func (k *hashKeys) hashLong(s []byte) (a, b sum128) {
 	for len(s) > 0 {
 		n := min(len(s), nhBytes)
 		x, y := k.hash(s[:n])
-		a.lo, b.lo = horner(a.lo, k.point[0], x), horner(b.lo, k.point[1], y)
+		a.lo = horner(a.lo, k.point[0], x)
+		b.lo = horner(b.lo, k.point[1], y)
 		s = s[n:]
 	}
 	return sum128{size, canonical(a.lo)}, sum128{size, canonical(b.lo)}

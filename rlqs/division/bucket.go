@@ -177,7 +177,9 @@ func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
 	if s.next == unlimited {
 		a.Kind = AssignAllowAll
 	} else if s.next > 0 {
-		a.Kind, a.Rate, a.MaxTokens = Assign, s.next, b.limit.maxTokens(s.next)
+		a.Kind = Assign
+		a.Rate = s.next
+		a.MaxTokens = b.limit.maxTokens(s.next)
 	}
 	return a
 }
@@ -254,7 +256,8 @@ func (d *Divider) removeEnded(b *bucket) {
 // detach removes a share from the list of its stream. Its entry in the outbox stays and has no
 // effect.
 func (s *share) detach() {
-	st, last := s.stream, len(s.stream.shares)-1
+	st := s.stream
+	last := len(s.stream.shares) - 1
 	if moved := st.shares[last]; int(s.index) != last {
 		st.shares[s.index] = moved
 		if j, found := moved.findShare(st.id); found {

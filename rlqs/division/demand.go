@@ -43,7 +43,8 @@ func (s *share) addReport(now, assignTimeout Time, r Report) {
 	}
 	seconds := float32(passed.Seconds())
 	s.updateDemand(s.counted/seconds, float32(min(r.Denied, maxCount))/seconds, seconds)
-	s.counted, s.reported = 0, now
+	s.counted = 0
+	s.reported = now
 }
 
 // interval returns the length of the interval that a report covers: the given time since the last
@@ -89,8 +90,10 @@ func (s *share) setUnassigned(until Time) {
 // rate that differs from the last one by more than chance counts as a step; other rates are
 // smoothed.
 func (s *share) updateDemand(rate, denied, seconds float32) {
-	last, lastDenied := s.lastRate, s.lastRate*float32(s.deniedPart)/math.MaxUint8
-	s.lastRate, s.deniedPart = rate, uint8(min(denied/max(rate, 1)*math.MaxUint8, math.MaxUint8))
+	last := s.lastRate
+	lastDenied := s.lastRate * float32(s.deniedPart) / math.MaxUint8
+	s.lastRate = rate
+	s.deniedPart = uint8(min(denied/max(rate, 1)*math.MaxUint8, math.MaxUint8))
 	s.flags &^= demandFell
 	// chance is the standard deviation of the difference between two counts of a Poisson process,
 	// as a rate.

@@ -93,7 +93,8 @@ func (d *Divider) isIdle(s *share) bool {
 // from the free part of the limit.
 func (d *Divider) apportion(b *bucket) {
 	starved := d.allocate(b)
-	free, need := b.limit.perFill()-b.lostRate(), int64(0)
+	free := b.limit.perFill() - b.lostRate()
+	need := int64(0)
 	excess := -free // of the rates that remain in effect when all are confirmed
 	for i := range b.shares {
 		s := &b.shares[i]
@@ -152,7 +153,8 @@ func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starv
 		return false
 	case s.assignment == assigned:
 		needs := s.has(denied) || !s.has(measured) || s.demandPerFill() > float64(current)
-		return reported || s.outbox == queued || starved && current-rate > current/32 || needs && rate > current && rate-current >= current/10
+		return reported || s.outbox == queued || starved && current-rate > current/32 ||
+			needs && rate > current && rate-current >= current/10
 	case s.assignment == unknown && b.isLearning():
 		return rate > 0
 	case b.mayActOnLost(s):

@@ -98,7 +98,9 @@ type Divider struct {
 // New returns a divider. Its first call of any method may be at the time now.
 func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
-	d := &Divider{o: o, now: now, nextTickBy: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[StreamID]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
+	d := &Divider{
+		o: o, now: now, nextTickBy: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[StreamID]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{},
+	}
 	if !o.Fresh {
 		d.predecessorExpiry = now + o.TTL + o.ExpiryMargin
 		d.learnUntil = d.predecessorExpiry
@@ -184,10 +186,13 @@ func (d *Divider) CloseStream(now Time, id StreamID) {
 	}
 	delete(d.streams, id)
 	d.leavePeer(s)
-	s.closed, s.closedAt = true, d.now
+	s.closed = true
+	s.closedAt = d.now
 	d.closedShares += len(s.shares)
 	d.takeUntracked(s, nil, len(s.untracked))
-	s.outbox, s.sent, s.batches = nil, nil, nil
+	s.outbox = nil
+	s.sent = nil
+	s.batches = nil
 	s.client.streams--
 	d.addBytes(s.client, 0)
 	d.closing = append(d.closing, s)
@@ -314,7 +319,9 @@ func (d *Divider) AppendReady(dst []StreamID) []StreamID {
 // were taken, or the stream must be closed. Only the newest action of a bucket is queued. seq
 // identifies the batch for [Divider.Confirm]; it is 0 if there was no action. more reports whether
 // actions are left.
-func (d *Divider) TakeActions(now Time, id StreamID, dst []Action, maxActions int) (actions []Action, seq uint64, more bool) {
+func (d *Divider) TakeActions(
+	now Time, id StreamID, dst []Action, maxActions int,
+) (actions []Action, seq uint64, more bool) {
 	d.advance(now)
 	s := d.streams[id]
 	if s == nil || len(s.outbox)+len(s.untracked) == 0 || maxActions <= 0 {
@@ -346,7 +353,8 @@ const stallPause = 250 * time.Millisecond
 func (d *Divider) advance(now Time) {
 	d.now = max(d.now, now)
 	if d.o.MaxLate > 0 && d.now-d.o.MaxLate > d.nextTickBy {
-		d.nextTickBy, d.pausedUntil = never-d.o.MaxLate, d.now+stallPause
+		d.nextTickBy = never - d.o.MaxLate
+		d.pausedUntil = d.now + stallPause
 	}
 }
 

@@ -34,7 +34,9 @@ func (s *share) isLive() bool { return s.abandonment != retired }
 // the limit.
 func (d *Divider) allocate(b *bucket) (starved bool) {
 	d.demands = d.demands[:0]
-	deniedShares, live, clients := 0, 0, 0 // live shares with denied requests, all live shares, and their clients
+	deniedShares := 0
+	live := 0
+	clients := 0 // live shares with denied requests, all live shares, and their clients
 	inEffect := int64(0)
 	for i := range b.shares {
 		s := &b.shares[i]
@@ -55,7 +57,8 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 	}
 	capacity := max(b.limit.perFill()-d.claimLostRates(b), 0)
 	for i := range b.shares {
-		s, w := &b.shares[i], &d.demands[i]
+		s := &b.shares[i]
+		w := &d.demands[i]
 		if w.live {
 			n := float64(clients * s.stream.client.live)
 			w.rate = float64(capacity) / (2 * n)
@@ -118,12 +121,14 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 		}
 	}
 	for i := range b.shares {
-		s, w := &b.shares[i], &d.demands[i]
+		s := &b.shares[i]
+		w := &d.demands[i]
 		if s.abandonment != kept || !b.mayActOnLost(s) {
 			continue
 		}
 		w.claim = Rate(min(int64(s.admitted), largest))
-		t, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
+		t := &s.stream.client.totals
+		claim := max(int64(w.claim)-int64(s.maxRate), 0)
 		own := min(claim, t.lost)
 		t.lost -= own
 		unclaimed -= min(claim-own, unclaimed)
@@ -134,7 +139,9 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 // allocateByClient divides capacity among the clients, and the allocation of each client among its
 // shares.
 func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
-	d.clientDemands, d.clientTotals, d.memberDemands = d.clientDemands[:0], d.clientTotals[:0], append(d.memberDemands[:0], d.demands...)
+	d.clientDemands = d.clientDemands[:0]
+	d.clientTotals = d.clientTotals[:0]
+	d.memberDemands = append(d.memberDemands[:0], d.demands...)
 	for i := range b.shares {
 		t := &b.shares[i].stream.client.totals
 		if t.shares > 0 && (len(d.clientTotals) <= t.group || d.clientTotals[t.group] != t) {
@@ -177,13 +184,15 @@ const maxPasses = 32
 // demands: half of it evenly, so that new requests find tokens at every Envoy, and half in
 // proportion to demand.
 func fillMaxMin(demands []demand, capacity int64, live int) {
-	left, unsatisfied := float64(capacity), live
+	left := float64(capacity)
+	unsatisfied := live
 	for pass, changed := 0, true; changed && unsatisfied > 0 && pass < maxPasses; pass++ {
 		changed = false
 		level := left / float64(unsatisfied)
 		for i := range demands {
 			if w := &demands[i]; !w.satisfied && w.rate <= level {
-				w.satisfied, changed = true, true
+				w.satisfied = true
+				changed = true
 				w.allocation = int64(w.rate)
 				left -= w.rate
 				unsatisfied--

@@ -131,7 +131,9 @@ func (d *Divider) mergeLost(b *bucket) {
 			}
 			k := &kept[at]
 			d.addBytes(l.payer(b), -lostBytes)
-			k.expiry, k.rate, k.peer = max(k.expiry, l.expiry), k.rate+l.rate, nil
+			k.expiry = max(k.expiry, l.expiry)
+			k.rate += l.rate
+			k.peer = nil
 			if k.client != l.client {
 				d.addBytes(k.payer(b), -lostBytes)
 				k.client = nil
@@ -238,7 +240,9 @@ func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	if i < 0 {
 		return
 	}
-	most, own, others := b.limit.perFill()/2, int64(0), false
+	most := b.limit.perFill() / 2
+	own := int64(0)
+	others := false
 	for j := range b.shares {
 		if other := &b.shares[j]; other.stream.client == s.stream.client {
 			own += int64(other.maxRate)
@@ -251,7 +255,8 @@ func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	}
 	rate := min(b.lost[i].rate, r.admittedRate(), int64(MaxRate), most)
 	b.lost[i].rate -= rate
-	s.maxRate, s.expiry = Rate(rate), until
+	s.maxRate = Rate(rate)
+	s.expiry = until
 }
 
 // admittedRate returns a lower bound of the rate at which the Envoy admitted requests.

@@ -112,7 +112,8 @@ func (s *share) removeFromOutbox() bool {
 
 // popConfirmed removes the batches up to seq and returns how many entries of sent belong to them.
 func (s *stream) popConfirmed(seq uint64) int {
-	n, end := 0, 0
+	n := 0
+	end := 0
 	for n < len(s.batches) && s.batches[n].seq <= seq {
 		end = s.batches[n].end
 		n++
@@ -165,7 +166,9 @@ func (s *stream) compactSent() {
 	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+maxStaleEntries {
 		return
 	}
-	kept, batches, begin := s.sent[:0], s.batches[:0], 0
+	kept := s.sent[:0]
+	batches := s.batches[:0]
+	begin := 0
 	for _, a := range s.batches {
 		before := len(kept)
 		for _, b := range s.sent[begin:a.end] {
@@ -179,7 +182,8 @@ func (s *stream) compactSent() {
 		}
 	}
 	clear(s.sent[len(kept):])
-	s.sent, s.batches = kept, batches
+	s.sent = kept
+	s.batches = batches
 }
 
 // awaitsSeq reports whether a share awaits the confirmation of batch seq.

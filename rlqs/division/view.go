@@ -39,7 +39,9 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	if b == nil || b.limit == nil {
 		return View{}, false
 	}
-	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.perFill(), AssignedRate: b.assignedRate(), LostRate: b.lostRate()}
+	v := View{
+		ID: b.id, Limit: *b.limit, Rate: b.limit.perFill(), AssignedRate: b.assignedRate(), LostRate: b.lostRate(),
+	}
 	for _, l := range b.lost {
 		if l.unknown {
 			v.Learning = max(v.Learning, l.expiry-d.now)
@@ -79,7 +81,9 @@ func (d *Divider) Summarize(key Bucket) (summary Summary, ok bool) {
 	if b == nil || b.limit == nil || b.limit.Strategy != Divide {
 		return Summary{}, false
 	}
-	summary = Summary{Bucket: key, Limit: b.limit, Rate: b.limit.perFill(), AssignedRate: b.assignedRate(), Shares: len(b.shares)}
+	summary = Summary{
+		Bucket: key, Limit: b.limit, Rate: b.limit.perFill(), AssignedRate: b.assignedRate(), Shares: len(b.shares),
+	}
 	for i := range b.shares {
 		summary.Demand += float64(b.shares[i].demand)
 	}
@@ -105,7 +109,9 @@ type Counts struct {
 // Counts returns the current values.
 func (d *Divider) Counts() Counts {
 	c := d.counts
-	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
+	c.Streams = len(d.streams)
+	c.Buckets = len(d.buckets)
+	c.Shares = d.shares
 	c.Bytes = d.bytes
 	return c
 }

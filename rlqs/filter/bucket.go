@@ -83,14 +83,20 @@ func (b *Bucket) Apply(now division.Time, a *division.Action) {
 		b.Refill(now)
 		full = b.Tokens / b.MaxTokens
 	}
-	b.Assigned, b.Kind, b.Rate, b.Expires = true, a.Kind, a.Rate, now+a.TTL
-	b.MaxTokens, b.refilled = float64(a.MaxTokens), now
+	b.Assigned = true
+	b.Kind = a.Kind
+	b.Rate = a.Rate
+	b.Expires = now + a.TTL
+	b.MaxTokens = float64(a.MaxTokens)
+	b.refilled = now
 	b.Tokens = full * b.MaxTokens
 }
 
 // TakeReport returns the usage report of the bucket and resets its counts. The caller sets the key.
 func (b *Bucket) TakeReport(now division.Time) division.Report {
 	r := division.Report{Allowed: b.Allowed, Denied: b.Denied, Elapsed: (now - b.Reported).Truncate(time.Second)}
-	b.Allowed, b.Denied, b.Reported = 0, 0, now
+	b.Allowed = 0
+	b.Denied = 0
+	b.Reported = now
 	return r
 }

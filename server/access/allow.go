@@ -64,7 +64,8 @@ func (a *AllowList) parse(text string) error {
 	grants := a.exact
 	stem, isPrefix := strings.CutSuffix(name, "/*")
 	if isPrefix {
-		grants, name = a.prefixes, stem+"/"
+		grants = a.prefixes
+		name = stem + "/"
 	}
 	name, err := canonicalName(name, isPrefix)
 	if err != nil {

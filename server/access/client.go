@@ -54,9 +54,11 @@ func (e *DeniedError) Error() string {
 		return "no client certificate: --grpc-allow grants no domain"
 	}
 	if e.domain == "" {
-		return fmt.Sprintf("the client certificate (%s) may not request any domain: --grpc-allow grants it none", e.client.names)
+		return fmt.Sprintf("the client certificate (%s) may not request any domain: --grpc-allow grants it none",
+			e.client.names)
 	}
-	return fmt.Sprintf("the client certificate (%s) may not request domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
+	return fmt.Sprintf("the client certificate (%s) may not request domain %s: --grpc-allow does not grant it",
+		e.client.names, e.domain)
 }
 
 // Fields returns log fields with the certificate and the domain.

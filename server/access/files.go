@@ -130,7 +130,8 @@ func (t *TLS) load(f files) (*keyring, error) {
 // standard library skips such blocks, so a truncated file would load with fewer authorities or an
 // incomplete chain.
 func checkPEM(path string, text []byte) error {
-	blocks, certificates := 0, 0
+	blocks := 0
+	certificates := 0
 	for rest := text; ; blocks++ {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -141,7 +142,8 @@ func checkPEM(path string, text []byte) error {
 		}
 	}
 	if started := bytes.Count(text, []byte("-----BEGIN ")); started != blocks {
-		return fmt.Errorf("%s: only %d of %d PEM blocks can be decoded: the file is damaged or truncated", path, blocks, started)
+		return fmt.Errorf("%s: only %d of %d PEM blocks can be decoded: the file is damaged or truncated", path, blocks,
+			started)
 	}
 	if certificates == 0 {
 		return fmt.Errorf("%s contains no PEM certificate", path)

@@ -125,7 +125,8 @@ func (t *TLS) Run(ctx context.Context) {
 // reload activates files, or counts and logs why they cannot be used. It updates metrics before it
 // logs, so that they are current when the line is read.
 func (t *TLS) reload(f files) {
-	m, log := t.options.Metrics, t.options.Logger
+	m := t.options.Metrics
+	log := t.options.Logger
 	if f.sum == t.current.Load().sum {
 		if m != nil {
 			m.LastOK.Set(1)
@@ -134,7 +135,8 @@ func (t *TLS) reload(f files) {
 		return
 	}
 	k, err := t.load(f)
-	if err == nil && k.expiry() == telemetry.CertificateExpired && t.current.Load().expiry() != telemetry.CertificateExpired {
+	if err == nil && k.expiry() == telemetry.CertificateExpired &&
+		t.current.Load().expiry() != telemetry.CertificateExpired {
 		err = fmt.Errorf("%s: the certificate expired at %s", t.options.Cert, k.expires.Format(time.RFC3339))
 	}
 	if err != nil {
@@ -160,8 +162,10 @@ func (t *TLS) activate(k *keyring) {
 			m.ExpiryWarning.Set(float64(k.warnFrom.Unix()))
 		}
 	}
-	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires),
-		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpiresSoon, telemetry.CertificateExpired))
+	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA),
+		zap.Time("expires", k.expires),
+		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpiresSoon,
+			telemetry.CertificateExpired))
 	t.reportExpiry(k)
 }
 
@@ -198,7 +202,9 @@ func (t *TLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, er
 }
 
 // ClientHandshake implements [credentials.TransportCredentials].
-func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (t *TLS) ClientHandshake(
+	ctx context.Context, authority string, conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := t.current.Load().creds.ClientHandshake(ctx, authority, conn)
 	if err != nil && ctx.Err() == nil {
 		t.reportFailure(conn, err)
@@ -246,7 +252,8 @@ func (t *TLS) HTTPClient() *tls.Config { return t.config(t.current.Load(), "http
 func (t *TLS) Secure(s *http.Server, l net.Listener) net.Listener {
 	s.ErrorLog = log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
-		if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete && t.options.Metrics != nil {
+		if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed &&
+			!secure.ConnectionState().HandshakeComplete && t.options.Metrics != nil {
 			t.options.Metrics.HandshakeErrors.Inc()
 		}
 	}

@@ -92,7 +92,8 @@ func (t *Tokens) Find(text string) (name string, right Right) {
 	set := t.current.Load()
 	for i := range set.all {
 		if subtle.ConstantTimeCompare(sum[:], set.all[i].sum[:]) == 1 {
-			name, right = set.all[i].name, set.all[i].right
+			name = set.all[i].name
+			right = set.all[i].right
 		}
 	}
 	return name, right
@@ -115,12 +116,14 @@ func (t *Tokens) Run(ctx context.Context) {
 // reload activates the tokens of a file, or counts and logs why it cannot be used. It updates
 // metrics before it logs, so that they are current when the line is read.
 func (t *Tokens) reload(f tokenFile) {
-	m, log := t.options.Metrics, t.options.Logger
+	m := t.options.Metrics
+	log := t.options.Logger
 	if f.sum == t.current.Load().sum {
 		if m != nil {
 			m.LastOK.Set(1)
 		}
-		log.Info("the token file matches the one in use again", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
+		log.Info("the token file matches the one in use again",
+			telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		return
 	}
 	set, err := t.parse(f)
@@ -190,7 +193,9 @@ func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	path, text, set := t.options.File, f.text, &tokenSet{sum: f.sum}
+	path := t.options.File
+	text := f.text
+	set := &tokenSet{sum: f.sum}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		return nil, fmt.Errorf("%s: the last line has no newline and may be truncated; end it with a newline", path)
 	}
@@ -227,7 +232,8 @@ func parseToken(line string) (token, error) {
 	case rights[words[0]] == 0:
 		return token{}, errors.New("the first word must be a right (read or write), followed by a name and a token")
 	case len(words[1]) > maxTokenNameLength || strings.Trim(words[1], tokenNameChars) != "":
-		return token{}, fmt.Errorf("the name (second word) must consist of at most %d letters, digits and -._@", maxTokenNameLength)
+		return token{}, fmt.Errorf("the name (second word) must consist of at most %d letters, digits and -._@",
+			maxTokenNameLength)
 	case len(words[2]) < MinTokenLength || len(words[2]) > MaxTokenLength:
 		return token{}, fmt.Errorf("the token (third word) has %d characters: must be %d to %d; generate one with openssl rand -hex 32", len(words[2]), MinTokenLength, MaxTokenLength)
 	case strings.Trim(words[2], tokenChars) != "":

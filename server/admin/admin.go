@@ -49,7 +49,9 @@ type API struct {
 
 // New returns the API of a service. The caller must call [API.Watch].
 func New(h *answer.Handler, quotas quota.Service, rights Rights) *API {
-	a := &API{service: h.Service, metrics: h.Metrics, logger: h.Logger, panics: h.Panics, clock: h.Clock, quotas: quotas, guard: newGuard(h, rights)}
+	a := &API{
+		service: h.Service, metrics: h.Metrics, logger: h.Logger, panics: h.Panics, clock: h.Clock, quotas: quotas, guard: newGuard(h, rights),
+	}
 	h.Metrics.Rules.BeforeCollect(a.updateQuotaGauges)
 	return a
 }

@@ -117,7 +117,9 @@ type HeldState struct {
 // NewCounterReport returns a report of a descriptor, which is also given as text, without counters.
 func NewCounterReport(set *descriptors.Set, domain, text string, entries []descriptors.Entry) *CounterReport {
 	x := set.Explain(domain, entries)
-	report := &CounterReport{Domain: domain, Descriptor: text, ConfigHash: set.Hash, Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{}, exempt: x.Exempt != ""}
+	report := &CounterReport{
+		Domain: domain, Descriptor: text, ConfigHash: set.Hash, Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{}, exempt: x.Exempt != "",
+	}
 	if x.Rule != nil {
 		report.Rule = x.Rule.Path()
 		for _, l := range slices.Concat(x.Rule.Limits, x.Rule.Candidates()) {
@@ -139,7 +141,9 @@ func (a *API) Counters(now limiter.Time, domain, text string, d descriptors.Desc
 	lookup := rules.Lookup(domain, d)
 	switch m := &lookup.Plan.Matches[0]; {
 	case m.Override:
-		report.Rule, report.Limits, report.Reason = "", nil, "the request's own limit applies"
+		report.Rule = ""
+		report.Limits = nil
+		report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
 		if m.Rule.Divided() != nil {
 			report.Divided = a.quotaBucketOf(time.Unix(0, int64(now)), domain, d.Entries)
@@ -177,9 +181,12 @@ func (a *API) Counters(now limiter.Time, domain, text string, d descriptors.Desc
 // nextRequest returns the effect of the charges of one hit. The limits of a quota deny if all of them
 // do, and for the shortest of their times.
 func nextRequest(b *limiter.Batch, counters []CounterState) *NextRequest {
-	next, quota, passes := &NextRequest{}, &NextRequest{}, false
+	next := &NextRequest{}
+	quota := &NextRequest{}
+	passes := false
 	for i := range counters {
-		c, p := &counters[i], b.Charges[i].Policy
+		c := &counters[i]
+		p := b.Charges[i].Policy
 		isQuota := b.Charges[i].Mode == limiter.Quota
 		switch denies := c.Over || c.Remaining < max(1, c.Reserves); {
 		case !b.Charges[i].Mode.Denies():
@@ -233,7 +240,9 @@ func newDenial(c *CounterState, p *limiter.Policy) *NextRequest {
 // counterState returns the state of the counter of charge i of a decided lookup.
 func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answer.Lookup, i int) CounterState {
 	b := &lookup.Plan.Batch
-	charge, limit, d := &b.Charges[i], lookup.Plan.Limits[i], &b.Decisions[i]
+	charge := &b.Charges[i]
+	limit := lookup.Plan.Limits[i]
+	d := &b.Decisions[i]
 	c := CounterState{
 		Limit: limit.String(), Name: limit.Name, Unit: live.UnitOf(limit), Key: a.service.Recorder().Hash(charge.ID), Shadow: limit.Candidate && !limit.Soft, Soft: limit.Soft,
 		Denied: rules.Live[lookup.Plan.DomainIndex].HasKey(charge.ID),
@@ -248,14 +257,17 @@ func (a *API) counterState(now limiter.Time, rules *answer.Active, lookup *answe
 		c.Estimated = c.SamplesNeeded > 0
 	}
 	if d.Penalty > 0 {
-		c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()
+		c.Penalty = int(d.Penalty)
+		c.PenaltyFor = d.RetryAfter.Seconds()
 	}
 	if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
 		at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
 		if calendar := limit.Policy.Calendar; calendar != nil {
-			at, c.Timezone = at.In(calendar.Zone()), calendar.Zone().String()
+			at = at.In(calendar.Zone())
+			c.Timezone = calendar.Zone().String()
 		}
-		c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
+		c.ResetsIn = d.Reset.Seconds()
+		c.ResetsAt = &at
 	}
 	return c
 }

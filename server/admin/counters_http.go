@@ -45,7 +45,8 @@ func parseCounterQuery(query string) (domain, text string, d descriptors.Descrip
 	if err != nil {
 		return "", "", d, err
 	}
-	domain, text = values.Get("domain"), values.Get("descriptor")
+	domain = values.Get("domain")
+	text = values.Get("descriptor")
 	switch {
 	case domain == "":
 		return "", "", d, errors.New("parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")

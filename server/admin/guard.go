@@ -72,7 +72,8 @@ func (g *guard) authenticate(header http.Header, r *http.Request) (caller, error
 		client := g.rights.Clients.Client(r.TLS.PeerCertificates[0])
 		if client.Right() == 0 {
 			g.deny(r, g.denied.NotGranted, "the certificate has no right")
-			return caller{}, newRequestError(http.StatusForbidden, "the client certificate (%s) has no right: --debug-allow does not grant it one", client.Names())
+			return caller{}, newRequestError(http.StatusForbidden,
+				"the client certificate (%s) has no right: --debug-allow does not grant it one", client.Names())
 		}
 		return caller{"certificate " + client.Names() + " from " + r.RemoteAddr, client.Right()}, nil
 	}
@@ -82,10 +83,12 @@ func (g *guard) authenticate(header http.Header, r *http.Request) (caller, error
 		return caller{r.RemoteAddr, access.Write}, nil
 	case g.rights.Tokens != nil:
 		g.deny(r, g.denied.NoCredentials, "no token")
-		return caller{}, g.unauthorized(header, r, "a token is required, as Authorization: Bearer TOKEN, or in browsers as the password")
+		return caller{}, g.unauthorized(header, r,
+			"a token is required, as Authorization: Bearer TOKEN, or in browsers as the password")
 	case g.rights.Clients != nil:
 		g.deny(r, g.denied.NoCredentials, "no certificate")
-		return caller{}, newRequestError(http.StatusForbidden, "a client certificate that --debug-allow lists is required")
+		return caller{}, newRequestError(http.StatusForbidden,
+			"a client certificate that --debug-allow lists is required")
 	}
 	return caller{}, newRequestError(http.StatusForbidden, "%v", err)
 }
@@ -111,7 +114,8 @@ func (g *guard) unauthorized(header http.Header, r *http.Request, why string) er
 // deny counts and logs a request that was denied.
 func (g *guard) deny(r *http.Request, reason prometheus.Counter, why string) {
 	reason.Inc()
-	g.rare.Warn("request to the debug listener denied; more within ten seconds are only counted", zap.String("why", why), zap.String("from", r.RemoteAddr))
+	g.rare.Warn("request to the debug listener denied; more within ten seconds are only counted",
+		zap.String("why", why), zap.String("from", r.RemoteAddr))
 }
 
 // protectPage restricts a page to callers that may read, if rights are configured.
@@ -195,7 +199,8 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.methodsText)
 	case from.right < required:
 		g.deny(r, g.denied.NotGranted, "the right to write is missing")
-		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write", from.name)
+		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write",
+			from.name)
 	}
 	return from.name, nil
 }

@@ -24,7 +24,8 @@ const debugIndex = `sluice debug listener
 // Handler returns the handler of the debug listener, with additional pages by path. Without
 // configured rights, most pages are available to everyone who can connect.
 func (a *API) Handler(more map[string]http.Handler) http.Handler {
-	g, mux := a.guard, http.NewServeMux()
+	g := a.guard
+	mux := http.NewServeMux()
 	mux.Handle(StatePath, g.protectEndpoint(a.stateEndpoint()))
 	mux.Handle(UnmaskPath, g.protectEndpoint(a.unmaskEndpoint()))
 	mux.Handle(ResetPath, g.protectEndpoint(newResetHandler(a).endpoint()))

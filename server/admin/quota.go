@@ -49,7 +49,8 @@ func (a *API) quotaBucket(now time.Time, v *quota.View) live.QuotaBucket {
 		at := now.Add(d).UTC().Truncate(time.Second)
 		return &at
 	}
-	recorder, hash := a.service.Recorder(), ""
+	recorder := a.service.Recorder()
+	hash := ""
 	if recorder.Mode() != live.Off {
 		hash = recorder.Hash(v.Key)
 	}

@@ -16,7 +16,9 @@ import (
 // of its own selects no counter that it shares with others.
 //
 // If an error occurs after counters were reset, it returns both the report and the error.
-func (a *API) ResetCounters(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
+func (a *API) ResetCounters(
+	ctx context.Context, now limiter.Time, which live.Selection, reset bool,
+) (*live.Reset, error) {
 	rules, err := a.service.Active()
 	if err != nil {
 		return nil, err
@@ -56,7 +58,8 @@ func (a *API) ResetCounters(ctx context.Context, now limiter.Time, which live.Se
 			report.NotReset++
 			continue
 		}
-		lookup := rules.LookupCharge(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
+		lookup := rules.LookupCharge(domain,
+			limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
 		if err := resetCharge(ctx, now, lookup, 0, report); err != nil {
 			return report, err
 		}

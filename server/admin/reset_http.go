@@ -77,7 +77,8 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 		h.logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
 			zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
 		if err != nil {
-			return nil, newRequestError(http.StatusServiceUnavailable, "%d counters were reset, then an error occurred: %v", report.Counters, err)
+			return nil, newRequestError(http.StatusServiceUnavailable,
+				"%d counters were reset, then an error occurred: %v", report.Counters, err)
 		}
 	}
 	switch {
@@ -123,7 +124,8 @@ func (h *resetHandler) checkToken(token string, which live.Selection, now time.T
 	case err != nil || !hmac.Equal([]byte(token), []byte(h.newToken(which, until))):
 		return newRequestError(http.StatusForbidden, "the token does not match this selection: send the request without a token and use the one in the response")
 	case now.After(until):
-		return newRequestError(http.StatusForbidden, "the token is older than %v: send the request without a token for a new one", tokenLife)
+		return newRequestError(http.StatusForbidden,
+			"the token is older than %v: send the request without a token for a new one", tokenLife)
 	}
 	return nil
 }
@@ -135,7 +137,9 @@ func parseSelection(query string) (which live.Selection, token string, err error
 		return which, "", err
 	}
 	// Keys are displayed with a number sign.
-	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: strings.TrimPrefix(values.Get("key"), "#"), Descriptor: values.Get("descriptor"), Limit: values.Get("limit")}
+	which = live.Selection{
+		Domain: values.Get("domain"), Rule: values.Get("rule"), Key: strings.TrimPrefix(values.Get("key"), "#"), Descriptor: values.Get("descriptor"), Limit: values.Get("limit"),
+	}
 	if which.Domain == "" {
 		return which, "", errors.New("parameter domain is missing: write ?domain=D, and &rule=PATH or &key=HASH for some of its keys")
 	}

@@ -67,7 +67,8 @@ func (a *API) advanceLocked(now time.Time) {
 	})
 	a.service.ExpireLeases()
 	if r, err := a.service.Active(); err == nil {
-		a.ends.advance(now, a.metrics.Conditions, r, func(yield func(int, *telemetry.RuleCounters)) { a.eachCounters(r, yield) })
+		a.ends.advance(now, a.metrics.Conditions, r,
+			func(yield func(int, *telemetry.RuleCounters)) { a.eachCounters(r, yield) })
 	}
 }
 
@@ -108,7 +109,8 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.advanceLocked(now)
-	recorder, settings := a.service.Recorder(), a.service.Settings()
+	recorder := a.service.Recorder()
+	settings := a.service.Settings()
 	state := &live.State{
 		Version: live.Version, Time: now.UTC(), Program: a.metrics.Build.Version, Started: a.metrics.Started, Counters: "memory",
 		CountsAlone: settings.CountsAlone(), ShadowMode: settings.ShadowMode, TopKeys: recorder.Mode(), HashKey: recorder.HashKey(),
@@ -128,7 +130,9 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 	if err != nil {
 		return state
 	}
-	state.Config = live.Config{Hash: r.Set.Hash, Loaded: r.Since, Domains: len(r.Set.Domains()), Limits: len(r.Set.Limits)}
+	state.Config = live.Config{
+		Hash: r.Set.Hash, Loaded: r.Since, Domains: len(r.Set.Domains()), Limits: len(r.Set.Limits),
+	}
 	for domain, n := range a.metrics.UnknownDomains.Counts() {
 		if _, known := slices.BinarySearch(r.Set.Domains(), domain); known { // earlier rules did not contain it
 			continue
@@ -157,14 +161,17 @@ type ruleRow struct {
 
 // addDomainsLocked adds the domains of the rules and their limits.
 func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Time, which StateRules) {
-	denials, unmatched := a.service.Recorder().Denials(which.Keys), a.service.Recorder().Unmatched()
+	denials := a.service.Recorder().Denials(which.Keys)
+	unmatched := a.service.Recorder().Unmatched()
 	domains := make([]live.DomainState, len(r.Set.Domains()))
 	for i, name := range r.Set.Domains() {
 		domains[i] = live.DomainState{
 			Domain: name, DeniedKeys: []live.Key{}, Unmatched: append([]live.Unmatched{}, unmatched[name]...), Rules: []live.RuleState{},
 		}
 		if d := denials[name]; d != nil {
-			domains[i].DeniedKeys, domains[i].OmittedKeys, domains[i].DeniedRequests = d.Keys, d.Omitted, d.PerSecond
+			domains[i].DeniedKeys = d.Keys
+			domains[i].OmittedKeys = d.Omitted
+			domains[i].DeniedRequests = d.PerSecond
 			for j := range d.Keys {
 				k := &d.Keys[j]
 				if k.Charge().Policy.Algorithm == limiter.Concurrency {
@@ -184,10 +191,13 @@ func (a *API) addDomainsLocked(state *live.State, r *answer.Active, now time.Tim
 		if i < 0 || i >= len(rows) { // the counters belong to other rules
 			return
 		}
-		row, n := &rows[i], counts(c)
+		row := &rows[i]
+		n := counts(c)
 		rate, known := a.hits.Rate(c, n, now)
 		row.Add(rate)
-		row.counters, row.counts, row.exceeded = append(row.counters, c), row.counts.Plus(n), limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
+		row.counters = append(row.counters, c)
+		row.counts = row.counts.Plus(n)
+		row.exceeded = limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
 		row.active = row.active || known || rate.Hits > 0
 		if !counted[c] {
 			domains[row.limit.Rule.DomainIndex()].Add(rate)

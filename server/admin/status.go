@@ -95,13 +95,15 @@ func quantile(q, n float64, buckets, bounds []float64) *float64 {
 		return nil
 	}
 	rank := q * n
-	below, lower := 0.0, 0.0
+	below := 0.0
+	lower := 0.0
 	for i, count := range buckets {
 		if count >= rank {
 			value := lower + (bounds[i]-lower)*(rank-below)/(count-below)
 			return &value
 		}
-		below, lower = count, bounds[i]
+		below = count
+		lower = bounds[i]
 	}
 	return &lower
 }

@@ -32,8 +32,13 @@ type ruleEnds struct {
 // advance raises and ends conditions at the time now. each calls its argument with the counters of
 // each limit. Sums of counters would fall when a rule loses a limit, so advance adds up the growth
 // of each.
-func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r *answer.Active, each func(func(limit int, c *telemetry.RuleCounters))) {
-	limits, last := map[*descriptors.Limit]ruleEnds{}, map[*telemetry.RuleCounters]telemetry.StreamEnds{}
+func (s *streamEnds) advance(
+	now time.Time, conditions *telemetry.Conditions, r *answer.Active, each func(func(
+		limit int, c *telemetry.RuleCounters,
+	)),
+) {
+	limits := map[*descriptors.Limit]ruleEnds{}
+	last := map[*telemetry.RuleCounters]telemetry.StreamEnds{}
 	leases := map[string]uint64{} // leases that ended, by domain
 	each(func(i int, c *telemetry.RuleCounters) {
 		n, known := last[c]
@@ -47,7 +52,8 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 		if i < 0 || i >= len(r.Set.Limits) {
 			return
 		}
-		l, was := r.Set.Limits[i], s.last[c]
+		l := r.Set.Limits[i]
+		was := s.last[c]
 		leases[l.Rule.Domain()] += n.Returned - was.Returned + n.Expired - was.Expired
 		if n.CostsDue == 0 && n.Expired == 0 {
 			return
@@ -58,7 +64,8 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 		sum.CostsReceived += n.CostsReceived - was.CostsReceived
 		sum.Returned += n.Returned - was.Returned
 		sum.Expired += n.Expired - was.Expired
-		sum.everReceived, sum.everReturned = sum.everReceived || n.CostsReceived > 0, sum.everReturned || n.Returned > 0
+		sum.everReceived = sum.everReceived || n.CostsReceived > 0
+		sum.everReturned = sum.everReturned || n.Returned > 0
 		limits[l] = sum
 	})
 	s.last = last
@@ -67,8 +74,11 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 		sum := rules[l.Rule]
 		sum.CostsDue = max(sum.CostsDue, n.CostsDue) // a request has one cost for all limits of its rule
 		sum.CostsDueLeased = max(sum.CostsDueLeased, n.CostsDueLeased)
-		sum.CostsReceived, sum.Returned, sum.Expired = sum.CostsReceived+n.CostsReceived, sum.Returned+n.Returned, sum.Expired+n.Expired
-		sum.everReceived, sum.everReturned = sum.everReceived || n.everReceived, sum.everReturned || n.everReturned
+		sum.CostsReceived += n.CostsReceived
+		sum.Returned += n.Returned
+		sum.Expired += n.Expired
+		sum.everReceived = sum.everReceived || n.everReceived
+		sum.everReturned = sum.everReturned || n.everReturned
 		rules[l.Rule] = sum
 	}
 	waits := map[waitID]*wait{}
@@ -87,9 +97,13 @@ func (s *streamEnds) advance(now time.Time, conditions *telemetry.Conditions, r 
 	}
 	for rule, n := range rules {
 		subject := rule.Domain() + ": " + rule.Path()
-		domain, path, source := zap.String("domain", rule.Domain()), zap.String("rule", rule.Path()), zap.String("source", rule.Pos().String())
-		check(waitID{telemetry.CostsMissing, subject}, n.everReceived, n.CostsReceived, n.CostsDue, n.CostsDue-n.CostsDueLeased+leases[rule.Domain()], minCosts, domain, path, source, zap.Int("charged", 0))
-		check(waitID{telemetry.LeasesNotReturned, subject}, n.everReturned, n.Returned, n.Expired, n.Expired, minLeases, domain, path, source, zap.Int("returned", 0))
+		domain := zap.String("domain", rule.Domain())
+		path := zap.String("rule", rule.Path())
+		source := zap.String("source", rule.Pos().String())
+		check(waitID{telemetry.CostsMissing, subject}, n.everReceived, n.CostsReceived, n.CostsDue,
+			n.CostsDue-n.CostsDueLeased+leases[rule.Domain()], minCosts, domain, path, source, zap.Int("charged", 0))
+		check(waitID{telemetry.LeasesNotReturned, subject}, n.everReturned, n.Returned, n.Expired, n.Expired, minLeases,
+			domain, path, source, zap.Int("returned", 0))
 	}
 	for id := range s.waits {
 		if waits[id] == nil {
@@ -127,17 +141,22 @@ type wait struct {
 // the time now.
 func (w *wait) advance(now time.Time, received, requests, ended uint64) {
 	if now.Before(w.last) { // the clock was set back
-		w.first, w.last = now, now
+		w.first = now
+		w.last = now
 	}
-	w.requests, w.ended = w.requests+requests, w.ended+ended
+	w.requests += requests
+	w.ended += ended
 	switch {
 	case received > 0:
 		w.longest = max(w.longest, w.requests)
-		w.requests, w.ever, w.first = 0, true, time.Time{}
+		w.requests = 0
+		w.ever = true
+		w.first = time.Time{}
 	case requests > 0 && w.first.IsZero():
 		w.first = now
 	case requests == 0 && now.Sub(w.last) > waitEnds:
-		w.requests, w.first = 0, time.Time{}
+		w.requests = 0
+		w.first = time.Time{}
 	}
 	if w.first.IsZero() {
 		w.ended = 0
@@ -151,7 +170,8 @@ func (w *wait) advance(now time.Time, received, requests, ended uint64) {
 func (w *wait) missing(now time.Time, least uint64) uint64 {
 	waited := now.Sub(w.first)
 	least = max(least, factorAgain*w.longest)
-	if w.first.IsZero() || w.requests < least || waited < minWait || waited < minWaitAgain && (w.ever || w.ended < least) {
+	if w.first.IsZero() || w.requests < least || waited < minWait ||
+		waited < minWaitAgain && (w.ever || w.ended < least) {
 		return 0
 	}
 	return w.requests

@@ -158,7 +158,8 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 		return h.getRow(e, key)
 	}
 	if e.Path != "" {
-		return nil, newRequestError(http.StatusConflict, "table %s is read from the file %s: change the file instead", name, e.Path)
+		return nil, newRequestError(http.StatusConflict, "table %s is read from the file %s: change the file instead",
+			name, e.Path)
 	}
 	if e.Journal == nil {
 		return nil, newRequestError(http.StatusServiceUnavailable, "table %s is not open", name)
@@ -176,7 +177,8 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 			return nil, err
 		}
 		if len(body) > web.MaxBody {
-			return nil, newRequestError(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB", web.MaxBody>>10)
+			return nil, newRequestError(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB",
+				web.MaxBody>>10)
 		}
 		if change.Row, err = tables.ParseRow(string(body)); err != nil {
 			return nil, err
@@ -243,7 +245,8 @@ func (h *tablesHandler) getRow(e *tables.Entry, key []string) (*RowReport, error
 	case len(key) != len(*columns):
 		return nil, wrongKeyError(e.Name(), *columns, len(key))
 	case !ok:
-		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s: the rule's own number applies", e.Name(), keyText(key))
+		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s: the rule's own number applies",
+			e.Name(), keyText(key))
 	default:
 		return &RowReport{Table: e.Name(), Key: keyMap(*columns, key), Row: &row}, nil
 	}
@@ -270,7 +273,8 @@ func (h *tablesHandler) resolveColumns(e *tables.Entry, requested []string, valu
 	columns := requested
 	if current := e.Rows().Columns(); current != nil && e.Rows().Len() > 0 {
 		if columns = *current; requested != nil && !slices.Equal(requested, columns) {
-			return nil, newRequestError(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(requested, ", "))
+			return nil, newRequestError(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(),
+				strings.Join(columns, ", "), strings.Join(requested, ", "))
 		}
 	}
 	set := h.service.Rules()
@@ -309,7 +313,9 @@ func (h *tablesHandler) checkFit(e *tables.Entry, columns []string, changes []ta
 }
 
 // changeRow puts or deletes a row. A dry run does not fail if there is no row to delete.
-func (h *tablesHandler) changeRow(r *http.Request, e *tables.Entry, by string, columns []string, c tables.Change, dryRun bool) (*RowReport, error) {
+func (h *tablesHandler) changeRow(
+	r *http.Request, e *tables.Entry, by string, columns []string, c tables.Change, dryRun bool,
+) (*RowReport, error) {
 	report := &RowReport{Table: e.Name(), Key: keyMap(columns, c.Values)}
 	changes := []tables.Change{c}
 	if _, exists := e.Rows().Get(c.Values); exists || !c.Delete {
@@ -342,14 +348,17 @@ func (h *tablesHandler) changeRow(r *http.Request, e *tables.Entry, by string, c
 }
 
 // postRows puts the rows of a CSV file.
-func (h *tablesHandler) postRows(e *tables.Entry, r *http.Request, requested []string, by string, dryRun bool) (*RowsReport, error) {
+func (h *tablesHandler) postRows(
+	e *tables.Entry, r *http.Request, requested []string, by string, dryRun bool,
+) (*RowsReport, error) {
 	rows, diagnostics := e.Read("rows", &boundedReader{in: r.Body, left: maxRowsBody})
 	if err := diagnostics.Err(); err != nil {
 		return nil, err
 	}
 	columns := *rows.Columns()
 	if requested != nil && !slices.Equal(requested, columns) {
-		return nil, fmt.Errorf("the rows have the columns %s, not %s", strings.Join(columns, ", "), strings.Join(requested, ", "))
+		return nil, fmt.Errorf("the rows have the columns %s, not %s", strings.Join(columns, ", "),
+			strings.Join(requested, ", "))
 	}
 	if _, err := h.resolveColumns(e, columns, len(columns)); err != nil {
 		return nil, err
@@ -386,10 +395,13 @@ func (c *boundedReader) Read(p []byte) (int, error) {
 }
 
 // applyChanges stores and activates changes, or only checks them.
-func (h *tablesHandler) applyChanges(r *http.Request, e *tables.Entry, columns []string, changes []tables.Change, dryRun bool) (err error) {
+func (h *tablesHandler) applyChanges(
+	r *http.Request, e *tables.Entry, columns []string, changes []tables.Change, dryRun bool,
+) (err error) {
 	cpu.FromContext(r.Context()).Wait(func() { // for the disk
 		var release func()
-		release, err = h.service.Settings().Tables.Claim(e, columns, func() error { return h.checkFit(e, columns, changes) })
+		release, err = h.service.Settings().Tables.Claim(e, columns,
+			func() error { return h.checkFit(e, columns, changes) })
 		if err == nil {
 			defer release()
 			err = e.Journal.Submit(columns, changes, dryRun)

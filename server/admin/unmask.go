@@ -26,7 +26,8 @@ func (a *API) unmaskEndpoint() endpoint {
 			}
 			d, err := time.ParseDuration(values.Get("for"))
 			if err != nil {
-				return nil, fmt.Errorf("parameter for is %.100q: must be a duration such as 10m, at most %v", values.Get("for"), live.MaxUnmask)
+				return nil, fmt.Errorf("parameter for is %.100q: must be a duration such as 10m, at most %v",
+					values.Get("for"), live.MaxUnmask)
 			}
 			return a.unmask(d, by)
 		},

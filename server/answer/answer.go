@@ -22,7 +22,9 @@ var (
 // has decided the request. The reply is an encoded RateLimitResponse in x's memory, valid until the
 // next use of x. The caller sends it after delay, which is at most budget, or calls
 // [Service.Cancel]. Without a reply, the error is one of those above or a *storeError.
-func (s *Service) Answer(now limiter.Time, budget time.Duration, x *Exchange, request []byte) (reply []byte, delay time.Duration, err error) {
+func (s *Service) Answer(
+	now limiter.Time, budget time.Duration, x *Exchange, request []byte,
+) (reply []byte, delay time.Duration, err error) {
 	if err := x.await(s.Begin(now, budget, x, request, x.waiter())); err != nil {
 		return nil, 0, err
 	}
@@ -33,7 +35,9 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, x *Exchange, re
 // Begin is the part of [Service.Answer] up to the decision. If done is false, w.Decided is called
 // once the decision is made, and the caller must not use x or the request until then. After a
 // decision without an error, the caller calls [Service.Finish].
-func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
+func (s *Service) Begin(
+	now limiter.Time, budget time.Duration, x *Exchange, request []byte, w limiter.Waiter,
+) (done bool, err error) {
 	x.decoder.reset()
 	x.overLimit = false
 	x.large = x.large || len(request) > MaxReusableRequest
@@ -70,7 +74,9 @@ func (s *Service) planRequest(x *Exchange, global descriptors.Global, budget tim
 	global.Rows = x.rules.rows
 	x.rules.set.Plan(&x.plan, &x.decoder.req, global)
 	b := &x.plan.Batch
-	b.Budget, b.Partition, b.Clock = max(0, budget), nil, s.now
+	b.Budget = max(0, budget)
+	b.Partition = nil
+	b.Clock = s.now
 	if i := x.plan.DomainIndex; i >= 0 {
 		b.Partition = x.rules.partitions[i]
 	}
@@ -155,7 +161,8 @@ func (s *Service) decide(now limiter.Time, x *Exchange, w limiter.Waiter) (done 
 		return true, nil
 	}
 	if s.decidesAsync {
-		x.undecided, x.service = true, s
+		x.undecided = true
+		x.service = s
 	}
 	done, err = s.decider.Decide(now, &x.plan.Batch, x.plan.Names, w)
 	if done || err != nil {

@@ -56,7 +56,8 @@ func (s *Service) countRequest(rules *activeRules, x *Exchange) {
 
 // countCharge adds charge at of descriptor i to the metrics.
 func (s *Service) countCharge(rules *activeRules, x *Exchange, i, at int) {
-	charge, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
+	charge := &x.plan.Batch.Charges[at]
+	d := &x.plan.Batch.Decisions[at]
 	h := telemetry.Hits{Negative: charge.Hits}
 	switch {
 	// A charge that returns a lease has no hits. The cost of a reservation is not known yet.
@@ -115,7 +116,8 @@ func recordDenial(rules *activeRules, x *Exchange, i, at int) {
 	if at < len(x.plan.Names) {
 		name = x.plan.Names[at]
 	}
-	charge, domain := &x.plan.Batch.Charges[at], rules.live[x.plan.DomainIndex]
+	charge := &x.plan.Batch.Charges[at]
+	domain := rules.live[x.plan.DomainIndex]
 	duplicate := false
 	for earlier := x.plan.Matches[i].First; earlier < at; earlier++ {
 		duplicate = duplicate || x.denies(earlier)
@@ -144,7 +146,8 @@ func (s *Service) ruleCounters(rules *activeRules, x *Exchange, i int, l *descri
 		x.metricKey, key1End, key2End = s.settings.metricKeys().Append(x.metricKey[:0], m.Rule, entries)
 		label = l.Label
 	}
-	counters, lookup := s.metrics.Rules.Runtime(x.lookupKey, rules.labels[x.plan.DomainIndex], label, x.metricKey, key1End, key2End)
+	counters, lookup := s.metrics.Rules.Runtime(x.lookupKey, rules.labels[x.plan.DomainIndex], label, x.metricKey,
+		key1End, key2End)
 	x.lookupKey = lookup
 	if !m.Override {
 		counters.SetLimit(l.Index)
@@ -156,7 +159,8 @@ func (s *Service) ruleCounters(rules *activeRules, x *Exchange, i int, l *descri
 // over_limit, and hits within the limit but above the near threshold are near_limit. One request
 // may have both. The limit of a bucket is its capacity.
 func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
-	hits, limit := charge.Hits, charge.Policy.Capacity()
+	hits := charge.Hits
+	limit := charge.Policy.Capacity()
 	// As in envoyproxy/ratelimit, float32 may round large limits up; min keeps near within the
 	// limit.
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))

@@ -38,7 +38,9 @@ func (m tableDecider) Decide(now limiter.Time, b *limiter.Batch, _ [][]byte, _ l
 
 func (m tableDecider) Cancel(now limiter.Time, b *limiter.Batch, _ [][]byte) { m.Table.Cancel(now, b) }
 
-func (m tableDecider) Reset(_ context.Context, now limiter.Time, b *limiter.Batch, _ [][]byte, i int) (used uint64, err error) {
+func (m tableDecider) Reset(
+	_ context.Context, now limiter.Time, b *limiter.Batch, _ [][]byte, i int,
+) (used uint64, err error) {
 	return m.Table.Reset(now, b, i), nil
 }
 

@@ -23,7 +23,8 @@ type describeFunc func(ctx context.Context, x *Exchange, delay time.Duration, er
 // newDescriber returns a function that adds each decision to its span and, if the logger is at
 // level debug now, to the log.
 func newDescriber(tracing *telemetry.Tracing, logger *zap.Logger) describeFunc {
-	traces, logs := tracing != nil, logger.Core().Enabled(zap.DebugLevel)
+	traces := tracing != nil
+	logs := logger.Core().Enabled(zap.DebugLevel)
 	if !traces && !logs {
 		return nil
 	}

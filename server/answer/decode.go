@@ -46,7 +46,8 @@ func (d *decoder) reset() {
 func readField(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body, rest []byte, ok bool) {
 	var tag uint64
 	if b[0] < 0x80 {
-		tag, b = uint64(b[0]), b[1:]
+		tag = uint64(b[0])
+		b = b[1:]
 	} else {
 		var n int
 		if tag, n = protowire.ConsumeVarint(b); n < 0 {
@@ -57,11 +58,13 @@ func readField(b []byte) (num protowire.Number, typ protowire.Type, val uint64, 
 	if n := tag >> 3; n < uint64(protowire.MinValidNumber) || n > uint64(protowire.MaxValidNumber) {
 		return 0, 0, 0, nil, nil, false
 	}
-	num, typ = protowire.Number(tag>>3), protowire.Type(tag&7)
+	num = protowire.Number(tag >> 3)
+	typ = protowire.Type(tag & 7)
 	switch typ {
 	case protowire.VarintType, protowire.BytesType:
 		if len(b) > 0 && b[0] < 0x80 {
-			val, b = uint64(b[0]), b[1:]
+			val = uint64(b[0])
+			b = b[1:]
 		} else {
 			var n int
 			if val, n = protowire.ConsumeVarint(b); n < 0 {

@@ -44,7 +44,8 @@ func (s *Service) deniedResponse(x *Exchange, active *activeRules, i int) *rules
 // appendDenied appends the body and the headers of a denial, without Retry-After. If the denying
 // limit is hidden, texts that describe it are left out.
 func (s *Service) appendDenied(b []byte, x *Exchange, d *rules.DeniedResponse, all *summary) []byte {
-	limit, wait := x.plan.Limits[all.response], all.wait
+	limit := x.plan.Limits[all.response]
+	wait := all.wait
 	name := x.appendLimitName(x.metricKey[:0], &x.plan.Matches[all.denying], all.response)
 	x.metricKey = name
 	v := rules.DenialValues{

@@ -72,12 +72,14 @@ func (x *Exchange) Undecided() bool { return x.undecided }
 func (x *Exchange) MemoryBytes() int {
 	const (
 		self       = int(unsafe.Sizeof(Exchange{})) + 512 // of a decider, per request
-		descriptor = int(unsafe.Sizeof(descriptors.Descriptor{}) + unsafe.Sizeof(descriptors.Match{}) + unsafe.Sizeof(descriptorStatus{}))
-		entry      = int(unsafe.Sizeof(descriptors.Entry{}))
-		charge     = int(unsafe.Sizeof(limiter.Charge{})+unsafe.Sizeof(limiter.Decision{})) + 512
+		descriptor = int(unsafe.Sizeof(descriptors.Descriptor{}) + unsafe.Sizeof(descriptors.Match{}) +
+			unsafe.Sizeof(descriptorStatus{}))
+		entry  = int(unsafe.Sizeof(descriptors.Entry{}))
+		charge = int(unsafe.Sizeof(limiter.Charge{})+unsafe.Sizeof(limiter.Decision{})) + 512
 	)
 	p := &x.plan
-	bytes := self + cap(x.Request) + cap(x.reply) + cap(x.body) + cap(p.Matches)*descriptor + cap(x.decoder.entries)*entry + cap(p.Batch.Charges)*charge
+	bytes := self + cap(x.Request) + cap(x.reply) + cap(x.body) + cap(p.Matches)*descriptor +
+		cap(x.decoder.entries)*entry + cap(p.Batch.Charges)*charge
 	for _, name := range p.Names {
 		bytes += 3 * len(name) // copies of the plan and of the decider
 	}

@@ -62,7 +62,8 @@ const NoDeadline = time.Duration(math.MaxInt64)
 // status. It calls wait, unless it is nil, with each function that waits for a store or the delay; wait
 // must call it.
 func (h *Handler) Answer(ctx context.Context, x *Exchange, wait func(func())) error {
-	start, deadline := h.Clock.Elapsed(), NoDeadline
+	start := h.Clock.Elapsed()
+	deadline := NoDeadline
 	if d, ok := ctx.Deadline(); ok {
 		deadline = h.Clock.ElapsedAt(d)
 	}
@@ -89,7 +90,9 @@ func waitFor(wait func(func()), f func() error) (err error) {
 
 // Begin counts a request and calls [Service.Begin]. Start and deadline are times of h.Clock. The
 // caller passes the error to Finish.
-func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
+func (h *Handler) Begin(
+	start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter,
+) (done bool, err error) {
 	defer h.recoverPanic(x, &err)
 	if countingEnabled {
 		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
@@ -104,7 +107,9 @@ func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []by
 // Finish completes a request after its decision. failed is the error of Begin or of the decision.
 // The returned error has a gRPC status; if it is nil, the caller sends x.Reply after delay. When
 // the call ends, the caller passes the error and took to Done.
-func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, failed error) (delay, took time.Duration, err error) {
+func (h *Handler) Finish(
+	ctx context.Context, x *Exchange, start time.Duration, failed error,
+) (delay, took time.Duration, err error) {
 	if countingEnabled {
 		took = h.Clock.Elapsed() - start
 	}
@@ -185,7 +190,8 @@ func (h *Handler) Done(err error, took time.Duration) {
 
 // countRejected counts and logs an error of a peer's request, if the error has a metric.
 func (h *Handler) countRejected(err error, peer fmt.Stringer) {
-	rejected, clients := &h.Metrics.Rejected, &h.Metrics.ClientErrors
+	rejected := &h.Metrics.Rejected
+	clients := &h.Metrics.ClientErrors
 	beyond, isBeyond := errors.AsType[*boundError](err)
 	denied, isDenied := errors.AsType[*access.DeniedError](err)
 	switch {

@@ -44,7 +44,8 @@ type Lookup struct {
 // limit applies.
 func (a *Active) Lookup(domain string, all ...descriptors.Descriptor) *Lookup {
 	for i := range all {
-		all[i].HasHits, all[i].Hits = true, 0
+		all[i].HasHits = true
+		all[i].Hits = 0
 	}
 	l := a.newLookup()
 	l.x.rules = a.rules
@@ -59,7 +60,9 @@ func (a *Active) LookupCharge(domain int, c limiter.Charge, name []byte) *Lookup
 	l := a.newLookup()
 	b := &l.Plan.Batch
 	b.Charges = append(b.Charges, c)
-	b.Partition, b.Clock, b.Budget = a.rules.partitions[domain], a.service.now, lookupBudget
+	b.Partition = a.rules.partitions[domain]
+	b.Clock = a.service.now
+	b.Budget = lookupBudget
 	l.Plan.Names = append(l.Plan.Names, name)
 	return l
 }
@@ -71,7 +74,8 @@ func (l *Lookup) ReadUnreserved() []int {
 	added := make([]int, len(b.Charges))
 	for i, c := range b.Charges {
 		if added[i] = -1; c.Reserve {
-			added[i], c.Reserve = len(b.Charges), false
+			added[i] = len(b.Charges)
+			c.Reserve = false
 			b.Charges = append(b.Charges, c)
 			if len(l.Plan.Names) > 0 {
 				l.Plan.Names = append(l.Plan.Names, l.Plan.Names[i])

@@ -72,7 +72,8 @@ func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	x.passedMetadata = x.passedMetadata[:0]
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
-		if m.Rule != nil && (m.Count > 0 || len(m.Rule.Limits) == 0) && x.statuses[i].code == codeOK && x.plan.Exempt == nil {
+		if m.Rule != nil && (m.Count > 0 || len(m.Rule.Limits) == 0) && x.statuses[i].code == codeOK &&
+			x.plan.Exempt == nil {
 			if o := rules.metadata[m.Rule]; o != nil {
 				x.passedMetadata = append(x.passedMetadata, o)
 			}
@@ -149,7 +150,8 @@ func appendDecisions(b []byte, x *Exchange, rules *activeRules) []byte {
 }
 
 func appendDecision(b []byte, x *Exchange, i int) []byte {
-	m, at := &x.plan.Matches[i], x.statuses[i].charge
+	m := &x.plan.Matches[i]
+	at := x.statuses[i].charge
 	switch {
 	case m.Override:
 		b = appendTextMember(b, "rule", "override")
@@ -160,7 +162,8 @@ func appendDecision(b []byte, x *Exchange, i int) []byte {
 	if m.Count == 0 {
 		return b
 	}
-	d, l := &x.plan.Batch.Decisions[at], x.plan.Limits[at]
+	d := &x.plan.Batch.Decisions[at]
+	l := x.plan.Limits[at]
 	if l.Name != "" {
 		b = appendTextMember(b, "name", l.Name)
 	}
@@ -177,9 +180,11 @@ func appendDecision(b []byte, x *Exchange, i int) []byte {
 		})
 	})
 	charge := &x.plan.Batch.Charges[at]
-	used, charged := d.Before+d.Charged, float64(d.Charged)
+	used := d.Before + d.Charged
+	charged := float64(d.Charged)
 	if charge.Refund {
-		used, charged = d.Before-min(d.Before, x.plan.Batch.Stored().Refunded(at)), -charged
+		used = d.Before - min(d.Before, x.plan.Batch.Stored().Refunded(at))
+		charged = -charged
 	}
 	retry := d.RetryAfter.Seconds()
 	if d.RetryAfter == limiter.Never {

@@ -69,7 +69,8 @@ func (n *notice) repeats() bool {
 func (s *Service) writeNotices(x *Exchange) {
 	b := &x.plan.Batch
 	for at, l := range x.plan.Limits {
-		c, d := &b.Charges[at], &b.Decisions[at]
+		c := &b.Charges[at]
+		d := &b.Decisions[at]
 		if !l.NotifyAt.Exist() || c.Refund || d.Charged == 0 {
 			continue
 		}
@@ -77,23 +78,29 @@ func (s *Service) writeNotices(x *Exchange) {
 		if i := x.descriptorOf(at); i >= 0 {
 			n.entries = l.CounterEntries(x.decoder.req.Descriptors[i].Entries)
 		}
-		s.writeNotice(x.time, &n, limiter.SaturatingAdd(d.Before, b.Precharged(at)), limiter.SaturatingAdd(d.Before, d.Charged))
+		s.writeNotice(x.time, &n, limiter.SaturatingAdd(d.Before, b.Precharged(at)),
+			limiter.SaturatingAdd(d.Before, d.Charged))
 	}
 }
 
 // ObserveBlock implements [limiter.BlockObserver].
 func (x *Exchange) ObserveBlock(charge int) func(now, end limiter.Time, before, after uint64) {
-	l, i := x.plan.Limits[charge], x.descriptorOf(charge)
+	l := x.plan.Limits[charge]
+	i := x.descriptorOf(charge)
 	if !l.NotifyAt.Exist() || i < 0 {
 		return nil
 	}
-	s, c, kept := x.service, &x.plan.Batch.Charges[charge], *l
-	terms, policy := *l.Terms, c.Policy.Clone(nil) // those of a row are the plan's
+	s := x.service
+	c := &x.plan.Batch.Charges[charge]
+	kept := *l
+	terms := *l.Terms
+	policy := c.Policy.Clone(nil) // those of a row are the plan's
 	kept.Terms = &terms
 	var entries []descriptors.Entry
 	if s.live.StoresValues() {
 		for _, e := range x.decoder.req.Descriptors[i].Entries {
-			entries = append(entries, descriptors.Entry{Key: append([]byte{}, e.Key...), Value: append([]byte{}, e.Value...)})
+			entries = append(entries,
+				descriptors.Entry{Key: append([]byte{}, e.Key...), Value: append([]byte{}, e.Value...)})
 		}
 	}
 	n := notice{limit: &kept, counter: c.ID, policy: &policy, entries: entries}
@@ -127,7 +134,8 @@ func (s *Service) writeNotice(now limiter.Time, n *notice, before, after uint64)
 		if descriptor != "" {
 			fields = append(fields, zap.String("descriptor", descriptor))
 		}
-		s.notices.logger.Info(telemetry.NoticeMessage, append(fields, zap.Time("window_end", time.Unix(0, int64(end)).UTC()))...)
+		s.notices.logger.Info(telemetry.NoticeMessage,
+			append(fields, zap.Time("window_end", time.Unix(0, int64(end)).UTC()))...)
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 // with the quota of rule r, which belongs to set. It does nothing if the set is no longer active.
 // Beyond is the number of allowed requests that the limit would have denied if neither it nor the
 // service were in shadow mode. CountQuota must not be called concurrently.
-func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
+func (s *Service) CountQuota(
+	set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64,
+) {
 	rules := s.rules.Load()
 	if rules == nil || rules.set != set || allowed == 0 && denied == 0 {
 		return
@@ -23,7 +25,9 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	clear(x.plan.Matches)
 	clear(x.decoder.req.Descriptors)
 	beyond = min(beyond, allowed)
-	h := telemetry.Hits{Total: limiter.SaturatingAdd(allowed, denied), Within: allowed - beyond, Over: limiter.SaturatingAdd(denied, beyond)}
+	h := telemetry.Hits{
+		Total: limiter.SaturatingAdd(allowed, denied), Within: allowed - beyond, Over: limiter.SaturatingAdd(denied, beyond),
+	}
 	if r.Shadow {
 		h.Shadow = beyond
 	} else {

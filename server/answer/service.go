@@ -71,7 +71,8 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 		s.denied = d
 	}
 	if settings.Decider != nil {
-		s.decider, s.decidesAsync = settings.Decider, true
+		s.decider = settings.Decider
+		s.decidesAsync = true
 	}
 	if settings.ShadowMode {
 		metrics.ShadowMode.Set(1)
@@ -138,9 +139,12 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 		l := set.Limits[i]
 		key, key1End, key2End := s.settings.metricKeys().Append(scratch[:0], l.Rule, nil)
 		scratch = key
-		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
+		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End,
+			key2End)}
 		if !l.Rule.Unlimited {
-			limit.Requests, limit.Window, limit.Leases = uint64(l.RequestsPerUnit), l.Policy.Window, l.Policy.UsesLeases()
+			limit.Requests = uint64(l.RequestsPerUnit)
+			limit.Window = l.Policy.Window
+			limit.Leases = l.Policy.UsesLeases()
 			limit.Penalty = l.Policy.Penalty != nil
 			limit.Divided = l.Rule.Divided() != nil && !l.Rule.Shadow && !l.Rule.RuntimeMetric
 		}
@@ -194,7 +198,8 @@ func limitLabelOf(l *descriptors.Limit) limitLabel {
 
 // runtimeCounters returns the counters whose metric keys contain values of requests, by limit.
 func (s *Service) runtimeCounters() map[limitLabel][]*telemetry.RuleCounters {
-	rules, all := s.rules.Load(), map[limitLabel][]*telemetry.RuleCounters{}
+	rules := s.rules.Load()
+	all := map[limitLabel][]*telemetry.RuleCounters{}
 	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
 		if rules != nil && limit >= 0 && limit < len(rules.set.Limits) {
 			name := limitLabelOf(rules.set.Limits[limit])

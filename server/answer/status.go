@@ -40,13 +40,16 @@ func (x *Exchange) fillStatuses() {
 // If there are none, it is the first charge with the fewest remaining hits, among those of limits
 // that are not hidden if there are any.
 func (x *Exchange) statusCharge(m *descriptors.Match) int {
-	over, least := -1, m.First
+	over := -1
+	least := m.First
 	for i := m.First; i < m.First+m.Count; i++ {
 		d := &x.plan.Batch.Decisions[i]
-		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || d.Reset > x.plan.Batch.Decisions[over].Reset) {
+		if d.Over && x.plan.Batch.Charges[i].Mode.Denies() &&
+			(over < 0 || d.Reset > x.plan.Batch.Decisions[over].Reset) {
 			over = i
 		}
-		hidden, hides := x.plan.Limits[i].Hidden, x.plan.Limits[least].Hidden
+		hidden := x.plan.Limits[i].Hidden
+		hides := x.plan.Limits[least].Hidden
 		if hides && !hidden || hides == hidden && d.Remaining < x.plan.Batch.Decisions[least].Remaining {
 			least = i
 		}

@@ -19,7 +19,8 @@ func (x *Exchange) collectNamed() {
 	batch := &x.plan.Batch
 next:
 	for at, l := range x.plan.Limits[:len(batch.Charges)] {
-		if c := &batch.Charges[at]; l == nil || l.Name == "" || l.Hidden || c.Refund || !c.Mode.Denies() || batch.Decisions[at].Skipped {
+		if c := &batch.Charges[at]; l == nil || l.Name == "" || l.Hidden || c.Refund || !c.Mode.Denies() ||
+			batch.Decisions[at].Skipped {
 			continue
 		}
 		for k, other := range x.named {
@@ -91,7 +92,8 @@ func appendStructuredText(b []byte, name string) []byte {
 // and the time in which it fills.
 func appendPolicy(b []byte, c *limiter.Charge, _ *limiter.Decision) []byte {
 	p := c.Policy
-	quota, window := uint64(p.Limit), p.Window
+	quota := uint64(p.Limit)
+	window := p.Window
 	switch p.Algorithm {
 	case limiter.Concurrency:
 		return append(appendParameter(b, ";q=", quota), `;qu="concurrent-requests"`...)
@@ -100,7 +102,8 @@ func appendPolicy(b []byte, c *limiter.Charge, _ *limiter.Decision) []byte {
 		if k.Step == 0 { // nothing is admitted
 			return appendParameter(b, ";q=", 0)
 		}
-		quota, window = k.Full/k.Step, k.Duration(k.Full)
+		quota = k.Full / k.Step
+		window = k.Duration(k.Full)
 	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
 	}
 	return appendParameter(appendParameter(b, ";q=", quota), ";w=", ceilSeconds(window))

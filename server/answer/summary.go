@@ -58,7 +58,9 @@ func (s *Service) summarize(x *Exchange) summary {
 		if over && x.denies(st.charge) {
 			at, hidden := x.responseCharge(i)
 			if all.denying < 0 || all.hides && !hidden || all.hides == hidden && !isQuota {
-				all.denying, all.response, all.hides = i, at, hidden
+				all.denying = i
+				all.response = at
+				all.hides = hidden
 			}
 		}
 		m := &x.plan.Matches[i]
@@ -108,9 +110,11 @@ func (x *Exchange) denies(charge int) bool {
 // findQuotaPass reports whether a quota passes, although the request is denied by other limits.
 func (x *Exchange) findQuotaPass() bool {
 	b := &x.plan.Batch
-	passes, others := b.QuotaPass, false
+	passes := b.QuotaPass
+	others := false
 	for i := range b.Charges {
-		c, d := &b.Charges[i], &b.Decisions[i]
+		c := &b.Charges[i]
+		d := &b.Decisions[i]
 		isQuota := c.Mode == limiter.Quota
 		passes = passes || isQuota && !d.Over
 		others = others || !isQuota && denies(c, d)
@@ -121,15 +125,18 @@ func (x *Exchange) findQuotaPass() bool {
 // responseCharge returns the charge of match i that the response to its denial describes, and whether
 // its limit is hidden: that of the status or, if it is hidden, the visible one that denies longest.
 func (x *Exchange) responseCharge(i int) (charge int, hidden bool) {
-	st, m := &x.statuses[i], &x.plan.Matches[i]
-	charge, hidden = st.charge, st.hidden()
+	st := &x.statuses[i]
+	m := &x.plan.Matches[i]
+	charge = st.charge
+	hidden = st.hidden()
 	if !hidden {
 		return charge, false
 	}
 	for at := m.First; at < m.First+m.Count; at++ {
 		isVisible := at != st.charge && !x.plan.Limits[at].Hidden && x.denies(at)
 		if isVisible && (hidden || x.plan.Batch.Decisions[at].Reset > x.plan.Batch.Decisions[charge].Reset) {
-			charge, hidden = at, false
+			charge = at
+			hidden = false
 		}
 	}
 	return charge, hidden

@@ -69,7 +69,8 @@ func (c *Client) Call(ctx context.Context, domain string, ds []descriptors.Descr
 	for _, d := range ds {
 		m := &rlcommon.RateLimitDescriptor{IsNegativeHits: d.Refund}
 		for _, e := range d.Entries {
-			m.Entries = append(m.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: string(e.Key), Value: string(e.Value)})
+			m.Entries = append(m.Entries,
+				&rlcommon.RateLimitDescriptor_Entry{Key: string(e.Key), Value: string(e.Value)})
 		}
 		if d.HasHits {
 			m.HitsAddend = wrapperspb.UInt64(d.Hits)

@@ -55,7 +55,9 @@ func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 // token that confirms it.
 func (c *Debug) ResetCounters(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
 	values := url.Values{}
-	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "descriptor": which.Descriptor, "limit": which.Limit, "token": token} {
+	for name, value := range map[string]string{
+		"domain": which.Domain, "rule": which.Rule, "key": which.Key, "descriptor": which.Descriptor, "limit": which.Limit, "token": token,
+	} {
 		if value != "" {
 			values.Set(name, value)
 		}
@@ -85,7 +87,9 @@ func (c *Debug) request(ctx context.Context, method, path string, values url.Val
 // do is request with a request body, which may be nil. path must be escaped. If into is an
 // [io.Writer], the response is copied to it.
 func (c *Debug) do(ctx context.Context, method, path string, values url.Values, requestBody io.Reader, into any) error {
-	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
+	scheme := "http"
+	host := c.Addr
+	transport := &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {
 		host = "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -93,7 +97,8 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 		}
 	}
 	if c.TLS != nil {
-		scheme, transport.TLSClientConfig = "https", c.TLS.HTTPClient()
+		scheme = "https"
+		transport.TLSClientConfig = c.TLS.HTTPClient()
 	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.IsLoopbackHost(c.Addr) {
 		return errors.New("tokens are only sent over TLS, so that others on the network cannot read them: use --tls")
 	}
@@ -108,7 +113,9 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 	if c.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	client := http.Client{Transport: transport, Timeout: c.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{
+		Transport: transport, Timeout: c.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

@@ -30,7 +30,9 @@ func (c *Debug) Row(ctx context.Context, method, table string, key []string) (*a
 
 // PutRow puts a row with the given fields. columns sets the columns of a table without rows, and is
 // empty otherwise.
-func (c *Debug) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*admin.RowReport, error) {
+func (c *Debug) PutRow(
+	ctx context.Context, table string, key []string, columns string, row url.Values,
+) (*admin.RowReport, error) {
 	var report admin.RowReport
 	query := url.Values{}
 	if columns != "" {

@@ -223,11 +223,14 @@ func (t *Tokens) startNextLocked() {
 	var task *Task
 	switch last := len(w.new) - 1; {
 	case len(w.begun) > 0 && (len(w.new) == 0 || w.begunSinceNew < begunPerNew):
-		task, w.begun = w.begun[0], w.begun[1:]
+		task = w.begun[0]
+		w.begun = w.begun[1:]
 	case w.source.Kind == Handshake:
-		task, w.new = w.new[last], w.new[:last]
+		task = w.new[last]
+		w.new = w.new[:last]
 	default:
-		task, w.new = w.new[0], w.new[1:]
+		task = w.new[0]
+		w.new = w.new[1:]
 	}
 	if w.begunSinceNew++; !task.begun {
 		w.begunSinceNew = 0

@@ -64,7 +64,9 @@ type Daemon struct {
 // New returns a daemon, with the counters of the state file if there is one. The caller must call
 // Run.
 func New(o Options) (_ *Daemon, err error) {
-	d := &Daemon{Metrics: o.Metrics, Logger: o.Logger, Tables: o.Tables, startTimeout: o.StoreStartTimeout, shutdownTimeout: o.ShutdownTimeout}
+	d := &Daemon{
+		Metrics: o.Metrics, Logger: o.Logger, Tables: o.Tables, startTimeout: o.StoreStartTimeout, shutdownTimeout: o.ShutdownTimeout,
+	}
 	if d.startTimeout == 0 {
 		d.startTimeout = DefaultStoreStartTimeout
 	}
@@ -80,7 +82,8 @@ func New(o Options) (_ *Daemon, err error) {
 	settings := o.Settings
 	if o.Store != nil {
 		options := *o.Store
-		options.Steady, d.fallback = o.Settings.Clock, options.Fallback
+		options.Steady = o.Settings.Clock
+		d.fallback = options.Fallback
 		if d.Store, err = openStore(options, d.Table, d.Metrics, d.Logger); err != nil {
 			return nil, err
 		}
@@ -92,11 +95,17 @@ func New(o Options) (_ *Daemon, err error) {
 			settings.NoChoices = `a cluster, since limits of a choice are on different nodes; use one primary, or remove "charge"`
 		}
 	}
-	settings.Tables, settings.TableMetrics = d.Tables, ruleset.NewTableMetrics(d.Metrics, d.Tables)
+	settings.Tables = d.Tables
+	settings.TableMetrics = ruleset.NewTableMetrics(d.Metrics, d.Tables)
 	d.Service = answer.NewService(settings, d.Table, d.Metrics)
 	rules := o.Rules
-	rules.Service, rules.Tables, rules.TableMetrics, rules.Metrics, rules.Logger = d.Service, d.Tables, settings.TableMetrics, d.Metrics, d.Logger
-	rules.Now, rules.SharedStore = now, d.Store != nil
+	rules.Service = d.Service
+	rules.Tables = d.Tables
+	rules.TableMetrics = settings.TableMetrics
+	rules.Metrics = d.Metrics
+	rules.Logger = d.Logger
+	rules.Now = now
+	rules.SharedStore = d.Store != nil
 	d.Loader = ruleset.New(rules)
 	return d, nil
 }

@@ -41,14 +41,18 @@ type stateFile struct {
 
 // openTable returns the table of counters, restored from the state file if there is one. The
 // stateFile is nil if counters are not saved.
-func (o *StateOptions) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
+func (o *StateOptions) openTable(
+	opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger,
+) (*limiter.Table, *stateFile, error) {
 	table, err := limiter.New(opt)
 	if err != nil || o.File == "" {
 		return table, nil, err
 	}
 	file.IgnoreSizeSignal()
 	path := resolveLinks(o.File)
-	s := &stateFile{path: path, interval: o.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path))}
+	s := &stateFile{
+		path: path, interval: o.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path)),
+	}
 	if s.unlock, err = file.Lock(path + ".lock"); err != nil {
 		s.reportUnusable(fmt.Errorf("lock: %w", err), lockRemedy(err))
 		return table, nil, nil
@@ -65,7 +69,8 @@ func (o *StateOptions) openTable(opt limiter.Options, metrics *telemetry.Metrics
 		return table, nil, nil
 	default:
 		s.metrics.Errors.Inc()
-		s.logger.Error("state: failed to load the file; starting with empty counters, and the next save replaces it", zap.Error(err), zap.String("remedy", loadRemedy(err)))
+		s.logger.Error("state: failed to load the file; starting with empty counters, and the next save replaces it",
+			zap.Error(err), zap.String("remedy", loadRemedy(err)))
 		return table, s, nil
 	}
 }
@@ -98,7 +103,8 @@ func resolveLinks(path string) string {
 // reportUnusable logs that the process does not use the file.
 func (s *stateFile) reportUnusable(err error, remedy string) {
 	s.metrics.Errors.Inc()
-	s.logger.Error("state: cannot use the file; starting with empty counters, which are not saved", zap.Error(err), zap.String("remedy", remedy))
+	s.logger.Error("state: cannot use the file; starting with empty counters, which are not saved", zap.Error(err),
+		zap.String("remedy", remedy))
 }
 
 func lockRemedy(err error) string {
@@ -144,7 +150,8 @@ func (s *stateFile) load(opt limiter.Options) error {
 	s.metrics.Loaded.Set(1)
 	s.metrics.Bytes.Set(float64(saved.Bytes))
 	s.logger.Info("state: counters loaded", zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes),
-		zap.Duration("age", time.Duration(now()-saved.At).Round(time.Millisecond)), zap.Duration("took", time.Since(began)))
+		zap.Duration("age", time.Duration(now()-saved.At).Round(time.Millisecond)),
+		zap.Duration("took", time.Since(began)))
 	return nil
 }
 
@@ -203,9 +210,12 @@ func (s *stateFile) save(log func(string, ...zap.Field)) {
 	s.metrics.Saved.Set(float64(began.UnixMilli()) / 1e3)
 	s.metrics.Seconds.Set(took.Seconds())
 	s.metrics.Bytes.Set(float64(saved.Bytes))
-	about := []zap.Field{zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took)}
+	about := []zap.Field{
+		zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took),
+	}
 	if s.lastError != "" {
-		s.lastError, log = "", s.logger.Info
+		s.lastError = ""
+		log = s.logger.Info
 		about = append(about, telemetry.Clear("", telemetry.StateNotSaved))
 	}
 	log("state: counters saved", about...)

@@ -17,15 +17,19 @@ import (
 const DefaultStoreStartTimeout = time.Second
 
 // openStore returns the store. Its Run method must be called. The fallback counts in table.
-func openStore(options store.Options, table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
+func openStore(
+	options store.Options, table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger,
+) (*store.Store, error) {
 	options.Table = table
-	options.Log, options.Panicked = storeLog(options.Fallback, logger), telemetry.NewPanics(metrics.Panics, logger).Report
+	options.Log = storeLog(options.Fallback, logger)
+	options.Panicked = telemetry.NewPanics(metrics.Panics, logger).Report
 	var shared *store.Store // set before metrics are collected
 	kinds := make([]string, len(redis.Kinds))
 	for i, k := range redis.Kinds {
 		kinds[i] = string(k)
 	}
-	options.Observer = metrics.Store(store.Deciders, store.BlockEvents, kinds, func() bool { return shared.Reached() }, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
+	options.Observer = metrics.Store(store.Deciders, store.BlockEvents, kinds, func() bool { return shared.Reached() },
+		func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
 	var err error
 	shared, err = store.New(options)
 	return shared, err
@@ -45,7 +49,8 @@ func (d *Daemon) awaitStore(ctx context.Context, group *errgroup.Group, shared a
 	}
 	began := time.Now()
 	// The store's log raises the condition with the reason.
-	d.Logger.Warn("starting without the store", zap.Duration("within", d.startTimeout), zap.String("fallback", string(d.fallback)), telemetry.Mark(telemetry.StoreNotReached))
+	d.Logger.Warn("starting without the store", zap.Duration("within", d.startTimeout),
+		zap.String("fallback", string(d.fallback)), telemetry.Mark(telemetry.StoreNotReached))
 	group.Go(func() error {
 		if shared.Await(ctx) {
 			d.Logger.Info("store reached", zap.Duration("after", d.startTimeout+time.Since(began)))
@@ -66,7 +71,9 @@ func storeLog(decider store.Fallback, logger *zap.Logger) store.Log {
 	fallback := zap.String("fallback", string(decider))
 	raise := func(code telemetry.Code) func(string, redis.Kind, error, string) {
 		return func(shard string, kind redis.Kind, err error, remedy string) {
-			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
+			fields := []zap.Field{
+				zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback,
+			}
 			if remedy != "" {
 				fields = append(fields, zap.String("remedy", remedy))
 			}
@@ -79,15 +86,19 @@ func storeLog(decider store.Fallback, logger *zap.Logger) store.Log {
 		Recovered: func(shard string, after time.Duration, charged store.Synced) {
 			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
 			if charged.Counters > 0 {
-				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
+				fields = append(fields, zap.Uint64("charged_hits", charged.Hits),
+					zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
 			}
-			logger.Info("store recovered", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable, telemetry.StoreNotReached))...)
+			logger.Info("store recovered",
+				append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable, telemetry.StoreNotReached))...)
 		},
 		Replaced: func(shard string) {
-			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable, telemetry.StoreNotReached))
+			logger.Info("store primary replaced: others now have its slots", zap.String("store", shard),
+				telemetry.Clear(shard, telemetry.StoreUnavailable, telemetry.StoreNotReached))
 		},
 		Foreign: func(shard, key string, err error) {
-			logger.Error("another program overwrote the key of a counter; the fallback decides its requests", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
+			logger.Error("another program overwrote the key of a counter; the fallback decides its requests",
+				zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
 		},
 	}
 }

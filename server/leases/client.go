@@ -111,7 +111,8 @@ func (c *Connection) Close(reason CloseReason, calls uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := c.client
-	c.closed, c.closeReason = true, reason
+	c.closed = true
+	c.closeReason = reason
 	if p.open--; len(c.calls) > 0 {
 		p.closed[c] = struct{}{}
 	}
@@ -167,7 +168,8 @@ func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 					p.revoked[l.Key] = struct{}{}
 				}
 				t.endLocked(l, clientDead)
-				l.sibling, list = list, l
+				l.sibling = list
+				list = l
 				l = next
 			}
 		}
@@ -178,7 +180,8 @@ func (t *Lessor) endClient(p *client, opened uint64) (list *lease) {
 // forgetClientLocked removes a client that has neither connections nor leases, unless its evidence
 // may still be needed. If p was removed before, another client may have its name now.
 func (t *Lessor) forgetClientLocked(p *client) {
-	if t.clients[p.name] == p && p.presence != connected && len(p.closed) == 0 && (!p.dropsConnections && len(p.revoked) == 0 || len(t.clients) > maxClients) {
+	if t.clients[p.name] == p && p.presence != connected && len(p.closed) == 0 &&
+		(!p.dropsConnections && len(p.revoked) == 0 || len(t.clients) > maxClients) {
 		delete(t.clients, p.name)
 	}
 }
@@ -201,7 +204,8 @@ func (c *Connection) endCall(stream uint32) (list *lease) {
 	defer c.lessor.mu.Unlock()
 	for l := c.calls[stream]; l != nil; l = c.calls[stream] {
 		c.lessor.endLocked(l, callReset)
-		l.sibling, list = list, l
+		l.sibling = list
+		list = l
 	}
 	return list
 }

@@ -53,7 +53,9 @@ func (p *client) learnFromReturnLocked(k Key, l *lease) {
 
 func (p *client) learnFromCloseLocked(now limiter.Time, reason CloseReason, calls uint32) {
 	if reason != Graceful {
-		p.closedAt, p.lastCalls, p.maxCalls = now, calls, max(p.maxCalls, calls)
+		p.closedAt = now
+		p.lastCalls = calls
+		p.maxCalls = max(p.maxCalls, calls)
 	}
 	if reason == AfterReply {
 		p.afterReply = p.opened

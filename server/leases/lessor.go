@@ -126,7 +126,9 @@ const maxSpare = 4096
 
 // New returns a lessor without leases.
 func New(options Options) *Lessor {
-	return &Lessor{options: options, slots: make(chan struct{}, maxRevoking), leases: map[Key]*lease{}, clients: map[string]*client{}}
+	return &Lessor{
+		options: options, slots: make(chan struct{}, maxRevoking), leases: map[Key]*lease{}, clients: map[string]*client{},
+	}
 }
 
 // Grant tracks a lease of a counter with the given policy.
@@ -142,7 +144,8 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	}
 	var l *lease
 	if last := len(t.spare) - 1; last >= 0 {
-		l, t.spare = t.spare[last], t.spare[:last]
+		l = t.spare[last]
+		t.spare = t.spare[:last]
 	} else {
 		l = new(lease)
 	}

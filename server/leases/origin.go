@@ -58,7 +58,8 @@ func readOrigin(b []byte, request *descriptors.Request) (limit []byte) {
 	}
 	part := func() (p []byte) {
 		n := number()
-		p, b = b[:n:n], b[n:]
+		p = b[:n:n]
+		b = b[n:]
 		return p
 	}
 	limit = part()

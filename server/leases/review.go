@@ -26,7 +26,9 @@ func (t *Lessor) Review(all bool) {
 		q.waits = waits
 		go t.runReviews(sync.OnceFunc(func() { close(waits) }))
 	}
-	q.running, q.due, q.all = true, true, q.all || all
+	q.running = true
+	q.due = true
+	q.all = q.all || all
 	waits := q.waits
 	q.mu.Unlock()
 	<-waits
@@ -47,8 +49,11 @@ func (t *Lessor) runReviews(waits func()) {
 	for {
 		q := &t.reviews
 		q.mu.Lock()
-		due, all := q.due, q.all
-		q.running, q.due, q.all = due, false, false
+		due := q.due
+		all := q.all
+		q.running = due
+		q.due = false
+		q.all = false
 		q.mu.Unlock()
 		if !due {
 			return
@@ -127,12 +132,15 @@ func (r *review) checkLocked(l *lease) {
 	moved := partition != l.Partition && !r.lessor.options.Shared // then the limit has another counter, unless it is pinned
 	for at := range r.plan.ChargesOf(0) {
 		c := &r.plan.Batch.Charges[at]
-		if (!moved || c.Policy.Pinned) && c.ID == l.ID && c.Policy.UsesLeases() && r.plan.LeaseLimit(0, at) == string(limit) {
-			l.policy, l.Table = c.Policy.Clone(l.policy.Reserve), r.plan.Limits[at].Table != nil
+		if (!moved || c.Policy.Pinned) && c.ID == l.ID && c.Policy.UsesLeases() &&
+			r.plan.LeaseLimit(0, at) == string(limit) {
+			l.policy = c.Policy.Clone(l.policy.Reserve)
+			l.Table = r.plan.Limits[at].Table != nil
 			l.Partition = partition
 			return
 		}
 	}
 	r.lessor.endLocked(l, limitRemoved)
-	l.sibling, r.ended = r.ended, l
+	l.sibling = r.ended
+	r.ended = l
 }

@@ -21,7 +21,8 @@ const maxRevoking = 1 << 12
 func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
 	for list != nil {
 		l := list
-		list, l.sibling = l.sibling, nil
+		list = l.sibling
+		l.sibling = nil
 		select {
 		case t.slots <- struct{}{}:
 		default:
@@ -46,9 +47,12 @@ func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
 		// A reservation costs nothing if its request has not begun. If the limit was removed, the
 		// end call charges the cost.
 		if e != clientDead && l.policy.Reserve != nil {
-			b.Charges, r.names = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Group: 1}), append(r.names, l.Name)
+			b.Charges = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Group: 1})
+			r.names = append(r.names, l.Name)
 		}
-		b.Budget, b.Partition, b.Clock = revokeTimeout, l.Partition, t.options.Now
+		b.Budget = revokeTimeout
+		b.Partition = l.Partition
+		b.Clock = t.options.Now
 		if done, err := t.options.Decider.Decide(now, b, r.names, r); done || err != nil {
 			r.Decided(err)
 		}

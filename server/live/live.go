@@ -171,9 +171,11 @@ func (l *Recorder) SetTime(now time.Time) (changed bool) {
 func (l *Recorder) Tick(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	newSecond, intervalEnds := l.SetTime(now), l.period.Advance(now)
+	newSecond := l.SetTime(now)
+	intervalEnds := l.period.Advance(now)
 	for d := range l.domainsLocked {
-		u, s := d.unmatched.Load(), d.sketch.Load()
+		u := d.unmatched.Load()
+		s := d.sketch.Load()
 		if newSecond {
 			u.budget.Store(unmatchedBudget)
 		}
@@ -266,7 +268,9 @@ func (l *Recorder) Denials(maxKeys int) map[string]*Denials {
 	}
 	found = appendCandidates(found, "", l.overflow)
 	slices.SortFunc(found, compareCandidates)
-	all, period, keys := map[string]*Denials{}, l.period.Seconds(l.period.CalledAt), 0
+	all := map[string]*Denials{}
+	period := l.period.Seconds(l.period.CalledAt)
+	keys := 0
 	for i := range found {
 		c := &found[i]
 		d := all[c.domain]
@@ -293,7 +297,8 @@ func (l *Recorder) Denials(maxKeys int) map[string]*Denials {
 // name is. Name is the domain, or "" for the overflow domain, of which it appends all keys, because
 // they belong to several domains.
 func appendCandidates(found []candidate, name string, d *Domain) []candidate {
-	s, n := d.sketch.Load(), len(found)
+	s := d.sketch.Load()
+	n := len(found)
 	if s == nil {
 		return found
 	}
@@ -319,7 +324,10 @@ func (l *Recorder) newKey(c *candidate, period float64) Key {
 		Denied: c.total, Since: seconds(c.first), Last: seconds(c.last),
 	}
 	if c.limit != nil {
-		k.Rule, k.Limit, k.Name, k.Unit = c.limit.Rule.Path(), c.limit.String(), c.limit.Name, UnitOf(c.limit)
+		k.Rule = c.limit.Rule.Path()
+		k.Limit = c.limit.String()
+		k.Name = c.limit.Name
+		k.Unit = UnitOf(c.limit)
 	}
 	if c.own.domain != "" {
 		if k.OwnLimit = rules.RateText(&c.own.policy); c.limit != nil && c.limit.Table != nil {

@@ -96,7 +96,8 @@ func (r *Rates[K]) record(k K, c Counts) {
 			s.line = &points{base: s.marks[1]}
 		}
 	}
-	s.marks[0], s.marks[1] = s.marks[1], c
+	s.marks[0] = s.marks[1]
+	s.marks[1] = c
 	if s.line != nil && r.steps%uint64(linePoint/interval) == 0 {
 		d := c.minus(s.line.base)
 		s.line.base = c
@@ -111,14 +112,17 @@ func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	base := Counts{}
 	if s := r.series[k]; s != nil {
-		base, known = s.marks[0], s.line != nil
+		base = s.marks[0]
+		known = s.line != nil
 	}
 	if c == base {
 		return Rate{}, known
 	}
 	length := r.period.Seconds(now)
 	d := c.minus(base)
-	return Rate{Hits: float64(d.Hits) / length, Denied: float64(d.Denied) / length, Near: float64(d.Near) / length, Shadow: float64(d.Shadow) / length}, known
+	return Rate{
+		Hits: float64(d.Hits) / length, Denied: float64(d.Denied) / length, Near: float64(d.Near) / length, Shadow: float64(d.Shadow) / length,
+	}, known
 }
 
 // Line returns the sum of the lines of all names, or nil if there were no hits in the last five
@@ -132,7 +136,8 @@ func (r *Rates[K]) Line(names ...K) (sum *Line) {
 		line := &Line{Seconds: int(linePoint.Seconds())}
 		for i := range uint64(linePoints) {
 			p := s.line.line[(r.steps/2+1+i)%linePoints]
-			line.Hits, line.Denied = append(line.Hits, p.hits), append(line.Denied, p.denied)
+			line.Hits = append(line.Hits, p.hits)
+			line.Denied = append(line.Denied, p.denied)
 		}
 		sum = sum.add(line)
 	}

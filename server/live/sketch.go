@@ -164,19 +164,25 @@ func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 // addLocked adds a key that find did not find. Denials of the replaced key that other goroutines
 // record at the same time may be counted for the new key, at most one per processor.
 func (s *sketch) addLocked(set *set, denial *Denial) {
-	id, at, smallest, free := denial.ID, 0, ^uint32(0), false
+	id := denial.ID
+	at := 0
+	smallest := ^uint32(0)
+	free := false
 	for i := range set.tags {
 		switch set.tags[i].Load() {
 		case tagOf(id): // another goroutine has added the key
 			set.hits[i].Add(1)
 			return
 		case 0:
-			at, smallest, free = i, 0, true
+			at = i
+			smallest = 0
+			free = true
 		default:
 			// A key without recent denials has weight 0, but is not replaced while there is a free
 			// entry.
 			if weight := set.weight(i); !free && weight < smallest {
-				at, smallest = i, weight
+				at = i
+				smallest = weight
 			}
 		}
 	}
@@ -248,7 +254,8 @@ func (s *set) freeLocked(at int) {
 	s.addLostLocked(at)
 	s.tags[at].Store(0)
 	s.hits[at].Store(0)
-	s.past[at], s.entries[at].limit = 0, nil
+	s.past[at] = 0
+	s.entries[at].limit = nil
 }
 
 // addLostLocked adds the denials of an entry that is about to be freed or replaced to lost and
@@ -271,7 +278,8 @@ func (s *sketch) storeOwnPolicy(id identity.ID, at int, denial *Denial) {
 	}
 	o := &policies[id.Hi%sets][at]
 	if o.domain = ""; hasOwn {
-		o.domain, o.policy = denial.Domain, denial.Policy.Clone(o.policy.Reserve)
+		o.domain = denial.Domain
+		o.policy = denial.Policy.Clone(o.policy.Reserve)
 	}
 }
 
@@ -301,7 +309,8 @@ func (s *sketch) rotate(now uint32) {
 	for i := range s.sets {
 		set := &s.sets[i]
 		set.mu.Lock()
-		set.pastLost, set.lost = set.lost, 0
+		set.pastLost = set.lost
+		set.lost = 0
 		for j := range set.entries {
 			e := &set.entries[j]
 			if set.tags[j].Load() == 0 {
@@ -312,9 +321,11 @@ func (s *sketch) rotate(now uint32) {
 			e.inherited = 0
 			e.total += uint64(hits)
 			if e.idle++; hits > 0 {
-				e.last, e.idle = now, 0
+				e.last = now
+				e.idle = 0
 			}
-			e.first, e.last = min(e.first, now), min(e.last, now) // the clock may have been set back
+			e.first = min(e.first, now)
+			e.last = min(e.last, now) // the clock may have been set back
 			if e.idle >= idleBound {
 				set.freeLocked(j)
 			}
@@ -363,7 +374,8 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 		set.mu.Lock()
 		all += uint64(set.lost) + uint64(set.pastLost)
 		for j := range set.entries {
-			e, tag := &set.entries[j], set.tags[j].Load()
+			e := &set.entries[j]
+			tag := set.tags[j].Load()
 			if tag == 0 {
 				continue
 			}

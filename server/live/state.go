@@ -275,12 +275,15 @@ type Status struct {
 
 // add adds the status of another replica.
 func (s *Status) add(o *Status) {
-	s.Calls, s.Denied, s.Errors = s.Calls+o.Calls, s.Denied+o.Denied, s.Errors+o.Errors
+	s.Calls += o.Calls
+	s.Denied += o.Denied
+	s.Errors += o.Errors
 	s.Connections += o.Connections
 	if s.P99 == nil || o.P99 != nil && *o.P99 > *s.P99 {
 		s.P99 = o.P99
 	}
-	s.Counters, s.MaxCounters = s.Counters+o.Counters, s.MaxCounters+o.MaxCounters
+	s.Counters += o.Counters
+	s.MaxCounters += o.MaxCounters
 	if s.Store != StoreUnavailable && o.Store != StoreNone {
 		s.Store = o.Store
 	}

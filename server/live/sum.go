@@ -25,7 +25,10 @@ func Sum(addrs []string, states []*State) *State {
 	sum := *states[0]
 	sum.Host = fmt.Sprintf("%d replicas", len(states))
 	sum.Quota = nil
-	sum.Conditions, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	sum.Conditions = []telemetry.Condition{}
+	sum.Domains = []DomainState{}
+	sum.UnknownDomains = []UnknownDomain{}
+	sum.Events = []telemetry.Event{}
 	if slices.ContainsFunc(states, func(s *State) bool { return s.HashKey != sum.HashKey }) {
 		sum.HashKey = ""
 	}
@@ -34,7 +37,8 @@ func Sum(addrs []string, states []*State) *State {
 		sharedStore: !slices.ContainsFunc(states, func(s *State) bool { return s.Counters != "store" }),
 	}
 	indexes := map[string]int{} // index in sum.Domains by name
-	hashes, omitted := map[string]bool{}, 0
+	hashes := map[string]bool{}
+	omitted := 0
 	for i, s := range states {
 		hashes[s.Config.Hash] = true
 		if i > 0 {
@@ -74,7 +78,9 @@ func Sum(addrs []string, states []*State) *State {
 			if !ok {
 				n = len(sum.Domains)
 				indexes[d.Domain] = n
-				sum.Domains = append(sum.Domains, DomainState{Domain: d.Domain, DeniedKeys: []Key{}, Unmatched: []Unmatched{}, Rules: []RuleState{}})
+				sum.Domains = append(sum.Domains, DomainState{
+					Domain: d.Domain, DeniedKeys: []Key{}, Unmatched: []Unmatched{}, Rules: []RuleState{},
+				})
 			}
 			sum.Domains[n].addDomain(d, merger)
 		}
@@ -103,7 +109,8 @@ func Sum(addrs []string, states []*State) *State {
 	sum.CountsAlone = len(alone) > 0
 	if len(alone) > 1 {
 		condition := telemetry.NewCondition(telemetry.ReplicasCountSeparately, sum.Started)
-		condition.Text, condition.Lines = fmt.Sprintf("%d %s", len(alone), condition.Text), alone
+		condition.Text = fmt.Sprintf("%d %s", len(alone), condition.Text)
+		condition.Lines = alone
 		sum.Conditions = append(sum.Conditions, condition)
 	}
 	if len(shadow) > 0 && !sum.ShadowMode {
@@ -139,7 +146,8 @@ func (d *DomainState) addDomain(o *DomainState, m keyMerger) {
 	d.DeniedKeys = mergeByName(d.DeniedKeys, o.DeniedKeys, m.identity, m.add)
 	d.Unmatched = mergeByName(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
 		a.Seen = limiter.SaturatingAdd(a.Seen, b.Seen)
-		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+		a.Since = earlier(a.Since, b.Since)
+		a.Last = later(a.Last, b.Last)
 	})
 	d.Rules = mergeByName(d.Rules, o.Rules, (*RuleState).identity, func(a, b *RuleState) {
 		a.Add(b.Rate)
@@ -160,7 +168,8 @@ func (m keyMerger) add(a, b *Key) {
 	a.Descriptor = cmp.Or(a.Descriptor, b.Descriptor) // with unmasked keys, only some replicas may know it
 	a.PerSecond += b.PerSecond
 	a.Denied = limiter.SaturatingAdd(a.Denied, b.Denied)
-	a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+	a.Since = earlier(a.Since, b.Since)
+	a.Last = later(a.Last, b.Last)
 	if m.sharedStore { // replicas with different rules may differ
 		a.Permits = max(a.Permits, b.Permits)
 	} else {
@@ -268,6 +277,7 @@ func compareUnmatched(a, b Unmatched) int {
 // SortUnknown sorts domains by their descriptors in descending order.
 func SortUnknown(all []UnknownDomain) {
 	slices.SortFunc(all, func(a, b UnknownDomain) int {
-		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain))
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Descriptors, a.Descriptors),
+			cmp.Compare(a.Domain, b.Domain))
 	})
 }

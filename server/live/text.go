@@ -44,7 +44,8 @@ func putPart(to, s []byte) (rest []byte) {
 // backslashes where necessary, and with an ellipsis where it is cut.
 func (t *text) String() string {
 	var b strings.Builder
-	key, rest := true, t[:]
+	key := true
+	rest := t[:]
 	for len(rest) > 0 && (!key || rest[0] > 0) {
 		n := int(rest[0])
 		part := rest[1:min(1+n, len(rest))]
@@ -64,7 +65,8 @@ func (t *text) String() string {
 		if key {
 			b.WriteByte('=')
 		}
-		key, rest = !key, rest[1+n:]
+		key = !key
+		rest = rest[1+n:]
 	}
 	return b.String()
 }

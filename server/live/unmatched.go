@@ -62,7 +62,8 @@ func (d *Domain) RecordUnmatched(at descriptors.Unmatched, key []byte) {
 		p := &u.entries[i]
 		if p.seen > 0 && p.at == at && string(p.key[:p.keyBytes]) == string(key) {
 			p.seen++
-			p.last, p.idle = now, 0
+			p.last = now
+			p.idle = 0
 			return
 		}
 		if p.age() > oldest.age() || p.age() == oldest.age() && p.last < oldest.last {
@@ -87,9 +88,11 @@ func (u *unmatched) rotate(now uint32) {
 	defer u.mu.Unlock()
 	for i := range u.entries {
 		p := &u.entries[i]
-		p.first, p.last = min(p.first, now), min(p.last, now) // the clock may have been set back
+		p.first = min(p.first, now)
+		p.last = min(p.last, now) // the clock may have been set back
 		if p.idle++; p.idle >= idleBound {
-			p.seen, p.idle = 0, 0
+			p.seen = 0
+			p.idle = 0
 		}
 	}
 }

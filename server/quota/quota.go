@@ -32,7 +32,9 @@ type Options struct {
 	// are the bucket's rule and the set that contains it; entries are the entries of the bucket's
 	// descriptor. shadowDenied is the number of allowed requests that a limit in shadow mode would
 	// have denied.
-	Count   func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, shadowDenied uint64)
+	Count func(
+		set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, shadowDenied uint64,
+	)
 	Metrics *telemetry.Metrics
 	// Elector, if not nil, elects the replica that divides a domain. Name is the name of this
 	// replica in messages.

@@ -79,7 +79,8 @@ func (l *Loader) retry() { _ = l.Load(source.Change{}) }
 // readLocked returns the versions of a change, and the names of the sources that failed to load,
 // which it logs.
 func (l *Loader) readLocked(c source.Change) (read versions, failed map[string]bool) {
-	read, failed = versions{}, map[string]bool{}
+	read = versions{}
+	failed = map[string]bool{}
 	if u := c.Rules; u != nil {
 		l.LogDiagnostics(u.Diagnostics)
 		if u.Err != nil {
@@ -157,7 +158,8 @@ func failedError(failed map[string]bool) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return errors.New("not active, because these changed at the same time and failed to load: " + strings.Join(all, ", "))
+	return errors.New("not active, because these changed at the same time and failed to load: " +
+		strings.Join(all, ", "))
 }
 
 // activateLocked activates the read versions, if possible together with waiting ones. It returns an
@@ -182,12 +184,14 @@ func (l *Loader) activateLocked(read versions) error {
 // are among the required ones, it returns an error and activates nothing.
 func (l *Loader) tryActivateLocked(all, required versions) error {
 	before := l.service.Rules()
-	set, rows := before, map[string]*tables.Rows{}
+	set := before
+	rows := map[string]*tables.Rows{}
 	if v := all[rulesSource]; v != nil {
 		set = v.rules.Set
 	}
 	for name, v := range all {
-		if v.rows != nil && (required[name] != nil || set == nil || set.CheckTable(name, *v.rows.Columns(), v.rows.Burst()) == nil) {
+		if v.rows != nil &&
+			(required[name] != nil || set == nil || set.CheckTable(name, *v.rows.Columns(), v.rows.Burst()) == nil) {
 			rows[name] = v.rows
 		}
 	}
@@ -211,7 +215,8 @@ func (l *Loader) tryActivateLocked(all, required versions) error {
 		delete(l.waiting, name)
 		l.opt.TableMetrics[name].Loads.Inc()
 		l.opt.TableMetrics[name].LastOK.Set(1)
-		l.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows[name].Len()), telemetry.Clear(name, telemetry.TableRejected))
+		l.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows[name].Len()),
+			telemetry.Clear(name, telemetry.TableRejected))
 	}
 	return nil
 }
@@ -237,7 +242,8 @@ func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error
 	}
 	for _, name := range slices.Sorted(maps.Keys(read)) {
 		v := read[name]
-		v.failed, l.waiting[name] = maps.Clone(failed), v
+		v.failed = maps.Clone(failed)
+		l.waiting[name] = v
 		if name == rulesSource {
 			l.ReportRejected("", err)
 			continue
@@ -248,7 +254,8 @@ func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error
 			if misfit := set.CheckTable(name, *v.rows.Columns(), v.rows.Burst()); misfit != nil {
 				reason = fmt.Errorf("%s:1:1: error: %w; the rows wait for rules that they fit", e.Path, misfit)
 			} else {
-				reason = fmt.Errorf("table %q: not active, because other files that changed at the same time are not", name)
+				reason = fmt.Errorf("table %q: not active, because other files that changed at the same time are not",
+					name)
 			}
 		}
 		l.reportRowsRejected(name, reason)
@@ -259,5 +266,6 @@ func (l *Loader) postponeLocked(read versions, failed map[string]bool, err error
 func (l *Loader) reportRowsRejected(name string, err error) {
 	l.opt.TableMetrics[name].Rejected.Inc()
 	l.opt.TableMetrics[name].LastOK.Set(0)
-	telemetry.RaiseWithLines(l.logger, telemetry.TableRejected, name, "tables: ", trimmedLines(err), zap.String("table", name))
+	telemetry.RaiseWithLines(l.logger, telemetry.TableRejected, name, "tables: ", trimmedLines(err),
+		zap.String("table", name))
 }

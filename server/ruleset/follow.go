@@ -59,7 +59,8 @@ func (l *Loader) tableFiles() (files []*source.TableFile) {
 func (l *Loader) startError(c source.Change) error {
 	for _, u := range c.Tables {
 		if u.Err != nil {
-			return fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows until they load)", TableError(u.Table.Name(), u.Err))
+			return fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows until they load)",
+				TableError(u.Table.Name(), u.Err))
 		}
 	}
 	if c.Rules == nil {
@@ -74,7 +75,8 @@ func (l *Loader) rulesStartError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules until they load)", RulesError(err, l.opt.DefaultsFile))
+	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules until they load)",
+		RulesError(err, l.opt.DefaultsFile))
 }
 
 // reportWait logs that the process waits for files that are being written before it listens.

@@ -80,7 +80,8 @@ func (l *Loader) LogDiagnostics(found rules.Diagnostics) {
 // defaults for the rules of a management server, and empty for others.
 func (l *Loader) ReportRejected(subject string, err error) {
 	l.opt.Metrics.ConfigRejected()
-	telemetry.RaiseWithLines(l.logger, rejectedCode(l.service.Rules()), subject, "rules: ", trimmedLines(RulesError(err, l.opt.DefaultsFile)))
+	telemetry.RaiseWithLines(l.logger, rejectedCode(l.service.Rules()), subject, "rules: ",
+		trimmedLines(RulesError(err, l.opt.DefaultsFile)))
 }
 
 // rejectedCode returns the code of the condition that rules failed to load. active is nil if no
@@ -104,12 +105,15 @@ func trimmedLines(err error) (lines []string) {
 func (l *Loader) reportActivated(set, before *descriptors.Set) {
 	if set == before {
 		l.opt.Metrics.ConfigRestored()
-		l.logger.Info("rules reverted to the active ones", zap.String("hash", set.Hash), telemetry.Clear("", telemetry.RulesRejected))
+		l.logger.Info("rules reverted to the active ones", zap.String("hash", set.Hash),
+			telemetry.Clear("", telemetry.RulesRejected))
 		return
 	}
 	l.logAdvice(set)
 	l.opt.Metrics.ConfigLoaded(set.Hash, float64(l.opt.Now()/limiter.Time(time.Millisecond))/1e3)
-	fields := []zap.Field{zap.String("hash", set.Hash), zap.Int("limits", len(set.Limits)), zap.Strings("domains", set.Domains())}
+	fields := []zap.Field{
+		zap.String("hash", set.Hash), zap.Int("limits", len(set.Limits)), zap.Strings("domains", set.Domains()),
+	}
 	if before != nil {
 		c := set.Changes(before)
 		l.opt.Metrics.ConfigChanged(c.Added, c.Removed, c.Changed)
@@ -125,7 +129,8 @@ func (l *Loader) reportActivated(set, before *descriptors.Set) {
 func (l *Loader) logAdvice(set *descriptors.Set) {
 	for _, limit := range set.Limits {
 		if limit.Policy.MaxWait > l.opt.DrainTimeout && !limit.Candidate {
-			l.logger.Warn("rules: " + limit.Pos.String() + ": max_wait exceeds --drain-timeout; responses delayed at SIGTERM may be cut off")
+			l.logger.Warn("rules: " + limit.Pos.String() +
+				": max_wait exceeds --drain-timeout; responses delayed at SIGTERM may be cut off")
 		}
 	}
 	if l.opt.SharedStore {
@@ -159,7 +164,8 @@ func AllowListAdvice(allow *access.AllowList, domains []string) []string {
 	}
 	for _, d := range domains {
 		if !allow.AllowsAnyDomain() && !slices.Contains(granted, d) {
-			advice = append(advice, fmt.Sprintf("--grpc-allow grants domain %q to no client: all requests for it are rejected", d))
+			advice = append(advice,
+				fmt.Sprintf("--grpc-allow grants domain %q to no client: all requests for it are rejected", d))
 		}
 	}
 	return advice

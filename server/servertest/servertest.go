@@ -188,7 +188,9 @@ const Noon = limiter.Time(1_800_014_400 * time.Second)
 
 // OneDescriptor returns a request for the domain d with one descriptor of one entry.
 func OneDescriptor(key, value string) *rls.RateLimitRequest {
-	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry(key, value)}}}}
+	return &rls.RateLimitRequest{
+		Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry(key, value)}}},
+	}
 }
 
 // SimpleRequest returns a request for the domain d with the descriptor (k, v).
@@ -206,10 +208,13 @@ func CheckOK(t *testing.T, conn *grpc.ClientConn) {
 }
 
 // Hit makes a request for the domain d with the given hits and, unless it is nil, the given limit.
-func Hit(t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
+func Hit(
+	t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride,
+) {
 	t.Helper()
 	request := OneDescriptor(key, value)
-	request.Descriptors[0].HitsAddend, request.Descriptors[0].Limit = wrapperspb.UInt64(hits), limit
+	request.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+	request.Descriptors[0].Limit = limit
 	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +254,8 @@ var Loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}
 func RequestAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *DeadlineRecorder {
 	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, own)
 	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
-	r.RemoteAddr, r.Host = "127.0.0.1:5000", host
+	r.RemoteAddr = "127.0.0.1:5000"
+	r.Host = host
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}

@@ -93,9 +93,11 @@ func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, []byte,
 		return nil, nil, err
 	}
 	template.NotBefore = time.Now().AddDate(0, 0, -2)
-	parent, signer := a.cert, a.key
+	parent := a.cert
+	signer := a.key
 	if parent == nil {
-		parent, signer = template, key
+		parent = template
+		signer = key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
@@ -109,7 +111,9 @@ type Files struct{ Cert, Key, CA string }
 
 // PathsIn returns the paths of the files in dir.
 func PathsIn(dir string) Files {
-	return Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	return Files{
+		Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt"),
+	}
 }
 
 // Mount writes the files to dir as Kubernetes mounts a Secret: as links through ..data, a link that

@@ -38,7 +38,9 @@ func NewInterceptors(c *Config) *Interceptors {
 
 // Unary is a [grpc.UnaryServerInterceptor]. It counts calls, and returns INTERNAL if the method
 // panics.
-func (i *Interceptors) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+func (i *Interceptors) Unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (reply any, err error) {
 	if m := i.calls.Method(path.Base(info.FullMethod)); m != nil {
 		m.Requests.Inc()
 		start := time.Now() //nolint:forbidigo // measures, decides nothing
@@ -69,7 +71,9 @@ func (i *Interceptors) EndStream(method string) { i.limiter.Release(method) }
 // returns INTERNAL if the method panics, and UNAVAILABLE when the server drains: clients keep
 // health's Watch and reflection open as long as they like, and a graceful stop would otherwise wait
 // for them. The handler may return later.
-func (i *Interceptors) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func (i *Interceptors) Stream(
+	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
 	done := make(chan error, 1)
 	go func() {
 		var err error
@@ -105,7 +109,8 @@ func (l *StreamLimiter) Acquire(method string, limit int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[method] >= limit {
-		return status.Errorf(codes.ResourceExhausted, "too many open streams of %s: at most %d are allowed", method, limit)
+		return status.Errorf(codes.ResourceExhausted, "too many open streams of %s: at most %d are allowed", method,
+			limit)
 	}
 	if l.open == nil {
 		l.open = make(map[string]int)

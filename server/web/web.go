@@ -59,7 +59,9 @@ func (p *PacedWriter) Write(b []byte) (written int, err error) {
 		}
 		var n int
 		n, err = p.ResponseWriter.Write(b[:min(len(b), p.left)])
-		written, p.left, b = written+n, p.left-n, b[n:]
+		written += n
+		p.left -= n
+		b = b[n:]
 	}
 	return written, err
 }

@@ -10,7 +10,8 @@ import (
 // have another one only further right, in the value that follows it. bad is the column of the first
 // mismatch, or -1.
 func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, only bool) {
-	first, last := f.literals[0], f.literals[len(f.literals)-1]
+	first := f.literals[0]
+	last := f.literals[len(f.literals)-1]
 	if !bytes.HasPrefix(line, first) {
 		return 0, false
 	}
@@ -18,7 +19,8 @@ func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, onl
 	n := len(f.ops)
 	only = true
 	for i := range n - 1 {
-		from, next := at, f.literals[i+1]
+		from := at
+		next := f.literals[i+1]
 		if f.ops[i].class == jsonObject {
 			from = at + objectLength(line[at:])
 		}
@@ -30,7 +32,8 @@ func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, onl
 			return at, false
 		}
 		end := from + j
-		starts[i], ends[i] = at, end
+		starts[i] = at
+		ends[i] = end
 		if f.repeats[i].possible {
 			only = only && f.isUnambiguous(i, line[at:end])
 		}
@@ -40,7 +43,8 @@ func (f *textFormat) scanLeftmost(line []byte, starts, ends []int) (bad int, onl
 	if end < at || !bytes.HasSuffix(line, last) {
 		return len(line), false
 	}
-	starts[n-1], ends[n-1] = at, end
+	starts[n-1] = at
+	ends[n-1] = end
 	return -1, only && f.isUnambiguous(n-1, line[at:end])
 }
 
@@ -86,14 +90,17 @@ func (f *textFormat) findReadings(line []byte, l *Line) error {
 	// From the right, keep the candidates that are followed by a kept candidate of the next value.
 	after := []int{len(line)}
 	for i, kept := range slices.Backward(edges) {
-		kept = slices.DeleteFunc(kept, func(e valueSpan) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
+		kept = slices.DeleteFunc(kept,
+			func(e valueSpan) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
 		switch len(kept) {
 		case 0:
 			return &LineError{len(f.literals[0]), errFormatMismatch}
 		case 1:
-			l.starts[i], l.ends[i] = kept[0].start, kept[0].end
+			l.starts[i] = kept[0].start
+			l.ends[i] = kept[0].end
 		default:
-			l.starts[i], l.ends[i] = -1, -1
+			l.starts[i] = -1
+			l.ends[i] = -1
 		}
 		after = nil
 		for _, e := range kept {
@@ -106,7 +113,8 @@ func (f *textFormat) findReadings(line []byte, l *Line) error {
 // candidates returns the possible positions of a value that begins at one of starts, up to one more
 // than maxReadings.
 func (f *textFormat) candidates(i int, starts []int, line []byte) (all []valueSpan) {
-	class, next := f.ops[i].class, f.literals[i+1]
+	class := f.ops[i].class
+	next := f.literals[i+1]
 	for _, start := range starts {
 		for from := start; from <= len(line) && len(all) <= maxReadings; {
 			end := from + bytes.Index(line[from:], next)

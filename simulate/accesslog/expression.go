@@ -81,7 +81,8 @@ func (e *Expression) Resolve(f *Format) error {
 			continue
 		}
 		if p.slot = f.Select(p.field); p.slot < 0 {
-			return fmt.Errorf("{%s}: unknown field; the log has %s%s", p.field, f.FieldList(), rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
+			return fmt.Errorf("{%s}: unknown field; the log has %s%s", p.field, f.FieldList(),
+				rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
 		}
 	}
 	return nil

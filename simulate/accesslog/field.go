@@ -58,7 +58,8 @@ type request struct{ method, authority, path, protocol []byte }
 // cutRequest splits a request line. An invalid one, as scanners send, has no parts.
 func cutRequest(line []byte) (r request) {
 	method, target, ok := bytes.Cut(line, []byte(" "))
-	if !ok || len(method) == 0 || slices.ContainsFunc(method, func(c byte) bool { return (c < 'A' || c > 'Z') && c != '-' || method[0] == '-' }) {
+	if !ok || len(method) == 0 || slices.ContainsFunc(method,
+		func(c byte) bool { return (c < 'A' || c > 'Z') && c != '-' || method[0] == '-' }) {
 		return r
 	}
 	if i := bytes.LastIndexByte(target, ' '); i >= 0 && bytes.HasPrefix(target[i+1:], []byte("HTTP/")) {

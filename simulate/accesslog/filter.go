@@ -26,7 +26,8 @@ func newFilter(text string) (filter, error) {
 		short, err1 := strconv.ParseUint(v4, 10, 8)
 		long, err2 := strconv.ParseUint(v6, 10, 8)
 		if !ok || err1 != nil || err2 != nil || short > 32 || long > 128 {
-			return nil, fmt.Errorf("%q: want prefix:V4:V6, the prefix lengths for IPv4 and IPv6, such as prefix:24:64", text)
+			return nil, fmt.Errorf("%q: want prefix:V4:V6, the prefix lengths for IPv4 and IPv6, such as prefix:24:64",
+				text)
 		}
 		return network(int(short), int(long)), nil
 	case "xff":

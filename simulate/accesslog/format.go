@@ -75,7 +75,8 @@ func (f *Format) Select(name string) int {
 		slot := l.slot(name)
 		if slot < 0 {
 			slot = len(l.names)
-			l.names, l.derived = append(l.names, name), append(l.derived, derivedField{slot, source, extract})
+			l.names = append(l.names, name)
+			l.derived = append(l.derived, derivedField{slot, source, extract})
 		}
 		return slot
 	}

@@ -154,7 +154,8 @@ func (l *Line) readObject(s *jsonview.Scanner, parent *node) error {
 }
 
 func (l *Line) readMember(s *jsonview.Scanner, n *node) (err error) {
-	first, column := s.Next(), s.Offset
+	first := s.Next()
+	column := s.Offset
 	if n.slot < 0 && n.wantedBelow && first == '{' {
 		return l.readObject(s, n)
 	}

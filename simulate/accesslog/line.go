@@ -76,12 +76,14 @@ func (l *Line) clear() {
 	clear(l.values)
 	l.ambiguous = 0
 	l.Scratch = l.Scratch[:0]
-	l.baseColumn, l.keys.next = 0, 0
+	l.baseColumn = 0
+	l.keys.next = 0
 }
 
 // set sets a value and its column in the line.
 func (l *Line) set(slot, column int, value []byte) {
-	l.values[slot], l.columns[slot] = value, l.baseColumn+column
+	l.values[slot] = value
+	l.columns[slot] = l.baseColumn + column
 }
 
 // derive sets the values of derived fields.
@@ -90,7 +92,8 @@ func (l *Line) derive(parts []derivedField) {
 		if l.IsAmbiguous(p.source) {
 			l.ambiguous |= 1 << p.slot
 		} else if value := p.extract(l.values[p.source]); len(value) > 0 {
-			l.values[p.slot], l.columns[p.slot] = value, l.columns[p.source]
+			l.values[p.slot] = value
+			l.columns[p.slot] = l.columns[p.source]
 		}
 	}
 }
@@ -168,7 +171,8 @@ const (
 // Recorded returns the recorded outcome of the request. Status 429 and Envoy's rate limit flag are
 // denials.
 func (l *Line) Recorded() Recorded {
-	status, flags := l.values[slotStatus], l.values[slotFlags]
+	status := l.values[slotStatus]
+	flags := l.values[slotFlags]
 	switch {
 	case is429(status), hasRateLimitFlag(flags):
 		return Denied
@@ -205,7 +209,8 @@ func hasRateLimitFlag(flags []byte) bool {
 // bounds returns buffers for n starts and ends.
 func (l *Line) bounds(n int) (starts, ends []int) {
 	if len(l.starts) < n {
-		l.starts, l.ends = make([]int, n), make([]int, n)
+		l.starts = make([]int, n)
+		l.ends = make([]int, n)
 	}
 	return l.starts[:n], l.ends[:n]
 }

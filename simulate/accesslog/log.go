@@ -90,7 +90,8 @@ func ReadChunks(in io.Reader, yield func(Chunk) error) error {
 			if i < 0 {
 				c.Bytes = c.Bytes[:0]
 			} else {
-				c.Bytes, skipping = c.Bytes[i+1:], false
+				c.Bytes = c.Bytes[i+1:]
+				skipping = false
 			}
 		}
 		var carry []byte
@@ -100,7 +101,8 @@ func ReadChunks(in io.Reader, yield func(Chunk) error) error {
 		}
 		tooLong := len(carry) > maxLineBytes
 		if tooLong {
-			carry, skipping = nil, true
+			carry = nil
+			skipping = true
 		}
 		next := newChunk(carry) // before the consumer may free the chunk
 		if len(c.Bytes) > 0 {

@@ -52,7 +52,8 @@ func (f *namedFields) observeValue(name string, value []byte) {
 
 // isMetadata reports whether a value is the rate limit filter's metadata.
 func isMetadata(value []byte) bool {
-	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) && bytes.Contains(value, []byte(`"descriptors"`))
+	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) &&
+		bytes.Contains(value, []byte(`"descriptors"`))
 }
 
 // logName returns the log's name of a field, or "" if the log lacks it.
@@ -64,14 +65,16 @@ func (f *namedFields) logName(name string) string {
 		return f.metadata
 	}
 	// An earlier alias wins unless more than twice as many lines have a later one.
-	logName, count := "", 0
+	logName := ""
+	count := 0
 	aliases, ok := fieldAliases[name]
 	if !ok {
 		aliases = []string{name}
 	}
 	for _, other := range aliases {
 		if n := f.seen[other] - f.nonNumeric[other]; n > 2*count && (other == name || !f.objects[other]) {
-			logName, count = other, n
+			logName = other
+			count = n
 		}
 	}
 	switch {
@@ -119,7 +122,8 @@ func (f *namedFields) slotsByName(l *layout, embedded lineParser) map[string]int
 func (f *namedFields) checkRenamed() error {
 	for name, field := range f.renamed {
 		if f.seen[field] == 0 {
-			return fmt.Errorf("--format: %s=%s: the first lines do not have this field; they have %s", name, field, joinNames(f.observed))
+			return fmt.Errorf("--format: %s=%s: the first lines do not have this field; they have %s", name, field,
+				joinNames(f.observed))
 		}
 	}
 	return nil

@@ -39,13 +39,15 @@ UPSTREAM_HOST UPSTREAM_LOCAL_ADDRESS`),
 // newOperator parses a command such as REQ(:PATH) or START_TIME(%s.%3f).
 func newOperator(command string) (operator, error) {
 	name, rest, hasArgument := strings.Cut(command, "(")
-	argument, length := "", ""
+	argument := ""
+	length := ""
 	if hasArgument {
 		i := strings.LastIndexByte(rest, ')')
 		if i < 0 {
 			return operator{}, fmt.Errorf("missing ) in %%%s%%", command)
 		}
-		argument, length = rest[:i], rest[i+1:]
+		argument = rest[:i]
+		length = rest[i+1:]
 	} else if i := strings.IndexByte(name, ':'); i >= 0 {
 		name, length = name[:i], name[i:]
 	}

@@ -43,7 +43,8 @@ func (c *Counts) Add(of *Counts, log string, row int) {
 	c.NoRequest += of.NoRequest
 	c.Bad += of.Bad
 	for _, bad := range of.FirstBad[:min(len(of.FirstBad), maxFirstBad-len(c.FirstBad))] {
-		bad.Log, bad.Line = log, row+bad.Line
+		bad.Log = log
+		bad.Line = row + bad.Line
 		c.FirstBad = append(c.FirstBad, bad)
 	}
 }
@@ -77,7 +78,9 @@ var (
 func (r *Reader) Read(c Chunk) Counts {
 	r.counts = Counts{}
 	if c.tooLong {
-		r.counts.Rows, r.counts.Read, r.current = 1, 1, nil
+		r.counts.Rows = 1
+		r.counts.Read = 1
+		r.current = nil
 		r.countBad(&LineError{0, errTooLong})
 		return r.counts
 	}
@@ -138,7 +141,9 @@ func (r *Reader) countBad(err error) {
 	}
 	column := 0
 	if at, ok := errors.AsType[*LineError](err); ok {
-		column, err = at.Column, at.Err
+		column = at.Column
+		err = at.Err
 	}
-	r.counts.FirstBad = append(r.counts.FirstBad, BadLine{Line: r.counts.Rows, Column: column + 1, Reason: err.Error(), Excerpt: truncate(r.current)})
+	r.counts.FirstBad = append(r.counts.FirstBad,
+		BadLine{Line: r.counts.Rows, Column: column + 1, Reason: err.Error(), Excerpt: truncate(r.current)})
 }

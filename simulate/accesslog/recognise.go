@@ -95,7 +95,8 @@ func recognise(sample [][]byte) (lineParser, error) {
 
 // recogniseLine returns the parser that matches most of the first lines from their start, or nil.
 func recogniseLine(sample [][]byte) (lineParser, error) {
-	objects, complete := 0, 0
+	objects := 0
+	complete := 0
 	for _, line := range sample {
 		if line[0] == '{' {
 			objects++
@@ -128,7 +129,8 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 		}
 		f.server = t.server
 		if n := countMatching(f, sample); n > matched+len(sample)/20 {
-			best, matched = f, n
+			best = f
+			matched = n
 		}
 		if matched == len(sample) {
 			break
@@ -148,7 +150,8 @@ func recognisePrefixed(sample [][]byte) (lineParser, error) {
 		if err != nil {
 			return nil, err
 		}
-		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+		starts := make([]int, len(f.ops))
+		ends := make([]int, len(f.ops))
 		var lines [][]byte
 		for _, line := range sample {
 			if _, bad := f.scanDelimited(line, starts, ends); bad < 0 && starts[len(f.ops)-1] < len(line) {
@@ -168,7 +171,8 @@ func recognisePrefixed(sample [][]byte) (lineParser, error) {
 }
 
 func errUnrecognised(line []byte) error {
-	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) || len(line) == 1 && line[0] == '[' {
+	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) ||
+		len(line) == 1 && line[0] == '[' {
 		return fmt.Errorf("the log looks like JSON, but most lines are not objects; write one object per line, as jq -c does: %q", truncate(line))
 	}
 	for _, o := range fileSignatures {
@@ -204,7 +208,8 @@ func nearestFormat(line []byte) string {
 			starts = append(starts, at)
 		}
 	}
-	best, hint := 0.05, ""
+	best := 0.05
+	hint := ""
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
@@ -212,7 +217,8 @@ func nearestFormat(line []byte) string {
 		}
 		for _, start := range starts {
 			if share, at := f.similarity(line[start:]); share > best {
-				best, hint = share, fmt.Sprintf(" (most similar: %s, %s; differs at column %d)", t.server, t.format, start+at+1)
+				best = share
+				hint = fmt.Sprintf(" (most similar: %s, %s; differs at column %d)", t.server, t.format, start+at+1)
 			}
 		}
 	}
@@ -225,7 +231,8 @@ func skipPrefix(prefix string, line []byte) int {
 	if err != nil {
 		return 0 // impossible; checked by a test
 	}
-	starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+	starts := make([]int, len(f.ops))
+	ends := make([]int, len(f.ops))
 	if _, bad := f.scanDelimited(line, starts, ends); bad >= 0 {
 		return 0
 	}
@@ -242,11 +249,13 @@ func skipPrefix(prefix string, line []byte) int {
 func (f *textFormat) similarity(line []byte) (share float64, at int) {
 	n := 0
 	if f.delimited {
-		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+		starts := make([]int, len(f.ops))
+		ends := make([]int, len(f.ops))
 		n, at = f.scanDelimited(line, starts, ends)
 		for i := range n {
 			if f.implausible(i, line[starts[i]:ends[i]]) {
-				n, at = i, starts[i]
+				n = i
+				at = starts[i]
 				break
 			}
 		}
@@ -256,7 +265,8 @@ func (f *textFormat) similarity(line []byte) (share float64, at int) {
 			if j < 0 || i == 0 && j > 0 || i > 0 && f.implausible(i-1, line[at:at+j]) {
 				break
 			}
-			n, at = n+1, at+j+len(literal)
+			n++
+			at = at + j + len(literal)
 		}
 	}
 	at = max(at, 0)
@@ -305,7 +315,9 @@ func (s *sample) read(in Log) error {
 	}
 	defer f.Close()
 	enough := errors.New("enough")
-	read, empty, tooLong := 0, 0, false
+	read := 0
+	empty := 0
+	tooLong := false
 	err = ReadChunks(f, func(c Chunk) error {
 		if c.tooLong {
 			tooLong = true
@@ -326,7 +338,9 @@ func (s *sample) read(in Log) error {
 	if err != nil && !errors.Is(err, enough) {
 		return fmt.Errorf("%s: %w", in.Name, err)
 	}
-	s.log, s.row, s.lines = in.Name, empty+1, s.lines[:min(len(s.lines), sampleLines)]
+	s.log = in.Name
+	s.row = empty + 1
+	s.lines = s.lines[:min(len(s.lines), sampleLines)]
 	if tooLong && len(s.lines) == 0 {
 		return fmt.Errorf("%v: %w", s, errTooLong)
 	}

@@ -52,7 +52,9 @@ type repetition struct {
 
 func (f *textFormat) info() formatInfo {
 	if f.hasVariables {
-		return formatInfo{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format"}
+		return formatInfo{
+			cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format",
+		}
 	}
 	return formatInfo{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format"}
 }
@@ -75,7 +77,8 @@ func newTextFormat(format string) (*textFormat, error) {
 	}
 	for i := 1; i < len(f.ops); i++ {
 		if len(f.literals[i]) == 0 {
-			return nil, fmt.Errorf("--format: no text between %s and %s, so a line does not show where the first ends", f.ops[i-1].name, f.ops[i].name)
+			return nil, fmt.Errorf("--format: no text between %s and %s, so a line does not show where the first ends",
+				f.ops[i-1].name, f.ops[i].name)
 		}
 	}
 	f.findRepetitions()

@@ -61,8 +61,11 @@ func (c *timeFormat) parse(b []byte, last *parsedSecond) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	last.prefix, last.suffix = append(last.prefix[:0], b[:digits]...), append(last.suffix[:0], b[to:]...)
-	last.fractional, last.at, last.unit = digits < to, at, unit
+	last.prefix = append(last.prefix[:0], b[:digits]...)
+	last.suffix = append(last.suffix[:0], b[to:]...)
+	last.fractional = digits < to
+	last.at = at
+	last.unit = unit
 	nanos, ok := c.parseFraction(b, last)
 	if !ok {
 		return 0, c.err
@@ -84,7 +87,8 @@ func (c *timeFormat) parseFraction(b []byte, last *parsedSecond) (nanos int64, o
 			nanos += int64(b[i]-'0') * scale
 		}
 	}
-	return nanos, (i > 0) == last.fractional && (c.fractionDigits < 0 || i == c.fractionDigits) && bytes.Equal(b[i:], last.suffix)
+	return nanos, (i > 0) == last.fractional && (c.fractionDigits < 0 || i == c.fractionDigits) &&
+		bytes.Equal(b[i:], last.suffix)
 }
 
 // findFraction returns the bounds of a time's fraction, including its dot, and the start of its
@@ -171,7 +175,9 @@ var strftimeLayouts = map[string]string{
 func newTimeFormat(format string) (*timeFormat, error) {
 	c := &timeFormat{err: errors.New("not a time in the format of START_TIME")}
 	// c.suffix collects the layout, and example a time in it.
-	at, example, calendar := time.Date(2021, 12, 23, 21, 56, 57, 0, time.UTC), "", false
+	at := time.Date(2021, 12, 23, 21, 56, 57, 0, time.UTC)
+	example := ""
+	calendar := false
 	rest := format
 	for {
 		literal, next, found := strings.Cut(rest, "%")
@@ -191,7 +197,9 @@ func newTimeFormat(format string) (*timeFormat, error) {
 			c.suffix += layout
 			example += at.Format(layout)
 		case conversion == "s" && !c.numeric:
-			c.numeric, c.prefix, c.suffix = true, example, ""
+			c.numeric = true
+			c.prefix = example
+			c.suffix = ""
 			example += "1700000000" // has as many digits as any time
 		case strings.HasSuffix(conversion, "f") && c.fractionDigits == 0:
 			if c.fractionDigits = 9; conversion != "f" {
@@ -206,7 +214,8 @@ func newTimeFormat(format string) (*timeFormat, error) {
 	if c.numeric && !calendar {
 		return c, nil
 	}
-	c.layouts, c.suffix = []string{c.suffix}, ""
+	c.layouts = []string{c.suffix}
+	c.suffix = ""
 	if strings.Contains(c.layouts[0], zoneName) {
 		c.err = errors.New("not a time in the format of START_TIME, or not in UTC; abbreviations of other zones are ambiguous: use %z instead of %Z")
 	}

@@ -13,7 +13,8 @@ var variablePattern = regexp.MustCompile(`\$(?:\{([^}]+)\}|([A-Za-z0-9_]+))`)
 func (f *textFormat) parseVariables(format string) {
 	at := 0
 	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {
-		from, to := max(m[2], m[4]), max(m[3], m[5])
+		from := max(m[2], m[4])
+		to := max(m[3], m[5])
 		f.literals = append(f.literals, []byte(format[at:m[0]]))
 		f.ops = append(f.ops, operator{name: format[from:to]})
 		f.observeName(format[from:to])
@@ -22,7 +23,8 @@ func (f *textFormat) parseVariables(format string) {
 	f.literals = append(f.literals, []byte(format[at:]))
 	f.delimited = true
 	for i := range f.ops {
-		op, next := &f.ops[i], f.literals[i+1]
+		op := &f.ops[i]
+		next := f.literals[i+1]
 		op.class = variableClass(op.name, f.literals[i], next)
 		if op.class == anyText && i < len(f.ops)-1 {
 			f.delimited = false
@@ -50,7 +52,8 @@ func variableClass(name string, before, after []byte) valueClass {
 		return addressList
 	case slices.Contains(untilLiteralVariables, name):
 		return untilLiteral
-	case slices.Contains(anyTextVariables, name), slices.ContainsFunc(anyTextPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
+	case slices.Contains(anyTextVariables, name),
+		slices.ContainsFunc(anyTextPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
 		return anyText
 	default:
 		return word
@@ -67,7 +70,8 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 	}
 	at := len(f.literals[0])
 	for i := range f.ops {
-		op, next := &f.ops[i], f.literals[i+1]
+		op := &f.ops[i]
+		next := f.literals[i+1]
 		var end int
 		switch {
 		case i == len(f.ops)-1:
@@ -86,7 +90,8 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 			}
 			return i, at
 		}
-		starts[i], ends[i] = at, at+end
+		starts[i] = at
+		ends[i] = at + end
 		at += end + len(next)
 	}
 	return len(f.ops), -1

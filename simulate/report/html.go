@@ -132,7 +132,8 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 		if at.share == 1 {
 			text += o.BinStart.Format(" MST")
 		}
-		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, plotLeft+at.share*plotWidth, pictureHeight-4, text)
+		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, plotLeft+at.share*plotWidth,
+			pictureHeight-4, text)
 	}
 	return endSVG(&b)
 }
@@ -192,7 +193,8 @@ func drawHistogram(l *Limit) template.HTML {
 		b.WriteString(`"/>`)
 		middle := plotLeft + x + wide/2 - 1.5
 		if u.Windows > 0 {
-			fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%.1f">%s</text>`, middle, plotBottom-height(u.Windows)-3, short(u.Windows))
+			fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%.1f">%s</text>`, middle,
+				plotBottom-height(u.Windows)-3, short(u.Windows))
 		}
 		fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%d">%s</text>`, middle, pictureHeight-4, u.label())
 	}
@@ -200,7 +202,8 @@ func drawHistogram(l *Limit) template.HTML {
 }
 
 func beginSVG(b *strings.Builder, title string) {
-	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth, pictureHeight, title)
+	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth,
+		pictureHeight, title)
 }
 
 // endSVG completes the diagram of beginSVG.

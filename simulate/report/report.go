@@ -74,7 +74,8 @@ func (a *AheadLine) String() string {
 
 // SetZone sets the time zone in which the text and the page show times.
 func (r *Report) SetZone(zone *time.Location) {
-	r.From, r.To = r.From.In(zone), r.To.In(zone)
+	r.From = r.From.In(zone)
+	r.To = r.To.In(zone)
 	for _, o := range r.outcomes() {
 		o.BinStart = o.BinStart.In(zone)
 		for i := range o.Limits {

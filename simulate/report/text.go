@@ -16,7 +16,8 @@ const shownLimits = 30
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s from %s, %s; %s\n", r.headline(), r.From.Format("2006-01-02 15:04 MST"), counted(uint64(r.Rules.Keys), "key"), r.computedText())
+	fmt.Fprintf(&b, "%s from %s, %s; %s\n", r.headline(), r.From.Format("2006-01-02 15:04 MST"),
+		counted(uint64(r.Rules.Keys), "key"), r.computedText())
 	for _, line := range r.notes() {
 		b.WriteString(line + "\n")
 	}
@@ -104,9 +105,11 @@ func (r *Report) recordedText() string {
 	case c != nil:
 		return fmt.Sprintf("these rules deny %s; the log records no denials", denied)
 	case r.StatusHint != "":
-		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no status field is known: %s", denied, r.StatusHint)
+		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no status field is known: %s",
+			denied, r.StatusHint)
 	default:
-		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no line has a status code", denied)
+		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no line has a status code",
+			denied)
 	}
 }
 
@@ -127,7 +130,8 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		if l.Worst != nil {
 			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over),
+			percent(l.Over, l.Hits),
 			thousands(toUint(l.Keys)), thousands(toUint(l.KeysOver)), spark(l.Timeline), worst,
 			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
 	}
@@ -151,7 +155,8 @@ func (o *Outcome) writeMostOver(b *strings.Builder) {
 		fmt.Fprintf(b, "\nmost over %s:\n", l.Title())
 		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 		for _, k := range l.MostOver {
-			fmt.Fprintf(t, "  %s\t%s of %s\t%s\n", k.shown(), thousands(k.Over), counted(k.Hits, "hit"), percent(k.Over, k.Hits))
+			fmt.Fprintf(t, "  %s\t%s of %s\t%s\n", k.shown(), thousands(k.Over), counted(k.Hits, "hit"),
+				percent(k.Over, k.Hits))
 		}
 		_ = t.Flush() // cannot fail
 	}
@@ -209,7 +214,8 @@ func (r *Report) writeRecommended(b *strings.Builder) {
 }
 
 func (r *Report) recommendedText() string {
-	return "recommended limits, each admitting " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of its hits if it were the only limit:"
+	return "recommended limits, each admitting " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) +
+		" % of its hits if it were the only limit:"
 }
 
 // text formats the recommended limit and its measured result.
@@ -241,7 +247,8 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rules\tdenied\t\tmore\tfewer\tkeys over")
 	line := func(o *Outcome, more, fewer string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more, fewer, thousands(toUint(o.KeysOver())))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more,
+			fewer, thousands(toUint(o.KeysOver())))
 	}
 	line(&r.Rules, "-", "-")
 	for i := range r.Against {
@@ -252,7 +259,8 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 }
 
 func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
-	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
+	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More),
+		thousands(c.Fewer), moreKeys(c.MoreKeys))
 	for i, k := range c.MostDenied {
 		if i == 0 {
 			b.WriteString("; most affected:")
@@ -351,7 +359,8 @@ func span(d time.Duration) string {
 		return strings.Replace(d.Round(time.Second).String(), "m0s", "m", 1)
 	}
 	d = d.Round(time.Minute)
-	days, rest := d/(24*time.Hour), d%(24*time.Hour)
+	days := d / (24 * time.Hour)
+	rest := d % (24 * time.Hour)
 	text := fmt.Sprintf("%dh%02dm", rest/time.Hour, rest%time.Hour/time.Minute)
 	if days > 0 {
 		text = fmt.Sprintf("%dd%s", days, text)

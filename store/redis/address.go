@@ -72,14 +72,18 @@ func (s *Server) String() string {
 // At returns a copy of s with another host and port.
 func (s *Server) At(address string) *Server {
 	one := *s
-	one.Network, one.Address, one.Sentinels, one.Nodes = "tcp", address, nil, nil
+	one.Network = "tcp"
+	one.Address = address
+	one.Sentinels = nil
+	one.Nodes = nil
 	return &one
 }
 
 // Sentinel returns the Sentinel of s with a host and port.
 func (s *Server) Sentinel(address string) *Server {
 	one := s.At(address)
-	one.Auth, one.Database = s.SentinelAuth, 0
+	one.Auth = s.SentinelAuth
+	one.Database = 0
 	return one
 }
 
@@ -94,7 +98,8 @@ func (a *Auth) credentials() (user, password string, err error) {
 	}
 	line := strings.TrimRight(string(text), "\r\n")
 	if line == "" {
-		return "", "", fmt.Errorf("read the store's password: %s is empty; must be `password` or `user:password`", a.File)
+		return "", "",
+			fmt.Errorf("read the store's password: %s is empty; must be `password` or `user:password`", a.File)
 	}
 	read := ParseAuth(line)
 	return read.User, read.Password, nil

@@ -185,7 +185,8 @@ func (c *Conn) read() {
 			c.closeWith(&panicError{thrown, debug.Stack()})
 		}
 		c.mu.Lock()
-		waiting, why := c.waiting, c.ended
+		waiting := c.waiting
+		why := c.ended
 		c.waiting = nil
 		c.mu.Unlock()
 		close(c.Done)
@@ -253,7 +254,8 @@ func (c *Conn) nextReply() bool {
 
 // deliver hands the completed reply to its exchange.
 func (c *Conn) deliver() error {
-	r, x := c.reply, c.exchange
+	r := c.reply
+	x := c.exchange
 	c.reply = nil
 	if x == nil {
 		return c.onPush(r)
@@ -264,7 +266,9 @@ func (c *Conn) deliver() error {
 	}
 	now := clock()
 	c.mu.Lock()
-	c.waiting, c.replied, c.unnoted = append(c.waiting[:0], c.waiting[1:]...), now, false
+	c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+	c.replied = now
+	c.unnoted = false
 	c.mu.Unlock()
 	x.done <- nil
 	return nil
@@ -277,7 +281,8 @@ func (c *Conn) noteReply() {
 	}
 	now := clock()
 	c.mu.Lock()
-	c.replied, c.unnoted = now, false
+	c.replied = now
+	c.unnoted = false
 	c.mu.Unlock()
 }
 
@@ -311,7 +316,9 @@ func (c *Conn) Free(x *Exchange) {
 		x.out = nil
 	}
 	clear(x.replies)
-	x.out, x.replies, x.received = x.out[:0], x.replies[:0], 0
+	x.out = x.out[:0]
+	x.replies = x.replies[:0]
+	x.received = 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = append(c.idle, x) // bounded by the number of concurrent exchanges

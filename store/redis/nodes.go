@@ -92,7 +92,9 @@ func (c *Conn) parseSlots(r *resp.Reply, i int) (s NodeSlots, err error) {
 	if r.Kind(i) != resp.Array || r.Int(i) < 3 {
 		return s, fmt.Errorf("%s is not a range of slots", Describe(r, i))
 	}
-	first, last, node := r.Int(i+1), r.Int(i+2), i+3
+	first := r.Int(i + 1)
+	last := r.Int(i + 2)
+	node := i + 3
 	if r.Kind(i+1) != resp.Integer || r.Kind(i+2) != resp.Integer || first < 0 || last < first || last >= Slots {
 		return s, fmt.Errorf("%s to %s is not a range of slots", Describe(r, i+1), Describe(r, i+2))
 	}
@@ -163,7 +165,8 @@ func (c *Conn) Replica(ctx context.Context, master, address string) (string, err
 		return "", errors.New("no list of replicas")
 	}
 	for i := 1; i < r.Len(); i = r.After(i) {
-		host, port := "", ""
+		host := ""
+		port := ""
 		for k := i + 1; k+1 < r.After(i); k += 2 {
 			switch r.Text(k) {
 			case "ip":

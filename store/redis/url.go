@@ -19,13 +19,16 @@ func ParseURL(text string) (Server, error) {
 	if !found {
 		return Server{}, errors.New("parse the store's URL: no scheme; must be " + schemes)
 	}
-	hosts, path := rest, ""
+	hosts := rest
+	path := ""
 	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-		hosts, path = rest[:slash], rest[slash:]
+		hosts = rest[:slash]
+		path = rest[slash:]
 	}
 	account := ""
 	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
-		account, hosts = hosts[:at+1], hosts[at+1:]
+		account = hosts[:at+1]
+		hosts = hosts[at+1:]
 	}
 	if i := strings.IndexAny(hosts, "?#"); i >= 0 {
 		hosts, path = hosts[:i], hosts[i:]+path
@@ -61,7 +64,8 @@ func parseParts(scheme string, hosts []string, u *url.URL) (s Server, err error)
 		if hosts[0] != "" || strings.Trim(u.Path, "/") == "" {
 			return s, errors.New("needs a path, as in unix:///run/valkey.sock")
 		}
-		s.Network, s.Address = "unix", u.Path
+		s.Network = "unix"
+		s.Address = u.Path
 		return s, nil
 	case plain == "rediss":
 		s.TLS = &TLS{}
@@ -120,7 +124,8 @@ func address(host, port string) (string, error) {
 	u, err := url.Parse("redis://" + host)
 	switch {
 	case err != nil || u.Host != host || strings.HasSuffix(host, ":"):
-		return "", fmt.Errorf("host %q must be a name or an address, and a port from 1 to 65535 behind a colon or none", host)
+		return "", fmt.Errorf("host %q must be a name or an address, and a port from 1 to 65535 behind a colon or none",
+			host)
 	case u.Hostname() == "":
 		return "", errors.New("no host; must be " + schemes)
 	case u.Port() != "":

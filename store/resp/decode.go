@@ -89,7 +89,8 @@ func (d *Decoder) parseLine(line []byte, r *Reply) (done bool, err error) {
 	if len(r.values) >= r.limits.Values {
 		return false, malformed("a reply with more than %d values", r.limits.Values)
 	}
-	kind, rest := Kind(line[0]), line[1:len(line)-2]
+	kind := Kind(line[0])
+	rest := line[1 : len(line)-2]
 	switch kind {
 	case Simple, Failed:
 		start := len(r.text)
@@ -126,7 +127,8 @@ func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (done bool, err
 		if number > int64(r.limits.Bytes-len(r.text)) {
 			return false, malformed("a string of %d bytes in a reply that may have %d", number, r.limits.Bytes)
 		}
-		d.bulk, d.start = int(number)+2, len(r.text)
+		d.bulk = int(number) + 2
+		d.start = len(r.text)
 		return false, nil
 	case number > int64(r.limits.Values-len(r.values)-1):
 		return false, malformed("an array of %d elements in a reply that may have %d", number, r.limits.Values)
@@ -146,11 +148,13 @@ func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (done bool, err
 func (d *Decoder) readString(p []byte, r *Reply) (n int, done bool, err error) {
 	if text := min(len(p), d.bulk-2); text > 0 {
 		r.text = append(r.text, p[:text]...)
-		n, d.bulk = text, d.bulk-text
+		n = text
+		d.bulk -= text
 	}
 	for ; n < len(p) && d.bulk > 0; n++ {
 		if d.bulk--; p[n] != "\n\r"[d.bulk] {
-			return n, false, malformed("%s after a string of %d bytes, want a line end", quote(p[n:]), len(r.text)-d.start)
+			return n, false,
+				malformed("%s after a string of %d bytes, want a line end", quote(p[n:]), len(r.text)-d.start)
 		}
 	}
 	if d.bulk > 0 {

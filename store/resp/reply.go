@@ -51,7 +51,9 @@ func (r *Reply) Reset(limits Limits) {
 	if cap(r.text) > keptBytes {
 		r.text = nil
 	}
-	r.values, r.text, r.limits = r.values[:0], r.text[:0], limits
+	r.values = r.values[:0]
+	r.text = r.text[:0]
+	r.limits = limits
 }
 
 // Len returns the number of values.

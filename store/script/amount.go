@@ -29,7 +29,8 @@ func instant(t limiter.Time, sixteenths uint8) amount {
 func (a amount) plus(b amount) amount {
 	sum := amount{a.seconds + b.seconds, a.parts + b.parts}
 	if sum.parts >= partsOfSecond {
-		sum.seconds, sum.parts = sum.seconds+1, sum.parts-partsOfSecond
+		sum.seconds++
+		sum.parts -= partsOfSecond
 	}
 	return sum
 }
@@ -41,7 +42,8 @@ func (a amount) minus(b amount) amount {
 	}
 	rest := amount{a.seconds - b.seconds, a.parts - b.parts}
 	if rest.parts < 0 {
-		rest.seconds, rest.parts = rest.seconds-1, rest.parts+partsOfSecond
+		rest.seconds--
+		rest.parts += partsOfSecond
 	}
 	return rest
 }

@@ -67,9 +67,17 @@ type charge struct {
 func (c *Call) Reset() {
 	clear(c.Keys)
 	clear(c.args)
-	c.charges, c.Keys, c.args, c.Native, c.Negative, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, false, 0, c.buf[:0]
+	c.charges = c.charges[:0]
+	c.Keys = c.Keys[:0]
+	c.args = c.args[:0]
+	c.Native = false
+	c.Negative = false
+	c.Cost = 0
+	c.buf = c.buf[:0]
 	c.setOffs = 0
-	c.Found, c.Err, c.LacksExpiry = c.Found[:0], nil, false
+	c.Found = c.Found[:0]
+	c.Err = nil
+	c.LacksExpiry = false
 }
 
 func flag(on bool) string {

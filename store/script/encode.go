@@ -49,7 +49,8 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 	act := "t"
 	switch {
 	case from.Refund && p.Reserve != nil:
-		act, hits = "s", 0
+		act = "s"
+		hits = 0
 	case from.Reserve:
 		act = "h"
 	case from.Refund:
@@ -105,7 +106,8 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 	if r.Calendar() != nil {
 		first, starts := r.Calendar().WindowsAround(now)
-		start, second := len(c.buf), int64(now)/int64(time.Second)
+		start := len(c.buf)
+		second := int64(now) / int64(time.Second)
 		c.buf = strconv.AppendInt(c.buf, first, 10)
 		for _, edge := range starts {
 			c.buf = strconv.AppendInt(append(c.buf, ' '), edge, 10)
@@ -115,7 +117,8 @@ func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 		c.args = append(c.args, windows, "0", c.number(r.K()), c.number(starts[next]-second+1))
 		return
 	}
-	length, k := int64(r.Length()), r.K()
+	length := int64(r.Length())
+	k := r.K()
 	c.args = append(c.args, c.number(length/int64(time.Second)), c.number(length%int64(time.Second)),
 		c.number(k), c.number((length/int64(time.Second)+1)*(k+2)+1))
 }
@@ -129,7 +132,8 @@ func (c *Call) appendCounts(hits uint64, limit uint32) {
 // the highest level that they may reach, the level at which debt ends or from which on hits are
 // delayed, and the highest level.
 func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Duration) {
-	p, k := from.Policy, from.Policy.Bucket()
+	p := from.Policy
+	k := from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
 	maxLevel, mark := int64(k.Full+k.DelayWithin(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
 	switch {
@@ -146,7 +150,8 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	case p.Reserve != nil && from.Refund: // a cost is charged whatever room there is
 		mark = int64(k.Full + k.Debt) //nolint:gosec // as above
 	case k.Step == 0 && !from.Refund && hits > 0:
-		maxLevel, mark = neverRoom, neverRoom
+		maxLevel = neverRoom
+		mark = neverRoom
 	case k.Step == 0 && !from.Refund:
 		maxLevel = alwaysRoom
 	case p.CountRefused:
@@ -163,11 +168,13 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 
 // EncodeCancel encodes the cancellation of charge i, which is delayed.
 func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
-	k, after := b.Charges[i].Policy.Bucket(), b.Stored().BucketAfter(now, i)
+	k := b.Charges[i].Policy.Bucket()
+	after := b.Stored().BucketAfter(now, i)
 	c.Reset()
 	key, _ := c.keyIndex(c.text(name))
 	c.Cost = CostOf(b.Charges[i].Policy, 0)
-	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, keyArg: len(c.args) + 1})
+	c.charges = append(c.charges,
+		charge{algorithm: limiter.LeakyBucket, key: key, first: true, keyArg: len(c.args) + 1})
 	c.args = append(c.args, "b", "", "x", flag(k.Fine))
 	c.appendTicks(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
 	c.appendAmount(instant(after.Time, after.Sixteenths&15))
@@ -193,7 +200,8 @@ func (c *Call) SetBlock(life time.Duration) {
 	at := &c.charges[0]
 	at.life = limiter.Time(life)
 	c.args[at.keyArg+1] = "a"
-	mark, n := at.keyArg+7, len(c.args) // see appendBucket
+	mark := at.keyArg + 7
+	n := len(c.args) // see appendBucket
 	c.appendAmount(instant(at.life, 0))
 	copy(c.args[mark:], c.args[n:])
 	c.args = c.args[:n]

@@ -57,7 +57,8 @@ func newNonceOrder() (o nonceOrder) {
 // nth returns the nth number of the permutation, modulo 2^19.
 func (o *nonceOrder) nth(n uint64) uint64 {
 	const low, high = 9, nonceBits - 1 - 9 // bits of the halves
-	l, r := n&(1<<low-1), n>>low&(1<<high-1)
+	l := n & (1<<low - 1)
+	r := n >> low & (1<<high - 1)
 	for i := 0; i < len(o); i += 2 {
 		l ^= fold(r, &o[i]) & (1<<low - 1)
 		r ^= fold(l, &o[i+1]) & (1<<high - 1)
@@ -81,7 +82,8 @@ func NewLease[N string | []byte](name N, local uint64) uint64 {
 // IsLease reports whether a lease may be one of the named counter's. A lease of another counter
 // almost never is.
 func IsLease[N string | []byte](name N, lease uint64) bool {
-	return lease >= limiter.FirstLease && lease <= limiter.LastLease && lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
+	return lease >= limiter.FirstLease && lease <= limiter.LastLease &&
+		lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
 }
 
 // appendPermit appends the arguments of a charge on a concurrency limit: 1 to acquire a permit, or

@@ -42,16 +42,20 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 	}
 	c.Reset()
 	b.Stored().OffsetRefunds()
-	c.Native, c.Cost = true, CostOfAll(b)
+	c.Native = true
+	c.Cost = CostOfAll(b)
 	for i := range b.Charges {
 		from := &b.Charges[i]
 		p := from.Policy
 		start := len(c.buf)
 		c.buf = AppendName(c.buf, now, p, names[i])
 		key := c.tail(start)
-		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now)}
+		at := charge{
+			algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now),
+		}
 		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most maxNativeHits
-		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
+		c.Keys = append(c.Keys, key)
+		c.charges = append(c.charges, at)
 		if at.hits == 0 {
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // bounds the reply for values of other programs
 			continue
@@ -66,7 +70,8 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 		return false
 	}
 	for i := range b.Charges {
-		if NativeCommands(&b.Charges[i]) == 0 || slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
+		if NativeCommands(&b.Charges[i]) == 0 ||
+			slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
 			return false
 		}
 	}
@@ -77,7 +82,8 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 // one.
 func NativeCommands(c *limiter.Charge) int {
 	switch {
-	case c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > maxNativeHits || c.Hits > 0 && !c.Policy.CountRefused:
+	case c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > maxNativeHits ||
+		c.Hits > 0 && !c.Policy.CountRefused:
 		return 0
 	case c.Hits == 0:
 		return 1
@@ -123,21 +129,27 @@ func (c *Call) readReply(command []string, reply *resp.Reply) {
 		}
 		return
 	}
-	at, number := &c.charges[len(c.Found)], int64(0)
-	at.counted, at.failed = false, false
+	at := &c.charges[len(c.Found)]
+	number := int64(0)
+	at.counted = false
+	at.failed = false
 	switch {
 	case err != nil:
-		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
+		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") ||
+			strings.Contains(text, "would overflow") {
 			err = &ForeignError{command[1], err}
 		}
-		c.Err, at.failed = cmp.Or(c.Err, err), true
+		c.Err = cmp.Or(c.Err, err)
+		at.failed = true
 	case reply.Kind(0) == resp.Integer:
-		number, at.counted = reply.Int(0), true
+		number = reply.Int(0)
+		at.counted = true
 		c.checkSign(command[1], at, number)
 	case reply.Text(0) != "": // a peek
 		var ours bool
 		if number, ours = readCount(reply.Text(0)); !ours {
-			c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign}), true
+			c.Err = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign})
+			at.failed = true
 		}
 	}
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
@@ -146,7 +158,8 @@ func (c *Call) readReply(command []string, reply *resp.Reply) {
 // EncodeExpire encodes the expiries of a native call whose hits are counted.
 func (c *Call) EncodeExpire(native *Call) {
 	c.Reset()
-	c.Native, c.Cost = true, native.Cost
+	c.Native = true
+	c.Cost = native.Cost
 	for command := range native.commands() {
 		if command[0] == "EXPIREAT" {
 			c.args = append(c.args, "EXPIREAT", c.text([]byte(command[1])), c.text([]byte(command[2])))
@@ -163,7 +176,8 @@ func (c *Call) checkSign(key string, at *charge, number int64) {
 	switch at.missing = 0; {
 	case number >= at.hits:
 	case number < -maxNegative:
-		c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{key, errForeign}), true
+		c.Err = cmp.Or[error](c.Err, &ForeignError{key, errForeign})
+		at.failed = true
 	default:
 		c.Negative = true
 		at.missing = min(at.hits, at.hits-number)
@@ -177,8 +191,10 @@ func (c *Call) EncodeRecount(native *Call) {
 	for i := range native.charges {
 		if at := native.charges[i]; at.missing > 0 {
 			key, _ := c.keyIndex(c.text([]byte(native.Name(i))))
-			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
-			c.args = append(c.args, "f", "", "c", c.number(at.missing), "0", c.number(int64(at.end+keyMargin)/int64(time.Second)))
+			c.charges = append(c.charges,
+				charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
+			c.args = append(c.args, "f", "", "c", c.number(at.missing), "0",
+				c.number(int64(at.end+keyMargin)/int64(time.Second)))
 		}
 	}
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
@@ -191,7 +207,8 @@ func (c *Call) EncodeRefund(native *Call) bool {
 	for i := range native.charges {
 		if at := native.charges[i]; native.Native && at.counted && at.hits > 0 {
 			key, _ := c.keyIndex(c.text([]byte(native.Name(i))))
-			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
+			c.charges = append(c.charges,
+				charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
 			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // creates no key, so it needs no expiry
 		}
 	}
@@ -206,7 +223,8 @@ func (c *Call) Failed(i int) bool { return c.Native && c.charges[i].failed }
 // Counted reports whether c is a native call and its last reply confirms that its hits on the named
 // counter are counted.
 func (c *Call) Counted(name string) bool {
-	return c.Native && slices.ContainsFunc(c.charges, func(at charge) bool { return at.counted && c.Keys[at.key] == name })
+	return c.Native &&
+		slices.ContainsFunc(c.charges, func(at charge) bool { return at.counted && c.Keys[at.key] == name })
 }
 
 // readCount is read_count of counters.lua.

@@ -26,7 +26,8 @@ func (c *Call) appendPenalty(at *charge, p *limiter.Policy, name []byte) {
 
 // readPenalty reads the penalty of a counter.
 func (r *reply) readPenalty(s *limiter.State) {
-	level, forgotten := r.next(), r.next()
+	level := r.next()
+	forgotten := r.next()
 	if level > 0 && forgotten > 0 {
 		s.PenaltyLevel = uint8(min(level, limiter.MaxPenalties))
 		s.PenaltyExpiry = limiter.Time(min(forgotten, math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))

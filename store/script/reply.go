@@ -25,13 +25,15 @@ type message struct {
 // clear empties m. at is the time of the run, 0 for the server's clock.
 func (m *message) clear(at limiter.Time) {
 	if m.index == nil {
-		m.index, m.found = map[string]int{}, map[int]*limiter.State{}
+		m.index = map[string]int{}
+		m.found = map[int]*limiter.State{}
 	}
 	clear(m.index)
 	clear(m.found)
 	clear(m.Keys)
 	clear(m.Args)
-	m.Keys, m.Args = m.Keys[:0], append(m.Args[:0], "", "")
+	m.Keys = m.Keys[:0]
+	m.Args = append(m.Args[:0], "", "")
 	if at != 0 {
 		m.Args[0] = strconv.FormatInt(int64(at)/int64(time.Second), 10)
 		m.Args[1] = strconv.FormatInt(int64(at)%int64(time.Second), 10)
@@ -97,11 +99,14 @@ var errReply = redis.BadReply("read the script's reply: ends too soon")
 // begin reads the part of the reply that precedes the calls. It returns the error that the server
 // sent instead, or why the reply is invalid.
 func (r *reply) begin() error {
-	r.at, r.Duration, r.Err = 1, 0, redis.ReplyError(&r.raw)
+	r.at = 1
+	r.Duration = 0
+	r.Err = redis.ReplyError(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
 		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Describe(&r.raw, 0))
 	}
-	r.Now, r.Admitted = r.readTime(), r.next()
+	r.Now = r.readTime()
+	r.Admitted = r.next()
 	return r.Err
 }
 
@@ -123,7 +128,8 @@ func (r *reply) next() int64 {
 	case r.Unread() <= 0:
 		r.Err = errReply
 	default:
-		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Describe(&r.raw, r.at))
+		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at,
+			redis.Describe(&r.raw, r.at))
 	}
 	return 0
 }
@@ -143,9 +149,11 @@ func (r *reply) readText() string {
 
 // readTime reads a time: seconds and nanoseconds.
 func (r *reply) readTime() limiter.Time {
-	seconds, nanos := r.next(), r.next()
+	seconds := r.next()
+	nanos := r.next()
 	if seconds > math.MaxInt64/int64(time.Second)-1 || seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
-		r.Err = fmt.Errorf("read the script's reply: %d seconds and %d nanoseconds since 1970 are not a time", seconds, nanos)
+		r.Err = fmt.Errorf("read the script's reply: %d seconds and %d nanoseconds since 1970 are not a time", seconds,
+			nanos)
 		return 0
 	}
 	return limiter.Time(seconds*int64(time.Second) + nanos)
@@ -204,9 +212,11 @@ func (r *reply) readCounter(m *message, c *Call, at *charge, s *limiter.State) {
 	case limiter.SlidingWindow:
 		r.readRing(m, c, at, s)
 	case limiter.SlidingLog:
-		s.Hits, s.Time = uint64(max(r.next(), 0)), r.readTime()
+		s.Hits = uint64(max(r.next(), 0))
+		s.Time = r.readTime()
 	case limiter.TokenBucket, limiter.LeakyBucket:
-		seconds, parts := min(max(r.next(), 0), math.MaxInt64/int64(time.Second)-1), min(max(r.next(), 0), partsOfSecond-1)
+		seconds := min(max(r.next(), 0), math.MaxInt64/int64(time.Second)-1)
+		parts := min(max(r.next(), 0), partsOfSecond-1)
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
 		s.Sixteenths = uint8(parts & 15)
 		if at.life > 0 {
@@ -215,7 +225,8 @@ func (r *reply) readCounter(m *message, c *Call, at *charge, s *limiter.State) {
 	case limiter.Concurrency:
 		s.Hits = uint64(max(r.next(), 0))
 	case limiter.FixedWindow:
-		s.Hits, s.Time = uint64(max(r.next(), 0)), at.end
+		s.Hits = uint64(max(r.next(), 0))
+		s.Time = at.end
 	}
 }
 
@@ -230,10 +241,12 @@ func (r *reply) readRing(m *message, c *Call, at *charge, s *limiter.State) {
 			return
 		}
 		m.found[number] = &known
-		s.SubWindow, s.Counts = known.SubWindow, append(s.Counts, known.Counts...)
+		s.SubWindow = known.SubWindow
+		s.Counts = append(s.Counts, known.Counts...)
 		return
 	}
-	newest, known := r.next(), m.found[number]
+	newest := r.next()
+	known := m.found[number]
 	if known == nil {
 		r.Err = cmp.Or(r.Err, errReply)
 		return

@@ -24,7 +24,8 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	}
 	p := from.Policy
 	at.companionArg = len(c.args)
-	c.args = append(c.args, "", c.number(int64(p.Reserve.MaxReservations())), c.number(int64(p.Reserve.Life()/time.Second)),
+	c.args = append(c.args, "", c.number(int64(p.Reserve.MaxReservations())),
+		c.number(int64(p.Reserve.Life()/time.Second)),
 		flag(!p.Reserve.ReleasesWithoutCost()), c.number(int64(lease)),
 		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
 	if p.Algorithm == limiter.TokenBucket {
@@ -33,11 +34,14 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	} else {
 		c.args = append(c.args, "0", "0")
 	}
-	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))), c.number(int64((p.Reserve.LongestLife()+time.Second-1)/time.Second)))
+	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))),
+		c.number(int64((p.Reserve.LongestLife()+time.Second-1)/time.Second)))
 }
 
 // readReserved reads the reservations of a counter, and the lease that a charge granted or settled.
 func (r *reply) readReserved(s *limiter.State) {
-	s.HeldHits, s.Reservations = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
-	s.Lease, s.SettledHits = r.readLease(), uint64(max(r.next(), 0))
+	s.HeldHits = uint64(max(r.next(), 0))
+	s.Reservations = uint64(max(r.next(), 0))
+	s.Lease = r.readLease()
+	s.SettledHits = uint64(max(r.next(), 0))
 }

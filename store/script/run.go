@@ -25,7 +25,10 @@ type Run struct {
 // Clear empties r. at is the time of the run, 0 for the server's clock.
 func (r *Run) Clear(at limiter.Time) {
 	clear(r.calls)
-	r.calls, r.Native, r.Asking, r.Err = r.calls[:0], false, false, nil
+	r.calls = r.calls[:0]
+	r.Native = false
+	r.Asking = false
+	r.Err = nil
 	r.Message.clear(at)
 }
 
@@ -129,7 +132,10 @@ func (r *Run) appendNative(x *redis.Exchange) {
 func (r *Run) readNative() {
 	replies := r.nativeReplies
 	for _, c := range r.calls {
-		c.Found, c.Err, c.LacksExpiry, c.Negative = c.Found[:0], nil, false, false
+		c.Found = c.Found[:0]
+		c.Err = nil
+		c.LacksExpiry = false
+		c.Negative = false
 		for command := range c.commands() {
 			c.readReply(command, replies[0])
 			replies = replies[1:]

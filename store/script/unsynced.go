@@ -44,7 +44,8 @@ const LogRuns = 32
 // sync. It reuses the memory of d. Refunds are not synced, except for released leases, which must
 // be the counter's.
 func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
-	c, decided := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	decided := &b.Decisions[i]
 	hits := b.Stored().Hits(i)
 	if inTable {
 		hits = decided.Charged
@@ -113,8 +114,10 @@ func (d *Unsynced) At() limiter.Time { return d.at }
 
 // Add adds other, of the same counter. It returns the number of hits for which d has no room.
 func (d *Unsynced) Add(other *Unsynced) (dropped uint64) {
-	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
-	d.Hits, d.Admitted = min(d.Hits+other.Hits, maxHits), min(d.Admitted+other.Admitted, maxHits)
+	d.Policy = other.Policy
+	d.Partition = other.Partition // rules may have been edited
+	d.Hits = min(d.Hits+other.Hits, maxHits)
+	d.Admitted = min(d.Admitted+other.Admitted, maxHits)
 	d.at = max(d.at, other.at)
 	// d's hits and then other's change a TAT x to max(max(x + d.cost, d.tat) + other.cost,
 	// other.tat).
@@ -134,19 +137,24 @@ func (d *Unsynced) Add(other *Unsynced) (dropped uint64) {
 // Clone returns a copy of d with memory of its own.
 func (d *Unsynced) Clone() *Unsynced {
 	own := *d
-	own.Runs, own.acquired, own.released = slices.Clone(d.Runs), slices.Clone(d.acquired), slices.Clone(d.released)
+	own.Runs = slices.Clone(d.Runs)
+	own.acquired = slices.Clone(d.acquired)
+	own.released = slices.Clone(d.released)
 	return &own
 }
 
 // addRun adds hits to d's runs. Late hits count with the newest ones, and expired ones are dropped.
 func (d *Unsynced) addRun(s hitRun) {
-	near, window := int64(d.Policy.Window)/LogRuns, int64(d.Policy.Window)
+	near := int64(d.Policy.Window) / LogRuns
+	window := int64(d.Policy.Window)
 	if d.Policy.Algorithm == limiter.SlidingWindow {
-		near, window = 0, d.Policy.Ring().K()
+		near = 0
+		window = d.Policy.Ring().K()
 	}
 	if n := len(d.Runs); n > 0 && s.last-d.Runs[n-1].first <= near {
 		last := &d.Runs[n-1]
-		last.last, last.hits = max(last.last, s.last), min(last.hits+s.hits, maxHits)
+		last.last = max(last.last, s.last)
+		last.hits = min(last.hits+s.hits, maxHits)
 	} else {
 		d.Runs = append(d.Runs, s)
 	}
@@ -163,11 +171,13 @@ func (d *Unsynced) Subtract(hits uint64) {
 	if p := &d.Policy; p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
 		k := p.Bucket()
 		cost := amountOf(k.Need(hits), k.Fine)
-		d.cost, d.tat = d.cost.minus(cost), d.tat.minus(cost)
+		d.cost = d.cost.minus(cost)
+		d.tat = d.tat.minus(cost)
 	}
 	for n := len(d.Runs) - 1; n >= 0 && hits > 0; n-- {
 		back := min(hits, d.Runs[n].hits)
-		d.Runs[n].hits, hits = d.Runs[n].hits-back, hits-back
+		d.Runs[n].hits -= back
+		hits -= back
 	}
 }
 
@@ -192,7 +202,8 @@ func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 func (r *reply) readExcess(k limiter.Bucket) uint64 {
 	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
 	before := amount{r.next(), r.next()}.minus(full)
-	beyond, step := amount{r.next(), r.next()}.minus(full).minus(before), amountOf(k.Step, k.Fine)
+	beyond := amount{r.next(), r.next()}.minus(full).minus(before)
+	step := amountOf(k.Step, k.Fine)
 	if k.Step == 0 {
 		return 0
 	}
@@ -221,7 +232,8 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 		}
 	case limiter.SlidingLog:
 		runs := d.newestRuns(uint64(min(p.Limit, limiter.MaxLog)))
-		c.args = append(c.args, "l", "", c.number(int64(min(p.Limit, limiter.MaxLog))), c.number(int64(p.Window/time.Second)), c.number(int64(len(runs))))
+		c.args = append(c.args, "l", "", c.number(int64(min(p.Limit, limiter.MaxLog))),
+			c.number(int64(p.Window/time.Second)), c.number(int64(len(runs))))
 		for _, s := range runs {
 			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
 		}

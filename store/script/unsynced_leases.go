@@ -49,7 +49,8 @@ func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
-		d.Policy, d.reserved = *c.Policy.Reserve.HoldPolicy(), true
+		d.Policy = *c.Policy.Reserve.HoldPolicy()
+		d.reserved = true
 	}
 	if d.Hits = 0; c.Refund {
 		d.released = append(d.released, heldLease{lease: c.Hits, end: d.leaseExpiry(now)})
@@ -63,7 +64,8 @@ func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 
 // leaseExpiry returns when a lease that is granted at the time now expires.
 func (d *Unsynced) leaseExpiry(now limiter.Time) int64 {
-	return int64((now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond))
+	return int64((now + limiter.Time(d.Policy.Window) +
+		limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond))
 }
 
 // recomputeHits sets the hits of d to those of its leases.
@@ -97,7 +99,8 @@ func (d *Unsynced) addLeases(other *Unsynced) (dropped uint64) {
 	for _, h := range d.acquired[:max(0, len(d.acquired)-maxLeases)] {
 		dropped += h.hits
 	}
-	d.acquired, d.released = newestLeases(d.acquired), newestLeases(d.released)
+	d.acquired = newestLeases(d.acquired)
+	d.released = newestLeases(d.released)
 	d.recomputeHits()
 	return dropped
 }
@@ -139,7 +142,8 @@ func (d *Unsynced) Split() (all []*Unsynced) {
 		piece := *d
 		piece.acquired = d.acquired[:min(len(d.acquired), maxLeasesPerRun)]
 		piece.released = d.released[:min(len(d.released), maxLeasesPerRun-len(piece.acquired))]
-		d.acquired, d.released = d.acquired[len(piece.acquired):], d.released[len(piece.released):]
+		d.acquired = d.acquired[len(piece.acquired):]
+		d.released = d.released[len(piece.released):]
 		piece.recomputeHits()
 		d.recomputeHits()
 		all = append(all, &piece)
@@ -175,7 +179,8 @@ func (c *Call) appendUnsyncedLeases(d *Unsynced) {
 	if d.reserved {
 		letter = "h"
 	}
-	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.acquired))), c.number(int64(len(d.released))))
+	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.acquired))),
+		c.number(int64(len(d.released))))
 	for _, h := range d.acquired {
 		c.args = append(c.args, c.number(int64(h.lease)), c.number(h.end)) //nolint:gosec // a lease
 		if d.reserved {

@@ -66,13 +66,15 @@ func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 		return err
 	}
 	defer c.Close()
-	messages, since := 0, clock()
+	messages := 0
+	since := clock()
 	c.Listen(func(r *resp.Reply) error {
 		if messages++; messages > maxMessages {
 			if clock().Sub(since) < time.Second {
 				return redis.BadReply("sentinel %s: more than %d messages in a second", c.Address, maxMessages)
 			}
-			messages, since = 0, clock()
+			messages = 0
+			since = clock()
 		}
 		s.HandleMessage(c.Address, r)
 		return nil
@@ -122,7 +124,8 @@ func (s *Watch) HandleMessage(sender string, r *resp.Reply) {
 	}
 	s.mu.Lock()
 	if s.Candidate == "" { // one at a time, so that a malicious Sentinel does not block the others for long
-		s.Candidate, s.CandidateUntil = address, clock().Add(candidateFor)
+		s.Candidate = address
+		s.CandidateUntil = clock().Add(candidateFor)
 	}
 	s.mu.Unlock()
 	s.options.Refresh()
@@ -132,7 +135,9 @@ func (s *Watch) HandleMessage(sender string, r *resp.Reply) {
 // name the given address, and whether a promoted replica is still the primary.
 func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	s.mu.Lock()
-	next, until, promoted := s.Candidate, s.CandidateUntil, s.promoted
+	next := s.Candidate
+	until := s.CandidateUntil
+	promoted := s.promoted
 	s.mu.Unlock()
 	if promoted != "" {
 		isPrimary, err := s.isPrimary(ctx, promoted)
@@ -151,7 +156,8 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	if next == "" {
 		return nil
 	}
-	known, votes, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Replica(ctx, s.options.Server.Master, next) })
+	known, votes, err := s.vote(ctx,
+		func(c *redis.Conn) (string, error) { return c.Replica(ctx, s.options.Server.Master, next) })
 	isPrimary := false
 	ours := err == nil && known == next && votes > len(s.all)/2 && next != address
 	if ours {
@@ -161,7 +167,9 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	defer s.mu.Unlock()
 	switch {
 	case isPrimary:
-		s.promoted, s.replaced, s.Candidate = next, address, ""
+		s.promoted = next
+		s.replaced = address
+		s.Candidate = ""
 		s.confirmed = clock()
 	case !ours || err != nil || !clock().Before(until):
 		s.Candidate = ""

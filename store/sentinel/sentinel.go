@@ -99,7 +99,8 @@ func (s *Watch) Current(ctx context.Context) (address string) {
 
 // Primary returns the address of the primary.
 func (s *Watch) Primary(ctx context.Context) (string, error) {
-	address, votes, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
+	address, votes, err := s.vote(ctx,
+		func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
 	if err != nil {
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: %w", err))
 	}
@@ -121,7 +122,9 @@ func (s *Watch) Primary(ctx context.Context) (string, error) {
 
 // vote returns the most frequent answer, as soon as more than half of all agree, and the number of
 // its votes. In a tie the current address of the store wins.
-func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, error)) (best string, votes int, err error) {
+func (s *Watch) vote(
+	ctx context.Context, question func(c *redis.Conn) (string, error),
+) (best string, votes int, err error) {
 	type answer struct {
 		text string
 		err  error
@@ -145,7 +148,8 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 		}
 		counts[a.text]++
 		if n := counts[a.text]; n > votes || n == votes && a.text == now {
-			best, votes = a.text, n
+			best = a.text
+			votes = n
 		}
 		if votes > len(s.all)/2 {
 			break
@@ -159,7 +163,9 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 
 // query queries one Sentinel, over a new connection if necessary. It waits for other queries for the
 // given timeout at most, so that they do not accumulate while the Sentinel is silent.
-func (s *sentinel) query(ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error)) (answer string, err error) {
+func (s *sentinel) query(
+	ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error),
+) (answer string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {

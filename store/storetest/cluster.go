@@ -42,7 +42,8 @@ func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server)
 	}
 	ready(tb, nodes)
 	for _, n := range nodes[primaries:] {
-		Eventually(tb, "the replicas are synchronised", func() bool { return strings.Contains(n.Must("INFO", "replication"), "master_link_status:up") })
+		Eventually(tb, "the replicas are synchronised",
+			func() bool { return strings.Contains(n.Must("INFO", "replication"), "master_link_status:up") })
 	}
 	return nodes
 }
@@ -75,7 +76,8 @@ func introduceNodes(tb testing.TB, nodes []*Server) {
 func ready(tb testing.TB, nodes []*Server) {
 	tb.Helper()
 	for _, n := range nodes {
-		Eventually(tb, "the cluster is ready", func() bool { return strings.Contains(n.Must("CLUSTER", "INFO"), "cluster_state:ok") })
+		Eventually(tb, "the cluster is ready",
+			func() bool { return strings.Contains(n.Must("CLUSTER", "INFO"), "cluster_state:ok") })
 	}
 }
 
@@ -97,7 +99,8 @@ func MigrateKey(from, to *Server, key string) {
 // MoveSlot moves a slot with all its keys, as redis-cli does. It calls between before each key.
 func MoveSlot(from, to *Server, slot uint16, between func()) {
 	number := strconv.Itoa(int(slot))
-	there, here := to.Must("CLUSTER", "MYID"), from.Must("CLUSTER", "MYID")
+	there := to.Must("CLUSTER", "MYID")
+	here := from.Must("CLUSTER", "MYID")
 	to.Must("CLUSTER", "SETSLOT", number, "IMPORTING", here)
 	from.Must("CLUSTER", "SETSLOT", number, "MIGRATING", there)
 	between()

@@ -12,7 +12,8 @@ import (
 func StartReplica(tb testing.TB, s *Server) *Server {
 	tb.Helper()
 	r := StartBinary(tb, s.binary, "--replicaof", "127.0.0.1", s.Port())
-	Eventually(tb, "the replica is synchronised", func() bool { return strings.Contains(r.Must("INFO", "replication"), "master_link_status:up") })
+	Eventually(tb, "the replica is synchronised",
+		func() bool { return strings.Contains(r.Must("INFO", "replication"), "master_link_status:up") })
 	return r
 }
 
@@ -26,7 +27,8 @@ func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []
 		s.conf = filepath.Join(s.Dir, "sentinel.conf")
 		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
 			"sentinel monitor main 127.0.0.1 %s %d\nsentinel down-after-milliseconds main 600000\n"+
-			"sentinel failover-timeout main 5000\n", s.Port(), s.Dir, filepath.Join(s.Dir, "log"), primary.Port(), count/2+1)
+			"sentinel failover-timeout main 5000\n", s.Port(), s.Dir, filepath.Join(s.Dir, "log"), primary.Port(),
+			count/2+1)
 		if err := os.WriteFile(s.conf, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}

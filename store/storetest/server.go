@@ -242,7 +242,8 @@ func answer(r *bufio.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kind, text := line[0], strings.TrimSpace(line[1:])
+	kind := line[0]
+	text := strings.TrimSpace(line[1:])
 	n, bad := strconv.Atoi(text)
 	switch {
 	case kind == '-':

@@ -39,7 +39,8 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err != nil {
 			return err
 		}
-		images, made.referrers = append(images, image), append(made.referrers, artifact)
+		images = append(images, image)
+		made.referrers = append(made.referrers, artifact)
 		digest, err := image.Digest()
 		if err != nil {
 			return err

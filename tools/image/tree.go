@@ -70,7 +70,8 @@ func (t tree) writeTar(to io.Writer) error {
 		f := t[p]
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: p, Mode: f.mode(), Size: int64(len(f.content)), ModTime: epoch}
 		if f.linkTo != "" {
-			header.Typeflag, header.Linkname = tar.TypeLink, f.linkTo
+			header.Typeflag = tar.TypeLink
+			header.Linkname = f.linkTo
 		}
 		if err := w.WriteHeader(header); err != nil {
 			return fmt.Errorf("write %s: %w", p, err)

@@ -108,7 +108,8 @@ var hook = regexp.MustCompile(`^(\w+\.)*(pause|poison|poisonStored)\(`)
 
 // plantAll plants the first n mistakes that compile of those with the given numbers.
 func (t *tester) plantAll(ctx context.Context, all []mistake, chosen []int, n int) error {
-	planted, missed := 0, 0
+	planted := 0
+	missed := 0
 	for _, i := range chosen {
 		if planted == n {
 			break

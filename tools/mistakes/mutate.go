@@ -141,7 +141,8 @@ func (f *finder) drop(list []ast.Stmt) {
 }
 
 func (f *finder) add(from, to token.Pos, text string) {
-	start, end := f.files.Position(from), f.files.Position(to)
+	start := f.files.Position(from)
+	end := f.files.Position(to)
 	m := mistake{file: f.name, line: start.Line, start: start.Offset, end: end.Offset, text: text}
 	m.oldLine, m.newLine = lineAt(f.src, m.start), lineAt(m.apply(f.src), m.start)
 	if m.newLine == "" {

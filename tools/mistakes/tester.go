@@ -112,7 +112,8 @@ func (t *tester) tags() []string {
 // command returns a go command that runs in a process group of its own.
 func (t *tester) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Env = t.root, t.env
+	cmd.Dir = t.root
+	cmd.Env = t.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute
@@ -255,7 +256,8 @@ func (t *tester) run(ctx context.Context, names []string, timeout time.Duration)
 	args := append([]string{"test", "-vet=off", "-failfast", "-count=1", fmt.Sprint("-timeout=", timeout)}, t.tags()...)
 	cmd := t.command(running, append(args, names...)...)
 	out := &output{failed: cancel}
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	err = cmd.Run()
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the tests have left
@@ -299,7 +301,8 @@ func failure(out string) string {
 	if at == nil {
 		return ""
 	}
-	name, out := out[at[2]:at[3]], out[:at[0]]
+	name := out[at[2]:at[3]]
+	out = out[:at[0]]
 	hangs := strings.Contains(out, "panic: test timed out after")
 	if m := failedTest.FindStringSubmatch(out); m != nil && !hangs {
 		return name + "." + m[1]

@@ -133,7 +133,8 @@ func (s *Server) record(r Request) {
 func (s *Server) Wait(ctx context.Context, match func(Request) bool) (Request, error) {
 	for {
 		s.mu.Lock()
-		requests, changed := s.requests, s.changed
+		requests := s.requests
+		changed := s.changed
 		s.mu.Unlock()
 		if i := slices.IndexFunc(requests, match); i >= 0 {
 			return requests[i], nil

@@ -53,7 +53,8 @@ func (e *Environment) port(name, fallback string) string {
 
 func (e *Environment) assignTLS() {
 	if e.set["GRPC_CLIENT_TLS_CACERT"] == "" && !e.given["grpc-client-ca"] {
-		e.markUnused("GRPC_CLIENT_TLS_CACERT is not set, so clients are not asked for certificates", "GRPC_CLIENT_TLS_SAN")
+		e.markUnused("GRPC_CLIENT_TLS_CACERT is not set, so clients are not asked for certificates",
+			"GRPC_CLIENT_TLS_SAN")
 	}
 	for _, name := range []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"} {
 		if e.isTrue("GRPC_SERVER_USE_TLS") && e.set[name] == "" && !e.given[lookup(name).Flag] {
@@ -64,7 +65,9 @@ func (e *Environment) assignTLS() {
 
 func (e *Environment) assignStats() {
 	prometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
-	statsd := []string{"STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL", "USE_DOG_STATSD_MOGRIFIERS"}
+	statsd := []string{
+		"STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL", "USE_DOG_STATSD_MOGRIFIERS",
+	}
 	if e.isTrue("DISABLE_STATS") {
 		e.setFlag("metrics-addr", "", "DISABLE_STATS")
 		e.markUnused("DISABLE_STATS is true", append(append(prometheus, statsd...),
@@ -83,11 +86,13 @@ func (e *Environment) assignStats() {
 	addr := net.JoinHostPort(e.valueOr("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
 	switch {
 	case e.given["statsd-addr"]:
-		e.markUnused("the command line sets where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
+		e.markUnused("the command line sets where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST",
+			"STATSD_PORT", "STATSD_PROTOCOL")
 	case plain && dog:
 		e.addProblem("USE_STATSD and USE_DOG_STATSD are mutually exclusive")
 	case plain:
-		e.setFlag("statsd-addr", e.valueOr("STATSD_PROTOCOL", "tcp")+"://"+addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
+		e.setFlag("statsd-addr", e.valueOr("STATSD_PROTOCOL", "tcp")+"://"+addr, "USE_STATSD", "STATSD_HOST",
+			"STATSD_PORT", "STATSD_PROTOCOL")
 	case dog:
 		e.setFlag("statsd-addr", "dogstatsd://"+addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
 		e.markUnused("DogStatsD is sent over UDP", "STATSD_PROTOCOL")
@@ -121,7 +126,8 @@ func (e *Environment) assignTags() {
 			e.tolerated = append(e.tolerated, fmt.Sprintf("%s=%q: %v. Skipping this tag", variable, text, err))
 			continue
 		}
-		good, all = append(good, parsed...), append(all, tag)
+		good = append(good, parsed...)
+		all = append(all, tag)
 	}
 	if len(all) > 0 {
 		e.setFlag("extra-tags", strings.Join(all, ","), variable)
@@ -143,9 +149,12 @@ func (e *Environment) assignMogrifiers() {
 			from = append(from, v.Name)
 			return e.set[v.Name]
 		}
-		pattern, renamed, tags := part("PATTERN"), part("NAME"), part("TAGS")
+		pattern := part("PATTERN")
+		renamed := part("NAME")
+		tags := part("TAGS")
 		if pattern == "" || renamed == "" {
-			e.addProblem("USE_DOG_STATSD_MOGRIFIERS=%q: DOG_STATSD_MOGRIFIER_%s_PATTERN and _NAME must be set", names, strings.ToUpper(name))
+			e.addProblem("USE_DOG_STATSD_MOGRIFIERS=%q: DOG_STATSD_MOGRIFIER_%s_PATTERN and _NAME must be set", names,
+				strings.ToUpper(name))
 		}
 		all = append(all, pattern+";"+renamed+";"+tags)
 	}
@@ -194,7 +203,8 @@ func (e *Environment) assignSource() {
 		e.markUnused(byFlag, append(runtimeNames, "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")...)
 	case xds:
 		e.markUnused("rules come over xDS", runtimeNames...)
-		e.setFlag("xds-addr", e.valueOr("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")
+		e.setFlag("xds-addr", e.valueOr("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), "CONFIG_TYPE",
+			"CONFIG_GRPC_XDS_SERVER_URL")
 	default:
 		e.markUnused("CONFIG_TYPE is not GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL")
 		if e.anySet(runtimeNames...) {
@@ -238,7 +248,8 @@ func (e *Environment) assignXDS() {
 		e.setFlag("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}
 	if text := e.set["CONFIG_GRPC_XDS_NODE_METADATA"]; text != "" {
-		items := slices.DeleteFunc(strings.Split(text, ","), func(item string) bool { return !strings.Contains(item, "=") })
+		items := slices.DeleteFunc(strings.Split(text, ","),
+			func(item string) bool { return !strings.Contains(item, "=") })
 		e.setFlag("xds-node-metadata", strings.Join(items, ","), "CONFIG_GRPC_XDS_NODE_METADATA")
 	}
 	if text := e.set["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; text != "" {
@@ -308,6 +319,7 @@ func (e *Environment) assignMapper() {
 		}
 	}
 	if len(others) > 0 {
-		e.markUnused("metrics are not translated from StatsD, so these are missing: "+strings.Join(others, ", "), variable)
+		e.markUnused("metrics are not translated from StatsD, so these are missing: "+strings.Join(others, ", "),
+			variable)
 	}
 }

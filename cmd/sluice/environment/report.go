@@ -36,7 +36,8 @@ func (e *Environment) Report(logger *zap.Logger) {
 		logger.Warn("environment: unknown variables, possibly misspelt", zap.Strings("variables", misspelt))
 	}
 	if len(ownNames) > 0 {
-		logger.Warn("environment: sluice does not read variables with the prefix SLUICE_; use flags", zap.Strings("variables", ownNames))
+		logger.Warn("environment: sluice does not read variables with the prefix SLUICE_; use flags",
+			zap.Strings("variables", ownNames))
 	}
 	var reasons []string
 	names := map[string][]string{}
@@ -154,13 +155,15 @@ func nearest(name string) string {
 	if len(name) < minLength || len(name) > maxLength {
 		return ""
 	}
-	best, least := "", maxEdits+1
+	best := ""
+	least := maxEdits + 1
 	for v := range All() {
 		if max(len(name), len(v.Name))-min(len(name), len(v.Name)) >= least {
 			continue // the length alone differs too much
 		}
 		if d := rules.EditDistance(name, v.Name); d < least {
-			best, least = v.Name, d
+			best = v.Name
+			least = d
 		}
 	}
 	return best

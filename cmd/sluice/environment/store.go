@@ -42,7 +42,8 @@ func (e *Environment) assignStore() {
 	case len(named) > 0:
 		e.addProblem(`%s: without BACKEND_TYPE and REDIS_URL counters are in the memory of each process, and N replicas admit up to N times each limit.
 Set BACKEND_TYPE=memory if this is intended: with one replica, with limits divided by the number of replicas, or if Envoy
-sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Otherwise set REDIS_URL`, strings.Join(named, ", "))
+sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Otherwise set REDIS_URL`,
+			strings.Join(named, ", "))
 	default:
 		e.markStoreUnused("REDIS_URL is not set: " + reasonInMemory)
 	}
@@ -60,7 +61,8 @@ func (e *Environment) markStoreUnused(why string) {
 
 func (v *Variable) isStoreVariable() bool {
 	return strings.HasPrefix(v.Name, "REDIS_") && !v.has(neverRead) || strings.HasPrefix(v.Name, "MEMCACHE_") ||
-		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"}, v.Name)
+		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"},
+			v.Name)
 }
 
 // assignRedis selects the store that envoyproxy/ratelimit would use, and its names of counters, so
@@ -77,7 +79,9 @@ func (e *Environment) assignRedis() {
 		e.assignOwn("REDIS_PERSECOND_TIMEOUT")
 	} else {
 		e.assignGivenPerSecond()
-		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "AUTH_FILE", "TLS", "SENTINEL_AUTH", "TIMEOUT"} {
+		for _, name := range []string{
+			"URL", "TYPE", "SOCKET_TYPE", "AUTH", "AUTH_FILE", "TLS", "SENTINEL_AUTH", "TIMEOUT",
+		} {
 			v := lookup("REDIS_PERSECOND_" + name)
 			if _, assigned := e.assigned[v.Name]; !assigned && e.set[v.Name] != v.preset {
 				e.markUnused("REDIS_PERSECOND is not true", v.Name)
@@ -137,7 +141,8 @@ func (e *Environment) assignServer(prefix, flag, enabled string) {
 
 // assignAuth assigns the password of a server, or its file.
 func (e *Environment) assignAuth(prefix string) {
-	text, file := prefix+"AUTH", prefix+"AUTH_FILE"
+	text := prefix + "AUTH"
+	file := prefix + "AUTH_FILE"
 	switch {
 	case e.anySet(text) && e.anySet(file):
 		e.addProblem("%s=%s: %s is set too: unset one of them", file, lookup(file).display(e.set[file]), text)
@@ -176,7 +181,8 @@ func (e *Environment) redisURL(prefix string) string {
 	switch strings.ToLower(kind) {
 	case "single":
 		if strings.Contains(text, ",") {
-			e.addProblem("%s=%s: several addresses need %sTYPE to be SENTINEL or CLUSTER", v.Name, v.display(text), prefix)
+			e.addProblem("%s=%s: several addresses need %sTYPE to be SENTINEL or CLUSTER", v.Name, v.display(text),
+				prefix)
 		}
 		return e.singleURL(prefix, scheme, v, text)
 	case "sentinel":

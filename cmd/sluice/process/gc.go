@@ -34,7 +34,9 @@ func TuneGC() {
 	}
 	debug.SetGCPercent(maxGCPercent)
 	afterEachGC(func() bool {
-		samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/gogc:percent"}}
+		samples := []metrics.Sample{
+			{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/gogc:percent"},
+		}
 		metrics.Read(samples)
 		want := gcPercent(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 		// Setting it stops the world briefly, so ignore small differences.

@@ -170,7 +170,8 @@ func (l *line) flagValues(flag *kong.Flag, value string) (c Completion) {
 	}
 	c.Words = enumWords(flag.Value)
 	switch {
-	case flag.PlaceHolder == "PATH", flag.PlaceHolder == "FILE", flag.PlaceHolder == "ENVOY", flag.Tag.Type == "existingfile":
+	case flag.PlaceHolder == "PATH", flag.PlaceHolder == "FILE", flag.PlaceHolder == "ENVOY",
+		flag.Tag.Type == "existingfile":
 		c.Files = true
 	}
 	return c

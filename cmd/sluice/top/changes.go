@@ -73,10 +73,12 @@ type resetReport struct {
 // previewReset asks each replica for a preview of the reset of a key, or of the denied keys of a
 // limit, and then asks the user. It returns nil for other items.
 func (m *model) previewReset(i item) tea.Cmd {
-	which, subject := live.Selection{Domain: i.domain}, strings.TrimPrefix(i.client+"  "+i.text, "  ")
+	which := live.Selection{Domain: i.domain}
+	subject := strings.TrimPrefix(i.client+"  "+i.text, "  ")
 	switch {
 	case i.limit != nil:
-		which.Rule, subject = i.limit.Rule, "all denied keys of "+i.domain+": "+i.limit.Rule
+		which.Rule = i.limit.Rule
+		subject = "all denied keys of " + i.domain + ": " + i.limit.Rule
 	case i.key == nil:
 		return nil
 	}
@@ -94,7 +96,8 @@ func (m *model) previewReset(i item) tea.Cmd {
 	for _, r := range m.snapshot.Missing {
 		missing = append(missing, notResetAt(r.Addr, r.Err))
 	}
-	shared, input := m.snapshot.Sum.Counters == "store", m.input
+	shared := m.snapshot.Sum.Counters == "store"
+	input := m.input
 	m.notice = &notice{text: waiting}
 	return func() tea.Msg {
 		preview := m.reset(targets, shared, missing)
@@ -106,7 +109,8 @@ func (m *model) previewReset(i item) tea.Cmd {
 			if len(done.accepted) == 0 {
 				return notice{text: strings.Join(done.failed, "; "), failed: true}
 			}
-			return notice{text: fmt.Sprintf("reset %s, %d were used%s", rules.Count(done.Counters, "counter"), done.Used, format.NotReset(done.NotReset)+done.failures()), failed: len(done.failed) > 0}
+			return notice{text: fmt.Sprintf("reset %s, %d were used%s", rules.Count(done.Counters, "counter"),
+				done.Used, format.NotReset(done.NotReset)+done.failures()), failed: len(done.failed) > 0}
 		}}, input}
 	}
 }
@@ -137,9 +141,13 @@ func (m *model) reset(targets []target, shared bool, failed []string) (all reset
 			all.failed = append(all.failed, notResetAt(t.Addr, err))
 			continue
 		case shared:
-			all.Counters, all.Used, all.NotReset = max(all.Counters, report.Counters), max(all.Used, report.Used), max(all.NotReset, report.NotReset)
+			all.Counters = max(all.Counters, report.Counters)
+			all.Used = max(all.Used, report.Used)
+			all.NotReset = max(all.NotReset, report.NotReset)
 		default:
-			all.Counters, all.Used, all.NotReset = all.Counters+report.Counters, all.Used+report.Used, all.NotReset+report.NotReset
+			all.Counters += report.Counters
+			all.Used += report.Used
+			all.NotReset += report.NotReset
 		}
 		t.token = report.Token
 		all.accepted = append(all.accepted, t)

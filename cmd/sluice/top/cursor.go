@@ -36,7 +36,8 @@ func (m *model) move(name string) {
 		return
 	}
 	if to = max(0, min(to, len(m.list.items)-1)); to < len(m.list.items) {
-		m.cursor, m.selected = to, m.list.items[to]
+		m.cursor = to
+		m.selected = m.list.items[to]
 	}
 }
 
@@ -55,7 +56,8 @@ func (m *model) linesOf(item int) (first, last int) {
 	first = len(m.list.lines)
 	for i, l := range m.list.lines {
 		if l.item == item {
-			first, last = min(first, i), i
+			first = min(first, i)
+			last = i
 		}
 	}
 	return first, last
@@ -76,7 +78,8 @@ func (m *model) place() {
 	if m.selected.id == "" {
 		m.cursor = slices.IndexFunc(m.list.items, func(i item) bool { return i.key != nil || i.limit != nil })
 	} else if at := indexOf(m.list.items, m.selected); at >= 0 {
-		m.cursor, m.selected = at, m.list.items[at]
+		m.cursor = at
+		m.selected = m.list.items[at]
 	}
 	m.cursor = max(0, min(m.cursor, len(m.list.items)-1))
 }

@@ -35,7 +35,8 @@ func (m *model) explain(i item) tea.Cmd {
 		return nil
 	}
 	m.explaining = i.id
-	query, replicas := client.CounterQuery{Domain: i.domain, Descriptor: i.key.Descriptor}, m.snapshot.Replicas
+	query := client.CounterQuery{Domain: i.domain, Descriptor: i.key.Descriptor}
+	replicas := m.snapshot.Replicas
 	if m.snapshot.Sum.Counters == "store" {
 		replicas = replicas[:min(1, len(replicas))] // they share the counter
 	}
@@ -49,7 +50,8 @@ func (m *model) explain(i item) tea.Cmd {
 				msg.answers = append(msg.answers, fmt.Sprintf("query %s: %v", r.Addr, err))
 			} else {
 				text := m.service.Explain(report, query)
-				msg.answers = append(msg.answers, strings.ReplaceAll(text, "\ncounter: ", "\ncounter: "+replicaPrefix(r.Addr)))
+				msg.answers = append(msg.answers,
+					strings.ReplaceAll(text, "\ncounter: ", "\ncounter: "+replicaPrefix(r.Addr)))
 			}
 		}
 		return msg
@@ -92,8 +94,10 @@ func (v *view) details(d *details, s *Snapshot) []line {
 			fact("penalty", "until "+at(*k.PenaltyUntil))
 		}
 	} else if limit != nil {
-		fact("now", fmt.Sprintf("%s %s/s, %s denied/s, %s near the limit/s", format.Rate(limit.Hits), limit.Unit, format.Rate(limit.Denied), format.Rate(limit.Near)))
-		fact("in total", fmt.Sprintf("%d %s, %d denied, %d beyond the limit while the store was unavailable", limit.TotalHits, limit.Unit, limit.TotalDenied, limit.Exceeded))
+		fact("now", fmt.Sprintf("%s %s/s, %s denied/s, %s near the limit/s", format.Rate(limit.Hits), limit.Unit,
+			format.Rate(limit.Denied), format.Rate(limit.Near)))
+		fact("in total", fmt.Sprintf("%d %s, %d denied, %d beyond the limit while the store was unavailable",
+			limit.TotalHits, limit.Unit, limit.TotalDenied, limit.Exceeded))
 	}
 	if len(s.Replicas) > 1 && limit != nil {
 		for _, r := range s.Replicas {
@@ -113,7 +117,8 @@ func (v *view) details(d *details, s *Snapshot) []line {
 	for i := range s.Sum.Domains {
 		for _, k := range s.Sum.Domains[i].DeniedKeys {
 			if s.Sum.Domains[i].Domain == d.domain && limitOfKey(s.Sum, d.domain, &k) == d.limit {
-				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond), v.fit(keyItem(d.domain, &k, s.Sum.Time), v.width-10))))
+				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond),
+					v.fit(keyItem(d.domain, &k, s.Sum.Time), v.width-10))))
 			}
 		}
 	}
@@ -124,7 +129,8 @@ func (v *view) details(d *details, s *Snapshot) []line {
 func limitOfKey(s *live.State, domain string, k *live.Key) *live.RuleState {
 	for i := range s.Domains {
 		for j := range s.Domains[i].Rules {
-			if r := &s.Domains[i].Rules[j]; s.Domains[i].Domain == domain && r.Rule == k.Rule && r.Limit == k.Limit && r.Name == k.Name {
+			if r := &s.Domains[i].Rules[j]; s.Domains[i].Domain == domain && r.Rule == k.Rule && r.Limit == k.Limit &&
+				r.Name == k.Name {
 				return r
 			}
 		}
@@ -144,7 +150,8 @@ func (v *view) chart(r *live.RuleState, now time.Time) []line {
 		for _, n := range numbers {
 			sum += uint64(n)
 		}
-		lines = append(lines, v.line(plain, fmt.Sprintf("%-12s%s  %d, at most %d in %d s", name, v.sparkline(numbers, points), sum, slices.Max(append(numbers, 0)), r.Line.Seconds)))
+		lines = append(lines, v.line(plain, fmt.Sprintf("%-12s%s  %d, at most %d in %d s", name,
+			v.sparkline(numbers, points), sum, slices.Max(append(numbers, 0)), r.Line.Seconds)))
 	}
 	draw(r.Unit, r.Line.Hits)
 	draw("denied", r.Line.Denied)

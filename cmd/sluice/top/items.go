@@ -45,7 +45,9 @@ const (
 )
 
 func (o order) compare(a, b item) int {
-	rank, denied, hits := cmp.Compare(a.rank, b.rank), cmp.Compare(b.denied, a.denied), cmp.Compare(b.hits, a.hits)
+	rank := cmp.Compare(a.rank, b.rank)
+	denied := cmp.Compare(b.denied, a.denied)
+	hits := cmp.Compare(b.hits, a.hits)
 	switch o {
 	case byHits:
 		return cmp.Or(rank, hits, denied)
@@ -160,7 +162,8 @@ func keyItem(domain string, k *live.Key, now time.Time) item {
 	}
 	limit := " " + limitText(k.Limit, k.OwnLimit, k.Table)
 	if k.Rule == "" {
-		i.name, limit = domain+": limit override of the request", ""
+		i.name = domain + ": limit override of the request"
+		limit = ""
 	}
 	if k.InFlight != nil {
 		limit = fmt.Sprintf(" %d of %d in flight,", *k.InFlight, k.Permits) + limit
@@ -198,9 +201,13 @@ func unitSuffix(unit string) string {
 }
 
 func unknownItem(u *live.UnknownDomain) item {
-	i := item{id: makeID("unknown", u.Domain), tone: yellow, prefix: "  ", text: format.Rate(u.PerSecond) + " per second"}
+	i := item{
+		id: makeID("unknown", u.Domain), tone: yellow, prefix: "  ", text: format.Rate(u.PerSecond) + " per second",
+	}
 	if u.PerSecond == 0 { // no longer requested
-		i.tone, i.rank, i.text = faint, 2, fmt.Sprintf("none now, %d before,", u.Descriptors)
+		i.tone = faint
+		i.rank = 2
+		i.text = fmt.Sprintf("none now, %d before,", u.Descriptors)
 	}
 	i.text += fmt.Sprintf(" for the domain %s, which has no rules", u.Domain)
 	if u.Meant != "" {
@@ -217,7 +224,9 @@ func unmatchedItem(domain string, u *live.Unmatched, now time.Time) item {
 	} else {
 		text += u.Why
 	}
-	return item{id: makeID("unmatched", domain, strconv.Itoa(u.Entry), u.Below, u.Key), prefix: "  ", text: text, rank: 1}
+	return item{
+		id: makeID("unmatched", domain, strconv.Itoa(u.Entry), u.Below, u.Key), prefix: "  ", text: text, rank: 1,
+	}
 }
 
 func (v *view) limitItem(domain string, r *live.RuleState) item {
@@ -254,7 +263,9 @@ func eventItem(e *telemetry.Event, now time.Time) item {
 	if len(e.Lines) > 0 {
 		text += "; " + e.Lines[0]
 	}
-	return item{id: makeID("event", e.Replica, e.Time.String(), e.Text), tone: toneOf(e.Level), at: e.Time, prefix: format.TimeAt(e.Time, now) + "   ", text: text}
+	return item{
+		id: makeID("event", e.Replica, e.Time.String(), e.Text), tone: toneOf(e.Level), at: e.Time, prefix: format.TimeAt(e.Time, now) + "   ", text: text,
+	}
 }
 
 func replicaPrefix(replica string) string {

@@ -27,7 +27,8 @@ const conditionsTitle = "CONDITIONS"
 func (l *list) add(v *view, s section, filter string, maxLines int) {
 	var items []item
 	for _, i := range s.items {
-		if filter == "" || s.title == conditionsTitle || strings.Contains(strings.ToLower(i.client+" "+i.text), filter) {
+		if filter == "" || s.title == conditionsTitle ||
+			strings.Contains(strings.ToLower(i.client+" "+i.text), filter) {
 			items = append(items, i)
 		}
 	}
@@ -132,7 +133,8 @@ func (v *view) header(s *live.State) []line {
 		all = append(all, v.line(red, "the rules have no limits: every request is allowed"))
 	}
 	if s.Counters == "store" {
-		all = append(all, v.line(faint, "counters are shared: rates and keys are those seen by the replicas shown here"))
+		all = append(all,
+			v.line(faint, "counters are shared: rates and keys are those seen by the replicas shown here"))
 	}
 	if s.HashKey == "" && (s.TopKeys == live.Hashed || s.TopKeys == live.HashedOnly) { // of several replicas
 		text := "hashes of clients differ between replicas, because each has its own hash key"
@@ -152,12 +154,14 @@ func (v *view) screen(s *live.State, height int) []line {
 
 // status returns the status line, and a hint if there are no calls.
 func (v *view) status(s *live.State) []line {
-	c, tone := &s.Status, strong
+	c := &s.Status
+	tone := strong
 	if c.Errors > 0 || c.Store == live.StoreUnavailable {
 		tone = red
 	}
 	clock := s.Time.Local().Format("15:04:05 MST") + "  "
-	calls := fmt.Sprintf("%s calls/s, %s denied/s, %s errors/s, %s", format.Rate(c.Calls), format.Rate(c.Denied), format.Rate(c.Errors), rules.Count(c.Connections, "connection"))
+	calls := fmt.Sprintf("%s calls/s, %s denied/s, %s errors/s, %s", format.Rate(c.Calls), format.Rate(c.Denied),
+		format.Rate(c.Errors), rules.Count(c.Connections, "connection"))
 	var parts []string
 	if c.P99 != nil {
 		parts = append(parts, fmt.Sprintf("p99 %.2g ms", 1e3**c.P99))

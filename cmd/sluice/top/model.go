@@ -59,7 +59,9 @@ func (s *Service) Show(ctx context.Context, in io.Reader, terminal *os.File, int
 		environment = append(environment, "NO_COLOR=1") // the library only knows 1
 	}
 	m := newModel(ctx, s, interval, supportsUTF8(os.Getenv))
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(terminal), tea.WithEnvironment(environment), tea.WithoutSignalHandler()}
+	options := []tea.ProgramOption{
+		tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(terminal), tea.WithEnvironment(environment), tea.WithoutSignalHandler(),
+	}
 	if _, err := tea.NewProgram(m, options...).Run(); ctx.Err() == nil {
 		return err
 	}
@@ -111,7 +113,9 @@ type fetched struct {
 type tick struct{}
 
 func newModel(ctx context.Context, s *Service, interval time.Duration, utf8 bool) *model {
-	m := &model{ctx: ctx, service: s, interval: interval, view: view{width: 80, utf8: utf8}, height: 24, body: viewport.New(), filter: textinput.New()}
+	m := &model{
+		ctx: ctx, service: s, interval: interval, view: view{width: 80, utf8: utf8}, height: 24, body: viewport.New(), filter: textinput.New(),
+	}
 	m.filter.Prompt = "/"
 	m.filter.CharLimit = 100
 	m.body.StyleLineFunc = m.style
@@ -135,7 +139,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var then tea.Cmd
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		m.view.width, m.height = max(40, msg.Width), max(5, msg.Height)
+		m.view.width = max(40, msg.Width)
+		m.height = max(5, msg.Height)
 	case fetched:
 		if m.err = msg.err; msg.snapshot != nil {
 			m.snapshot = msg.snapshot
@@ -144,7 +149,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		then = m.wait()
 		if d := m.details; d != nil && msg.snapshot != nil {
 			if found, ok := m.findInSnapshot(d.item); ok {
-				d.item, d.gone = found, false
+				d.item = found
+				d.gone = false
 			} else {
 				d.gone = true
 			}
@@ -197,7 +203,8 @@ func (m *model) findInSnapshot(earlier item) (found item, ok bool) {
 }
 
 func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
-	name, asked := msg.String(), m.notice
+	name := msg.String()
+	asked := m.notice
 	m.notice = nil
 	switch {
 	case name == "ctrl+c":
@@ -288,7 +295,8 @@ func (m *model) arrange() {
 		m.header = m.view.header(m.snapshot.Sum)
 		if m.stale {
 			gone, _, _ := strings.Cut(m.err.Error(), "\n")
-			m.header = append([]line{m.view.line(red, "no answer, the state of "+format.Time(m.snapshot.Sum.Time)+": "+gone)}, m.header...)
+			m.header = append([]line{m.view.line(red,
+				"no answer, the state of "+format.Time(m.snapshot.Sum.Time)+": "+gone)}, m.header...)
 		}
 		m.header = m.header[:min(len(m.header), m.height/2)]
 	}
@@ -302,7 +310,8 @@ func (m *model) arrange() {
 	case m.snapshot != nil && m.details != nil:
 		m.list = list{lines: m.view.details(m.details, m.snapshot)}
 	case m.snapshot != nil:
-		filter, share := strings.ToLower(m.filter.Value()), height
+		filter := strings.ToLower(m.filter.Value())
+		share := height
 		if m.all || filter != "" {
 			share = 0
 		}

@@ -77,11 +77,13 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 	for _, addr := range s.Addrs {
 		replicas, err := s.dial(ctx, addr)
 		if err != nil {
-			errs, snapshot.Missing = append(errs, err), append(snapshot.Missing, Missing{addr, err})
+			errs = append(errs, err)
+			snapshot.Missing = append(snapshot.Missing, Missing{addr, err})
 		}
 		all = append(all, replicas...)
 	}
-	states, failed := make([]*live.State, len(all)), make([]error, len(all))
+	states := make([]*live.State, len(all))
+	failed := make([]error, len(all))
 	var wait sync.WaitGroup
 	for i, replica := range all {
 		wait.Go(func() {
@@ -93,7 +95,8 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 	var available []*live.State
 	for i, state := range states {
 		if state != nil {
-			addrs, available = append(addrs, all[i].Addr), append(available, state)
+			addrs = append(addrs, all[i].Addr)
+			available = append(available, state)
 			snapshot.Replicas = append(snapshot.Replicas, Replica{all[i], state})
 		} else {
 			errs = append(errs, fmt.Errorf("query %s: %w", all[i].Addr, failed[i]))
@@ -107,7 +110,8 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 	snapshot.Sum = live.Sum(addrs, available)
 	for _, m := range snapshot.Missing {
 		missing := telemetry.NewCondition(telemetry.NoAnswer, snapshot.Sum.Time)
-		missing.Replica, missing.Text = m.Addr, "no answer: "+m.Err.Error()
+		missing.Replica = m.Addr
+		missing.Text = "no answer: " + m.Err.Error()
 		snapshot.Sum.Conditions = append([]telemetry.Condition{missing}, snapshot.Sum.Conditions...)
 	}
 	return snapshot, err
@@ -179,7 +183,8 @@ func (s *Service) Unmask(ctx context.Context, d time.Duration) (done []string, e
 		case report.Until == nil:
 			done = append(done, r.Addr+": values of denied keys are no longer shown")
 		default:
-			done = append(done, r.Addr+": values of denied keys are shown until "+report.Until.Local().Format(time.TimeOnly+" MST"))
+			done = append(done,
+				r.Addr+": values of denied keys are shown until "+report.Until.Local().Format(time.TimeOnly+" MST"))
 		}
 	}
 	return done, err

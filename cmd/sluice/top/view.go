@@ -165,7 +165,9 @@ func (v *view) partsOf(i item) parts {
 	if at := strings.IndexAny(limit, ",("); at > 0 {
 		limit, options = limit[:at], limit[at:]
 	}
-	return parts{v.printable(i.client), v.printable(before), v.printable(i.name), v.printable(limit), v.printable(options)}
+	return parts{
+		v.printable(i.client), v.printable(before), v.printable(i.name), v.printable(limit), v.printable(options),
+	}
 }
 
 // others returns the width of the parts that are not shortened, and of an ellipsis for the options.

@@ -68,7 +68,8 @@ func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, er
 		errs  []error
 		group sync.WaitGroup
 	)
-	all.Resets, all.Statuses = map[string]int{}, map[string]int{}
+	all.Resets = map[string]int{}
+	all.Statuses = map[string]int{}
 	for range connections {
 		group.Go(func() {
 			for ctx.Err() == nil {

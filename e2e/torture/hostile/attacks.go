@@ -181,7 +181,8 @@ func growWindows(c *Conn) (func() error, error) {
 	next := 0
 	var b []byte
 	return func() error {
-		b, frames := b[:0], 0
+		b := b[:0]
+		frames := 0
 		for window := c.window.Load(); frames < 64 && next < manyStreams; {
 			if sent[next]+int64(len(part)) > window {
 				next++

@@ -100,7 +100,8 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 // newConn sends the preface and settings on a new connection, or closes it.
 func newConn(raw net.Conn, m ConnOptions) (*Conn, error) {
 	c := &Conn{Conn: raw, manners: m, writeMu: make(mutex, 1), out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
-	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
+	c.replies.Resets = map[string]int{}
+	c.replies.Statuses = map[string]int{}
 	c.window.Store(defaultWindow)
 	var err error
 	if m.NeverRead {

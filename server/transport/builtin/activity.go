@@ -83,7 +83,9 @@ const (
 // shortest configured time.
 func monitorInterval(l *transport.Limits) time.Duration {
 	every := time.Second
-	for _, d := range [...]time.Duration{l.KeepaliveTimeout, l.MaxConnectionIdle, l.MaxConnectionAge, l.MaxConnectionAgeGrace} {
+	for _, d := range [...]time.Duration{
+		l.KeepaliveTimeout, l.MaxConnectionIdle, l.MaxConnectionAge, l.MaxConnectionAgeGrace,
+	} {
 		if d > 0 {
 			every = min(every, d)
 		}

@@ -62,7 +62,8 @@ func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 		return 0, false, false
 	}
 	now := c.Handler.Clock.Elapsed()
-	c.batchStart, c.clockAt = now, now
+	c.batchStart = now
+	c.clockAt = now
 	c.activity.noteReceived(now)
 	c.out = getOutput()
 	err := c.processMailboxLocked(now)

@@ -86,11 +86,15 @@ func (b metadataRegistrar) RegisterService(d *grpc.ServiceDesc, server any) {
 func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, maxKept, maxMessage int) {
 	b.services[d.ServiceName] = d
 	for _, m := range d.Methods {
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, maxKept, maxMessage, maxMessage == maxOtherMessageBytes})
+		b.methods = append(b.methods, bridgedMethod{
+			"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, maxKept, maxMessage, maxMessage == maxOtherMessageBytes,
+		})
 	}
 	for i := range d.Streams {
 		s := &d.Streams[i]
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, maxKept, maxMessage, maxMessage == maxOtherMessageBytes})
+		b.methods = append(b.methods, bridgedMethod{
+			"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, maxKept, maxMessage, maxMessage == maxOtherMessageBytes,
+		})
 	}
 }
 
@@ -114,7 +118,9 @@ func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
 			i.Methods = append(i.Methods, grpc.MethodInfo{Name: m.MethodName})
 		}
 		for _, s := range d.Streams {
-			i.Methods = append(i.Methods, grpc.MethodInfo{Name: s.StreamName, IsClientStream: s.ClientStreams, IsServerStream: s.ServerStreams})
+			i.Methods = append(i.Methods, grpc.MethodInfo{
+				Name: s.StreamName, IsClientStream: s.ClientStreams, IsServerStream: s.ServerStreams,
+			})
 		}
 		info[name] = i
 	}
@@ -128,7 +134,8 @@ func (b *bridge) unknownMethodMessage(path string) string {
 	if i < 0 {
 		return fmt.Sprintf("malformed method name: %q", path)
 	}
-	service, method := name[:i], name[i+1:]
+	service := name[:i]
+	method := name[i+1:]
 	if b.services[service] == nil {
 		return "unknown service " + service
 	}

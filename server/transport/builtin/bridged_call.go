@@ -72,7 +72,9 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete boo
 		return nil, err
 	}
 	if complete {
-		b.message, b.hasMessage, b.endErr = bytes.Clone(call.Message), true, io.EOF
+		b.message = bytes.Clone(call.Message)
+		b.hasMessage = true
+		b.endErr = io.EOF
 	}
 	ctx := peer.NewContext(context.Background(), c.peer())
 	ctx = metadata.NewIncomingContext(ctx, incoming)
@@ -87,7 +89,8 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete boo
 
 // runHandler runs in the call's goroutine.
 func (b *bridgedCall) runHandler() (err error) {
-	m, others := b.method, b.conn.bridge.interceptors
+	m := b.method
+	others := b.conn.bridge.interceptors
 	defer others.Recover(&err) // for SendMsg, which the interceptors do not cover
 	if m.stream != nil {
 		return others.Stream(m.server, b, &grpc.StreamServerInfo{
@@ -103,7 +106,8 @@ func (b *bridgedCall) runHandler() (err error) {
 
 func (b *bridgedCall) Receive(message []byte) {
 	b.mu.Lock()
-	b.message, b.hasMessage = bytes.Clone(message), true
+	b.message = bytes.Clone(message)
+	b.hasMessage = true
 	b.mu.Unlock()
 	wake(b.messageReady)
 }
@@ -156,9 +160,11 @@ func (b *bridgedCall) nextMessage() ([]byte, error) {
 	b.task.Pause()
 	for {
 		b.mu.Lock()
-		message, end := b.message, b.endErr
+		message := b.message
+		end := b.endErr
 		if b.hasMessage {
-			b.message, b.hasMessage = nil, false
+			b.message = nil
+			b.hasMessage = false
 			b.mu.Unlock()
 			if end == nil {
 				b.postCommand(func(c *h2.Conn, out []byte) []byte { return c.RequestMessage(out, b.stream) })

@@ -52,13 +52,19 @@ var rateLimitCalls = sync.Pool{New: func() any { return new(rateLimitCall) }}
 func getRateLimitCall(c *connection) *rateLimitCall {
 	x, _ := rateLimitCalls.Get().(*rateLimitCall)
 	x.transfer(ownerPool, ownerBatch)
-	x.conn, x.Connection = c, c.leaseConn
+	x.conn = c
+	x.Connection = c.leaseConn
 	return x
 }
 
 // release returns a call, owned by a batch, to the pool.
 func (x *rateLimitCall) release() {
-	x.conn, x.Connection, x.trace, x.err, x.delayTimer, x.recorded = nil, nil, nil, nil, nil, false
+	x.conn = nil
+	x.Connection = nil
+	x.trace = nil
+	x.err = nil
+	x.delayTimer = nil
+	x.recorded = false
 	x.poison()
 	x.transfer(ownerBatch, ownerPool)
 	if x.Reusable() {
@@ -74,13 +80,17 @@ func (c *connection) shouldRateLimit(call *h2.Call, trace *callTrace) ([]byte, h
 		x = getRateLimitCall(c)
 		c.spare = x
 	}
-	x.Client, x.Stream, x.trace, x.start = c.client, call.Stream, trace, c.clockAt
+	x.Client = c.client
+	x.Stream = call.Stream
+	x.trace = trace
+	x.start = c.clockAt
 	x.DeadlinePassed = call.HasTimeout && call.Timeout <= 0
 	deadline := answer.NoDeadline
 	if call.HasTimeout {
 		deadline = c.batchStart + call.Timeout
 	}
-	message, later := call.Message, h.Service.DecidesAsync()
+	message := call.Message
+	later := h.Service.DecidesAsync()
 	if later {
 		// The store may use the call after this batch, and may decide it before Begin returns.
 		x.Request = append(x.Request[:0], message...)
@@ -96,7 +106,8 @@ func (c *connection) shouldRateLimit(call *h2.Call, trace *callTrace) ([]byte, h
 		return nil, h2.Status{}, x
 	case x.Undecided(): // a panic; the store may still decide the call
 		c.spare = nil
-		x.recorded, x.trace = true, nil
+		x.recorded = true
+		x.trace = nil
 	default:
 		x.transfer(ownerStore, ownerBatch)
 	}
@@ -122,7 +133,8 @@ func (x *rateLimitCall) delayReply(delay, took time.Duration) {
 	m.PendingDelays.Inc()
 	x.countedBytes = x.MemoryBytes()
 	x.conn.delayedBytes += x.countedBytes
-	x.duration, x.awaited = took, true
+	x.duration = took
+	x.awaited = true
 	x.transfer(ownerBatch, ownerTimer)
 	x.delayTimer = time.AfterFunc(delay, func() {
 		x.transfer(ownerTimer, ownerMailbox)

@@ -62,7 +62,8 @@ func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 	if call.Method != methodShouldRateLimit {
 		m := &c.bridge.methods[call.Method]
 		limit := cmp.Or(m.maxMessageBytes, c.Limits.MaxMessageBytes)
-		return statusOf(status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size, m.path, limit))
+		return statusOf(status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size,
+			m.path, limit))
 	}
 	trace := c.startTrace(call)
 	err := h.RejectTooLarge(size, c.Limits.MaxMessageBytes, c.leaseConn)
@@ -150,6 +151,7 @@ func headersTooLargeError(c *transport.Config, size int, client net.Addr) error 
 	limit := int(c.Limits.MaxHeaderBytes)
 	c.Handler.Metrics.Rejected.Headers.Inc()
 	c.Handler.Metrics.ClientErrors.BeyondBounds.Report(c.Handler.Rare, client, zap.String("bound", "headers"),
-		zap.Int("bytes", size), zap.Int("max", limit), zap.String("remedy", "set --max-header-size above what your proxies forward"))
+		zap.Int("bytes", size), zap.Int("max", limit),
+		zap.String("remedy", "set --max-header-size above what your proxies forward"))
 	return status.Errorf(codes.ResourceExhausted, "headers of %d bytes exceed --max-header-size (%d)", size, limit)
 }

@@ -37,7 +37,9 @@ const (
 var drainReasons = [...]struct {
 	command commands
 	reason  string
-}{{commandDrainStop, "graceful_stop"}, {commandDrainAge, "max_age"}, {commandDrainIdle, "max_idle"}, {commandRetire, "too_many_connections"}}
+}{
+	{commandDrainStop, "graceful_stop"}, {commandDrainAge, "max_age"}, {commandDrainIdle, "max_idle"}, {commandRetire, "too_many_connections"},
+}
 
 // post updates the mailbox, and starts the flusher if none runs.
 func (m *mailbox) post(update func()) {
@@ -54,8 +56,10 @@ func (m *mailbox) post(update func()) {
 func (m *mailbox) takeAll() ([]completion, commands) {
 	m.Lock()
 	defer m.Unlock()
-	completions, cmds := m.completions, m.commands
-	m.completions, m.commands = nil, 0
+	completions := m.completions
+	cmds := m.commands
+	m.completions = nil
+	m.commands = 0
 	return completions, cmds
 }
 

@@ -20,7 +20,9 @@ const messagePrefix = 5
 const binarySuffix = "-bin"
 
 // reservedHeaders are reserved by gRPC. They are not metadata.
-var reservedHeaders = []string{"te", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"}
+var reservedHeaders = []string{
+	"te", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout",
+}
 
 // metadataOf returns the metadata of a request, decoded as in grpc-go.
 func metadataOf(fields []h2.Field) (metadata.MD, error) {
@@ -37,7 +39,8 @@ func metadataOf(fields []h2.Field) (metadata.MD, error) {
 			}
 			bytes, err := code.DecodeString(value)
 			if err != nil {
-				return nil, status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", value, f.Name, err)
+				return nil, status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", value,
+					f.Name, err)
 			}
 			value = string(bytes)
 		}
@@ -50,7 +53,8 @@ func metadataOf(fields []h2.Field) (metadata.MD, error) {
 func fieldsOf(md metadata.MD) []h2.Field {
 	var fields []h2.Field
 	for _, name := range slices.Sorted(maps.Keys(md)) {
-		if name == "" || name[0] == ':' || name == "content-type" || name == "user-agent" || slices.Contains(reservedHeaders, name) {
+		if name == "" || name[0] == ':' || name == "content-type" || name == "user-agent" ||
+			slices.Contains(reservedHeaders, name) {
 			continue
 		}
 		for _, value := range md[name] {
@@ -68,12 +72,15 @@ func validateMetadata(md metadata.MD) error {
 	for name, values := range md {
 		for _, b := range []byte(name) {
 			if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-_:", rune(b)) {
-				return status.Errorf(codes.Internal, "header key %q contains illegal characters not in [0-9a-z-_.]", name)
+				return status.Errorf(codes.Internal, "header key %q contains illegal characters not in [0-9a-z-_.]",
+					name)
 			}
 		}
 		for _, value := range values {
-			if !strings.HasSuffix(name, binarySuffix) && strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-				return status.Errorf(codes.Internal, "header key %q contains value with non-printable ASCII characters", name)
+			if !strings.HasSuffix(name, binarySuffix) &&
+				strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+				return status.Errorf(codes.Internal, "header key %q contains value with non-printable ASCII characters",
+					name)
 			}
 		}
 	}

@@ -52,7 +52,9 @@ func (c *calls) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	}
 	q := &quotaStream{conn: (*connection)(c), stream: call.Stream}
 	addr := c.raw.RemoteAddr()
-	stream, err := c.Quotas.Open(quota.Peer{Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr)}, q.queue)
+	stream, err := c.Quotas.Open(quota.Peer{
+		Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr),
+	}, q.queue)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -147,7 +149,8 @@ func (q *quotaStream) sendLocked() {
 	if message.bytes, seq, q.pending = q.quota.AppendMessage(message.bytes); seq == 0 {
 		return
 	}
-	q.seq, q.unsent = seq, messagePrefix+len(message.bytes)
+	q.seq = seq
+	q.unsent = messagePrefix + len(message.bytes)
 	c.out.bytes = c.h2.Send(c.out.bytes, q.stream, message.bytes)
 	c.out.bytes = c.h2.Mark(c.out.bytes, q.stream, uint32(seq)) //nolint:gosec // truncated on purpose
 }

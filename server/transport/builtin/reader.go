@@ -34,7 +34,8 @@ func newReader(conn, raw net.Conn) *reader {
 	r := &reader{conn: conn}
 	if file, ok := raw.(syscall.Conn); ok && conn == raw && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
-			r.raw, r.tryFunc = raw, r.tryRead
+			r.raw = raw
+			r.tryFunc = r.tryRead
 		}
 	}
 	return r
@@ -70,7 +71,8 @@ func (r *reader) tryRead(fd uintptr) bool {
 		r.releaseBuffer()
 		return false
 	}
-	r.buffered, r.err = r.buffered+n, err
+	r.buffered += n
+	r.err = err
 	return true
 }
 

@@ -34,7 +34,8 @@ func (c *connection) handshake() *reader {
 	lessee := c.Handler.Service.Connect(clientName(c.raw.RemoteAddr()))
 	lessee.Addr = c.raw.RemoteAddr()
 	c.mu.Lock()
-	c.conn, c.leaseConn = conn, lessee
+	c.conn = conn
+	c.leaseConn = lessee
 	c.mu.Unlock()
 	return newReader(conn, c.raw)
 }
@@ -42,8 +43,10 @@ func (c *connection) handshake() *reader {
 // cleanup closes the connection and cancels its calls.
 func (c *connection) cleanup() {
 	c.mu.Lock()
-	ending, calls := c.endingLocked(), (c.h2.LastStream()+1)/2
-	c.ending, c.readerDone = true, true
+	ending := c.endingLocked()
+	calls := (c.h2.LastStream() + 1) / 2
+	c.ending = true
+	c.readerDone = true
 	for c.cancelCallsLocked() != nil { // after a panic, it continues with the other calls
 	}
 	c.publishStoreBytesLocked() // its calls no longer count
@@ -73,7 +76,8 @@ func (c *connection) readLoop(r *reader) {
 			}
 			return
 		}
-		received, unfinished := len(in), false
+		received := len(in)
+		unfinished := false
 		for more := true; more; {
 			var used int
 			var ok bool
@@ -141,7 +145,8 @@ func (c *connection) processResets(in []byte) (rest []byte) {
 		if err != nil {
 			return nil
 		}
-		in, more = in[used:], again
+		in = in[used:]
+		more = again
 	}
 	return in
 }

@@ -27,7 +27,8 @@ func newSocket(conn net.Conn, onStall, onResume func()) *socket {
 	s := &socket{Conn: conn, onStall: onStall, onResume: onResume}
 	if file, ok := conn.(syscall.Conn); ok && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
-			s.raw, s.tryFunc = raw, s.tryWrite
+			s.raw = raw
+			s.tryFunc = s.tryWrite
 		}
 	}
 	return s
@@ -56,7 +57,9 @@ func (s *socket) Write(p []byte) (n int, err error) {
 	if s.raw == nil {
 		return s.Conn.Write(p)
 	}
-	s.rest, s.stalled, s.err = p, false, nil
+	s.rest = p
+	s.stalled = false
+	s.err = nil
 	err = s.raw.Write(s.tryFunc)
 	if err == nil {
 		err = s.err
@@ -72,7 +75,8 @@ func (s *socket) Write(p []byte) (n int, err error) {
 // tryWrite writes without blocking, and reports whether it is done.
 func (s *socket) tryWrite(fd uintptr) (done bool) {
 	n, err := tryWrite(fd, s.rest)
-	s.rest, s.err = s.rest[n:], err
+	s.rest = s.rest[n:]
+	s.err = err
 	if err != nil || len(s.rest) == 0 {
 		return true
 	}

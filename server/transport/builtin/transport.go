@@ -85,7 +85,8 @@ func newConnection(t *Transport, raw net.Conn) *connection {
 	c.raw = newSocket(raw, c.writeStalled, c.writeResumed)
 	c.h2 = t.h2.NewConn((*calls)(c), now)
 	c.activity.start(now, t.Limits.MaxConnectionAge)
-	c.mailbox.runFlusher, c.buffered.closeWithError = c.runFlusher, c.closeWithError
+	c.mailbox.runFlusher = c.runFlusher
+	c.buffered.closeWithError = c.closeWithError
 	return c
 }
 
@@ -112,7 +113,8 @@ func (t *Transport) Serve(l net.Listener) error {
 		}
 		// For example, too many files are open. Retry: other connections will end.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		t.Handler.Rare.Warn("failed to accept a gRPC connection; more within ten seconds are not logged", zap.Error(err))
+		t.Handler.Rare.Warn("failed to accept a gRPC connection; more within ten seconds are not logged",
+			zap.Error(err))
 		select {
 		case <-time.After(pause):
 		case <-t.stopped:

@@ -67,7 +67,9 @@ var serviceDesc = grpc.ServiceDesc{
 	HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "ShouldRateLimit",
-		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(
+			srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+		) (any, error) {
 			limits, ok := srv.(rateLimits)
 			if !ok {
 				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)

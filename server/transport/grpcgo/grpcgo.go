@@ -23,7 +23,8 @@ type server struct {
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	s, others := new(server), transport.NewInterceptors(&c)
+	s := new(server)
+	others := transport.NewInterceptors(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		defer s.calls.begin()()
 		if info.FullMethod == quotaMethod { // the service counts its streams itself
@@ -39,7 +40,8 @@ func New(c transport.Config) transport.Transport {
 		defer s.calls.begin()()
 		return others.Unary(ctx, request, info, handle)
 	}
-	options := append(grpcOptions(c.Limits), grpc.Creds(c.Creds), grpc.UnaryInterceptor(unary), grpc.ChainStreamInterceptor(begin, others.Stream))
+	options := append(grpcOptions(c.Limits), grpc.Creds(c.Creds), grpc.UnaryInterceptor(unary),
+		grpc.ChainStreamInterceptor(begin, others.Stream))
 	if c.Tracer != nil {
 		options = append(options, grpc.StatsHandler(c.Tracer))
 	}
@@ -76,7 +78,8 @@ func (s *server) GracefulStop() {
 			return
 		case <-time.After(drainTimeout):
 		}
-		begun, open := s.calls.begun.Load(), s.calls.open.Load()
+		begun := s.calls.begun.Load()
+		open := s.calls.open.Load()
 		switch {
 		case open > 0:
 			idle = -1

@@ -50,7 +50,8 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	wakes := make(chan struct{}, 1)
 	client := quota.Peer{Client: access.ClientFromContext(stream.Context())}
 	if p, ok := peer.FromContext(stream.Context()); ok {
-		client.Identity, client.Address = access.IdentityOf(p.AuthInfo, p.Addr), transport.MachineOf(p.Addr)
+		client.Identity = access.IdentityOf(p.AuthInfo, p.Addr)
+		client.Address = transport.MachineOf(p.Addr)
 	}
 	st, err := q.Open(client, func() {
 		select {
@@ -62,7 +63,8 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 		return err
 	}
 	defer st.Close()
-	ended, ready := make(chan error, 2), make(chan struct{}, 1)
+	ended := make(chan error, 2)
+	ready := make(chan struct{}, 1)
 	run := func(direction func() error) {
 		var err error
 		defer func() { ended <- err }()

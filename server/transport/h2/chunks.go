@@ -89,7 +89,8 @@ const markPing = 'm'
 // it; a later mark replaces a waiting one. A mark has 24 bits.
 func (c *Conn) Mark(out []byte, id, mark uint32) []byte {
 	return c.withStream(out, c.findStreaming(id), func(s *stream) {
-		s.streaming.mark, s.streaming.markPending = mark, true
+		s.streaming.mark = mark
+		s.streaming.markPending = true
 		if s.unsent == nil {
 			c.sendMark(s)
 		}

@@ -35,7 +35,8 @@ func (c *Conn) Drained() bool { return c.drain.step == drainFinal && c.OpenStrea
 
 // endDrain sends the second GOAWAY, which names the last stream.
 func (c *Conn) endDrain() {
-	c.drain.step, c.drain.last = drainFinal, c.lastStream
+	c.drain.step = drainFinal
+	c.drain.last = c.lastStream
 	c.out = appendGoAway(c.out, c.lastStream, CodeNo, c.drain.reason)
 }
 
@@ -80,7 +81,8 @@ func (c *Conn) receivePing(f *frame) error {
 	p := &c.pings
 	switch {
 	case p.answered:
-		p.strikes, p.answered = 0, false
+		p.strikes = 0
+		p.answered = false
 	case p.received && c.now-p.lastAt < c.server.options.Limits.PingInterval:
 		p.strikes++
 	}

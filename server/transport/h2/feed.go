@@ -11,9 +11,11 @@ import (
 //
 // Times must not decrease.
 func (c *Conn) Feed(out, in []byte, now time.Duration) (appended []byte, used int, more bool, err error) {
-	c.out, c.now = out, now
+	c.out = out
+	c.now = now
 	used, more, err = c.feed(in)
-	appended, c.out = c.out, nil
+	appended = c.out
+	c.out = nil
 	return appended, used, more, err
 }
 
@@ -26,7 +28,8 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if n < len(Preface) {
 			return 0, false, nil
 		}
-		used, c.stage = n, awaitsSettings
+		used = n
+		c.stage = awaitsSettings
 	}
 	blocks := 0
 	c.outputLimit = len(c.out) + maxBatchOutput
@@ -50,7 +53,8 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 			return used, false, err
 		}
 		if c.glitches.exceeded(c.now) {
-			return used, false, &ConnError{CodeEnhanceYourCalm, "too many useless frames, or calls that had to be reset"}
+			return used, false,
+				&ConnError{CodeEnhanceYourCalm, "too many useless frames, or calls that had to be reset"}
 		}
 	}
 	return used, false, nil

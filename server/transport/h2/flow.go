@@ -100,6 +100,7 @@ func (c *Conn) dequeueReply(s *stream) {
 	if s.streaming != nil {
 		c.send.queuedBytes -= cap(s.streaming.trailers)
 	}
-	s.unsent, s.sent = nil, 0
+	s.unsent = nil
+	s.sent = 0
 	c.send.queue = slices.DeleteFunc(c.send.queue, func(w *stream) bool { return w == s })
 }

@@ -57,12 +57,14 @@ func parseFrame(p []byte) frame {
 
 // unpad returns the payload without padding (6.1) and priority fields.
 func (f *frame) unpad() ([]byte, error) {
-	p, padding := f.payload, 0
+	p := f.payload
+	padding := 0
 	if f.has(flagPadded) {
 		if len(p) == 0 {
 			return nil, &ConnError{CodeFrameSize, "a padded frame without the length of its padding"}
 		}
-		padding, p = int(p[0]), p[1:]
+		padding = int(p[0])
+		p = p[1:]
 	}
 	if f.frameType == frameHeaders && f.has(flagPriority) {
 		if len(p) < priorityBytes {

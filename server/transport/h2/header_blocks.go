@@ -15,7 +15,8 @@ func (c *Conn) receiveHeaders(f *frame) error {
 	if err != nil {
 		return err
 	}
-	b.kind, b.end = blockRequest, f.has(flagEndStream)
+	b.kind = blockRequest
+	b.end = f.has(flagEndStream)
 	if f.stream <= c.lastStream {
 		switch found, client := c.closedStreams.find(f.stream); {
 		case c.find(f.stream) != nil:
@@ -38,7 +39,9 @@ func (c *Conn) receiveHeaders(f *frame) error {
 			c.storeStream(&c.newest)
 		}
 	}
-	b.stream, b.length, b.since = f.stream, 0, c.now
+	b.stream = f.stream
+	b.length = 0
+	b.since = c.now
 	b.headers.reset(b.kind != blockRequest)
 	fields := f.payload
 	if f.has(flagPadded) {
@@ -88,7 +91,8 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 	if cacheable && c.lastBlock.lookup(p, &c.decoder.table, &b.headers) {
 		return c.finishBlock()
 	}
-	block, version := p, c.decoder.table.version
+	block := p
+	version := c.decoder.table.version
 	if b.skip > 0 {
 		n := min(b.skip, len(p))
 		b.skip -= n
@@ -217,18 +221,24 @@ func (s *lastBlock) lookup(p []byte, t *headerTable, h *requestHeaders) bool {
 	if len(s.bytes) == 0 || s.table != t.version || !bytes.Equal(p, s.bytes) {
 		return false
 	}
-	path, encoding := h.path, h.encoding
+	path := h.path
+	encoding := h.encoding
 	*h = s.headers
-	h.path, h.encoding = path, encoding
+	h.path = path
+	h.encoding = encoding
 	return true
 }
 
 // store caches the block p. from is the table's version before p was decoded. A block is not cached
 // if it changes the table, or if the call keeps some of its headers.
 func (s *lastBlock) store(p []byte, from uint64, t *headerTable, h *requestHeaders) {
-	if from != t.version || len(p) > maxLastBlock || h.malformed != "" || h.trailers || h.kept != nil || len(h.path)+len(h.encoding) > 0 {
+	if from != t.version || len(p) > maxLastBlock || h.malformed != "" || h.trailers || h.kept != nil ||
+		len(h.path)+len(h.encoding) > 0 {
 		return
 	}
-	s.bytes, s.table, s.headers = append(s.bytes[:0], p...), from, *h
-	s.headers.path, s.headers.encoding = nil, nil
+	s.bytes = append(s.bytes[:0], p...)
+	s.table = from
+	s.headers = *h
+	s.headers.path = nil
+	s.headers.encoding = nil
 }

@@ -67,7 +67,8 @@ func newKnownHeaders(methods []Method) *knownHeaders {
 	k := &knownHeaders{paths: make(map[string]byte, len(methods))}
 	for i, m := range methods {
 		k.paths[m.Path] = byte(i + 1)
-		k.keepHeader[i+1], k.maxKeptBytes[i+1] = m.KeepHeader, cmp.Or(m.MaxKeptBytes, math.MaxInt)
+		k.keepHeader[i+1] = m.KeepHeader
+		k.maxKeptBytes[i+1] = cmp.Or(m.MaxKeptBytes, math.MaxInt)
 	}
 	for i, e := range staticTable {
 		f := field{name: []byte(e.name), value: []byte(e.value)}

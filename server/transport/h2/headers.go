@@ -161,7 +161,9 @@ func parseTimeout(value []byte) time.Duration {
 	if i < 0 || err != nil {
 		return invalidTimeout
 	}
-	unit := [...]time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond}[i]
+	unit := [...]time.Duration{
+		time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond,
+	}[i]
 	const longest = 100 * 365 * 24 * time.Hour
 	if time.Duration(n) > longest/unit {
 		return longest

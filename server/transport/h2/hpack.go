@@ -33,7 +33,10 @@ func newDecoder(known *knownHeaders, longest int) decoder {
 }
 
 // beginBlock prepares for the next block.
-func (d *decoder) beginBlock() { d.resizable, d.skippedName = true, skippedNone }
+func (d *decoder) beginBlock() {
+	d.resizable = true
+	d.skippedName = skippedNone
+}
 
 // atFieldBoundary reports whether the last field is complete.
 func (d *decoder) atFieldBoundary() bool { return d.skippedName == skippedNone }

@@ -36,7 +36,9 @@ func (t *headerTable) get(i int) (f field, ok bool) {
 	e := &t.entries[(t.first+t.n-1-i)&(len(t.entries)-1)]
 	at := int(e.at - t.base)
 	value := at + int(e.name)
-	return field{name: t.bytes[at:value:value], value: t.bytes[value : value+int(e.value)], headerKind: e.headerKind}, true
+	return field{
+		name: t.bytes[at:value:value], value: t.bytes[value : value+int(e.value)], headerKind: e.headerKind,
+	}, true
 }
 
 // resize changes the maximum size, which must be at most tableBytes.
@@ -79,7 +81,8 @@ func (t *headerTable) evict(need int) {
 		t.n--
 	}
 	if t.n == 0 {
-		t.base, t.start = 0, 0
+		t.base = 0
+		t.start = 0
 		t.bytes = t.bytes[:0]
 	}
 }
@@ -108,5 +111,6 @@ func (t *headerTable) growRing() {
 	for i := range t.n {
 		ring[i] = t.entries[(t.first+i)&(len(t.entries)-1)]
 	}
-	t.entries, t.first = ring, 0
+	t.entries = ring
+	t.first = 0
 }

@@ -52,10 +52,12 @@ type huffmanDecoder struct {
 
 func newHuffman() *huffmanDecoder {
 	h := new(huffmanDecoder)
-	code, n := uint32(0), uint32(0)
+	code := uint32(0)
+	n := uint32(0)
 	for bits := 1; bits <= maxCodeBits; bits++ {
 		code <<= 1
-		h.first[bits], h.at[bits] = code, n
+		h.first[bits] = code
+		h.at[bits] = n
 		for symbol, b := range huffmanBits {
 			if int(b) == bits {
 				h.symbols[n] = uint16(symbol)
@@ -65,7 +67,8 @@ func newHuffman() *huffmanDecoder {
 		}
 	}
 	for i := range h.table {
-		e, rest := &h.table[i], uint32(i)<<(maxCodeBits-lookupBits)
+		e := &h.table[i]
+		rest := uint32(i) << (maxCodeBits - lookupBits)
 		for e.count < maxSymbols {
 			symbol, bits := h.decodeLong(rest << e.bits & (1<<maxCodeBits - 1))
 			if e.bits+bits > lookupBits {
@@ -101,11 +104,13 @@ func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
 		switch {
 		case have >= maxCodeBits:
 		case len(src) >= 4:
-			acc, have = acc<<32|uint64(binary.BigEndian.Uint32(src)), have+32
+			acc = acc<<32 | uint64(binary.BigEndian.Uint32(src))
+			have += 32
 			src = src[4:]
 		default:
 			for _, b := range src {
-				acc, have = acc<<8|uint64(b), have+8
+				acc = acc<<8 | uint64(b)
+				have += 8
 			}
 			src = nil
 		}

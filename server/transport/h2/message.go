@@ -63,7 +63,8 @@ func (s *stream) fillCall(call *Call, now time.Duration) {
 		call.Fields = s.kept.fields
 	}
 	if s.timed {
-		call.Timeout, call.HasTimeout = s.deadline-now, true
+		call.Timeout = s.deadline - now
+		call.HasTimeout = true
 	}
 }
 

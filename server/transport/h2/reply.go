@@ -36,7 +36,8 @@ func (c *Conn) withStream(out []byte, s *stream, act func(s *stream)) []byte {
 	}
 	c.out = out
 	act(s)
-	out, c.out = c.out, nil
+	out = c.out
+	c.out = nil
 	return out
 }
 
@@ -56,7 +57,8 @@ func (c *Conn) sendReply(s *stream, message []byte) {
 	c.out = append(c.out, replyHeaders...)
 	var prefix [prefixBytes]byte                                 // not compressed
 	binary.BigEndian.PutUint32(prefix[1:], uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
-	if n := prefixBytes + len(message); n <= maxFrameBytes && int64(n) <= min(c.send.window, s.sendWindow) && len(c.send.queue) == 0 {
+	if n := prefixBytes + len(message); n <= maxFrameBytes && int64(n) <= min(c.send.window, s.sendWindow) &&
+		len(c.send.queue) == 0 {
 		c.send.window -= int64(n)
 		c.out = appendFrameHeader(c.out, n, frameData, 0, s.id)
 		c.out = append(append(c.out, prefix[:]...), message...)
@@ -69,7 +71,8 @@ func (c *Conn) sendReply(s *stream, message []byte) {
 // queueReply sends the body of a reply as far as its windows allow, and queues the rest.
 func (c *Conn) queueReply(s *stream, body []byte) {
 	s = c.storeStream(s)
-	s.unsent, s.unsentSince = body, c.now
+	s.unsent = body
+	s.unsentSince = c.now
 	c.send.queue = append(c.send.queue, s)
 	c.send.queuedBytes += cap(body)
 	c.sendQueued()
@@ -226,7 +229,8 @@ func appendInteger(b []byte, n int) []byte {
 
 // appendBlock appends a header block in one or more frames.
 func (c *Conn) appendBlock(stream uint32, block []byte, end bool) {
-	kind, flags := frameHeaders, byte(0)
+	kind := frameHeaders
+	flags := byte(0)
 	if end {
 		flags = flagEndStream
 	}
@@ -239,7 +243,8 @@ func (c *Conn) appendBlock(stream uint32, block []byte, end bool) {
 		if block = block[n:]; len(block) == 0 {
 			return
 		}
-		kind, flags = frameContinuation, 0
+		kind = frameContinuation
+		flags = 0
 	}
 }
 

@@ -50,12 +50,15 @@ func (c *Conn) startRequest(id uint32) {
 		c.sendError(s, c.handler.UnknownMethod(string(h.path)))
 		return
 	case h.has(nameEncoding) && len(h.encoding) > 0 && string(h.encoding) != identityEncoding:
-		fault := Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}
+		fault := Status{
+			statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding)),
+		}
 		c.sendErrorWith(s, fault, status200, identityEncoding)
 		return
 	}
 	if h.has(nameTimeout) {
-		s.timed, s.deadline = true, c.now+h.timeout
+		s.timed = true
+		s.deadline = c.now + h.timeout
 	}
 	if s.httpStatus == 0 && c.server.options.Methods[s.path-1].ClientStreams {
 		c.openStreaming(c.storeStream(s))
@@ -169,7 +172,8 @@ func (c *Conn) openStreaming(s *stream) {
 	s.pending = streamingCall
 	s.streaming = &streaming{StreamingCall: streamingCall, wantsMessage: true}
 	if p, ok := streamingCall.(ChunkedCall); ok {
-		s.streaming.chunks.ChunkedCall, s.streaming.wantsMessage = p, false
+		s.streaming.chunks.ChunkedCall = p
+		s.streaming.wantsMessage = false
 		if !c.block.end {
 			c.extendChunkedWindow(s)
 		}
@@ -203,12 +207,15 @@ func (c *Conn) finishRequest(s *stream, p []byte) {
 	fault, faulty := c.messageFault(s, p)
 	switch missing := prefixBytes + messageBytes(p) - len(p); {
 	case len(p) == 0:
-		fault, faulty = errNoMessage, true
+		fault = errNoMessage
+		faulty = true
 	case faulty:
 	case missing > 0:
-		fault, faulty = errTruncated, true
+		fault = errTruncated
+		faulty = true
 	case missing < 0:
-		fault, faulty = errTooManyMessages, true
+		fault = errTooManyMessages
+		faulty = true
 	}
 	if faulty {
 		c.sendError(s, fault)
@@ -245,5 +252,6 @@ func (c *Conn) callHandler(s *stream) {
 	default:
 		c.sendReply(s, reply)
 	}
-	call.Message, call.Fields = nil, nil
+	call.Message = nil
+	call.Fields = nil
 }

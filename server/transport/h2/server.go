@@ -11,7 +11,8 @@ import (
 func NewServer(o Options) *Server {
 	s := &Server{options: o, known: newKnownHeaders(o.Methods), settings: appendOurSettings(nil, &o.Limits)}
 	for i := range o.Methods {
-		s.maxMessage[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
+		s.maxMessage[i+
+			1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
 	}
 	return s
 }
@@ -42,7 +43,8 @@ func (s *Server) MaxMemoryBytes(replies int) int {
 	most += maxCap(2*text + maxFrameBytes) // an incomplete header
 	most += (l.MaxStreams + 1) * 2 * s.maxKeptBytes()
 	most += l.MaxStreams*(streamBytes+mapEntryBytes) + 2*maxCap(l.MaxStreams)*wordBytes
-	most += 2*maxCap(2*defaultWindow) + l.MaxStreams*maxCap(2*streamWindow+maxPadding) + maxSlots*maxCap(prefixBytes+l.MaxMessageBytes+streamWindow)
+	most += 2*maxCap(2*defaultWindow) + l.MaxStreams*maxCap(2*streamWindow+maxPadding) +
+		maxSlots*maxCap(prefixBytes+l.MaxMessageBytes+streamWindow)
 	return most + maxQueuedBytes + maxCap(replies)
 }
 
@@ -81,7 +83,8 @@ const (
 // arguments of Feed.
 func (c *Conn) MemoryBytes() int {
 	total := connBytes + c.Buffered()
-	d, h := &c.decoder, &c.block.headers
+	d := &c.decoder
+	h := &c.block.headers
 	total += cap(d.table.bytes) + cap(d.table.entries)*entryBytes + cap(d.scratch)
 	total += cap(c.lastBlock.bytes) + cap(h.path) + cap(h.encoding)
 	for _, k := range [...]*kept{h.kept, c.newest.kept} {

@@ -54,7 +54,8 @@ func (c *Conn) receiveSettings(f *frame) error {
 	c.glitches.left -= max(1, len(f.payload)/settingBytes)
 	initial := c.send.initial
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
-		id, v := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
+		id := binary.BigEndian.Uint16(p)
+		v := binary.BigEndian.Uint32(p[2:])
 		if err := checkSetting(id, v); err != nil {
 			return err
 		}

@@ -167,7 +167,8 @@ const (
 // ResetOverdue resets the streams that have reached a time limit or their deadline, and continues a
 // drain. It should be called once a second.
 func (c *Conn) ResetOverdue(out []byte, now time.Duration) []byte {
-	c.out, c.now = out, now
+	c.out = out
+	c.now = now
 	if c.drain.step == drainNotified && now-c.drain.since >= drainPingTimeout {
 		c.endDrain()
 	}
@@ -181,14 +182,16 @@ func (c *Conn) ResetOverdue(out []byte, now time.Duration) []byte {
 			}
 		}
 	}
-	out, c.out = c.out, nil
+	out = c.out
+	c.out = nil
 	return out
 }
 
 func (s *stream) overdue(now time.Duration) bool {
 	switch {
 	case s.streaming != nil && !s.streaming.finished:
-		return s.timed && now >= s.deadline || s.streaming.wantsMessage && len(s.body) > 0 && now-s.requestStart >= maxRequestTime
+		return s.timed && now >= s.deadline ||
+			s.streaming.wantsMessage && len(s.body) > 0 && now-s.requestStart >= maxRequestTime
 	case s.unsent != nil:
 		return now-s.unsentSince >= maxReplyTime
 	case s.state != streamOpen:

@@ -96,7 +96,8 @@ func (c *Conn) Send(out []byte, id uint32, message []byte) []byte {
 		}
 		c.send.queuedBytes -= cap(s.unsent)
 		if s.sent > len(s.unsent)/2 { // move the unsent rest to the beginning
-			s.unsent, s.sent = append(s.unsent[:0], s.unsent[s.sent:]...), 0
+			s.unsent = append(s.unsent[:0], s.unsent[s.sent:]...)
+			s.sent = 0
 		}
 		s.unsent = binary.BigEndian.AppendUint32(append(s.unsent, 0), uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
 		s.unsent = append(s.unsent, message...)
@@ -118,7 +119,8 @@ func (c *Conn) Abort(out []byte, id uint32) []byte {
 func (c *Conn) finishStreaming(s *stream, status Status, fields []Field) {
 	t := s.streaming
 	s.pending = nil
-	t.finished, t.requestDone = true, true
+	t.finished = true
+	t.requestDone = true
 	c.dropBody(s)
 	c.releaseSlot(s)
 	if !t.headerSent { // gRPC over HTTP2, "Trailers-Only"

@@ -99,14 +99,16 @@ func (c *Cluster) MoveSlot(slot uint16, to int) {
 	c.moving <- struct{}{}
 	defer func() { <-c.moving }()
 	c.mu.Lock()
-	from, into := c.slots[slot].owner, c.nodes[to]
+	from := c.slots[slot].owner
+	into := c.nodes[to]
 	c.mu.Unlock()
 	if from == into {
 		return
 	}
 	from.server.locked(func() {
 		into.server.locked(func() {
-			old, all := from.server.databases[0], into.server.databases[0]
+			old := from.server.databases[0]
+			all := into.server.databases[0]
 			for name, v := range old {
 				if redis.SlotOf([]byte(name)) == slot {
 					all[name] = v
@@ -115,7 +117,8 @@ func (c *Cluster) MoveSlot(slot uint16, to int) {
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.slots[slot].owner, c.slots[slot].importer = into, nil
+			c.slots[slot].owner = into
+			c.slots[slot].importer = nil
 		})
 	})
 }
@@ -125,7 +128,8 @@ func (s *Server) redirect(keys []string, asking bool) reply {
 	if s.node == nil || len(keys) == 0 {
 		return nil
 	}
-	slot, present := redis.SlotOf([]byte(keys[0])), 0
+	slot := redis.SlotOf([]byte(keys[0]))
+	present := 0
 	for _, key := range keys {
 		if redis.SlotOf([]byte(key)) != slot {
 			return failure("CROSSSLOT Keys in request don't hash to the same slot")
@@ -169,17 +173,20 @@ func clusterCommand(s *Server, args []string) reply {
 	case s.node == nil:
 		return noCluster
 	}
-	c, all := s.node.cluster, []reply{}
+	c := s.node.cluster
+	all := []reply{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for first := 0; first < redis.Slots; {
-		owner, next := c.slots[first].owner, first+1
+		owner := c.slots[first].owner
+		next := first + 1
 		for next < redis.Slots && c.slots[next].owner == owner {
 			next++
 		}
 		host, port := splitAddress(owner.address)
 		id := sha1.Sum([]byte(owner.address)) //nolint:gosec // as above
-		all = append(all, []reply{int64(first), int64(next - 1), []reply{host, port, hex.EncodeToString(id[:]), []reply{}}})
+		all = append(all,
+			[]reply{int64(first), int64(next - 1), []reply{host, port, hex.EncodeToString(id[:]), []reply{}}})
 		first = next
 	}
 	return all

@@ -122,7 +122,8 @@ func ping(_ *Server, args []string) reply {
 }
 
 func authenticate(s *Server, args []string) reply {
-	user, password := "default", args[len(args)-1]
+	user := "default"
+	password := args[len(args)-1]
 	switch {
 	case len(args) > 3:
 		return syntaxError
@@ -149,7 +150,8 @@ func selectDatabase(s *Server, args []string) reply {
 	case n < 0 || n >= int64(len(s.databases)):
 		return failure("ERR DB index is out of range")
 	}
-	s.client.database, s.keys = int(n), s.databases[n]
+	s.client.database = int(n)
+	s.keys = s.databases[n]
 	return done
 }
 
@@ -196,16 +198,22 @@ func keys(s *Server, args []string) reply {
 
 // matchesGlob reports whether a name matches a pattern with * and ?.
 func matchesGlob(pattern, name string) bool {
-	star, retry, p := -1, 0, 0
+	star := -1
+	retry := 0
+	p := 0
 	for n := 0; n < len(name); {
 		switch {
 		case p < len(pattern) && pattern[p] == '*':
-			star, retry, p = p, n, p+1
+			star = p
+			retry = n
+			p++
 		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
-			p, n = p+1, n+1
+			p++
+			n++
 		case star >= 0: // the last * takes one more byte
 			retry++
-			p, n = star+1, retry
+			p = star + 1
+			n = retry
 		default:
 			return false
 		}

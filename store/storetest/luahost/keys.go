@@ -32,7 +32,9 @@ type value struct {
 // clone returns a copy that shares no memory that is changed.
 func (v *value) clone() *value {
 	c := *v
-	c.list, c.hash, c.sorted = slices.Clone(v.list), maps.Clone(v.hash), v.sorted.clone()
+	c.list = slices.Clone(v.list)
+	c.hash = maps.Clone(v.hash)
+	c.sorted = v.sorted.clone()
 	return &c
 }
 

@@ -109,7 +109,8 @@ func (s *Sentinel) query(what, master string) reply {
 		all := []reply{}
 		for _, address := range s.replicas {
 			host, port := splitAddress(address)
-			all = append(all, []reply{"name", address, "ip", host, "port", strconv.FormatInt(port, 10), "flags", "slave"})
+			all = append(all,
+				[]reply{"name", address, "ip", host, "port", strconv.FormatInt(port, 10), "flags", "slave"})
 		}
 		return all
 	}

@@ -44,7 +44,9 @@ type Server struct {
 
 // NewServer returns a primary without keys.
 func NewServer() *Server {
-	s := &Server{turn: make(chan struct{}, 1), role: Primary, dataID: rand.Text(), counts: map[string]int{}, scripts: map[string]*lua.FunctionProto{}}
+	s := &Server{
+		turn: make(chan struct{}, 1), role: Primary, dataID: rand.Text(), counts: map[string]int{}, scripts: map[string]*lua.FunctionProto{},
+	}
 	s.flush()
 	s.machine = newMachine(s)
 	return s
@@ -75,7 +77,10 @@ func (s *Server) SetWriteError(text string) { s.locked(func() { s.writeFailure =
 // SetPassword makes connections authenticate first. An empty user is the default user; an empty
 // password ends that.
 func (s *Server) SetPassword(user, password string) {
-	s.locked(func() { s.user, s.password = user, password })
+	s.locked(func() {
+		s.user = user
+		s.password = password
+	})
 }
 
 // OnCommand makes the server call a function after each command of a connection, with the name in
@@ -171,8 +176,11 @@ func (s *Server) clock() time.Time {
 // execute runs a command of a connection and appends the reply to out.
 func (s *Server) execute(c *client, args []string, out []byte) []byte {
 	s.locked(func() {
-		s.client, s.keys, s.now = c, s.databases[c.database], s.clock()
-		name, start := strings.ToUpper(args[0]), len(out)
+		s.client = c
+		s.keys = s.databases[c.database]
+		s.now = s.clock()
+		name := strings.ToUpper(args[0])
+		start := len(out)
 		out = appendReply(out, s.respond(name, args))
 		s.counts[name]++
 		if s.onCommand != nil {

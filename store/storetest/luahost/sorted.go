@@ -122,7 +122,8 @@ func (s *Server) readScores(args []string) (v *value, lo, hi int, wrong reply) {
 // count returns the number of members whose score is below a bound, or equal to it if orEqual is
 // set.
 func (z *sortedSet) count(bound float64, orEqual bool) int {
-	lo, hi := 0, len(z.members)
+	lo := 0
+	hi := len(z.members)
 	for lo < hi {
 		mid := (lo + hi) / 2
 		if score := z.members[mid].score; score < bound || orEqual && score == bound {

@@ -68,7 +68,9 @@ var units = map[string]struct {
 }{"EX": {1000, false}, "PX": {1, false}, "EXAT": {1000, true}, "PXAT": {1, true}}
 
 func (s *Server) parseSet(args []string) (o setOptions, wrong reply) {
-	timed, unit, absolute := "", int64(0), false
+	timed := ""
+	unit := int64(0)
+	absolute := false
 	for i := 0; i < len(args); i++ {
 		name := strings.ToUpper(args[i])
 		u, isTime := units[name]
@@ -83,7 +85,9 @@ func (s *Server) parseSet(args []string) (o setOptions, wrong reply) {
 			o.keep = true
 		case isTime && unit == 0 && !o.keep && i+1 < len(args):
 			i++
-			timed, unit, absolute = args[i], u.unit, u.absolute
+			timed = args[i]
+			unit = u.unit
+			absolute = u.absolute
 		default:
 			return o, syntaxError
 		}

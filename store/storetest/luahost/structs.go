@@ -36,7 +36,8 @@ func pack(l *lua.LState) int {
 	var out []byte
 	arg := 2
 	eachField(l, l.CheckString(1), func(letter byte, size int, big bool) {
-		n, bits := float64(l.CheckNumber(arg)), uint64(0)
+		n := float64(l.CheckNumber(arg))
+		bits := uint64(0)
 		arg++
 		switch {
 		case letter == 'd':
@@ -61,7 +62,9 @@ func pack(l *lua.LState) int {
 
 // unpack is struct.unpack. Its last result is the position after the fields.
 func unpack(l *lua.LState) int {
-	data, pos, count := l.CheckString(2), l.OptInt(3, 1)-1, 0
+	data := l.CheckString(2)
+	pos := l.OptInt(3, 1) - 1
+	count := 0
 	if pos < 0 {
 		l.RaiseError("offset must be 1 or greater")
 	}

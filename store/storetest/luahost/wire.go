@@ -43,18 +43,22 @@ func (r *reader) command() (args []string, err error) {
 		return nil, protocolError("invalid multibulk length")
 	}
 	if cap(r.text) > keptBuffer {
-		r.text, r.ends = nil, nil
+		r.text = nil
+		r.ends = nil
 	}
-	r.text, r.ends = r.text[:0], r.ends[:0]
+	r.text = r.text[:0]
+	r.ends = r.ends[:0]
 	for range count {
 		if err := r.argument(); err != nil {
 			return nil, err
 		}
 	}
-	all, start := string(r.text), 0
+	all := string(r.text)
+	start := 0
 	args = make([]string, len(r.ends))
 	for i, end := range r.ends {
-		args[i], start = all[start:end], end
+		args[i] = all[start:end]
+		start = end
 	}
 	return args, nil
 }
@@ -153,7 +157,8 @@ func oneLine(text string) string {
 
 // parseInt parses a number as Redis does: it has one notation.
 func parseInt(text string) (n int64, ok bool) {
-	if len(text) == 0 || len(text) > 20 || text[0] == '+' || len(text) > 1 && (text[0] == '0' || text[0] == '-' && text[1] == '0') {
+	if len(text) == 0 || len(text) > 20 || text[0] == '+' ||
+		len(text) > 1 && (text[0] == '0' || text[0] == '-' && text[1] == '0') {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
