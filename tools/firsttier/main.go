@@ -48,6 +48,8 @@ var allowed = map[string]string{
 	"rlqs.TestResignDuringRenewal time.Sleep":                 bubble,
 	"server.TestBridgedCallsAreCancelled context.WithTimeout": "a deadline that must pass; it doubles until the call has begun",
 	"server.TestCollectorThatHangs context.WithTimeout":       "a deadline that must pass",
+	"server/daemon.Await time.After":                          bubble,
+	"server/daemon.Await time.Until":                          bubble,
 	"server/leases.TestEventsEndLeases time.Sleep":            bubble,
 	"store.request time.Since":                                bubble,
 	"store.send time.Sleep":                                   bubble,

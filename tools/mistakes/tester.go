@@ -231,7 +231,7 @@ func (t *tester) bound(ctx context.Context, names []string) (time.Duration, erro
 		}
 		maps.Copy(t.took, durations(out))
 	}
-	bound := time.Duration(least)
+	bound := least
 	for _, name := range names {
 		bound = max(bound, times*t.took[name])
 	}
