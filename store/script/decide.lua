@@ -135,7 +135,8 @@ local function choose(xs, i)
     if room and x.adds_hits then
       x.room, x.ss, x.sn = false, 0, 0
     else
-      room = decide(x) or room
+      local has_room = decide(x)
+      room = room or has_room
     end
   end
   for k = i, last do xs[k].skipped = room and not xs[k].room end
@@ -155,7 +156,8 @@ local function choose_all(xs, lo, hi, alone)
   end
   for i = lo, hi do
     if xs[i].choice == '1' then
-      deny = not choose(xs, i) and xs[i].mode == 'e' or deny
+      local room = choose(xs, i)
+      deny = deny or not room and xs[i].mode == 'e'
       if alone then restore_all() end
     end
   end
@@ -195,7 +197,8 @@ local function decide_group(xs, lo, hi, deny)
       deny = deny or not room and x.mode == 'e'
     end
   end
-  deny = choices and choose_all(xs, lo, hi, true) or deny
+  local denied = choices and choose_all(xs, lo, hi, true)
+  deny = deny or denied
   for _, x in ipairs(rest) do
     local at = before[x.c]
     if not at or x.h and not at.h then
@@ -284,7 +287,10 @@ local function decide_request()
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
     local x = parse_charge()
-    if #mode > 1 then mode, x.choice = mode:sub(1, 1), mode:sub(2) end
+    if #mode > 1 then
+      x.choice = mode:sub(2)
+      mode = mode:sub(1, 1)
+    end
     x.group, x.mode = number, mode
     if mode == 'o' then
       set_offs = set_offs or {}
