@@ -361,9 +361,9 @@ func TestBlocksOfADeniedGroup(t *testing.T) {
 	})
 }
 
-// The store takes hits of a block back only in the sub-window that they were charged to: later, they
-// would be taken off the hits of another one.
-func TestBlocksAreNotReturnedLate(t *testing.T) {
+// The store takes hits of a block back in the sub-window that they were charged to, also later: they
+// are not taken off the hits of another one.
+func TestBlocksAreReturnedToTheirSubWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newBlockWorld(t, 1, time.Millisecond)
 		p := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, SubWindows: 2, Window: time.Second}
@@ -371,22 +371,33 @@ func TestBlocksAreNotReturnedLate(t *testing.T) {
 		w.fill(p, 4)
 		r, c := w.replicas[0], caller{}
 		h := r.store.blocks.counters()[0]
+		if !h.acquiring.CompareAndSwap(false, true) { // a further block would change the counter
+			t.Fatal("a block is being acquired")
+		}
 		b := h.windowOf(periodAt(p, limiter.Time(time.Now().UnixNano())).end)
-		end := limiter.Time(b.end.Load())
+		end := time.Unix(0, b.end.Load())
 		state, hits := b.state.Load(), b.clear()
+		one, peek := oneHit(1, p), oneHit(1, p)
+		peek.Hits = 0
+		used := func() uint64 {
+			must.OK(t, c.decide(r.store, peek))
+			return c.b.Decisions[0].Before
+		}
 		for _, late := range []bool{false, true} {
-			rest, peek := oneHit(1, p), oneHit(1, p)
-			if peek.Hits = 0; late {
-				time.Sleep(time.Until(time.Unix(0, int64(end))))
-				must.OK(t, c.decide(r.store, rest))
+			if late {
+				time.Sleep(time.Until(end))
+				must.OK(t, c.decide(r.store, one))
 			}
-			must.OK(t, c.decide(r.store, peek))
-			before := c.b.Decisions[0].Before
-			r.store.returnHits(h, hits/2, end, state)
-			must.OK(t, c.decide(r.store, peek))
-			if back := before - c.b.Decisions[0].Before; late && back != 0 || !late && back != hits/2 {
+			before := used()
+			r.store.returnHits(h, hits/2, limiter.Time(end.UnixNano()), state)
+			time.Sleep(10 * time.Millisecond) // until it is sent
+			if back := before - used(); back != hits/2 {
 				t.Errorf("late %v: the store took %d of %d hits back", late, back, hits/2)
 			}
+		}
+		time.Sleep(time.Until(end.Add(time.Second))) // only the later sub-window counts
+		if n := used(); n != 1 {
+			t.Errorf("the later sub-window has %d hits, want 1", n)
 		}
 	})
 }
