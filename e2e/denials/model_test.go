@@ -178,7 +178,7 @@ func (g *group) unlimited() bool { return g.rule.Limit != nil && g.rule.Limit.Un
 // limits are only described if no other limit denies.
 func (m *model) described(denying []*group) (best *decision) {
 	for _, g := range denying {
-		d := g.longest()
+		d := g.longest(true)
 		quota := m.settings.QuotaMode || g.rule.Quota
 		switch {
 		case best == nil, best.limit.Hidden && !d.limit.Hidden, best.limit.Hidden == d.limit.Hidden && !quota:
@@ -188,10 +188,16 @@ func (m *model) described(denying []*group) (best *decision) {
 	return best
 }
 
-// longest returns the denying limit with the longest wait, of the visible ones if there are any.
-func (g *group) longest() (longest *decision) {
+// longest returns the denying limit with the longest wait, of the visible ones if there are any and
+// only they are wanted.
+func (g *group) longest(visible bool) (longest *decision) {
 	for _, d := range g.limits {
-		if d.denied && (longest == nil || longest.limit.Hidden && !d.limit.Hidden || longest.limit.Hidden == d.limit.Hidden && d.wait > longest.wait) {
+		switch {
+		case !d.denied:
+		case longest == nil, visible && longest.limit.Hidden && !d.limit.Hidden:
+			longest = d
+		case visible && d.limit.Hidden && !longest.limit.Hidden:
+		case d.wait > longest.wait:
 			longest = d
 		}
 	}
@@ -220,7 +226,8 @@ func (r *rule) name(l *limit) string {
 func (m *model) deny(p *prediction, groups, denying []*group, returns bool) {
 	d := m.described(denying)
 	if m.settings.DeniedBy {
-		p.deniedBy = ascii(d.name)
+		own := slices.IndexFunc(denying, func(g *group) bool { return slices.Contains(g.limits, d) })
+		p.deniedBy = ascii(denying[own].longest(false).name)
 	}
 	var violated []string
 	var quota *decision // the first quota to admit the request
