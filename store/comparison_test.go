@@ -150,7 +150,8 @@ func TestSyncedAsMemory(t *testing.T) {
 	for n := range requests {
 		at := w.nextRequest(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
-			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.UsesLeases() || c.Policy.Penalty != nil || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
+			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.UsesLeases() || c.Policy.Penalty != nil || c.Refund || c.Mode == limiter.Quota ||
+				bucket && c.Policy.CountRefused || c.Choice != limiter.NoChoice // a choice needs all of its charges
 		})
 		if len(w.plain.Charges) == 0 {
 			continue
