@@ -107,7 +107,8 @@ func differs(got, want answer, calls []call) string {
 	for i, w := range want.replies {
 		g := got.replies[i]
 		bad := !w.unknown && g.over != w.over || w.names != nil && !slices.Contains(w.names, g.names[0])
-		bad = bad || w.remaining != anything && g.remaining != w.remaining
+		// A bucket may keep a part of a hit, and then shows one hit less.
+		bad = bad || w.remaining != anything && g.remaining != w.remaining && g.remaining != w.remaining-1
 		if bad || calls[i].hits >= 0 && g.charged != w.charged {
 			return fmt.Sprintf("descriptor %d", i)
 		}
