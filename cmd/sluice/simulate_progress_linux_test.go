@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,10 +131,9 @@ func simulateUntilShown(t *testing.T) *simulation {
 	dir := t.TempDir()
 	m := &simulation{seen: bufio.NewReader(master), report: filepath.Join(dir, "report.html"), ended: make(chan int, 1)}
 	rules := filepath.Join(dir, "rules.yaml")
-	if err := errors.Join(os.WriteFile(rules, []byte("domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]\n"), 0o600),
-		os.WriteFile(m.report, []byte("old"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	const text = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]\n"
+	must.OK(t, os.WriteFile(rules, []byte(text), 0o600))
+	must.OK(t, os.WriteFile(m.report, []byte("old"), 0o600))
 	log, feed, err := os.Pipe()
 	must.OK(t, err)
 	m.feed = feed
@@ -163,6 +161,7 @@ func simulateUntilShown(t *testing.T) *simulation {
 	go func() {
 		command := "sluice simulate - -c " + rules + " --format '%START_TIME% %REQ(USER)%' --descriptor user={user} --report " + m.report
 		m.ended <- run(ctx, arguments(command), console{log, terminal, terminal})
+		terminal.Close() // so that nobody waits for more output
 	}()
 	if text, err := m.seen.ReadString('K'); err != nil || text != eraseLine { // progress starts with it
 		t.Fatalf("the terminal shows %q, %v", text, err)

@@ -16,16 +16,15 @@ type input struct {
 
 var inputs struct {
 	sync.Mutex
-	recording bool
-	all       []input
+	all []input // nil if inputs are not recorded
 }
 
-// RecordInputs makes [AddInput] record files from now on. Commands that write a file call it before
-// they read any.
+// RecordInputs makes [AddInput] record files, and forgets those of an earlier command, which may have
+// been deleted since. Commands that write a file call it before they read any.
 func RecordInputs() {
 	inputs.Lock()
 	defer inputs.Unlock()
-	inputs.recording = true
+	inputs.all = []input{}
 }
 
 // AddInput records an open file as an input of this process. Every function that opens a file for
@@ -33,7 +32,7 @@ func RecordInputs() {
 func AddInput(name string, info fs.FileInfo) {
 	inputs.Lock()
 	defer inputs.Unlock()
-	if inputs.recording {
+	if inputs.all != nil {
 		inputs.all = append(inputs.all, input{name, info})
 	}
 }
