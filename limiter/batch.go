@@ -106,8 +106,9 @@ type Batch struct {
 	// Budget is the maximum delay of the request, from its deadline. A hit that would be delayed
 	// longer is denied. 0 allows no delay.
 	Budget time.Duration
-	// Clock, if set, returns the time at which a denied group undoes its charges on a bucket: hits
-	// that drained meanwhile are not given back. If nil, the time passed to [Table.Decide] is used.
+	// Clock, if set, returns the time at which a denied group undoes its charges on a bucket. If
+	// others charged the bucket meanwhile, hits that have drained are not given back. If nil, the time
+	// passed to [Table.Decide] is used.
 	Clock func() Time
 	// Partition contains the counters; nil is the table's common partition.
 	Partition *Partition

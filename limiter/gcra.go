@@ -136,20 +136,19 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 	}
 }
 
-// undo moves the TAT back.
+// undo moves the TAT back: to the previous one if the counter has not changed since the charge.
 //
-// Without the charge the bucket might have been empty for some of the time since, and less would
-// have drained. That part is never given back, since earlier undos may have moved the TAT and the
-// word does not record it.
+// Otherwise, the bucket might have been empty for some of the time since, without the charge, and
+// less would have drained. That part is not given back, since earlier undos may have moved the TAT and
+// the word does not record it.
 func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	k := p.bucket()
 	level := k.level(v.state, now)
 	part := k.need(d.Charged)
-	if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
-		if v.mark != mark {
+	if v.mark != mark {
+		if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
 			return v.state, true
 		}
-	} else {
 		part -= min(part, k.unit.fromDuration(time.Duration(now-at)))
 	}
 	if part = min(part, level); part == 0 {

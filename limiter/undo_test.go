@@ -256,7 +256,30 @@ func TestRollBackInALaterSubWindow(t *testing.T) {
 	}
 }
 
-// TestRollBackDrained checks that only hits of a bucket that have not drained are returned.
+// TestRollBackUnchanged checks that an undone charge of a bucket leaves no trace if the bucket was not
+// charged meanwhile, however late it is undone.
+func TestRollBackUnchanged(t *testing.T) {
+	for _, p := range []*Policy{
+		{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 4},
+		{Algorithm: LeakyBucket, Limit: 10, Window: time.Second, Slack: 3},
+	} {
+		for now := 50 * ms; now <= 500*ms; now += 50 * ms {
+			tab := newTable(t, MinBytes)
+			decide(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 2})
+			b := decide(tab, 50*ms, Charge{ID: counterID(1), Policy: p, Hits: 1}, Charge{ID: counterID(1), Policy: p, Hits: 1})
+			b.Clock = func() Time { return now }
+			b.undoCharge(50*ms, 1)
+			b.undoCharge(50*ms, 0)
+			got := decide(tab, now, Charge{ID: counterID(1), Policy: p}).Decisions[0].Reset
+			if want := max(1, time.Duration(200*ms-now)); got != want {
+				t.Errorf("algorithm %d, undone at %v: unused after %v, want %v", p.Algorithm, time.Duration(now), got, want)
+			}
+		}
+	}
+}
+
+// TestRollBackDrained checks that only hits of a bucket that have not drained are returned if it was
+// charged meanwhile.
 func TestRollBackDrained(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 4}
 	for _, s := range []struct {

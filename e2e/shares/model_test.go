@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 )
 
 const (
@@ -25,11 +24,6 @@ type rule struct {
 	key            string
 	choice, shadow bool
 	limits         []limit
-}
-
-// isBucket reports whether the limit with the given name is a token bucket or leaky bucket.
-func (r *rule) isBucket(name string) bool {
-	return slices.ContainsFunc(r.limits, func(l limit) bool { return l.name == name && strings.HasSuffix(l.algorithm, "_bucket") })
 }
 
 // call is a descriptor of a request. Negative hits are a refund.

@@ -102,17 +102,12 @@ func (s *service) ask(t *testing.T, replica, client int, domain string, calls []
 	return a
 }
 
-// differs returns how an answer differs from that of the model, or "". together is true if the domain
-// has all_or_nothing.
-func differs(got, want answer, calls []call, together bool) string {
+// differs returns how an answer differs from that of the model, or "".
+func differs(got, want answer, calls []call) string {
 	for i, w := range want.replies {
 		g := got.replies[i]
 		bad := !w.unknown && g.over != w.over || w.names != nil && !slices.Contains(w.names, g.names[0])
-		wrong := w.remaining != anything && g.remaining != w.remaining
-		if wrong && together && g.remaining == w.remaining-1 && calls[i].rule.isBucket(g.names[0]) {
-			wrong = false // what drains before a denied request is undone is not given back
-		}
-		bad = bad || wrong
+		bad = bad || w.remaining != anything && g.remaining != w.remaining
 		if bad || calls[i].hits >= 0 && g.charged != w.charged {
 			return fmt.Sprintf("descriptor %d", i)
 		}
@@ -175,7 +170,7 @@ func (s *service) compare(t *testing.T, d *domain, client int, r *rand.Rand) {
 		used := fmt.Sprint(d.used)
 		want := d.answer(calls)
 		got := s.ask(t, replica, client, d.name, calls)
-		if bad := differs(got, want, calls, d.together); bad != "" {
+		if bad := differs(got, want, calls); bad != "" {
 			t.Errorf("request %d: %v: %s\ngot  %+v\nwant %+v\nused %s\n%s", n, calls, bad, got, want, used, d.yaml())
 			return
 		}
