@@ -97,7 +97,7 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 6 + n%(len(counters)-6-7) // no fixed windows, which use the caller's time, and no leases, for which the store has no late callers
+			n = lateCounters[n%len(lateCounters)]
 		}
 		if last := len(b.Charges) - 1; last >= 0 && t.pick(4) == 0 {
 			n = int(b.Charges[last].ID.Lo - 1)
@@ -139,6 +139,17 @@ func (t *tape) nextRequest(b *limiter.Batch, late bool) {
 		}
 	}
 }
+
+// lateCounters are the counters that late callers charge: no fixed windows, which use the caller's
+// time, and no leases, for which the store has no late callers.
+var lateCounters = func() (all []int) {
+	for i, edits := range counters {
+		if p := edits[0]; p.Algorithm != limiter.FixedWindow && !p.UsesLeases() {
+			all = append(all, i)
+		}
+	}
+	return all
+}()
 
 // choosable are the counters whose first policies can belong to a choice and whose limits are
 // reached.
