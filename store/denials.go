@@ -103,8 +103,8 @@ func (s *Store) denyFromMemory(now limiter.Time, b *limiter.Batch) bool {
 func (m *memory) mayDeny(b *limiter.Batch) (known bool) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || c.Choice != limiter.NoChoice ||
-			c.Policy.UsesLeases() || changesDenied(c.Policy) && !c.Penalises() {
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || c.Policy.UsesLeases() ||
+			changesDenied(c.Policy) && !c.Penalises() {
 			return false
 		}
 		known = known || c.Mode == limiter.Enforce && m.denied.marked(c)
@@ -135,7 +135,7 @@ func (m *memory) deny(now limiter.Time, b *limiter.Batch) bool {
 			(d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
 			return false // the store must decide
 		}
-		denied = denied || c.Mode == limiter.Enforce && d.Over && m.denied.isDenied(now, c)
+		denied = denied || c.Mode == limiter.Enforce && d.Over && m.isDenied(now, b, i)
 	}
 	if !denied {
 		return false
@@ -144,6 +144,19 @@ func (m *memory) deny(now limiter.Time, b *limiter.Batch) bool {
 		b.Decisions[i].Charged = 0
 	}
 	return true
+}
+
+// isDenied reports whether the counter of charge i has a certain denial, or each counter of its choice.
+func (m *memory) isDenied(now limiter.Time, b *limiter.Batch, i int) bool {
+	for b.Charges[i].Choice == limiter.NextChoice {
+		i--
+	}
+	for m.denied.isDenied(now, &b.Charges[i]) {
+		if i++; i == len(b.Charges) || b.Charges[i].Choice != limiter.NextChoice {
+			return true
+		}
+	}
+	return false
 }
 
 // changesDenied reports whether the mirror cannot decide denied hits on a counter of p, unless a
@@ -180,7 +193,8 @@ func (m *memory) update(now limiter.Time, b *limiter.Batch, i int, left *limiter
 	b.Stored().MergeInto(m.mirror, now, i, left)
 	c := &b.Charges[i]
 	d := &b.Decisions[i]
-	if (d.Over || d.Remaining == 0) && !d.Skipped && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
+	full := d.Remaining == 0 && !d.Skipped || b.Decisions[b.Stored().Chosen(i)].Over
+	if full && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
 		m.denied.mark(now, c)
 	}
 	if m.blocks != nil {

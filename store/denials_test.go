@@ -171,6 +171,51 @@ func TestCachedDenialsOfGroups(t *testing.T) {
 	}
 }
 
+// The denial of a choice is certain if the store has reported within the last second that each of its
+// counters has no room, for whatever choices.
+func TestCachedDenialsOfChoices(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &recorder{}
+	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Clock: frozenClock, at: frozenTime})
+	storetest.Eventually(t, "up", s.Up)
+	share := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2, Window: limiter.MaxWindow}
+	pool := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 3, Window: limiter.MaxWindow, Burst: 3}
+	c := caller{clock: frozenClock}
+	for i, tt := range []struct{ tenant, hits, charged, denied, byMemory int }{
+		{tenant: 1, hits: 2, charged: 1},
+		{tenant: 1, hits: 3, charged: 2}, // the pool is empty
+		{tenant: 1, hits: 1, denied: 2, byMemory: 2},
+		{tenant: 2, hits: 1, charged: 1}, // its share is not known
+		{tenant: 2, hits: 2, denied: 2},
+		{tenant: 2, hits: 2, denied: 2, byMemory: 2},
+		{tenant: 2, hits: 1, charged: 1}, // the share has room
+		{tenant: 2, hits: 1, denied: 2, byMemory: 2},
+		{tenant: 3, hits: 3, denied: 2}, // its share is not known
+		{tenant: 3, hits: 3, denied: 2, byMemory: 2},
+	} {
+		first := oneHit(uint64(tt.tenant), share)
+		next := oneHit(9, pool)
+		first.Hits = uint64(tt.hits)
+		next.Hits = first.Hits
+		first.Choice = limiter.FirstChoice
+		next.Choice = limiter.NextChoice
+		before := o.decidedBy(byMemory)
+		must.OK(t, c.decide(s, first, next))
+		charged, denied := 0, 0
+		for k, d := range c.b.Decisions {
+			if d.Charged > 0 {
+				charged = k + 1
+			}
+			if d.Denied {
+				denied++
+			}
+		}
+		if got := o.decidedBy(byMemory) - before; got != tt.byMemory || charged != tt.charged || denied != tt.denied {
+			t.Errorf("%d: %+v: decided %+v, %d charges by memory", i, tt, c.b.Decisions, got)
+		}
+	}
+}
+
 // A denial from memory allocates nothing.
 func TestCachedDenialAllocatesNothing(t *testing.T) {
 	srv := storetest.Start(t)
