@@ -20,6 +20,7 @@ type event struct {
 	from, to time.Duration
 	hits     int
 	capacity int
+	undone   bool
 	what     string
 }
 
@@ -35,8 +36,9 @@ func (g *ledger) record(t *testing.T, d *domain, calls []call, a answer, from, t
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, c := range calls {
+		undone := false
 		add := func(into map[string][]event, l limit) {
-			e := event{from, to, c.hits, l.capacity(c), fmt.Sprint(calls, a)}
+			e := event{from, to, c.hits, l.capacity(c) - d.lost(l), undone, fmt.Sprint(calls, a)}
 			into[d.counter(c, l)] = append(into[d.counter(c, l)], e)
 		}
 		for _, l := range c.rule.limits {
@@ -46,9 +48,14 @@ func (g *ledger) record(t *testing.T, d *domain, calls []call, a answer, from, t
 		}
 		r, limits, want := a.replies[i], c.denying(), 0
 		switch choice := c.rule.choice; {
-		case d.together && a.over && len(calls) > 1, choice && limits[0].capacity(c) == unlimited, c.hits == 0:
+		case choice && limits[0].capacity(c) == unlimited, c.hits == 0:
 		case c.hits < 0:
 			add(g.events, limits[0])
+		case d.together && a.over && len(calls) > 1:
+			undone = true // if it was charged
+			for _, l := range limits {
+				add(g.events, l)
+			}
 		case !choice && !r.over:
 			want = c.hits
 			for _, l := range limits {
@@ -72,10 +79,11 @@ func (g *ledger) record(t *testing.T, d *domain, calls []call, a answer, from, t
 	}
 }
 
-// sum returns the hits of charges that began by to, and of refunds that ended by from.
+// sum returns the hits of charges that began by to, except those that were undone before from, and of
+// refunds that ended by from.
 func sum(events []event, from, to time.Duration) (n int) {
 	for _, e := range events {
-		if e.hits > 0 && e.from <= to || e.hits < 0 && e.to <= from {
+		if e.hits > 0 && e.from <= to && (!e.undone || e.to >= from) || e.hits < 0 && e.to <= from {
 			n += e.hits
 		}
 	}
@@ -89,6 +97,7 @@ func TestConcurrently(t *testing.T) {
 		t.Helper()
 		ledgers := make([]ledger, len(all))
 		for i := range ledgers {
+			all[i].contended = true
 			ledgers[i].events, ledgers[i].misses = map[string][]event{}, map[string][]event{}
 		}
 		begin := time.Now()
@@ -103,7 +112,7 @@ func TestConcurrently(t *testing.T) {
 					first, replica := &calls[0], r.IntN(len(s.sluices))
 					tenant := fmt.Sprint(n, first.rule.key, first.value)
 					if n%2 == 0 { // with refunds, after which other replicas may repeat a denial for 1.1 s
-						replica = len(first.value) % len(s.sluices)
+						replica = n / 2 % len(s.sluices)
 						if len(calls) == 1 && own[tenant] > 0 && r.IntN(3) == 0 {
 							first.hits = -min(first.hits, own[tenant])
 						}

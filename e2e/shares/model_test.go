@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 const (
@@ -50,11 +51,12 @@ type answer struct {
 
 // domain has rules and the used hits of each counter.
 type domain struct {
-	name     string
-	together bool // all_or_nothing
-	max      int  // max_counters, or 0
-	rules    []*rule
-	used     map[string]int
+	name      string
+	together  bool // all_or_nothing
+	contended bool // several clients charge a counter at the same time
+	max       int  // max_counters, or 0
+	rules     []*rule
+	used      map[string]int
 }
 
 // capacity returns the hits that a new counter admits.
@@ -70,6 +72,14 @@ func (d *domain) counter(c call, l limit) string {
 		return l.shared
 	}
 	return c.rule.key + "=" + c.value + "/" + l.name
+}
+
+// lost returns how many hits a counter may lose if others charge a bucket before a charge is undone.
+func (d *domain) lost(l limit) int {
+	if d.contended && d.together && strings.HasSuffix(l.algorithm, "_bucket") {
+		return 1
+	}
+	return 0
 }
 
 // room returns the hits that a limit can admit now.
@@ -88,13 +98,16 @@ func (c call) denying() []limit {
 func (d *domain) answer(calls []call) answer {
 	before := maps.Clone(d.used)
 	a := answer{replies: make([]reply, len(calls))}
+	over := 0 // number of calls
 	othersOver := false
 	for _, choices := range []bool{false, true} { // "such choices are decided last, in the order of the request"
 		othersOver = a.over
 		for i, c := range calls {
 			if c.rule.choice == choices {
-				a.replies[i] = d.decide(c)
-				a.over = a.over || a.replies[i].over
+				if a.replies[i] = d.decide(c); a.replies[i].over {
+					over++
+					a.over = true
+				}
 			}
 		}
 	}
@@ -104,8 +117,8 @@ func (d *domain) answer(calls []call) answer {
 			r := &a.replies[i]
 			if c.hits < 0 {
 				d.decide(c)
-			} else if len(calls) > 1 && (c.rule.choice || !r.over) {
-				*r = reply{over: r.over, unknown: c.rule.choice && (othersOver || len(calls) > 2), remaining: anything}
+			} else if len(calls) > 1 { // a replica that knows that one is over does not ask the store for the others
+				*r = reply{over: r.over, unknown: over > 1 || c.rule.choice && (othersOver || len(calls) > 2), remaining: anything}
 			}
 		}
 	}
