@@ -92,6 +92,9 @@ func TestClockThatWasAhead(t *testing.T) {
 func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, p := range aheadPolicies() {
+		if p.Algorithm == Concurrency {
+			continue // leases are not restored
+		}
 		for _, jump := range []Time{Time(59 * time.Minute), Time(61 * time.Minute), Time(2 * year), Time(100 * year)} {
 			tab := newTable(t, 64<<10)
 			for range 5 {
@@ -101,7 +104,7 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 			if _, err := tab.Save(&b, base+jump); err != nil {
 				t.Fatal(err)
 			}
-			loaded, _, err := Load(&b, Options{Bytes: 64 << 10, RestoreLeases: true})
+			loaded, _, err := Load(&b, Options{Bytes: 64 << 10})
 			must.OK(t, err)
 			for now := base; now < base+Time(2*time.Hour); now += Time(50 * time.Minute) {
 				c := Charge{ID: counterID(1), Policy: &p, Hits: 1}

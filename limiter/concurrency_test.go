@@ -1,12 +1,10 @@
 package limiter
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -78,23 +76,8 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 					t.Fatalf("seed %d, step %d: the invalid lease %d released a permit", seed, step, lease)
 				}
 			}
-			if step%500 == 499 {
-				tab = reloaded(t, tab, now)
-			}
 		}
 	}
-}
-
-// reloaded returns a table loaded from a snapshot of tab.
-func reloaded(t *testing.T, tab *Table, now Time) *Table {
-	t.Helper()
-	var file bytes.Buffer
-	if _, err := tab.Save(&file, now); err != nil {
-		t.Fatal(err)
-	}
-	again, _, err := Load(&file, Options{Bytes: 1 << 20, RestoreLeases: true})
-	must.OK(t, err)
-	return again
 }
 
 // TestConcurrencyKeepsPermitsAcrossLimits checks that a change of the limit neither releases

@@ -148,8 +148,7 @@
 // # Limitations
 //
 // Tables are not shared between processes; [Table.Save] and [Load] carry counters over
-// a restart, and leases if [Options.RestoreLeases] is set. A batch is not atomic for
-// observers: another goroutine may see one counter charged and the next not yet. If
-// the clock was ahead, counters stay ahead of it by up to an hour after it is
-// corrected.
+// a restart, without leases. A batch is not atomic for observers: another goroutine may
+// see one counter charged and the next not yet. If the clock was ahead, counters stay
+// ahead of it by up to an hour after it is corrected.
 package limiter

@@ -17,12 +17,10 @@ import (
 // r to its end and validates the input. On error it returns no table; the error wraps one of the
 // errors above or an error of r.
 //
-// Leases of the snapshot are valid if [Options.RestoreLeases] is set; all others are stale.
-//
-// Counters that expired since the snapshot are absent. If the partitions were reserved under other
+// Leases are not restored, and counters that expired since the snapshot are absent. If the partitions were reserved under other
 // rules, [Table.Partitions] changes them as after any change of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
-	l := &loader{source: source{r: r}, leases: opt.RestoreLeases}
+	l := &loader{source: source{r: r}}
 	if err := l.readHeader(&opt); err != nil {
 		return nil, SnapshotInfo{}, err
 	}
@@ -37,9 +35,8 @@ func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 type loader struct {
 	source
 
-	table  *Table
-	info   SnapshotInfo
-	leases bool // Options.RestoreLeases
+	table *Table
+	info  SnapshotInfo
 }
 
 // readHeader reads the header and creates the table.
@@ -235,9 +232,8 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag := binary.LittleEndian.Uint64(b)
 	word := binary.LittleEndian.Uint64(b[8:]) &^ generationBit
-	hasLeases := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
-	if hasLeases && !l.leases {
-		return
+	if Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency {
+		return // its leases end with the process that granted them
 	}
 	id := s.partialID(block, tag)
 	id.Lo |= way

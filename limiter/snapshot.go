@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
-	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -65,7 +63,7 @@ type SnapshotInfo struct {
 	Counters, Bytes int64
 }
 
-// Save writes the counters that are live at the time now, their leases and the table's key, for
+// Save writes the counters that are live at the time now, and the table's key, for
 // [Load]. It returns an error only if w does.
 //
 // Decisions continue during a save. Each counter is saved in a consistent state from some moment
@@ -105,11 +103,6 @@ func (t *Table) beginSave() (classes []savedClass) {
 			classes = append(classes, savedClass{p.name, uint64(bound), c}) //nolint:gosec // not negative
 		}
 	}
-	// A settlement charges a counter first and then releases the hold, which usually has more
-	// cells. Large classes are therefore saved first: a settlement in between is saved as both, not
-	// as neither. After a restart less is then admitted until the reservation expires, but never
-	// more.
-	slices.SortStableFunc(classes, func(a, b savedClass) int { return cmp.Compare(b.class.size, a.class.size) })
 	return classes
 }
 

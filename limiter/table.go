@@ -22,10 +22,6 @@ type Options struct {
 	// Key is the secret key of the counter IDs. The table does not hash, but saves the key with a
 	// snapshot, since the IDs are useless without it. The zero value selects a random key.
 	Key identity.Key
-	// RestoreLeases makes [Load] restore the leases in the snapshot, that is, permits and
-	// reservations. A lease that was returned after the snapshot stays held until it expires.
-	// Otherwise all leases are dropped.
-	RestoreLeases bool
 }
 
 // A Table stores counters. All methods may be called concurrently.

@@ -9,13 +9,13 @@ import (
 )
 
 // restart replaces r by a new process with the old one's saved state.
-func (r *reloaded) restart(rules string, leases bool) {
+func (r *reloaded) restart(rules string) {
 	r.t.Helper()
 	var file bytes.Buffer
 	if _, err := r.service.table.Save(&file, r.now); err != nil {
 		r.t.Fatal(err)
 	}
-	table, _, err := limiter.Load(&file, limiter.Options{Bytes: 1 << 20, RestoreLeases: leases})
+	table, _, err := limiter.Load(&file, limiter.Options{Bytes: 1 << 20})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestRestartReleasesLeases(t *testing.T) {
 	for _, rules := range []string{atMost16, reserve} {
 		r := newReloaded(t, rules)
 		old := r.begin(held)
-		r.restart(rules, false)
+		r.restart(rules)
 		now := r.begin(held / 2)
 		r.endRequests(old)
 		if got := gathered(t, r.service, "sluice_leases_ignored_total"); got != held {
@@ -42,17 +42,5 @@ func TestRestartReleasesLeases(t *testing.T) {
 		r.wantFull(held - held/2)
 		r.endRequests(now[:1])
 		r.wantFull(1)
-	}
-}
-
-// TestRestartKeepsLeases ends requests after a restart that restored their leases.
-func TestRestartKeepsLeases(t *testing.T) {
-	for _, rules := range []string{atMost16, reserve} {
-		r := newReloaded(t, rules)
-		old := r.begin(held)
-		r.restart(rules, true)
-		r.wantFull(0)
-		r.endRequests(old[:3])
-		r.wantFull(3)
 	}
 }
