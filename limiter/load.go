@@ -17,8 +17,9 @@ import (
 // r to its end and validates the input. On error it returns no table; the error wraps one of the
 // errors above or an error of r.
 //
-// Leases are not restored, and counters that expired since the snapshot are absent. If the partitions were reserved under other
-// rules, [Table.Partitions] changes them as after any change of rules.
+// Leases are not restored, and counters that expired since the snapshot are absent. If the
+// partitions were reserved under other rules, [Table.Partitions] changes them as after any change
+// of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 	l := &loader{source: source{r: r}}
 	if err := l.readHeader(&opt); err != nil {

@@ -63,8 +63,8 @@ type SnapshotInfo struct {
 	Counters, Bytes int64
 }
 
-// Save writes the counters that are live at the time now, and the table's key, for
-// [Load]. It returns an error only if w does.
+// Save writes the counters that are live at the time now, and the table's key, for [Load]. It
+// returns an error only if w does.
 //
 // Decisions continue during a save. Each counter is saved in a consistent state from some moment
 // during the call, but two counters of a group may be saved before and after a charge of the group.
