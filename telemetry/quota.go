@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -52,7 +54,9 @@ func newQuota(r *registry) Quota {
 }
 
 // SetAssignedRatio sets the part of a divided limit that is assigned to Envoys.
-func (c *RuleCounters) SetAssignedRatio(ratio float64) { c.assignedRatio.Store(int64(ratio * 1e6)) }
+func (c *RuleCounters) SetAssignedRatio(ratio float64) {
+	c.assignedRatio.Store(uint32(min(ratio*1e6, math.MaxUint32)))
+}
 
 var assignedMetric = ruleMetric{
 	"sluice_quota_assigned_ratio",

@@ -64,8 +64,8 @@ type RuleLimit struct {
 // atomic addition for each number that is not 0.
 type RuleCounters struct {
 	overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
-	// otherHits are neither within nor over the limit; see [Hits].
-	otherHits atomic.Uint64
+	// uncharged counts [Hits.Uncharged].
+	uncharged atomic.Uint64
 	// exceeded counts hits that turned out to exceed the limit after an outage of the store.
 	exceeded atomic.Uint64
 	// costsDue counts requests whose cost is to be charged at the end of their streams. It is in the
@@ -81,23 +81,27 @@ type RuleCounters struct {
 	costsDueLeased atomic.Uint64
 	// penalties counts penalties that have started.
 	penalties atomic.Uint64
-	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths.
-	assignedRatio atomic.Int64
+	// otherHits are charged hits that are neither within nor over the limit; see [Hits].
+	otherHits atomic.Uint64
+	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths. It saturates,
+	// and is small so that the counters fit a size class of 128 bytes.
+	assignedRatio atomic.Uint32
 	// limit is the number of the configured limit of these hits, starting at 1, if the key contains
 	// request values.
 	limit atomic.Int32
 }
 
 // Hits are hits by outcome. Total includes hits that are neither Within nor Over: those of a request
-// that another limit denied, and the first part of denied hits that count. Near is a part of Within
-// or of that, and Shadow a part of Over. Negative are those of refunds, which no other number
-// includes.
-type Hits struct{ Total, Over, Near, Within, Shadow, Negative uint64 }
+// that another limit denied, and the first part of denied hits that count. Uncharged are those of
+// them that do not count. Near is a part of Within or of the others, and Shadow a part of Over.
+// Negative are those of refunds, which no other number includes.
+type Hits struct{ Total, Over, Near, Within, Uncharged, Shadow, Negative uint64 }
 
 // Add counts h. Counters saturate at 2^64-1, since clients choose the numbers.
 func (c *RuleCounters) Add(h Hits) {
-	other := h.Total - min(h.Total, h.Within)
+	other := h.Total - min(h.Total, h.Within) - h.Uncharged
 	add(&c.otherHits, other-min(other, h.Over)) // rarely any: the sum may have saturated
+	add(&c.uncharged, h.Uncharged)
 	add(&c.overLimit, h.Over)
 	add(&c.nearLimit, h.Near)
 	add(&c.withinLimit, h.Within)
@@ -109,9 +113,9 @@ func (c *RuleCounters) Add(h Hits) {
 func (c *RuleCounters) Hits() Hits {
 	h := Hits{
 		Over: c.overLimit.Load(), Near: c.nearLimit.Load(), Within: c.withinLimit.Load(),
-		Shadow: c.shadowMode.Load(), Negative: c.negativeHits.Load(),
+		Uncharged: c.uncharged.Load(), Shadow: c.shadowMode.Load(), Negative: c.negativeHits.Load(),
 	}
-	for _, n := range []uint64{h.Over, h.Within, c.otherHits.Load()} {
+	for _, n := range []uint64{h.Over, h.Within, h.Uncharged, c.otherHits.Load()} {
 		if h.Total += n; h.Total < n {
 			h.Total = math.MaxUint64
 		}

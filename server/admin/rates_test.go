@@ -1,11 +1,13 @@
 package admin_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -188,6 +190,25 @@ func TestDeniedDescriptorsOfAList(t *testing.T) {
 		if len(d.DeniedKeys) != 2 || d.DeniedKeys[0].Share != 1 || d.DeniedKeys[1].Share != 1 || d.DeniedRequests != d.DeniedKeys[0].PerSecond {
 			t.Errorf("%v denied a second, by the keys %+v, want two keys with all of them", d.DeniedRequests, d.DeniedKeys)
 		}
+	}
+}
+
+// TestHitsThatAnotherLimitDenies has the first limit of a list deny most requests. The others show the
+// hits that are charged to them.
+func TestHitsThatAnotherLimitDenies(t *testing.T) {
+	r := newReloaded(t, `{domain: d, descriptors: [{key: user, rate_limits: [{requests_per_unit: 5, unit: minute},
+		{requests_per_unit: 300, unit: hour}, {requests_per_unit: 300, unit: day, count_refused: true}]}]}`)
+	for range 60 {
+		r.requestHits()
+	}
+	d := r.State(r.time(), admin.AllRules).Domains[0]
+	var limits []string
+	for _, l := range d.Rules {
+		limits = append(limits, fmt.Sprintf("%s: %d hits, %d denied", l.Limit, l.TotalHits, l.TotalDenied))
+	}
+	want := []string{"5/minute: 60 hits, 55 denied", "300/day, count_refused: true: 60 hits, 0 denied", "300/hour: 5 hits, 0 denied"}
+	if diff := cmp.Diff(want, limits); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -86,7 +86,7 @@ func (a *API) eachCounters(r *answer.Active, yield func(limit int, c *telemetry.
 
 func counts(c *telemetry.RuleCounters) live.Counts {
 	h := c.Hits()
-	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
+	return live.Counts{Hits: h.Total - h.Uncharged, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 
 // StateRules selects the limits and keys of [API.State]. Limits are sorted by denials and then by

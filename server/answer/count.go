@@ -166,8 +166,10 @@ func (s *Service) classifyHits(charge *limiter.Charge, d *limiter.Decision) tele
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {
-	case !d.Over && d.Denied:
-		// The limit was not exceeded, but another charge of the group denied the request.
+	case !d.Over && d.Denied: // by another charge of the group
+		if d.Charged == 0 {
+			h.Uncharged = hits
+		}
 	case !d.Over:
 		h.Within = hits
 		if after := limiter.SaturatingAdd(d.Before, hits); after > near {

@@ -44,7 +44,7 @@ func TestSplitOfAnyDecision(t *testing.T) {
 			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), PenaltyStarted: r.IntN(2) == 0,
 		}
 		h := s.classifyHits(charge, d)
-		if h.Total != charge.Hits || h.Over > h.Total || h.Near > h.Total || h.Within > h.Total-h.Over || h.Shadow > h.Over || h.Negative > 0 {
+		if h.Total != charge.Hits || h.Over > h.Total || h.Near > h.Total || h.Within+h.Uncharged > h.Total-h.Over || h.Shadow > h.Over || h.Negative > 0 {
 			t.Fatalf("seed %d: %d hits on %+v that are decided %+v are counted as %+v", seed, charge.Hits, p, d, h)
 		}
 	}

@@ -13,7 +13,7 @@ const (
 	linePoint  = 10 * time.Second
 )
 
-// Counts contains the total hits of a limit.
+// Counts contains the total hits of a limit. Hits are those that were charged to it or denied by it.
 type Counts struct{ Hits, Denied, Near, Shadow uint64 }
 
 // Plus returns the sum of two counts, saturating like the counters.

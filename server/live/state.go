@@ -102,7 +102,8 @@ type DomainState struct {
 	Rules []RuleState `json:"rules"`
 }
 
-// Rate contains hits per second over the last five to ten seconds.
+// Rate contains hits per second over the last five to ten seconds: those that were charged to the
+// limit, and those that it denied.
 type Rate struct {
 	Hits   float64 `json:"hits_per_second"`
 	Denied float64 `json:"denied_per_second"`
