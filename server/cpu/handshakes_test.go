@@ -142,7 +142,7 @@ func TestWaitsOfHandshakesEnd(t *testing.T) {
 					t.Errorf("%s: the other handshake: %v", name, err)
 				}
 				other.EndHandshake()
-				if calls, tasks := tokens.InUse(); calls+tasks+tokens.Waiting()+len(tokens.sources)+len(tokens.bySource) != 0 {
+				if calls, tasks := tokens.InUse(); calls+tasks+tokens.Waiting()+tokens.sources.Len()+len(tokens.bySource) != 0 {
 					t.Errorf("%s: at the end, %d tokens are in use", name, calls+tasks)
 				}
 			})

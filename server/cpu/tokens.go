@@ -9,9 +9,9 @@
 package cpu
 
 import (
+	"container/list"
 	"net/netip"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +62,7 @@ type Tokens struct {
 	size, free              int
 	runningTasks, maxTasks  int
 	calls                   []chan struct{} // waiting, the first one is next
-	sources                 []*waitingTasks // with waiting tasks, the first one is next
+	sources                 list.List       // of *waitingTasks with tasks, the first one is next
 	bySource                map[Source]*waitingTasks
 	callsSinceTask, waiting int // waiting is the number of waiting tasks
 }
@@ -70,8 +70,9 @@ type Tokens struct {
 // waitingTasks are the waiting tasks of a source. Those that have begun have had a token before.
 type waitingTasks struct {
 	source        Source
-	begun, new    []*Task
-	begunSinceNew int // number of tokens since the last one for a new task
+	begun, new    list.List     // of *Task
+	begunSinceNew int           // number of tokens since the last one for a new task
+	element       *list.Element // in [Tokens.sources]
 }
 
 // NewTokens returns one token per CPU.
@@ -129,12 +130,12 @@ func (t *Tokens) acquireTask(task *Task) bool {
 	if w == nil {
 		w = &waitingTasks{source: task.source}
 		t.bySource[task.source] = w
-		t.sources = append(t.sources, w)
+		w.element = t.sources.PushBack(w)
 	}
 	if task.begun {
-		w.begun = append(w.begun, task)
+		task.element = w.begun.PushBack(task)
 	} else {
-		w.new = append(w.new, task)
+		task.element = w.new.PushBack(task)
 	}
 	t.waiting++
 	t.mu.Unlock()
@@ -177,21 +178,9 @@ func (t *Tokens) endTask() {
 func (t *Tokens) endWait(task *Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	task.ended = true
-	if task.granted == nil {
-		return
+	if task.ended = true; task.granted != nil {
+		t.notifyLocked(t.bySource[task.source], task)
 	}
-	w := t.bySource[task.source]
-	w.begun = without(w.begun, task)
-	w.new = without(w.new, task)
-	t.notifyLocked(w, task)
-	if len(w.begun)+len(w.new) == 0 {
-		t.sources = without(t.sources, w)
-	}
-}
-
-func without[T comparable](all []T, one T) []T {
-	return slices.DeleteFunc(all, func(other T) bool { return other == one })
 }
 
 // grantLocked gives free tokens to those who wait.
@@ -218,34 +207,30 @@ func (t *Tokens) grantLocked() {
 // never end, since it sends single bytes, would starve the others. Of the new handshakes, the latest
 // is first: of more than can be served, each would otherwise wait until its client gives up.
 func (t *Tokens) startNextLocked() {
-	w := t.sources[0]
-	t.sources = t.sources[1:]
-	var task *Task
-	switch last := len(w.new) - 1; {
-	case len(w.begun) > 0 && (len(w.new) == 0 || w.begunSinceNew < begunPerNew):
-		task = w.begun[0]
-		w.begun = w.begun[1:]
+	w, _ := t.sources.Front().Value.(*waitingTasks)
+	t.sources.MoveToBack(w.element)
+	next := w.new.Front()
+	switch {
+	case w.begun.Len() > 0 && (w.new.Len() == 0 || w.begunSinceNew < begunPerNew):
+		next = w.begun.Front()
 	case w.source.Kind == Handshake:
-		task = w.new[last]
-		w.new = w.new[:last]
-	default:
-		task = w.new[0]
-		w.new = w.new[1:]
+		next = w.new.Back()
 	}
+	task, _ := next.Value.(*Task)
 	if w.begunSinceNew++; !task.begun {
 		w.begunSinceNew = 0
-	}
-	if len(w.begun)+len(w.new) > 0 {
-		t.sources = append(t.sources, w)
 	}
 	t.startLocked(task)
 	t.notifyLocked(w, task)
 }
 
-// notifyLocked ends the wait of a task that is no longer in w.
+// notifyLocked ends the wait of a task of w.
 func (t *Tokens) notifyLocked(w *waitingTasks, task *Task) {
 	t.waiting--
-	if len(w.begun)+len(w.new) == 0 {
+	w.begun.Remove(task.element) // only one of the lists contains it
+	w.new.Remove(task.element)
+	if w.begun.Len()+w.new.Len() == 0 {
+		t.sources.Remove(w.element)
 		delete(t.bySource, w.source)
 	}
 	close(task.granted)
@@ -286,6 +271,7 @@ type Task struct {
 	begun, ended bool
 	resumed      time.Time     // when the task got its last token
 	granted      chan struct{} // not nil while the task waits for a token
+	element      *list.Element // in a list of waitingTasks
 }
 
 // NewTask returns a paused task.

@@ -59,7 +59,7 @@ func TestTasksUseHalfOfTheTokens(t *testing.T) {
 			}
 			close(end)
 			settle()
-			if calls, tasks := tokens.InUse(); calls+tasks != 0 || tokens.waiting+len(tokens.sources)+len(tokens.bySource) != 0 {
+			if calls, tasks := tokens.InUse(); calls+tasks != 0 || tokens.waiting+tokens.sources.Len()+len(tokens.bySource) != 0 {
 				t.Errorf("at the end, %d calls and %d tasks use a token", calls, tasks)
 			}
 		})
