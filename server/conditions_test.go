@@ -184,23 +184,27 @@ func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
 // TestConditionOfHTTPOnGRPCPort sends HTTP/1 to the port of gRPC, as Envoy does without
 // http2_protocol_options.
 func TestConditionOfHTTPOnGRPCPort(t *testing.T) {
-	s := service(t, answer.Settings{}, oneRule)
-	r := serve(t, s, Options{})
-	for range 3 {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.ReadAll(conn)
-		_ = conn.Close()
-	}
-	c := expectCondition(t, s, telemetry.HTTPOnGRPCPort, 3)
-	expectOneLine(t, r.logs, &c)
-	if !strings.Contains(c.Remedy, "http2_protocol_options") {
-		t.Errorf("the remedy is %q", c.Remedy)
+	for _, name := range []string{transportBuiltin, transportGRPC} {
+		t.Run(name, func(t *testing.T) {
+			s := service(t, answer.Settings{}, oneRule)
+			r := serve(t, s, Options{Transport: name})
+			for range 3 {
+				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.ReadAll(conn)
+				_ = conn.Close()
+			}
+			c := expectCondition(t, s, telemetry.HTTPOnGRPCPort, 3)
+			expectOneLine(t, r.logs, &c)
+			if !strings.Contains(c.Remedy, "http2_protocol_options") {
+				t.Errorf("the remedy is %q", c.Remedy)
+			}
+		})
 	}
 }
 

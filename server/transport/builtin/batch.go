@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/cpu"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
@@ -78,12 +79,14 @@ func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 	return used, more, c.writeLocked() && !c.ending
 }
 
-// detectProtocolLocked sends our SETTINGS, once the client is known to speak HTTP/2.
+// detectProtocolLocked sends our SETTINGS, once the client is known to speak HTTP/2: people try the
+// gRPC port with curl or a browser, and probes use HTTP/1. They get a readable answer. This causes no
+// delay, because HTTP/2 clients send their preface at once (RFC 9113, 3.4).
 func (c *connection) detectProtocolLocked(in []byte) error {
 	if c.settingsSent {
 		return nil
 	}
-	yes, undecided := speaksHTTP1(in)
+	yes, undecided := transport.SpeaksHTTP1(in)
 	if yes {
 		return errHTTP1
 	}

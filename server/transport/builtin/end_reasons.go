@@ -16,6 +16,7 @@ var (
 	errFrameTimeout     = errors.New("a frame was not completed in time")
 	errWriteTimeout     = errors.New("the client does not read")
 	errKeepaliveTimeout = errors.New("a ping was not answered in time")
+	errHTTP1            = errors.New("the client speaks HTTP/1, but this port serves gRPC over HTTP/2")
 )
 
 // endedCounter returns the counter of a reason.

@@ -17,13 +17,14 @@ import (
 
 type server struct {
 	*grpc.Server
+	handler    *answer.Handler
 	calls      inFlight
 	handshakes handshakes
 }
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	s := new(server)
+	s := &server{handler: c.Handler}
 	others := transport.NewInterceptors(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		defer s.calls.begin()()
@@ -56,7 +57,9 @@ func New(c transport.Config) transport.Transport {
 	return s
 }
 
-func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.handshakes}) }
+func (s *server) Serve(l net.Listener) error {
+	return s.Server.Serve(listener{l, &s.handshakes, s.handler})
+}
 
 // drainTimeout is how long a shutdown waits for unfinished handshakes, and, after the last call has
 // ended, for clients to read their replies.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -14,6 +15,7 @@ type listener struct {
 	net.Listener
 
 	handshakes *handshakes
+	handler    *answer.Handler
 }
 
 // Accept implements [net.Listener].
@@ -25,7 +27,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if bounded, ok := conn.(transport.BoundedConn); ok {
 		bounded.ServedBy(busyConn{conn})
 	}
-	return &handshakeConn{conn, l.handshakes}, nil
+	return &handshakeConn{Conn: conn, handshakes: l.handshakes, handler: l.handler}, nil
 }
 
 // busyConn is a connection that a full listener closes only in favor of a client with fewer
@@ -66,6 +68,21 @@ type handshakeConn struct {
 	net.Conn
 
 	handshakes *handshakes
+	handler    *answer.Handler
+	begun      bool // whether the client has sent something
+}
+
+// Read implements [net.Conn]. It reports a client that begins with HTTP/1. grpc-go closes its
+// connection.
+func (c *handshakeConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.begun && n > 0 {
+		c.begun = true
+		if yes, _ := transport.SpeaksHTTP1(p[:n]); yes {
+			c.handler.Metrics.ClientErrors.HTTPOnGRPC.Report(c.handler.Rare, c.RemoteAddr())
+		}
+	}
+	return n, err
 }
 
 // SetDeadline implements [net.Conn]. grpc-go sets a deadline before the TLS handshake, and removes

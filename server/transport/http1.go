@@ -1,24 +1,17 @@
-package builtin
+package transport
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// People try the gRPC port with curl or a browser, and probes use HTTP/1. They get a readable
-// answer. For that, the server must not send its SETTINGS first. This causes no delay, because
-// HTTP/2 clients send their preface at once (RFC 9113, 3.4).
-
-var errHTTP1 = errors.New("the client speaks HTTP/1, but this port serves gRPC over HTTP/2")
-
 // maxMethodLength is the length of the longest HTTP/1 method that is recognized.
 const maxMethodLength = 20
 
-// speaksHTTP1 reports whether the client's first bytes are the beginning of an HTTP/1 request. It
+// SpeaksHTTP1 reports whether the client's first bytes are the beginning of an HTTP/1 request. It
 // is undecided while they may also be the HTTP/2 preface.
-func speaksHTTP1(first []byte) (yes, undecided bool) {
+func SpeaksHTTP1(first []byte) (yes, undecided bool) {
 	if n := min(len(first), len(h2.Preface)); string(first[:n]) == h2.Preface[:n] {
 		return false, n < len("PRI ")
 	}

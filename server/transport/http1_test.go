@@ -1,4 +1,4 @@
-package builtin
+package transport
 
 import (
 	"strings"
@@ -33,7 +33,7 @@ func TestSpeaksHTTP1(t *testing.T) {
 		"\x00\x00\x00\x04":            "no",
 	} {
 		got := "no"
-		switch yes, undecided := speaksHTTP1([]byte(first)); {
+		switch yes, undecided := SpeaksHTTP1([]byte(first)); {
 		case yes:
 			got = "yes"
 		case undecided:
