@@ -188,7 +188,7 @@ func nextRequest(b *limiter.Batch, counters []CounterState) *NextRequest {
 		c := &counters[i]
 		p := b.Charges[i].Policy
 		isQuota := b.Charges[i].Mode == limiter.Quota
-		switch denies := c.Over || c.Remaining < max(1, c.Reserves); {
+		switch denies := c.Remaining < max(1, c.Reserves); {
 		case !b.Charges[i].Mode.Denies():
 		case !denies:
 			passes = passes || isQuota

@@ -12,6 +12,7 @@ import (
 // The next request of one hit is described by the limit that denies it longest; quotas deny together.
 func TestNextRequest(t *testing.T) {
 	window := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour}
+	sliding := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Hour}
 	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Hour, Burst: 5}
 	full := func(name string, seconds float64) CounterState {
 		return CounterState{Name: name, Limit: "5/hour, burst: 5", Used: 5, Capacity: 5, ResetsIn: seconds}
@@ -37,6 +38,7 @@ func TestNextRequest(t *testing.T) {
 		"a bucket":              {[]charge{{limiter.Enforce, bucket, full("", 3500)}}, NextRequest{Denied: true, By: "5/hour", For: 620}},
 		"a bucket with debt":    {[]charge{{limiter.Enforce, bucket, over}}, NextRequest{Denied: true, By: "debt", For: 820}},
 		"a reservation":         {[]charge{{limiter.Enforce, window, reserved}}, NextRequest{Denied: true, By: "reserved", For: 60, AtMost: true}},
+		"a sliding window":      {[]charge{{limiter.Enforce, sliding, full("a", 9)}}, NextRequest{Denied: true, By: "a", For: 9, AtMost: true}},
 		"a penalty":             {[]charge{{limiter.Enforce, bucket, early}}, NextRequest{Denied: true, By: "penalised", For: 100}},
 		"a penalty, and full":   {[]charge{{limiter.Enforce, bucket, penalised}}, NextRequest{Denied: true, By: "penalised"}},
 		"one quota has room":    {[]charge{{limiter.Quota, window, full("a", 9)}, {limiter.Quota, window, free}}, NextRequest{}},
