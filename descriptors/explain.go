@@ -157,7 +157,8 @@ func (l *Limit) describeRow(entries []Entry) string {
 	text := "none, so this number applies"
 	if ok {
 		limit, unlimited := new(Plan).limitForRow(l, nil, entries)
-		if text = "unlimited"; !unlimited {
+		text = "unlimited"
+		if !unlimited {
 			text = limit.numbers(true)
 		}
 		if name := rows.NameOf(hit); name != "" {

@@ -44,7 +44,8 @@ func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
 			case m.Lease > 0: // its hits may have either sign
-				if c.Refund = true; !c.Policy.UsesLeases() {
+				c.Refund = true
+				if !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
 			case c.Policy.Algorithm == limiter.Concurrency &&

@@ -93,7 +93,8 @@ func (s *Set) StoreName(l *Limit) StoreName {
 			exact.Text += "<start>"
 		}
 		if other := s.ambiguous[r]; l.Candidate && s.ambiguous != nil {
-			if exact.Why = "envoyproxy/ratelimit has no shadow: true"; l.Soft {
+			exact.Why = "envoyproxy/ratelimit has no shadow: true"
+			if l.Soft {
 				exact.Why = "envoyproxy/ratelimit has no soft: true"
 			}
 		} else if other != nil {

@@ -102,7 +102,7 @@ func newLevel(children []node, sets map[int]*rules.ValueSet, onDuplicate duplica
 			withValue[find(n.key)] += len(set.Values)
 		}
 	}
-	anyOf := map[string]*node{} // descriptors without a value by key, which is a wildcard
+	anyOf := map[string]*node{} // by wildcard key: descriptors without a value
 	for i := range children {
 		n := &children[i]
 		var first *node
@@ -143,7 +143,7 @@ func newLevel(children []node, sets map[int]*rules.ValueSet, onDuplicate duplica
 // distributeWildcards adds to each branch the wildcards that can match its key, in file order.
 func (l *level) distributeWildcards() {
 	values := map[string][]int{}
-	var keys []int
+	var keys []int // children with a wildcard key; l.wild has their wildcards in the same order
 	for i := range l.children {
 		switch n := &l.children[i]; {
 		case isWildcard(n.key):

@@ -39,7 +39,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	}})
 	l := &p.overrides[len(p.overrides)-1]
 	l.terms.Hidden = rule.hasLimits() && rule.Limits[0].Hidden
-	if l.Terms = &l.terms; policy.Reserve != nil {
+	l.Terms = &l.terms
+	if policy.Reserve != nil {
 		l.Reservation = rule.Limits[0].Reservation
 		l.Reservation.reserve.Configure(&l.reserve, &l.terms.Policy)
 		l.terms.Policy.Reserve = &l.reserve

@@ -86,7 +86,10 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
-	if p.rows, p.Exempt, p.addresses.notAddresses = 0, nil, 0; p.addresses.remembers {
+	p.rows = 0
+	p.Exempt = nil
+	p.addresses.notAddresses = 0
+	if p.addresses.remembers {
 		p.addresses = addressReader{}
 	}
 	clear(p.Matches)
@@ -170,7 +173,8 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 	if m.Count == 0 && m.Unlimited != nil {
 		return // as with an unlimited rule
 	}
-	if m.Unlimited = nil; m.Count == 0 {
+	m.Unlimited = nil
+	if m.Count == 0 {
 		// As in envoyproxy/ratelimit, the quota mode of a replaced rule is ignored. A rule with soft
 		// limits only is no quota, either.
 		m.Replaced = len(rule.Limits) > 0

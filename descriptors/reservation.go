@@ -136,7 +136,9 @@ func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
 		case earlier > 0:
 			earlier--
 		default:
-			if hits, known = limiter.SaturatingAdd(hits, c.Hits), true; !isLast {
+			hits = limiter.SaturatingAdd(hits, c.Hits)
+			known = true
+			if !isLast {
 				return hits, known
 			}
 		}

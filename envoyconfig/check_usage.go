@@ -11,20 +11,20 @@ import (
 // usageHeaders are the request headers that name the counters at /usage.
 var usageHeaders = []string{"x-sluice-domain", "x-sluice-descriptor"}
 
-// checkUsage checks that clients cannot choose the headers of routes to /usage: those that add one of
-// the headers, and others to the same cluster.
+// checkUsage warns if clients can choose the usage headers of a route to /usage: of one that adds a
+// usage header, or of another route to the same cluster.
 func (k *checker) checkUsage(m *manager) {
 	if m.table == nil {
 		return
 	}
-	clusters := map[string]bool{}
 	type usageRoute struct {
 		*route
 
-		added *tree.Node
-		open  string // a header that clients can choose
+		added  *tree.Node // the element that adds a usage header
+		chosen string     // a usage header that clients can choose
 	}
 	var all []usageRoute
+	usageClusters := map[string]bool{} // clusters of routes that add a usage header
 	for _, h := range m.table.hosts {
 		for _, r := range h.routes {
 			u := usageRoute{route: r}
@@ -37,24 +37,25 @@ func (k *checker) checkUsage(m *manager) {
 					}
 				}
 				if !headerChange(header, m.table, h, r).Exists() && !m.strips(header) && !m.removes(header) {
-					u.open = header
+					u.chosen = header
 				}
 			}
 			all = append(all, u)
 			if cluster := r.action.Field("cluster").Text; u.added != nil && cluster != "" {
-				clusters[cluster] = true
+				usageClusters[cluster] = true
 			}
 		}
 	}
 	for _, u := range all {
 		const remedy = "add both headers to request_headers_to_remove, which Envoy applies before request_headers_to_add"
 		switch {
-		case u.open == "":
+		case u.chosen == "":
 		case u.added != nil:
-			k.report(Usage, rules.Warning, u.added.Pos(), "clients can read the usage of others, since the header %s of their requests is kept: %s", u.open, remedy)
-		case clusters[u.action.Field("cluster").Text]:
+			k.report(Usage, rules.Warning, u.added.Pos(),
+				"clients can read the usage of others, since the header %s of their requests is kept: %s", u.chosen, remedy)
+		case usageClusters[u.action.Field("cluster").Text]:
 			k.report(Usage, rules.Warning, u.node.Pos(),
-				"the cluster of this route serves /usage, and clients can choose the header %s: %s", u.open, remedy)
+				"the cluster of this route serves /usage, and clients can choose the header %s: %s", u.chosen, remedy)
 		}
 	}
 }

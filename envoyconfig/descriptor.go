@@ -41,20 +41,20 @@ type Entry struct{ Key, Value string }
 // String formats the descriptor as (key, value)(key, value). Values are "-" if it is not sent, and "?" if they are
 // unknown.
 func (d *Descriptor) String() string {
-	var b strings.Builder
-	for i, key := range d.keys {
+	entries := d.Entries
+	if d.NotSent != "" || d.Unknown != "" {
 		value := "-"
-		switch {
-		case d.Unknown != "":
+		if d.Unknown != "" {
 			value = "?"
-		case d.NotSent == "":
-			if i >= len(d.Entries) {
-				return b.String()
-			}
-			key = d.Entries[i].Key
-			value = d.Entries[i].Value
 		}
-		b.WriteString("(" + key + ", " + value + ")")
+		entries = nil
+		for _, key := range d.keys {
+			entries = append(entries, Entry{key, value})
+		}
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		b.WriteString("(" + e.Key + ", " + e.Value + ")")
 	}
 	return b.String()
 }

@@ -81,7 +81,8 @@ func (c *Config) readSnippet(n *tree.Node) {
 func (m *manager) addFragment(name string, h *virtualHost, r *route) {
 	for _, other := range m.table.hosts {
 		if other.name == name {
-			if other.policies = append(other.policies, h.policies...); h.node.Field("typed_per_filter_config").Exists() {
+			other.policies = append(other.policies, h.policies...)
+			if h.node.Field("typed_per_filter_config").Exists() {
 				other.node = h.node
 			}
 			other.routes = append(other.routes, r)

@@ -116,7 +116,8 @@ func (concurrency) load(v *view, at Time, p *Policy) bool {
 	pause(beforeCellLoad)
 	v.held = ps.countHeld(at.stamp())
 	v.head = noHead
-	if v.state = (state{past: v.held}); p.weighted && v.held > 0 {
+	v.state = (state{past: v.held})
+	if p.weighted && v.held > 0 {
 		v.past = ps.heldHits(at.stamp())
 	}
 	if v.misplaced && v.held > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
@@ -179,7 +180,8 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	now := v.at.stamp()
 	ps := permits{first: maxStamp, end: -maxStamp, width: p.width(), maxLife: maxPermitLife(p)}
 	if held := v.heldPermits(); held > 0 {
-		if ps = v.permits(p); s != v.class {
+		ps = v.permits(p)
+		if s != v.class {
 			to := s.cellsOf(index)
 			for i := range min(ps.high*ps.width, s.stride()) {
 				to[i].Store(ps.cells[i].Load())
@@ -318,7 +320,8 @@ func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
 	var ps permits
 	cell := nth - 1
 	if v.slot != nil {
-		if ps = v.permits(c.Policy); v.heldPermits() > 0 {
+		ps = v.permits(c.Policy)
+		if v.heldPermits() > 0 {
 			pause(beforeCellLoad)
 			ps.count = v.heldPermits()
 			cell = ps.nthFree(at.stamp(), nth)

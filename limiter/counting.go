@@ -50,7 +50,7 @@ func decideCount(
 	switch {
 	case c.Refund:
 		st, d.Charged = a.refund(st, hits)
-		d.Charged += c.Hits - hits
+		d.Charged += c.Hits - hits // the others offset charges of the same request
 		return st, true
 	case admits(limit, d.Before, hits):
 		d.Charged = hits
@@ -78,7 +78,9 @@ func (d *Decision) finishOver(p *Policy) bool {
 	if !d.Over {
 		return false
 	}
-	if d.Remaining, d.Reset = 0, d.RetryAfter; d.Reset == Never {
+	d.Remaining = 0
+	d.Reset = d.RetryAfter
+	if d.Reset == Never {
 		d.Reset = p.Window
 	}
 	d.Reset = max(1, d.Reset)

@@ -45,13 +45,15 @@ func (b *Batch) decide(now Time) {
 		b.table.Prefetch(b) // in parallel, while the first is searched
 	}
 	grouped, refunds, quota, leases := b.classifyCharges()
-	if b.special = leases || b.usesPenalties; b.usesPenalties {
+	b.special = leases || b.usesPenalties
+	if b.usesPenalties {
 		b.readPenalties(now)
 	}
 	if refunds {
 		b.offsetRefunds()
 	}
-	if b.usesLeases = leases; leases {
+	b.usesLeases = leases
+	if leases {
 		b.settleLeases(now)
 	}
 	// If all quotas are over their limits already, groups with a quota charge are denied without
@@ -326,9 +328,12 @@ func (b *Batch) undoCharge(at Time, i int) {
 			}
 			after, lost = a.undo(v, at, now, p, b.marks[i], d)
 		}
-		if *left, left.Wait = *d, 0; !lost {
+		*left = *d
+		left.Wait = 0
+		if !lost {
 			a.finish(v, at, p, b.Budget, after, left)
-			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if not charged
+			left.Charged = 0 // as if not charged
+			left.Remaining = d.Remaining + d.Charged
 		}
 		if b.write(at, i, v, after) {
 			*d = *left

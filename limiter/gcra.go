@@ -89,7 +89,8 @@ func (gcra) decide(
 		}
 		return st, true
 	case room:
-		if d.Charged = hits; next > k.full {
+		d.Charged = hits
+		if next > k.full {
 			d.Wait = k.unit.toDuration(next - k.full)
 		}
 		return k.stateAt(at, next), true
@@ -108,7 +109,8 @@ func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, 
 	need := k.need(hits)
 	if p.CountRefused {
 		maxLevel := max(level, k.full+k.debt(p))
-		if d.Charged = hits; need > maxLevel-level {
+		d.Charged = hits
+		if need > maxLevel-level {
 			d.Charged = uint64((maxLevel - level) / k.step)
 		}
 		if debt := min(need, maxLevel-level); debt > 0 {

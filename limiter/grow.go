@@ -75,8 +75,8 @@ func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	return true
 }
 
-// mergeSlot moves the frozen counter of a slot, which had the given word, to a block, unless it has
-// expired or would be the first to be evicted there.
+// mergeSlot moves a frozen counter to a block, unless it has expired or would be the first to be
+// evicted there. word is its word before it was frozen.
 func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 	tag := s.slotAt(index).tag.Load()
 	for {
@@ -85,13 +85,13 @@ func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 			s.countRemoval(t.recordLoss(s, tag, index, word, at))
 			return
 		}
-		to, toWord, worth, ok := s.chooseSlot(tag, target{into, into, index % ways}, at)
-		if worth && victimKind(tag) == victimKind(s.slotAt(to).tag.Load()) {
-			here := victim{weight: algorithmOf(tag).weight(s, index, word), end: end}
+		to, toWord, evicts, ok := s.chooseSlot(tag, target{into, into, index % ways}, at)
+		if evicts && victimKind(tag) == victimKind(s.slotAt(to).tag.Load()) {
+			moved := victim{weight: algorithmOf(tag).weight(s, index, word), end: end}
 			owner := algorithmOf(s.slotAt(to).tag.Load())
-			end, _ := owner.expiry(s, to, toWord, at)
-			there := victim{weight: owner.weight(s, to, toWord), end: end}
-			ok = !here.before(&there)
+			ownerEnd, _ := owner.expiry(s, to, toWord, at)
+			evicted := victim{weight: owner.weight(s, to, toWord), end: ownerEnd}
+			ok = !moved.before(&evicted)
 		}
 		if !ok {
 			s.countRemoval(t.recordLoss(s, tag, index, word, at))
@@ -191,8 +191,9 @@ func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	}
 }
 
-// freezeBlock freezes the counters of a block for whose tags moves returns true, or none if one is
-// being written. It returns their words, and dead for the other slots.
+// freezeBlock freezes the counters of a block whose tags satisfy moves. If one of them is being
+// written, it freezes none and returns false. words are their previous words, and dead for the other
+// slots.
 func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (words [ways]uint64, ok bool) {
 	ok = true
 	for j := range words {
@@ -219,8 +220,8 @@ func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 	}
 }
 
-// copyTo copies a frozen counter, which had the given word, to a slot that takeSlotLocked took and
-// that had the word old.
+// copyTo copies a frozen counter to a slot that takeSlotLocked took. word and old are the words of
+// the two slots before that.
 func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
 	s.noteMoveLocked(from, word, s, to/ways, s.partialID(from/ways, s.slotAt(from).tag.Load()))
 	payload := word &^ generationBit

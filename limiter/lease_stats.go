@@ -46,7 +46,8 @@ func (v *view) leaseStats(p *Policy, now int64) (h LeaseStats) {
 			first = min(first, ps.expiry(i)*int64(time.Millisecond))
 		}
 	}
-	if h.Hits = h.Requests; p.weighted {
+	h.Hits = h.Requests
+	if p.weighted {
 		h.Hits = ps.heldHits(now)
 	}
 	if h.Requests > 0 {

@@ -251,7 +251,8 @@ func (b *Batch) decidePenalised(at Time, i int) {
 func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 	c := &b.companion.deniedCharge
 	d := &b.Decisions[i]
-	if *c = b.Charges[i]; c.Policy.CountRefused {
+	*c = b.Charges[i]
+	if c.Policy.CountRefused {
 		uncounted := &b.companion.forcedPolicy
 		*uncounted = *c.Policy
 		uncounted.CountRefused = false

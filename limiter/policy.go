@@ -101,7 +101,8 @@ type prepared struct {
 
 // Pin sets Pinned, also for the reservations.
 func (p *Policy) Pin() {
-	if p.Pinned = true; p.Reserve != nil {
+	p.Pinned = true
+	if p.Reserve != nil {
 		p.Reserve.hold.Pinned = true
 	}
 }

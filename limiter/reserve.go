@@ -267,7 +267,8 @@ func (b *Batch) settleLease(at Time, i int) {
 			if isVoid {
 				cost = 0
 			}
-			if b.Decisions[j], b.marks[j] = b.forceCharge(at, i, cost); !isLast {
+			b.Decisions[j], b.marks[j] = b.forceCharge(at, i, cost)
+			if !isLast {
 				break
 			}
 		}

@@ -169,7 +169,8 @@ func (slidingLog) export(v *view, _ Time, _ *Policy, st state, s *State) {
 	if s.Hits = st.used + st.past; s.Hits == 0 {
 		return
 	}
-	if s.Time = Time(st.mark); st.used == 0 {
+	s.Time = Time(st.mark)
+	if st.used == 0 {
 		s.Time = Time(v.stampAt(v.nthRemaining(1, st)))
 	}
 }

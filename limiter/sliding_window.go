@@ -136,7 +136,8 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 
 // undo removes hits of the sub-window mark. Cells of that sub-window change if a later one has begun.
 func (slidingWindow) undo(v *view, _, _ Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
-	if after = v.state; v.mark == mark {
+	after = v.state
+	if v.mark == mark {
 		after.used -= min(after.used, d.Charged)
 		return after, false
 	}
@@ -237,7 +238,8 @@ func (r Ring) start(number int64) int64 {
 
 // subWindowEnd returns when the hits of a sub-window cease to count.
 func (r Ring) subWindowEnd(number int64) int64 {
-	if number += r.k + 1; r.calendar != nil {
+	number += r.k + 1
+	if r.calendar != nil {
 		return r.calendar.partStart(number, r.k)
 	}
 	return number * r.length

@@ -166,7 +166,7 @@ func (s *Service) handleLeader(requested division.Time, domain, previous string)
 	case previous == s.candidate || previous == "":
 		// This service becomes the leader, maybe again. If the store lost the key, the previous
 		// leader may assign rates for another renewDeadline. If this service was the leader before,
-		// another may have been since, so the rates that it assigned then may be outdated.
+		// its rates of that time may be outdated, because another may have been the leader since.
 		// predecessorUntil covers both cases.
 		l.until = requested + renewDeadline
 		l.predecessorUntil = now + renewDeadline

@@ -416,7 +416,8 @@ func (st *Stream) ConfirmByReports() {
 	st.service.mu.Lock()
 	seq := st.confirmable
 	periodic := st.periodic
-	if st.periodic = false; periodic {
+	st.periodic = false
+	if periodic {
 		st.confirmable = st.seq
 	}
 	st.service.mu.Unlock()

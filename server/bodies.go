@@ -115,7 +115,8 @@ func (b *body) countLocked(bytes int) {
 	before := u.byAddress[b.address]
 	now := before + bytes - b.counted
 	u.total += min(now, maxBodiesOfAddress) - min(before, maxBodiesOfAddress)
-	if u.byAddress[b.address] = now; now == 0 {
+	u.byAddress[b.address] = now
+	if now == 0 {
 		delete(u.byAddress, b.address)
 	}
 	b.counted = bytes

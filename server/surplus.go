@@ -43,7 +43,8 @@ type rank struct {
 func compareRanks(a, b rank) int {
 	byGrace := 0
 	if a.gracefully != b.gracefully {
-		if byGrace = 1; b.gracefully {
+		byGrace = 1
+		if b.gracefully {
 			byGrace = -1
 		}
 	}

@@ -40,7 +40,8 @@ func (d *demand) quantile(share float64) uint64 {
 	found := uint64(0)
 	for hits, windows := range d.each {
 		before += windows
-		if found = hits; float64(before) >= share*float64(d.n) {
+		found = hits
+		if float64(before) >= share*float64(d.n) {
 			break
 		}
 	}
@@ -54,7 +55,7 @@ var histogramBounds = []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 
 func (d *demand) histogram(limit uint64) []report.Use {
 	var all []report.Use
 	from := 0.0
-	for _, upTo := range append(histogramBounds, 0) {
+	for _, upTo := range append(histogramBounds, 0) { // 0: no bound
 		all = append(all, report.Use{From: from, UpTo: upTo})
 		from = upTo
 	}

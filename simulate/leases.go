@@ -39,7 +39,8 @@ func (s *variant) endRequests(now limiter.Time) {
 		s.leases.Remove(0)
 		b := &s.endBatch
 		b.Reset()
-		if b.Charges = append(b.Charges, h.release); h.reservation != nil {
+		b.Charges = append(b.Charges, h.release)
+		if h.reservation != nil {
 			b.Charges = append(b.Charges,
 				limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
 		}

@@ -152,7 +152,8 @@ func (r *run) readLogs(
 		if onBatch != nil {
 			onBatch(s, b)
 		}
-		if lines += int64(b.Read); r.options.Progress != nil {
+		lines += int64(b.Read)
+		if r.options.Progress != nil {
 			r.options.Progress(Progress{r.pass, bytes.Load(), lines})
 		}
 	}, func(n int) { bytes.Add(int64(n)) })

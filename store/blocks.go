@@ -236,7 +236,8 @@ func (bl *blocks) findAll(now limiter.Time, b *limiter.Batch, names [][]byte, al
 	found := true
 	for i := range b.Charges {
 		h := bl.find(&b.Charges[i])
-		if all[i].hot = h; h == nil { //nolint:gosec // all is not shorter
+		all[i].hot = h //nolint:gosec // all is not shorter
+		if h == nil {
 			bl.warm(now, b, i, names[i])
 			for k := range i {
 				all[k].hot.unwanted.Add(1) //nolint:gosec // all is not shorter

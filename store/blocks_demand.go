@@ -81,7 +81,8 @@ func (bl *blocks) hold() time.Duration { return minHold + 4*time.Duration(bl.tri
 // learnTrip records a round trip.
 func (bl *blocks) learnTrip(trip time.Duration) {
 	old := bl.trip.Load()
-	if trip = min(trip, time.Second); old == 0 {
+	trip = min(trip, time.Second)
+	if old == 0 {
 		bl.trip.Store(int64(trip))
 		return
 	}

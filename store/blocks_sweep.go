@@ -62,7 +62,8 @@ func (h *hotCounter) judge(few bool, elapsed time.Duration) {
 	default:
 		served := h.served.Swap(0)
 		h.commands.Add(-commands)
-		if h.pause = min(max(minPause, 2*h.pause), maxPause); served >= minServed*commands {
+		h.pause = min(max(minPause, 2*h.pause), maxPause)
+		if served >= minServed*commands {
 			h.pause = 0
 		}
 		h.resumeAt = elapsed + h.pause

@@ -28,7 +28,8 @@ func (f *backend) withLocalLeases(
 		if returned == nil {
 			returned = make([]uint64, len(b.Charges))
 		}
-		if returned[i] = c.Hits; !script.IsLease(name(i), c.Hits) || f.ledger.returnLease(name(i), c.Hits) {
+		returned[i] = c.Hits
+		if !script.IsLease(name(i), c.Hits) || f.ledger.returnLease(name(i), c.Hits) {
 			c.Hits = 0
 		}
 	}
@@ -73,7 +74,8 @@ func (s *Store) releaseLease(f *backend, slot uint16, now limiter.Time, c limite
 	c.Mode = limiter.Enforce
 	c.Policy = new(c.Policy.Clone(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
-	if name = slices.Clone(name); c.Policy.Reserve != nil { // its cost is 0
+	name = slices.Clone(name)
+	if c.Policy.Reserve != nil { // its cost is 0
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})
 	}
 	_, _ = s.decide(f, slot, now, b, [][]byte{name, name}, discard{}, s.options.maxWait(0), false) // otherwise it is recorded

@@ -168,7 +168,8 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 		sh.waitIdle()
 		sh.backend.requestRefresh()
 		// The delay grows while a server answers nothing but probes.
-		if wait = max(minProbeDelay, min(2*wait, maxProbeDelay)); clock().Sub(since) > probeInterval {
+		wait = max(minProbeDelay, min(2*wait, maxProbeDelay))
+		if clock().Sub(since) > probeInterval {
 			wait = minProbeDelay
 		}
 	}

@@ -89,7 +89,8 @@ func (sh *shard) redirect(all []*request, to redirection) {
 	for _, req := range undecided {
 		req.sent = false
 		req.queuedAt = clock() // the time at this shard does not count against the other one
-		if req.isolated = req.isolated || !to.moved; to.port == "" {
+		req.isolated = req.isolated || !to.moved
+		if to.port == "" {
 			sh.pausing.Add(1)
 			time.AfterFunc(sh.backend.store.tryAgainPause, func() {
 				defer sh.pausing.Done()

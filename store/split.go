@@ -163,7 +163,8 @@ func (r *split) release() {
 		clear(p.names)
 		p.names = p.names[:0]
 		p.err = nil
-		if p.late = nil; p.request != nil {
+		p.late = nil
+		if p.request != nil {
 			p.request.release()
 			p.request = nil
 		}

@@ -63,7 +63,8 @@ func (c *Conditions) Tick(now time.Time) {
 func (g *growth) tick(now time.Time) {
 	n := g.read()
 	if now.Before(g.last) { // the clock was set back
-		if g.last = now; now.Before(g.since) {
+		g.last = now
+		if now.Before(g.since) {
 			g.since = now
 		}
 	}

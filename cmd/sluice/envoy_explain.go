@@ -158,7 +158,8 @@ func describeLimits(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	}
 	limits := make([]string, len(x.Rule.Limits))
 	for i, l := range x.Rule.Limits {
-		if limits[i] = l.String(); l.Name != "" {
+		limits[i] = l.String()
+		if l.Name != "" {
 			limits[i] = l.Name + ": " + limits[i]
 		}
 	}

@@ -56,8 +56,9 @@ func (f *replicasFlags) change(
 	ctx context.Context, c console, command *kong.Context, do func(*client.Debug) (string, error),
 ) error {
 	replicas, err := f.service().Clients(ctx)
-	for _, r := range replicas {
-		if r.DryRun = len(replicas) > 1; r.DryRun {
+	if len(replicas) > 1 {
+		for _, r := range replicas {
+			r.DryRun = true
 			r.Timeout = debugTimeout
 			if _, failed := do(r); failed != nil {
 				err = errors.Join(err, fmt.Errorf("query %s: %w", r.Addr, failed))
@@ -246,7 +247,8 @@ type tableDeleteCmd struct {
 	rowArguments  `embed:""`
 }
 
-// Run deletes a row. Replicas without it are skipped if another has it.
+// Run deletes a row. In a dry run a missing row is not an error: it finds out whether any replica has
+// the row. If so, the others are skipped.
 func (t *tableDeleteCmd) Run(ctx context.Context, c console, command *kong.Context) error {
 	found := false
 	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {

@@ -216,7 +216,8 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 	// Which fields exclude each other does not depend on the rule, so it is checked here. The
 	// numbers are checked with each rule.
 	e.Limit = b.config
-	if e.Limit.Unit = rules.Second; rules.ValueOr(e.Limit.Calendar, false) {
+	e.Limit.Unit = rules.Second
+	if rules.ValueOr(e.Limit.Calendar, false) {
 		e.Limit.Unit = rules.Month // supports all calendar fields
 	}
 	p.checkAlgorithmFields(b, &e.Limit)

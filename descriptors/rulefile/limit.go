@@ -102,7 +102,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 				b.suppressed = append(b.suppressed, f.name)
 			}
 		case "requests_per_unit":
-			if l.RequestsPerUnit = 0; !isNull(f.value) {
+			l.RequestsPerUnit = 0
+			if !isNull(f.value) {
 				l.RequestsPerUnit, _ = p.number(path, f, 0, math.MaxUint32)
 			} else {
 				delete(b.given, f.name)
@@ -138,7 +139,8 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	switch f.name {
 	case "reserve":
 		found := len(p.diagnostics)
-		if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
+		l.Reserve = p.reserve(path, f)
+		if len(p.diagnostics) > found {
 			// A field that it lacks may have been reported as unknown.
 			b.suppressed = append(b.suppressed, f.name)
 		}

@@ -150,7 +150,8 @@ func (p *parser) report(code rules.Code, path string, line, col int, message str
 	case *count > maxDiagnostics+1:
 		return
 	case *count == maxDiagnostics+1:
-		if path = ""; code != "" {
+		path = ""
+		if code != "" {
 			code = rules.TooMany
 		}
 		message = fmt.Sprintf("more than %d %ss; the rest is not shown", maxDiagnostics, s)

@@ -59,20 +59,16 @@ func findLongList(content []byte, size int) *longList {
 	end := start
 	for end < len(content) {
 		line, next := nextLine(content, end)
-		switch {
-		case isBlank(line):
-		case l.indent < 0 && !beginsItem(line, leadingSpaces(line)):
-			return nil
-		case l.indent < 0:
-			l.indent = leadingSpaces(line)
-			l.items = 1
+		spaces := leadingSpaces(line)
+		if l.indent < 0 && !isBlank(line) { // the first item
+			l.indent = spaces
 			l.first += bytes.Count(content[start:end], []byte("\n"))
 			start = end
-		case beginsItem(line, l.indent):
-			l.items++
 		}
-		if l.indent >= 0 && !isBlank(line) && leadingSpaces(line) <= l.indent && !beginsItem(line, l.indent) {
-			if leadingSpaces(line) > 0 {
+		if beginsItem(line, l.indent) {
+			l.items++
+		} else if !isBlank(line) && spaces <= l.indent {
+			if spaces > 0 || l.items == 0 {
 				return nil
 			}
 			break // the next key at the top level
@@ -128,8 +124,8 @@ func (l *longList) findNode(root *yaml.Node) {
 	}
 }
 
-// laterKey reports whether a key after number i of a map is before the list, which then is not the
-// value of key i.
+// laterKey reports whether the list is not the value of key i of a map, because another key is
+// between them.
 func (l *longList) laterKey(root *yaml.Node, i int) bool {
 	return i+2 < len(root.Content) && root.Content[i+2].Line < l.first
 }

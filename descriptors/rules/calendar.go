@@ -160,7 +160,8 @@ func CalendarFields(c *limiter.Calendar) string {
 // can have it.
 func (l *Limit) UseCalendarMonth() {
 	changed := *l
-	if changed.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(changed.calendarMistakes()) == 0 {
+	changed.Calendar = new(true)
+	if l.Calendar == nil && l.Unit == Month && len(changed.calendarMistakes()) == 0 {
 		l.Calendar = changed.Calendar
 	}
 }

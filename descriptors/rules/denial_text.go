@@ -183,7 +183,8 @@ func (t *DeniedText) appendViolated(dst []byte, v *DenialValues) []byte {
 			first := len(dst)
 			dst = append(t.appendText(append(dst, '"'), name), '"')
 			if full := len(dst)-start > maxViolated-2; full || hasString(dst[start:before], dst[first:]) {
-				if dst = dst[:before]; full {
+				dst = dst[:before]
+				if full {
 					break
 				}
 			}

@@ -183,7 +183,8 @@ func (b *builder) newest(indexes []uint32) []uint32 {
 	var last []uint32
 	for _, i := range slices.Backward(indexes) {
 		if s := &b.rows[i].slot; !seen[s.id] {
-			if seen[s.id] = true; s.flags&isDeleted == 0 {
+			seen[s.id] = true
+			if s.flags&isDeleted == 0 {
 				last = append(last, i)
 			}
 		}

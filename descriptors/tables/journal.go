@@ -210,7 +210,8 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 	puts := 0
 	for i := range r.changes {
 		c := &r.changes[i]
-		if c.Was, c.Had = rows.Get(c.Values); c.Delete {
+		c.Was, c.Had = rows.Get(c.Values)
+		if c.Delete {
 			continue
 		}
 		if !j.table.reserveName(c.Row.Name) {
@@ -236,7 +237,8 @@ func (j *Journal) check(r *request, columns []string, others int) (added int, er
 func (j *Journal) activate(r *request) error {
 	for i := range r.changes {
 		c := &r.changes[i]
-		if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
+		c.Was, c.Had = j.table.Rows().Get(c.Values)
+		if c.Delete {
 			j.table.Delete(c.Values)
 		} else if err := j.table.Put(r.columns, c.Values, c.Row); err != nil {
 			return err

@@ -8,12 +8,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// journalMagic is the beginning of a journal. Records follow. Each starts with a header of three
-// 4-byte numbers: the length of its payload, the checksum of that length, and the checksum of the
-// payload, both CRC-32C. The payload of the first record contains the columns. Then come the rows
-// that the table had when the file was created, and a record with only the byte rowsEnd: the file
-// got its name after all of these were durable. Each later payload contains changes that became
-// durable together. A row is written as a change. A change is:
+// journalMagic is the beginning of a journal. Records follow:
+//
+//	the columns
+//	the rows of the table when the file was created, as changes, in any number of records
+//	the byte rowsEnd; the file got its name after all of the above was durable
+//	changes that became durable together; such records are appended
+//
+// A record is a header and a payload. The header has three 4-byte numbers: the length of the payload,
+// the checksum of that length, and the checksum of the payload, both CRC-32C. A change is:
 //
 //	a byte, changePut or changeDelete
 //	the length of the key, and for each value its length and the value

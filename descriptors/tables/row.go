@@ -28,7 +28,8 @@ type Row struct { //nolint:recvcheck // it is read from JSON in place, and writt
 func (r Row) String() string {
 	text := "unlimited"
 	if !r.Unlimited {
-		if text = strconv.FormatUint(uint64(r.RequestsPerUnit), 10); r.Unit != 0 {
+		text = strconv.FormatUint(uint64(r.RequestsPerUnit), 10)
+		if r.Unit != 0 {
 			text += "/" + r.Unit.String()
 		}
 	}

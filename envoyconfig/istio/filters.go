@@ -35,7 +35,7 @@ func (c Chain) HTTPFilters() (filters []*tree.Node) {
 	return filters
 }
 
-// apply returns the filters after the patch.
+// apply returns the filters after the patch. The first case that applies decides.
 func (p *Patch) apply(filters []*tree.Node) []*tree.Node {
 	indexOf := func(name string) int {
 		return slices.IndexFunc(filters, func(f *tree.Node) bool { return f.Field("name").Text == name })
@@ -46,10 +46,12 @@ func (p *Patch) apply(filters []*tree.Node) []*tree.Node {
 	case p.Operation == remove:
 		return slices.DeleteFunc(filters, func(f *tree.Node) bool { return sub != "" && f.Field("name").Text == sub })
 	case !p.Value.Exists():
+	// without another filter's name, at the beginning or the end
 	case p.Operation == insertFirst, p.Operation == insertBefore && sub == "":
 		return slices.Insert(filters, 0, p.Value)
 	case p.Operation == add, p.Operation == insertAfter && sub == "":
 		return append(filters, p.Value)
+	// the files do not contain the named filter, or not its configuration
 	case at < 0, p.IsMerge() && !filters[at].Field("typed_config").Exists():
 		return slices.Insert(filters, max(indexOf(Router), 0), p.Value)
 	case p.Operation == insertBefore:

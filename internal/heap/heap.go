@@ -33,7 +33,8 @@ func (h *Heap[E]) Remove(i int) {
 	removed := old[i]
 	old[i] = old[last]
 	clear(old[last:])
-	if *h = old[:last]; i < last {
+	*h = old[:last]
+	if i < last {
 		h.Fix(i)
 	}
 	removed.SetIndex(-1)

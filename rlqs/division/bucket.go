@@ -216,7 +216,8 @@ func (d *Divider) newBucket(c *client, r Report) *bucket {
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.envoyInterval(), 0), time.Hour), index: uint32(len(s.shares))}
 	if r.Elapsed > 0 {
-		if n.flags |= reconnected; !d.o.Strict {
+		n.flags |= reconnected
+		if !d.o.Strict {
 			n.adoptReportedRate(b, max(d.predecessorExpiry, d.handoverExpiry(b)), r)
 		}
 	}

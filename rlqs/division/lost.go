@@ -7,14 +7,14 @@ import (
 
 // peer is the origin of streams, usually an address.
 type peer struct {
-	open   int // number of open streams
-	newest StreamID
-	// exclusiveFrom is when the peer may be a single Envoy again: all rates assigned while two of
-	// its streams reported have expired by then.
+	open      int // number of open streams
+	newest    StreamID
+	idleSince Time // when its last stream was closed
+	// exclusiveFrom and sharedUntil are set when two streams report, which shows that the peer is
+	// several Envoys. Until exclusiveFrom, when all rates assigned meanwhile have expired, no stream
+	// inherits lost rates. Until sharedUntil, none inherits those of a succeeded stream.
 	exclusiveFrom Time
-	idleSince     Time // when its last stream was closed
-	// sharedUntil is when two simultaneous streams may be those of a single Envoy again.
-	sharedUntil Time
+	sharedUntil   Time
 }
 
 func (d *Divider) joinPeer(s *stream, id uint64) {
@@ -76,8 +76,8 @@ func (d *Divider) addLostShare(b *bucket, s *share) {
 	if s.maxRate > 0 && until > d.now {
 		st := s.stream
 		l := lost{expiry: until, rate: int64(s.maxRate), peer: st.peer, client: st.client, succeeded: st.succeeded}
-		// No stream inherits it again, since each could extend it; and none while the divider learns,
-		// since other Envoys of the address may not have reconnected yet.
+		// An unconfirmed rate may itself be inherited. It is not inherited again, since each stream could
+		// extend it. While the divider learns, other Envoys of the address may not have reconnected yet.
 		if !s.has(everConfirmed) || d.now < d.learnUntil {
 			l.peer = nil
 		}
@@ -134,7 +134,7 @@ func (d *Divider) mergeLost(b *bucket) {
 			k.expiry = max(k.expiry, l.expiry)
 			k.rate += l.rate
 			k.peer = nil
-			if k.client != l.client {
+			if k.client != l.client { // the owner pays for a rate of several clients
 				d.addBytes(k.payer(b), -lostBytes)
 				k.client = nil
 				d.addBytes(b.owner, lostBytes)
@@ -176,7 +176,8 @@ func (d *Divider) expireRates(b *bucket) (n int) {
 		}
 	}
 	clear(b.lost[len(kept):])
-	if b.lost = kept; len(kept) == 0 {
+	b.lost = kept
+	if len(kept) == 0 {
 		b.lost = nil
 	} else if cap(kept) > 2*len(kept)+8 {
 		b.lost = slices.Clone(kept)
@@ -184,18 +185,23 @@ func (d *Divider) expireRates(b *bucket) (n int) {
 	return n
 }
 
-// inheritLost transfers a lost rate to the stream that its peer opened next, and reports whether it
-// did. The rate counts as in effect until the stream gets another assignment.
+// inheritLost transfers a lost rate to the only stream of its peer, and reports whether it did. The
+// rate counts as in effect until the stream gets another assignment. If the lost stream was still
+// open when this one began, both are of one Envoy only if the Envoy knew the bucket before.
 func (d *Divider) inheritLost(b *bucket, l lost) bool {
 	p := l.peer
 	if p == nil || p.open != 1 || d.now < p.exclusiveFrom {
 		return false
 	}
 	i, found := b.findShare(p.newest)
-	if !found || b.shares[i].ended || l.succeeded && (d.now < p.sharedUntil || !b.shares[i].has(reconnected)) {
+	if !found || b.shares[i].ended {
 		return false
 	}
-	if s := &b.shares[i]; !s.has(everConfirmed) {
+	s := &b.shares[i]
+	if l.succeeded && (d.now < p.sharedUntil || !s.has(reconnected)) {
+		return false
+	}
+	if !s.has(everConfirmed) {
 		s.maxRate = max(s.maxRate, Rate(min(l.rate, unlimited)))
 		s.expiry = max(s.expiry, l.expiry)
 		d.counts.Inherited++
@@ -207,8 +213,8 @@ func (d *Divider) inheritLost(b *bucket, l lost) bool {
 // their next report, which is due every 5 s.
 const learnPeriod = 6 * time.Second
 
-// addUnknown adds the rates that other dividers may have assigned as one lost rate of unknown
-// streams.
+// addUnknown adds one lost rate of unknown streams: the sum of what other dividers may have
+// assigned.
 func (d *Divider) addUnknown(b *bucket) {
 	if b.limit == nil || b.limit.Strategy != Divide || b.isLearning() {
 		return
@@ -234,15 +240,15 @@ func (b *bucket) isLearning() bool {
 // adoptReportedRate moves a part of the unknown lost rate to the new share: the rate at which the
 // Envoy admitted requests. A predecessor must have assigned at least that rate, if the report is
 // true. A lie should leave something to Envoys that report later, so no share gets more than half of
-// the limit, and no client either if another one is known.
+// the limit. If there are shares of other clients, all shares of one client together get no more.
 func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	i := slices.IndexFunc(b.lost, func(l lost) bool { return l.unknown })
 	if i < 0 {
 		return
 	}
 	most := b.limit.perFill() / 2
-	own := int64(0)
-	others := false
+	own := int64(0) // rate of the client's other shares
+	others := false // whether other clients have shares
 	for j := range b.shares {
 		if other := &b.shares[j]; other.stream.client == s.stream.client {
 			own += int64(other.maxRate)

@@ -98,7 +98,8 @@ func (x *Exchange) decision() decision {
 // the status follows.
 func (x *Exchange) appendRuleName(b []byte, i int) []byte {
 	m := &x.plan.Matches[i]
-	if b = appendRuleKey(b, m); m.Count == 0 {
+	b = appendRuleKey(b, m)
+	if m.Count == 0 {
 		return b
 	}
 	return appendLabel(b, x.plan.Limits[x.statuses[i].charge])

@@ -73,7 +73,8 @@ func (l *Lookup) ReadUnreserved() []int {
 	b := &l.Plan.Batch
 	added := make([]int, len(b.Charges))
 	for i, c := range b.Charges {
-		if added[i] = -1; c.Reserve {
+		added[i] = -1
+		if c.Reserve {
 			added[i] = len(b.Charges)
 			c.Reserve = false
 			b.Charges = append(b.Charges, c)

@@ -173,7 +173,8 @@ func appendDecision(b []byte, x *Exchange, i int) []byte {
 			if !l.HasWindow() {
 				return b
 			}
-			if b = append(b, '/'); l.UnitMultiplier > 1 {
+			b = append(b, '/')
+			if l.UnitMultiplier > 1 {
 				b = strconv.AppendUint(b, uint64(l.UnitMultiplier), 10)
 			}
 			return append(b, l.Unit.String()...)

@@ -70,7 +70,8 @@ func (c *Conn) setReadDeadline(t time.Time) {
 	if c.deadline != nil {
 		c.deadline.Stop()
 	}
-	if c.deadline = nil; !c.ended.Load() {
+	c.deadline = nil
+	if !c.ended.Load() {
 		c.deadline = time.AfterFunc(time.Until(t), c.EndHandshake)
 	}
 }

@@ -41,7 +41,7 @@
 //
 // The presence of a client:
 //
-//	                 Connect                          the last Close, suspected within the grace
+//	                 Connect                          last Close, suspected in the last grace period
 //	new, forgotten ---------> connected ---------------------------------------> condemned
 //	                           ^  |  ^                                             |   |
 //	                           |  |  +----------------- Connect -------------------+   |
@@ -59,7 +59,7 @@
 //	         Close: Unresponsive, or Abrupt or AfterReply if the client seems dead
 //	trusted -------------------------------------------------------------------------> suspected
 //	        <-------------------------------------------------------------------------
-//	         a call over a connection that it opened after that; Close: Graceful
+//	         a call over a connection that it opened later; Close: Graceful
 //
 // Connections without calls that acquire or return leases are ignored. File evidence.go contains
 // the rules for when a client seems dead.

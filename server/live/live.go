@@ -311,7 +311,8 @@ func appendCandidates(found []candidate, name string, d *Domain) []candidate {
 	}
 	for i := range found[n:] {
 		c := &found[n+i]
-		if c.all = all; c.limit != nil {
+		c.all = all
+		if c.limit != nil {
 			c.domain = c.limit.Rule.Domain()
 		}
 	}
@@ -330,7 +331,8 @@ func (l *Recorder) newKey(c *candidate, period float64) Key {
 		k.Unit = UnitOf(c.limit)
 	}
 	if c.own.domain != "" {
-		if k.OwnLimit = rules.RateText(&c.own.policy); c.limit != nil && c.limit.Table != nil {
+		k.OwnLimit = rules.RateText(&c.own.policy)
+		if c.limit != nil && c.limit.Table != nil {
 			k.Table = c.limit.Table.Name()
 		}
 	}

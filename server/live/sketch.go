@@ -277,7 +277,8 @@ func (s *sketch) storeOwnPolicy(id identity.ID, at int, denial *Denial) {
 		policies = s.ownPolicies.Load()
 	}
 	o := &policies[id.Hi%sets][at]
-	if o.domain = ""; hasOwn {
+	o.domain = ""
+	if hasOwn {
 		o.domain = denial.Domain
 		o.policy = denial.Policy.Clone(o.policy.Reserve)
 	}

@@ -30,7 +30,8 @@ func (l *Loader) Follow(ctx context.Context, group *errgroup.Group, files *sourc
 		return startErr
 	})
 	all.OnWait(l.reportWait)
-	if _ = all.Load(ctx); startErr != nil { // Load returns startErr, or an error that l.Load has logged
+	_ = all.Load(ctx)
+	if startErr != nil { // Load returns startErr, or an error that l.Load has logged
 		return startErr
 	}
 	if ctx.Err() != nil {

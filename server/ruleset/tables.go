@@ -33,7 +33,8 @@ func (l *Loader) OpenJournals(dir string) error {
 		if err != nil {
 			return TableError(name, err)
 		}
-		if e.Journal = journal; truncated > 0 {
+		e.Journal = journal
+		if truncated > 0 {
 			l.logger.Warn("tables: truncated an incomplete record at the end of the journal; the change was never acknowledged", field, zap.Int64("bytes", truncated))
 		}
 		l.logger.Info("table opened", field, zap.Int("rows", e.Rows().Len()))

@@ -13,7 +13,7 @@ const maxMethodLength = 20
 // is undecided while they may also be the HTTP/2 preface.
 func SpeaksHTTP1(first []byte) (yes, undecided bool) {
 	if n := min(len(first), len(h2.Preface)); string(first[:n]) == h2.Preface[:n] {
-		return false, n < len("PRI ")
+		return false, n < len("PRI ") // not a method of HTTP/1
 	}
 	for i, b := range first {
 		switch {

@@ -162,7 +162,8 @@ func recognisePrefixed(sample [][]byte) (lineParser, error) {
 			continue
 		}
 		if inner, err := recogniseLine(lines); err == nil && inner != nil {
-			if f.inner = inner; countMatching(f, sample)*sampleDivisor >= len(sample) {
+			f.inner = inner
+			if countMatching(f, sample)*sampleDivisor >= len(sample) {
 				return f, nil
 			}
 		}

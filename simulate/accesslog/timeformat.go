@@ -202,7 +202,8 @@ func newTimeFormat(format string) (*timeFormat, error) {
 			c.suffix = ""
 			example += "1700000000" // has as many digits as any time
 		case strings.HasSuffix(conversion, "f") && c.fractionDigits == 0:
-			if c.fractionDigits = 9; conversion != "f" {
+			c.fractionDigits = 9
+			if conversion != "f" {
 				c.fractionDigits = int(conversion[0] - '0')
 			}
 			c.fractionAt = len(example)

@@ -226,7 +226,8 @@ func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 		if err != nil {
 			return BadReply("read from %s: %w", c.Address, err)
 		}
-		if p = p[n:]; !done {
+		p = p[n:]
+		if !done {
 			continue
 		}
 		if err := c.deliver(); err != nil {

@@ -71,7 +71,8 @@ func (d *Decoder) readLine(p []byte, r *Reply) (n int, done bool, err error) {
 		return n, false, malformed("a line of more than %d bytes, %s", maxLine, quote(append(d.line, line...)))
 	}
 	if end < 0 || len(d.line) > 0 {
-		if d.line = append(d.line, line...); end < 0 {
+		d.line = append(d.line, line...)
+		if end < 0 {
 			return n, false, nil
 		}
 		line = d.line

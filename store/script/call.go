@@ -90,7 +90,8 @@ func flag(on bool) string {
 // AppendName appends the name of a counter of p at the time now: name, and the start of a fixed
 // window.
 func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
-	if to = append(to, name...); IsFixed(p) {
+	to = append(to, name...)
+	if IsFixed(p) {
 		to = strconv.AppendInt(to, int64(p.WindowStart(now))/int64(time.Second), 10)
 	}
 	return to

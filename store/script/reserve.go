@@ -19,7 +19,8 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	at.holdKey, _ = c.keyIndex(c.tail(start))   // not the first: that is the counter
 	hold := c.Keys[at.holdKey]
 	lease := uint64(0)
-	if at.lease = NewLease(hold, 0); from.Refund && IsLease(hold, from.Hits) {
+	at.lease = NewLease(hold, 0)
+	if from.Refund && IsLease(hold, from.Hits) {
 		lease = from.Hits
 	}
 	p := from.Policy

@@ -22,7 +22,7 @@ type Unsynced struct {
 
 	at             limiter.Time // time of the newest hit, by the store's clock
 	Hits, Admitted uint64       // charged hits, and those of them that were admitted
-	cost, tat      amount       // cost of all hits of a bucket, and the TAT that they led to here
+	cost, tat      amount       // cost of all hits of a bucket, and its TAT after them without the store
 	Runs           []hitRun     // hits of a sliding window or a log
 	acquired       []heldLease  // leases of a concurrency limit that were granted without the store
 	released       []heldLease  // leases that were released
@@ -58,8 +58,8 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 		Runs: d.Runs[:0], acquired: d.acquired[:0], released: d.released[:0],
 	}
 	d.Policy.Penalty = nil // penalties are not synced
-
-	if d.Policy.Reserve = nil; usesLease(c) { // reservations have an entry of their own
+	d.Policy.Reserve = nil
+	if usesLease(c) { // reservations have an entry of their own
 		return d.setLease(now, b, i)
 	}
 	if !decided.Over {
@@ -69,7 +69,8 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		k := c.Policy.Bucket()
 		d.cost = amountOf(k.Need(hits), k.Fine)
-		if d.tat = instant(now, 0).plus(d.cost); inTable {
+		d.tat = instant(now, 0).plus(d.cost)
+		if inTable {
 			after := b.Stored().BucketAfter(now, i)
 			d.tat = instant(after.Time, after.Sixteenths)
 		}
@@ -193,12 +194,13 @@ func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 	for _, n := range s.Counts {
 		used += uint64(n)
 	}
-	used -= min(used, d.Hits)
-	return used + d.Admitted - min(used+d.Admitted, max(used, d.Policy.Capacity()))
+	before := used - min(used, d.Hits)
+	after := before + d.Admitted
+	return after - min(after, max(before, d.Policy.Capacity()))
 }
 
-// readExcess reads the TAT of a bucket before, and the new one without the cap of the highest
-// level. It returns by how many hits the bucket moved further beyond full.
+// readExcess reads the TAT of a bucket before a charge, and after it as if the level had no maximum.
+// It returns by how many hits the bucket moved further beyond full.
 func (r *reply) readExcess(k limiter.Bucket) uint64 {
 	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
 	before := amount{r.next(), r.next()}.minus(full)
@@ -262,9 +264,9 @@ func (d *Unsynced) newestRuns(limit uint64) []hitRun {
 	return d.Runs[n:]
 }
 
-// ReadSynced reads the reply of sync.lua for charge i, which is d: the counter's state, and by how
-// many hits it moved further beyond its limit; or the error because of which it was not charged. An
-// error of the reply itself is in r.Reply.Err.
+// ReadSynced reads the part of sync.lua's reply for charge i, made by AppendUnsynced from d: the
+// counter's state, and by how many hits it moved further beyond its limit; or the error because of
+// which it was not charged. An error of the reply itself is in r.Reply.Err.
 func (r *Run) ReadSynced(i int, d *Unsynced, s *limiter.State) (why *redis.Error, excess uint64) {
 	c := r.calls[0]
 	if r.Reply.nextIs(resp.Bulk) {

@@ -52,7 +52,8 @@ func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 		d.Policy = *c.Policy.Reserve.HoldPolicy()
 		d.reserved = true
 	}
-	if d.Hits = 0; c.Refund {
+	d.Hits = 0
+	if c.Refund {
 		d.released = append(d.released, heldLease{lease: c.Hits, end: d.leaseExpiry(now)})
 		return true
 	}
@@ -165,7 +166,8 @@ func (d *Unsynced) MarkSent() {
 // or may have granted if it has not replied. It reports whether there is one.
 func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	back := &d.released[0]
-	if back.lease = c.charges[i].lease; replied {
+	back.lease = c.charges[i].lease
+	if replied {
 		back.lease = c.Found[i].Lease
 	}
 	return back.lease > 0

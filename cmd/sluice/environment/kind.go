@@ -76,7 +76,8 @@ func (v *Variable) check(text string) error {
 	switch {
 	case allowed != "":
 	case choices[v.Name] != nil && !slices.Contains(choices[v.Name], text):
-		if allowed = "must be " + strings.Join(choices[v.Name], " or "); text == decayBackend {
+		allowed = "must be " + strings.Join(choices[v.Name], " or ")
+		if text == decayBackend {
 			allowed = reasonDecay
 		}
 	case v.has(port) && !isPort(text): // the error follows

@@ -9,12 +9,11 @@ import (
 
 // maxGCPercent lets the heap grow to five times its live size before a collection. The live heap is
 // a few megabytes, since counters are not in it. With grpc-go, a collection at each doubling would
-// take a fifth of the CPU time; the built-in transport leaves hardly any garbage. docs/sizing.md
-// has measurements for 100 to 800.
+// take a fifth of the CPU time; the built-in transport leaves hardly any garbage.
 //
 // Five times the memory of ten thousand connections, or of a hostile one, would be gigabytes, so
-// the heap grows by at most maxHeapGrowth, or by half if that is more. A heap of 4 MiB grows as
-// much anyway. Fifty hostile connections, which use 15 MiB, then take about 32 MiB.
+// the heap grows by at most maxHeapGrowth, or by half if that is more. For a live heap of 4 MiB both
+// bounds are equal. Fifty hostile connections, which use 15 MiB, then take about 32 MiB.
 const (
 	maxGCPercent  = 400
 	minGCPercent  = 50

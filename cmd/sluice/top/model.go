@@ -142,7 +142,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.view.width = max(40, msg.Width)
 		m.height = max(5, msg.Height)
 	case fetched:
-		if m.err = msg.err; msg.snapshot != nil {
+		m.err = msg.err
+		if msg.snapshot != nil {
 			m.snapshot = msg.snapshot
 		}
 		m.stale = msg.snapshot == nil && m.snapshot != nil

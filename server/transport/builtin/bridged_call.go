@@ -22,8 +22,8 @@ import (
 )
 
 // bridgedCall is a call of a method written for grpc-go. The method's handler runs in its own
-// goroutine. It waits for the client's next message, one of which is read ahead, and for the client
-// to extend its window, once maxUnsent bytes are unsent.
+// goroutine. It waits for the client's next message, of which one is read ahead. Once maxUnsent bytes
+// are unsent, it waits for the client to extend its window.
 //
 // The connection calls the methods of [h2.StreamingCall] in its batches. The handler calls those of
 // [grpc.ServerStream], which queue commands in the mailbox.
@@ -90,14 +90,14 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete boo
 // runHandler runs in the call's goroutine.
 func (b *bridgedCall) runHandler() (err error) {
 	m := b.method
-	others := b.conn.bridge.interceptors
-	defer others.Recover(&err) // for SendMsg, which the interceptors do not cover
+	interceptors := b.conn.bridge.interceptors
+	defer interceptors.Recover(&err) // for SendMsg, which they do not cover
 	if m.stream != nil {
-		return others.Stream(m.server, b, &grpc.StreamServerInfo{
+		return interceptors.Stream(m.server, b, &grpc.StreamServerInfo{
 			FullMethod: m.path, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams,
 		}, m.stream.Handler)
 	}
-	reply, err := m.unary(m.server, b.context, b.RecvMsg, others.Unary)
+	reply, err := m.unary(m.server, b.context, b.RecvMsg, interceptors.Unary)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,8 @@ func (r *reader) read() ([]byte, error) {
 	}
 	r.acquireBuffer()
 	n, err := r.conn.Read(r.buffer[r.buffered:])
-	if r.buffered += n; n == 0 {
+	r.buffered += n
+	if n == 0 {
 		return nil, err // conn never returns 0 without an error
 	}
 	return r.buffer[:r.buffered], nil

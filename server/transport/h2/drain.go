@@ -86,7 +86,9 @@ func (c *Conn) receivePing(f *frame) error {
 	case p.received && c.now-p.lastAt < c.server.options.Limits.PingInterval:
 		p.strikes++
 	}
-	if p.lastAt, p.received = c.now, true; p.strikes > maxStrikes {
+	p.lastAt = c.now
+	p.received = true
+	if p.strikes > maxStrikes {
 		return &ConnError{CodeEnhanceYourCalm, TooManyPings}
 	}
 	return nil

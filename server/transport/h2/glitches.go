@@ -4,8 +4,8 @@ import "time"
 
 // A connection has a budget of glitches: frames that are valid but useless, and streams that had to
 // be reset because of the client. The budget is refilled by time, by each new call, and by each
-// answer. nghttp2 uses the same first two values for resets. Envoy compares the number of frames of
-// a kind with that of opened streams.
+// answer. nghttp2 uses the same maximum and refill per second for resets. Envoy compares the number
+// of frames of a kind with that of opened streams.
 //
 // A call adds to the budget when it begins, not only when it is answered: gRPC's C core, which
 // Python, C++, Ruby and PHP use, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls

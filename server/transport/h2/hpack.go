@@ -129,7 +129,8 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 		}
 		n += name.prefix + name.length
 		if name.length > d.maxString {
-			if d.skippedName = skippedLiteral; insert {
+			d.skippedName = skippedLiteral
+			if insert {
 				d.skippedName = skippedIndexed
 			}
 			return field{tooLong: true, size: name.length + entryOverhead}, n, nil

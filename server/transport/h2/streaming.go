@@ -127,7 +127,8 @@ func (c *Conn) finishStreaming(s *stream, status Status, fields []Field) {
 		t.trailers = []byte(replyHeaders)
 	}
 	t.trailers = appendFields(appendStatus(t.trailers, status), fields)
-	if s.unsentSince = c.now; s.unsent == nil {
+	s.unsentSince = c.now
+	if s.unsent == nil {
 		c.sendTrailers(s)
 		return
 	}
