@@ -27,7 +27,7 @@ var script = []step{
 		}
 		return s.sendAndCompare(ctx, t, request{user: "ci-robot", path: "/"}, answer{200, "99"})
 	}},
-	{"Costs: an export counts as 3 requests", func(ctx context.Context, s *stage, t *transcript) error {
+	{"Costs: an export counts as 3 requests, even a denied one", func(ctx context.Context, s *stage, t *transcript) error {
 		return s.sendAndCompare(ctx, t, request{user: "bob", path: "/export"}, answer{200, "1"}, answer{429, "0"})
 	}},
 	{"Nested rules: 2 POST requests to /search per hour", func(ctx context.Context, s *stage, t *transcript) error {
