@@ -40,7 +40,7 @@ func BenchmarkBatch(b *testing.B) {
 		}
 		return block.Bytes()
 	}
-	message := prefixed(0, marshal(b, simpleRequest()))
+	message := prefixed(marshal(b, simpleRequest()))
 	call := func(stream uint32) {
 		write(fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true, BlockFragment: headers()}))
 		write(fr.WriteData(stream, true, message))

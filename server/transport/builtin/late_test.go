@@ -43,7 +43,7 @@ func (c *rawClient) callLate(message []byte) string {
 		ack, isPing := f.(*http2.PingFrame)
 		pinged = isPing && ack.IsAck()
 	}
-	c.must(c.fr.WriteData(stream, true, prefixed(0, message)))
+	c.must(c.fr.WriteData(stream, true, prefixed(message)))
 	return c.readEnds(1)[stream]
 }
 

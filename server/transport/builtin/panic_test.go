@@ -80,7 +80,7 @@ func TestPanicInCancel(t *testing.T) {
 	c.mu.Lock()
 	c.h2 = w.h2.NewConn(pendingHandler{&cancelled}, time.Hour)
 	for _, step := range calls.steps {
-		if _, _, _, err := c.h2.Feed(nil, step.bytes, time.Hour); err != nil {
+		if _, _, _, err := c.h2.Feed(nil, step, time.Hour); err != nil {
 			t.Error(err)
 		}
 	}

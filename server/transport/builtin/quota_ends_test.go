@@ -80,7 +80,7 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 	c := r.rawClient(t)
 	c.must(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.openQuotas()
-	c.must(c.fr.WriteData(1, false, framed(t, newReports(1, manyBuckets(10)...))))
+	c.must(c.fr.WriteData(1, false, prefixed(marshal(t, newReports(1, manyBuckets(10)...)))))
 	_, conn := r.onlyConnection(t)
 	await(t, "an answer waits", func() bool {
 		conn.mu.Lock()

@@ -190,14 +190,6 @@ func (c *rawClient) openQuotas() {
 	c.next += 2
 }
 
-// framed returns a message with its prefix.
-func framed(t *testing.T, m proto.Message) []byte {
-	t.Helper()
-	b, err := proto.Marshal(m)
-	must.OK(t, err)
-	return prefixed(0, b)
-}
-
 // manyBuckets returns n bucket names. More than a stream may have are an error of the client.
 func manyBuckets(n int) []string {
 	all := make([]string, n)
@@ -223,7 +215,7 @@ func TestQuotaClientThatNeverReads(t *testing.T) {
 		}
 	}()
 	c.openQuotas()
-	message := framed(t, newReports(1, manyBuckets(500)...))
+	message := prefixed(marshal(t, newReports(1, manyBuckets(500)...)))
 	for range 200 {
 		for rest := message; len(rest) > 0; {
 			n := min(len(rest), 4000)
@@ -299,7 +291,7 @@ func TestIncompleteReport(t *testing.T) {
 	r := serve(t, s)
 	c := r.rawClient(t)
 	c.openQuotas()
-	message := framed(t, newReports(1, "a", "b"))
+	message := prefixed(marshal(t, newReports(1, "a", "b")))
 	c.must(c.fr.WriteData(1, false, message[:len(message)-3]))
 	await(t, "a stream", func() bool { return metricValue(t, s, "sluice_quota_usages_total") == 1 })
 	_ = c.conn.Close()

@@ -59,11 +59,11 @@ func TestTimeouts(t *testing.T) {
 			"0.5 SETTINGS", "0.5 HEADERS 1", "0.5 DATA 1", "0.5 HEADERS 1 END", "10.5 HEADERS 3", "10.5 DATA 3", "10.5 HEADERS 3 END",
 			"16.0 GOAWAY 2147483647", "16.0 PING", "21.0 GOAWAY 3", "21.0 end",
 		}},
-		{"a request that does not end", long, at("0.5", func(c *timedClient) { c.sendText(settings); c.addHeaders(1, false, requestFields()...); c.sendFrames() }), []string{"0.5 SETTINGS", "6.0 RST_STREAM 1 CANCEL"}},
+		{"a request that does not end", long, at("0.5", func(c *timedClient) { c.sendText(settings); c.addHeaders(1); c.sendFrames() }), []string{"0.5 SETTINGS", "6.0 RST_STREAM 1 CANCEL"}},
 		{"a request that does not end before its deadline", long, at("0.5", func(c *timedClient) {
 			c.sendText(settings)
-			c.addHeaders(1, false, requestFields("grpc-timeout", "2S")...)
-			c.addHeaders(3, false, requestFields("grpc-timeout", "1H")...)
+			c.addHeaders(1, "grpc-timeout", "2S")
+			c.addHeaders(3, "grpc-timeout", "1H")
 			c.sendFrames()
 		}), []string{"0.5 SETTINGS", "3.0 RST_STREAM 1 CANCEL", "6.0 RST_STREAM 3 CANCEL"}},
 		{"a reply that waits for a window", long, at("0.5", func(c *timedClient) {
@@ -301,18 +301,12 @@ func (c *timedClient) play(most time.Duration, does map[string]func(c *timedClie
 // sendFrames sends the script's frames.
 func (c *timedClient) sendFrames() {
 	for _, s := range c.steps {
-		c.queue <- s.bytes
+		c.queue <- s
 	}
 	c.steps = nil
 }
 
 func (c *timedClient) sendText(text string) { c.queue <- []byte(text) }
-
-// openDelayedCall opens a call whose reply is delayed, if it is not the first.
-func (c *timedClient) openDelayedCall(stream uint32) {
-	c.addHeaders(stream, false, requestFields("grpc-timeout", "60S")...)
-	c.addData(stream, true, delayedRequest(c.tb))
-}
 
 // stopReading has the client read once more.
 func (c *timedClient) stopReading() {
