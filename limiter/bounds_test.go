@@ -5,6 +5,25 @@ import (
 	"time"
 )
 
+// hour0 is a full hour.
+const hour0 = 472_222 * 3600 * sec
+
+// decideOne decides one charge and returns the decision.
+func decideOne(t *Table, now Time, p *Policy, hits uint64) Decision {
+	return decide(t, now, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
+}
+
+// admit charges n single hits, and returns how many were admitted.
+func admit(t *Table, now Time, p *Policy, n int) int {
+	admitted := 0
+	for range n {
+		if !decideOne(t, now, p, 1).Over {
+			admitted++
+		}
+	}
+	return admitted
+}
+
 // TestBucketsInAnyWindow has a client that takes all it can after an idle time: an interval of a
 // window contains as many hits as docs/algorithms.md states, and no more. The interval excludes its
 // end.

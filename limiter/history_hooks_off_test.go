@@ -9,6 +9,3 @@ import (
 
 // tableTurn returns nil: without hooks the histories of a table run in parallel.
 func tableTurn(testing.TB, *rand.Rand) *turn { return nil }
-
-// clockSteps is the number of decisions of [TestClockFaults] for each game and start, at effort 1.
-const clockSteps = 2000

@@ -27,6 +27,3 @@ func tableTurn(tb testing.TB, r *rand.Rand) *turn {
 	tb.Cleanup(func() { limiter.OnPause(nil) })
 	return t
 }
-
-// clockSteps is the number of decisions of [TestClockFaults] for each game and start, at effort 1.
-const clockSteps = 25_000

@@ -8,6 +8,8 @@ import (
 	"math"
 	"math/big"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // An item is an item of a list: a string, or a number if isWord.
@@ -254,6 +256,20 @@ func TestHashKey(t *testing.T) {
 		if x, y := x.Sum(), y.Sum(); x.Hi == y.Hi || x.Lo == y.Lo {
 			t.Errorf("bit %d of the key does not change both halves of an ID", i)
 		}
+	}
+}
+
+func TestHasherAllocatesNothing(t *testing.T) {
+	key, value := []byte("remote_address"), []byte("10.0.0.1")
+	prefix := Key{}.Hasher()
+	if n := must.AllocsPerRun(100, func() {
+		h := prefix
+		h.AddBytes(key)
+		h.AddBytesAt(2*precomputed, value)
+		h.AddWord(1)
+		_ = h.Sum()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 
