@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -117,4 +119,34 @@ func descriptorText(d *rlcommon.RateLimitDescriptor) string {
 		parts = append(parts, e.GetKey()+"="+e.GetValue())
 	}
 	return strings.Join(parts, ",")
+}
+
+// bytesCodec sends and receives raw bytes.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string { return "proto" }
+
+func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.([]byte)
+	if !ok {
+		return nil, errors.New("not bytes")
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+}
+
+func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return errors.New("not bytes")
+	}
+	*b = data.Materialize()
+	return nil
+}
+
+func many(n int) []*rlcommon.RateLimitDescriptor {
+	ds := make([]*rlcommon.RateLimitDescriptor, n)
+	for i := range ds {
+		ds[i] = &rlcommon.RateLimitDescriptor{}
+	}
+	return ds
 }

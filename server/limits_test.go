@@ -8,12 +8,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -21,11 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// HTTP/2 frames that no client library would send.
-const (
-	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // preface and empty SETTINGS
-	ping    = "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678"
-)
+// preface is the preface and empty SETTINGS of a client.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 // connect connects to the gRPC listener and sends the first bytes.
 func (r *running) connect(t *testing.T, first string) net.Conn {
@@ -150,59 +145,6 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 		connect("POST /waits HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
 		<-running
 	}
-}
-
-func TestConnectionsBeginInTime(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{ConnectionTimeout: 20 * time.Millisecond}})
-	for _, first := range []string{"", preface[:10], preface[:24]} { // the last lacks SETTINGS
-		awaitEnd(r.connect(t, first))
-	}
-}
-
-func TestDeadConnectionsEnd(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
-	awaitEnd(r.connect(t, preface))
-}
-
-func TestPingsTooOftenEndAConnection(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Hour}})
-	awaitEnd(r.connect(t, preface+strings.Repeat(ping, 4)))
-	// Pings at the minimum interval.
-	r = serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Nanosecond}})
-	conn := r.connect(t, preface)
-	for i := range 10 {
-		if _, err := io.WriteString(conn, ping); err != nil {
-			t.Fatalf("ping %d: %v", i, err)
-		}
-		for answered := false; !answered; {
-			head := make([]byte, 9)
-			if _, err := io.ReadFull(conn, head); err != nil {
-				t.Fatalf("ping %d: %v", i, err)
-			}
-			length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
-			if _, err := io.CopyN(io.Discard, conn, length); err != nil {
-				t.Fatalf("ping %d: %v", i, err)
-			}
-			if head[3] == 7 { // GOAWAY
-				t.Fatalf("ping %d: the server sends GOAWAY", i)
-			}
-			answered = head[3] == 6 && head[4] == 1 // PING, ACK
-		}
-	}
-}
-
-func TestIdleConnectionsEnd(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnectionIdle: 20 * time.Millisecond}})
-	conn := r.dial(t)
-	checkOK(t, conn)
-	if !conn.WaitForStateChange(t.Context(), connectivity.Ready) {
-		t.Error("an idle connection stays open")
-	}
-	checkOK(t, conn)
 }
 
 // TestHeadersOverHTTPHaveABound sends headers beyond the bound.

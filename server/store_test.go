@@ -16,9 +16,7 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -36,11 +34,9 @@ type asyncStore struct {
 	atOnce bool
 	// err is the result instead of a decision, if it is not nil.
 	err error
-	// panics makes Decide panic before it has received the charges, panicsLate afterwards. Then the
-	// charges are decided later, and overwritten counts the batches that have lost their charges.
-	panics, panicsLate bool
-	overwritten        atomic.Int64
-	cancelled, down    atomic.Int64
+	// panics makes Decide panic before it has received the charges.
+	panics bool
+	down   atomic.Int64
 
 	mu       sync.Mutex
 	waiting  []func()
@@ -55,9 +51,6 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 		panic("a bug in the store")
 	}
 	decide := func() {
-		if len(b.Charges) == 0 {
-			s.overwritten.Add(1)
-		}
 		if s.err == nil {
 			s.table.Decide(noon, b)
 		}
@@ -72,9 +65,6 @@ func (s *asyncStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w 
 	s.mu.Lock()
 	s.waiting = append(s.waiting, decide)
 	s.mu.Unlock()
-	if s.panicsLate {
-		panic("a bug in the store after it has received the charges")
-	}
 	if !s.manual {
 		s.deciding.Go(func() {
 			for range rand.IntN(50) {
@@ -113,7 +103,6 @@ func (s *asyncStore) await(n int) {
 
 func (s *asyncStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
 	s.table.Cancel(noon, b)
-	s.cancelled.Add(1)
 }
 
 func (s *asyncStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
@@ -194,29 +183,6 @@ func TestStoreWithoutDecision(t *testing.T) {
 	}
 }
 
-// TestStorePanicsAndDecides uses a store that panics after it has received the charges, and decides
-// them later. The memory of the charges must not be reused before the decision.
-func TestStorePanicsAndDecides(t *testing.T) {
-	const calls = 5
-	store := &asyncStore{panicsLate: true}
-	s := serviceWithStore(t, store, oneRule)
-	r := serve(t, s, Options{})
-	conn := r.dial(t)
-	client := rls.NewRateLimitServiceClient(conn)
-	for range calls {
-		if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Internal {
-			t.Errorf("a call whose decision panics gets %v, want INTERNAL", err)
-		}
-	}
-	store.panicsLate, store.atOnce = false, true
-	checkOK(t, conn)
-	store.decide(calls)
-	checkOK(t, conn)
-	if got := store.overwritten.Load(); got != 0 {
-		t.Errorf("the charges of %d of %d calls were overwritten", got, calls)
-	}
-}
-
 // TestStoreDecisionsBelongToTheirRequests makes calls on one connection, which wait for a store
 // while the next ones arrive. Each call must be counted under the value of its own request.
 func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
@@ -244,62 +210,6 @@ func TestStoreDecisionsBelongToTheirRequests(t *testing.T) {
 			t.Errorf("no series with %s", series)
 			break
 		}
-	}
-}
-
-// TestCallsEndBeforeTheStoreDecides ends calls whose decisions are pending, by their deadlines and
-// by closing the connection. Delayed charges that are granted later are cancelled, and no state
-// remains.
-func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
-	for _, closeConn := range []bool{false, true} {
-		const calls = 6
-		store := &asyncStore{manual: true}
-		// Delays are ten seconds apart, so no delay ends before the server knows that its call has
-		// ended.
-		s := serviceWithStore(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
-		r := serve(t, s, Options{})
-		conn := r.dial(t)
-		client := rls.NewRateLimitServiceClient(conn)
-		ctx, cancel := context.WithCancel(t.Context())
-		var calling sync.WaitGroup
-		for range calls {
-			calling.Go(func() {
-				if _, err := client.ShouldRateLimit(ctx, simpleRequest()); status.Code(err) != codes.Canceled {
-					t.Errorf("a call that was cancelled gets %v", err)
-				}
-			})
-		}
-		store.await(calls)
-		if closeConn {
-			_ = conn.Close()
-		}
-		cancel()
-		calling.Wait()
-		awaitEnds(t, s, conn, closeConn) // otherwise the decisions might precede the resets
-		store.decide(calls)
-		// The first call was not delayed. The delays of the others are cancelled.
-		for testutil.ToFloat64(s.Metrics().CancelledDelays) < calls-1 {
-			runtime.Gosched()
-		}
-		if got := store.cancelled.Load(); got != calls-1 {
-			t.Errorf("the store cancelled the charges of %d calls, want %d", got, calls-1)
-		}
-		for testutil.ToFloat64(s.Metrics().PendingDelays) > 0 {
-			runtime.Gosched()
-		}
-	}
-}
-
-// awaitEnds waits until the server knows that the calls of its only connection have ended, because
-// the connection is closed or because the server has replied to a later call.
-func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bool) {
-	t.Helper()
-	if closed {
-		await(t, "the connection has ended", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
-		return
-	}
-	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-		t.Fatal(err)
 	}
 }
 

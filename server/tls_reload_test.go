@@ -12,20 +12,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // handshake connects server and client. It returns the server's certificate in PEM, or the error of
@@ -177,105 +172,4 @@ func TestTLSWarnsOfAnExpiredCertificate(t *testing.T) {
 	log, logger := newLines()
 	serverTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, Logger: logger})
 	log.await(t, "the certificate has expired")
-}
-
-// TestRotationFailsNoCall repeatedly replaces both sides' certificates and their authority under
-// load, as Kubernetes replaces a Secret.
-func TestRotationFailsNoCall(t *testing.T) {
-	t.Parallel()
-	const rotations = 20
-	// The previous and the next authority are trusted in addition to the current one, because the
-	// other side may be one rotation ahead or behind.
-	last, signer, next := authority(t), authority(t), authority(t)
-	serverDir, clientDir := t.TempDir(), t.TempDir()
-	mount := func(dir, name string) (testcert.Files, testcert.Pair) {
-		pair := issue(t, signer, testcert.Leaf{Names: []string{name}})
-		files, err := testcert.Mount(dir, pair, slices.Concat(last.PEM, signer.PEM, next.PEM))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return files, pair
-	}
-	s := service(t, answer.Settings{}, oneRule)
-	serverFiles, _ := mount(serverDir, host)
-	clientFiles, _ := mount(clientDir, san)
-	serverLog, serverLogger := newLines()
-	clientLog, clientLogger := newLines()
-	metrics, clientMetrics := s.Metrics().TLS("grpc"), s.Metrics().TLS("client")
-	secure := serverTLS(t, access.TLSOptions{
-		Cert: serverFiles.Cert, Key: serverFiles.Key, CA: serverFiles.CA, PeerName: san,
-		Poll: time.Millisecond, Metrics: metrics, Logger: serverLogger,
-	})
-	client := clientTLS(t, access.TLSOptions{
-		Cert: clientFiles.Cert, Key: clientFiles.Key, CA: clientFiles.CA,
-		Poll: time.Millisecond, Metrics: clientMetrics, Logger: clientLogger,
-	})
-	r := serve(t, s, Options{TLS: secure})
-	follow(t, secure)
-	follow(t, client)
-	serverLog.await(t, "TLS files loaded") // the first time
-	clientLog.await(t, "TLS files loaded")
-
-	var dials atomic.Int64
-	conn, err := grpc.NewClient("passthrough:///"+r.addr["grpc"], grpc.WithTransportCredentials(client),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, "tcp", addr)
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	stop, fresh := make(chan struct{}), make(chan error)
-	calls := 0
-	var load sync.WaitGroup
-	load.Go(func() { // all calls on one connection
-		stub := rls.NewRateLimitServiceClient(conn)
-		for ; ; calls++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if _, err := stub.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
-				t.Errorf("call %d on the permanent connection: %v", calls, err)
-				return
-			}
-		}
-	})
-	load.Go(func() { // each call on its own connection, with at most one rotation during a call
-		for {
-			select {
-			case <-stop:
-				return
-			case fresh <- r.request(t, client):
-			}
-		}
-	})
-
-	for range rotations {
-		if err := <-fresh; err != nil {
-			t.Errorf("call on a new connection: %v", err)
-		}
-		last, signer, next = signer, next, authority(t)
-		_, pair := mount(serverDir, host)
-		mount(clientDir, san)
-		serverLog.await(t, "TLS files loaded")
-		clientLog.await(t, "TLS files loaded")
-		if cert, err := handshake(t, secure, client); err != nil || !bytes.Equal(cert, pair.Cert) {
-			t.Fatalf("the server does not send the new certificate in a new handshake: %v", err)
-		}
-	}
-	close(stop)
-	load.Wait()
-	t.Logf("%d calls on one connection", calls)
-	if calls < rotations || dials.Load() != 1 {
-		t.Errorf("%d calls on %d connections, want at least %d on 1", calls, dials.Load(), rotations)
-	}
-	for _, m := range []*telemetry.TLS{metrics, clientMetrics} {
-		reloads, failed, rejected := testutil.ToFloat64(m.Reloads), testutil.ToFloat64(m.ReloadErrors), testutil.ToFloat64(m.HandshakeErrors)
-		if reloads != float64(rotations) || failed != 0 || rejected != 0 {
-			t.Errorf("%v reloads, %v failed reloads, %v failed handshakes, want %d, 0, 0", reloads, failed, rejected, rotations)
-		}
-	}
 }
