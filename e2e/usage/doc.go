@@ -1,3 +1,2 @@
-// Package usage compares what /usage and limit_notice say of real processes with a ledger of the
-// hits that were sent.
+// Package usage has clients of a real Envoy ask for their usage, and for that of others.
 package usage

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -17,9 +18,35 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
+
+const root = "../.."
+
+var sluiceBinary string
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }))
+}
+
+// get requests a path with the given headers in the form name: value.
+func get(t *testing.T, addr, path string, headers ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, http.NoBody)
+	must.OK(t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	reply, err := http.DefaultClient.Do(r)
+	must.OK(t, err)
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	must.OK(t, err)
+	return reply.StatusCode, string(body)
+}
 
 // token returns a token of the example's issuer.
 func token(claims map[string]any) string {
@@ -36,7 +63,7 @@ const forgedRules = `domain: usage
 descriptors:
   - key: user
     rate_limits:
-      - { name: own, unit: year, unit_multiplier: 8, requests_per_unit: 1000 }
+      - { name: own, unit: year, unit_multiplier: 8, requests_per_unit: 1000, notify_at: 0.007 }
       - { name: included, unit: year, unit_multiplier: 8, requests_per_unit: 5, soft: true }
   - key: org
     rate_limit: { name: org, unit: year, unit_multiplier: 8, requests_per_unit: 1000 }
@@ -47,14 +74,16 @@ descriptors:
     rate_limit: { name: other, unit: year, requests_per_unit: 1000 }
 `
 
-// TestForgedHeaders has a client with a token of its own who asks for the usage of alice.
+// TestForgedHeaders has a client with a token of its own who asks for the usage of alice, whose hits
+// reach a share of a limit.
 func TestForgedHeaders(t *testing.T) {
 	config, err := os.ReadFile(filepath.Join(root, "examples/usage/envoy.yaml"))
 	must.OK(t, err)
-	s := start(t, 1, forgedRules)
+	args := []string{"--config", suite.WriteRules(t, forgedRules), "--usage"}
+	s := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: args})
 	e := suite.StartEnvoy(t, root, envoy.Options{
 		Bootstrap: config, Patient: true,
-		Clusters: map[string][]string{"sluice": {s.sluices[0].Addr("grpc")}, "sluice-http": {s.sluices[0].Addr("http")}},
+		Clusters: map[string][]string{"sluice": {s.Addr("grpc")}, "sluice-http": {s.Addr("http")}},
 	})
 	addr := e.Addr("ingress")
 	alice := "authorization: Bearer " + token(map[string]any{"sub": "alice", "org": "acme"})
@@ -66,6 +95,7 @@ func TestForgedHeaders(t *testing.T) {
 	if _, body := get(t, addr, "/usage", alice); strings.Count(body, `"used":7,`) != 3 {
 		t.Fatalf("usage of alice: %s", body)
 	}
+	suite.Eventually(t, "alice's limit has a notice", func() bool { return strings.Count(s.Log(), "limit_notice") == 1 })
 	attacks := 0
 	check := func(what string, status int, body string) {
 		attacks++
