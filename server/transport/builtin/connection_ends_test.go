@@ -172,6 +172,28 @@ func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
+// TestDelayOfAResetCallIsCancelled resets a call while a store decides it. The decision delays its
+// reply, so its charges are canceled.
+func TestDelayOfAResetCallIsCancelled(t *testing.T) {
+	t.Parallel()
+	s, g := newGatedService(t, twoRules(false))
+	r := serve(t, s)
+	client := r.rawClient(t)
+	client.call(requestOf(t, "wait"), 0) // is not delayed
+	id := client.call(requestOf(t, "wait"), 0)
+	decide := g.receive(2)
+	_, c := r.onlyConnection(t)
+	client.must(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	await(t, "the call is reset", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.h2.OpenStreams() == 1
+	})
+	decide[0]()
+	decide[1]()
+	await(t, "the charges are canceled", func() bool { return testutil.ToFloat64(s.Metrics().CancelledDelays) == 1 })
+}
+
 // decideShuffled decides the calls at the gate in random order, until done is closed and none is
 // left.
 func (g *gate) decideShuffled(r *rand.Rand, done <-chan struct{}) {
