@@ -55,7 +55,10 @@ func (e *echo) UnknownMethod(path string) Status {
 
 func (*echo) Reset(uint32) {}
 
-func (e *echo) LimitExceeded(_ *Call, b Limit, size int) Status {
+func (e *echo) LimitExceeded(call *Call, b Limit, size int) Status {
+	if call.Stream == 0 {
+		panic("the call is not described")
+	}
 	e.exceeded = append(e.exceeded, b)
 	return Status{Code: 8, Message: fmt.Sprintf("bound %d: %d bytes", b, size)}
 }

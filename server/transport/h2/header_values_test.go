@@ -1,14 +1,17 @@
 package h2
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 )
 
-// TestHeaderValues makes calls with one unusual header each, which replaces the usual one. A call
-// without an expected frame is answered.
+// TestHeaderValues makes calls with one unusual header each, which replaces the usual one, on one
+// connection. A call without an expected frame is answered.
 func TestHeaderValues(t *testing.T) {
 	const (
 		protocolError = "RST_STREAM 1 PROTOCOL_ERROR"
@@ -20,6 +23,8 @@ func TestHeaderValues(t *testing.T) {
 		noHost        = "HEADERS 1 :status=400 grpc-status=13 grpc-message=no host or :authority header present END"
 		compressed    = `HEADERS 1 grpc-status=12 grpc-message=grpc: Decompressor is not installed for grpc-encoding "100%25" grpc-accept-encoding=identity END`
 	)
+	c := newReadyClient(t)
+	id := uint32(1)
 	for _, tt := range []struct {
 		name   string
 		values []string
@@ -61,7 +66,8 @@ func TestHeaderValues(t *testing.T) {
 		{"x-bin-y", []string{"!"}, ""},
 	} {
 		for _, value := range tt.values {
-			c := newReadyClient(t)
+			id += 2
+			c.now += time.Second // refills the budget of glitches
 			fields := request(echoPath)
 			found := false
 			for i := 0; i < len(fields); i += 2 {
@@ -73,12 +79,9 @@ func TestHeaderValues(t *testing.T) {
 			if !found {
 				fields = append(fields, tt.name, value)
 			}
-			c.headers(1, false, fields...)
-			c.must(c.WriteData(1, true, grpcMessage("a")))
-			want := tt.want
-			if want == "" {
-				want = answer(1, "a")[0]
-			}
+			c.headers(id, false, fields...)
+			c.must(c.WriteData(id, true, grpcMessage("a")))
+			want := strings.Replace(cmp.Or(tt.want, answer(1, "a")[0]), " 1", fmt.Sprintf(" %d", id), 1)
 			if got := c.frames(); len(got) == 0 || got[0] != want {
 				t.Errorf("%s: %q: the client gets\n%q, want first\n%q", tt.name, value, got, want)
 			}

@@ -160,6 +160,14 @@ func FuzzHeaderBlocks(f *testing.F) {
 	f.Add([]byte("\x05\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff\n\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf"))
 	f.Add([]byte("\x01\x40\x01a\x01b\n\x7e\x02cd\n\xbe\xbf\x20\x3f\xe1\x1f"))
 	f.Add([]byte("\x03\x3f\x40\x40\x01a\x01b\x40\x01c\x01d\x40\x02ef\x03ghi\xbe\xbf\xc0"))
+	moves := []byte{7}
+	for i := range 300 { // the table moves its entries while they are in use
+		moves = fmt.Appendf(moves, "\x40\x04%04d\x14%020d\n", i, i)
+		if i > 30 {
+			moves = append(moves, "\xbe\xd0\n"...)
+		}
+	}
+	f.Add(moves)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		if len(input) == 0 {
 			return

@@ -123,6 +123,9 @@ func TestStreamingCallEnds(t *testing.T) {
 	c.openStreaming(3)
 	c.want()
 	c.out = c.conn.Finish(c.out, 3, Status{}, nil) // the client has not ended it
+	if !bytes.Contains(c.out, []byte(replyHeaders)) {
+		t.Error("trailers without earlier headers lack the :status and the content type")
+	}
 	c.want("HEADERS 3 grpc-status=0 END", "RST_STREAM 3 NO_ERROR")
 	c.must(c.WriteData(3, true, grpcMessage("late")))
 	c.want()
