@@ -187,18 +187,6 @@ func TestReturnedLeasesAreNotHits(t *testing.T) {
 	}
 }
 
-// TestPermitsAfterClockSetBack checks that permits that began over an hour ahead are free.
-func TestPermitsAfterClockSetBack(t *testing.T) {
-	tab, p, id := newTable(t, 1<<20), atOnce(1), counterID(1)
-	ahead := acquirePermit(tab, benchNow+3600*sec, id, p)
-	if acquirePermit(tab, benchNow, id, p) != 0 {
-		t.Error("a caller that is late by an hour acquired a permit that is held")
-	}
-	if acquirePermit(tab, benchNow-2*sec, id, p) == 0 || returnLease(tab, benchNow, id, p, ahead) != 0 {
-		t.Error("after the clock was set back further, a permit is not free or its lease is valid")
-	}
-}
-
 // TestSeveralPermitsOfOneRequest acquires several permits of one counter in one group, and returns
 // them one by one.
 func TestSeveralPermitsOfOneRequest(t *testing.T) {

@@ -36,22 +36,6 @@ func TestOwnDecisions(t *testing.T) {
 	}
 }
 
-// TestBatchIsReused checks that a reused batch has as many decisions as charges.
-func TestBatchIsReused(t *testing.T) {
-	tab, b := newTable(t, MinBytes), &Batch{}
-	for n := range 4 {
-		for _, charges := range []int{3, n} {
-			b.Charges = b.Charges[:0]
-			for i := range charges {
-				b.Charges = append(b.Charges, oneHit(counterID(i), perDay(100)))
-			}
-			if tab.Decide(0, b); len(b.Decisions) != charges {
-				t.Errorf("%d decisions on %d charges", len(b.Decisions), charges)
-			}
-		}
-	}
-}
-
 func TestCancel(t *testing.T) {
 	const step = 10 * time.Millisecond
 	p := delaying10ms(0)
