@@ -1,9 +1,6 @@
 package load
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // Config describes the load: the service, the calls and the time.
 type Config struct {
@@ -20,8 +17,6 @@ type Config struct {
 	Rate float64
 	// Warmup is the time before Duration, the measured time.
 	Warmup, Duration time.Duration
-	// Timeout is each call's deadline. 0 means none.
-	Timeout time.Duration
 
 	// Domain and Entries define the request. Entries has the format `key=value,...`, with `;`
 	// between descriptors; %d in a value is replaced by the key number.
@@ -34,21 +29,4 @@ type Config struct {
 
 	// PIDs are the process IDs of the service, to measure.
 	PIDs []int
-}
-
-// validate returns an error if c is invalid.
-func (c *Config) validate() error {
-	switch {
-	case len(c.Addrs) < 1 || c.Connections < 1 || c.InFlight < 1 || c.Keys < 1:
-		return errors.New("addresses, connections, concurrent calls and keys must be at least 1")
-	case c.HTTP && c.Connections != c.InFlight:
-		return errors.New("over HTTP/1.1 each concurrent call needs a connection")
-	case !(c.Rate >= 0) || c.Warmup < 0 || c.Timeout < 0:
-		return errors.New("rate, warm-up and timeout must not be negative")
-	case c.Fill && c.Rate > 0:
-		return errors.New("fill excludes a rate")
-	case !c.Fill && c.Duration <= 0:
-		return errors.New("the duration must be above 0")
-	}
-	return nil
 }

@@ -13,12 +13,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// Run runs the load c. It returns an error if c is invalid, a process cannot be measured, or ctx
-// ends. Failed calls are counted in the result.
+// Run runs the load c. It returns an error if a process cannot be measured, or ctx ends. Failed
+// calls are counted in the result.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
 	if c.Fill {
 		c.Warmup = 0
 		c.Duration = math.MaxInt64
@@ -52,7 +49,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r := sum(&c, workers, elapsed)
+	r := sum(workers, elapsed)
 	r.addUse(after.Since(before))
 	return r, nil
 }
@@ -120,9 +117,6 @@ func connect(ctx context.Context, workers []*worker) error {
 // Idle returns the processes' memory per idle connection: each makes a call, and then none for
 // c.Duration.
 func Idle(ctx context.Context, c Config) (*Result, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
 	before, err := proc.Read(c.PIDs)
 	if err != nil {
 		return nil, err
@@ -135,7 +129,7 @@ func Idle(ctx context.Context, c Config) (*Result, error) {
 	if err := connect(ctx, workers); err != nil {
 		return nil, err
 	}
-	r := sum(&c, workers, c.Duration)
+	r := sum(workers, c.Duration)
 	select {
 	case <-time.After(c.Duration):
 	case <-ctx.Done():
@@ -181,7 +175,6 @@ type tally struct {
 	ok, overLimit, unknown, errors int
 	lastErr                        error
 	latency                        []time.Duration // of every answered call, from its due time
-	lag                            []time.Duration // open loop: delay of sending the call
 }
 
 // worker makes one call at a time.
@@ -204,14 +197,6 @@ func (w *worker) call(ctx context.Context, t time.Time) bool {
 		}
 	}
 	request := w.template.withKey(number)
-	if w.config.Rate > 0 {
-		w.tally.lag = append(w.tally.lag, time.Since(t))
-	}
-	if w.config.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.config.Timeout)
-		defer cancel()
-	}
 	code, err := w.conns[w.next].request(ctx, request)
 	w.next = (w.next + 1) % len(w.conns)
 	if err != nil {

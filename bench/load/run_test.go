@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +19,6 @@ import (
 type recorder struct {
 	rls.UnimplementedRateLimitServiceServer
 	code rls.RateLimitResponse_Code
-	err  error
 
 	mu      sync.Mutex
 	values  map[string]int
@@ -34,7 +32,7 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 		r.clients[from.Addr.String()] = true
 	}
 	r.values[request.GetDescriptors()[0].GetEntries()[0].GetValue()]++
-	return &rls.RateLimitResponse{OverallCode: r.code}, r.err
+	return &rls.RateLimitResponse{OverallCode: r.code}, nil
 }
 
 // serve serves r until the test ends, and returns its address.
@@ -64,7 +62,7 @@ func TestFillCallsEachKeyOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.OK != 50 || got.Answered != 50 || got.Mode != "closed" || got.Latency.P50 <= 0 {
+	if got.OK != 50 || got.Answered != 50 || got.P50 <= 0 {
 		t.Errorf("result = %+v, want 50 answers", got)
 	}
 	for value, n := range r.values {
@@ -86,7 +84,7 @@ func TestOpenLoopMakesEveryCallThatIsDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.OverLimit != 20 || got.Mode != "open" || got.SendLag == nil {
+	if got.OverLimit != 20 {
 		t.Errorf("result = %+v, want 20 answers OVER_LIMIT", got)
 	}
 }
@@ -133,43 +131,5 @@ func TestHTTP(t *testing.T) {
 	}
 	if len(got) != 9 || got["u8free"] != 1 {
 		t.Errorf("headers %v, want those of nine users", got)
-	}
-}
-
-func TestErrorsAreCounted(t *testing.T) {
-	r := &recorder{err: errors.New("no")}
-	got, err := Run(t.Context(), Config{
-		Addrs: []string{serve(t, r)}, Connections: 1, InFlight: 1, Domain: "d", Entries: "k=%d", Keys: 3, Fill: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Errors != 3 || got.Answered != 0 || got.LastError == "" {
-		t.Errorf("result = %+v, want 3 errors", got)
-	}
-}
-
-func TestWrongConfigs(t *testing.T) {
-	good := Config{Addrs: []string{"here"}, Connections: 1, InFlight: 1, Keys: 1, Duration: time.Second}
-	if err := good.validate(); err != nil {
-		t.Fatal(err)
-	}
-	for name, spoil := range map[string]func(*Config){
-		"no address":        func(c *Config) { c.Addrs = nil },
-		"shared over HTTP":  func(c *Config) { c.HTTP, c.InFlight = true, 2 },
-		"no connections":    func(c *Config) { c.Connections = 0 },
-		"none in flight":    func(c *Config) { c.InFlight = 0 },
-		"no keys":           func(c *Config) { c.Keys = 0 },
-		"negative rate":     func(c *Config) { c.Rate = -1 },
-		"negative warm-up":  func(c *Config) { c.Warmup = -1 },
-		"no duration":       func(c *Config) { c.Duration = 0 },
-		"fill with a rate":  func(c *Config) { c.Fill, c.Rate = true, 1 },
-		"negative deadline": func(c *Config) { c.Timeout = -1 },
-	} {
-		c := good
-		spoil(&c)
-		if err := c.validate(); err == nil {
-			t.Errorf("%s: no error", name)
-		}
 	}
 }

@@ -10,8 +10,6 @@ import (
 
 // Process is a reading of a process, or the difference of two.
 type Process struct {
-	PID  int
-	Name string
 	// CPU is user and system time.
 	CPU time.Duration
 	// RSS is the resident memory in bytes, PeakRSS its maximum.
@@ -30,8 +28,6 @@ type Reading struct {
 type Use struct {
 	// Processes are in the order of the process IDs; RSS is that of the second reading.
 	Processes []Process
-	// Self is this process's own CPU time.
-	Self time.Duration
 	// Other is the share of all cores, 0 to 1, used by other processes.
 	Other float64
 }
@@ -66,8 +62,8 @@ func Read(pids []int) (r Reading, err error) {
 
 // Since returns the usage since an earlier reading of the same processes.
 func (r Reading) Since(before Reading) Use {
-	u := Use{Self: r.self - before.self}
-	other := r.busy - before.busy - u.Self
+	var u Use
+	other := r.busy - before.busy - (r.self - before.self)
 	for i, p := range r.processes {
 		p.CPU -= before.processes[i].CPU
 		other -= p.CPU
@@ -93,10 +89,6 @@ func readProcess(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	stat, err := proc.Stat()
-	if err != nil {
-		return Process{}, err
-	}
 	status, err := proc.NewStatus()
 	if err != nil {
 		return Process{}, err
@@ -105,7 +97,7 @@ func readProcess(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return Process{PID: pid, Name: stat.Comm, CPU: cpu, RSS: status.VmRSS, PeakRSS: status.VmHWM}, nil
+	return Process{CPU: cpu, RSS: status.VmRSS, PeakRSS: status.VmHWM}, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -10,8 +10,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -47,17 +45,4 @@ func Serve(name string, serve func(ctx context.Context, listener net.Listener) e
 		}
 		return serve(ctx, listener)
 	})
-}
-
-// Numbers parses comma-separated integers above 0.
-func Numbers(text string) ([]int, error) {
-	var all []int
-	for field := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(field))
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is not an integer above 0", field)
-		}
-		all = append(all, n)
-	}
-	return all, nil
 }

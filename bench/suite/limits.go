@@ -49,7 +49,7 @@ func (w *testbed) addLimits() error {
 		if indented != "" {
 			indented = "                  " + indented + "\n"
 		}
-		s := w.sluiceService(name, nil)
+		s := w.sluiceService(name)
 		s.bootstrap = bytes.Replace(config, []byte(marker), []byte(indented), 1)
 		if name == limitBucket || name == limitUsers {
 			s.warmup = 8 * time.Second // for 6 s after its start sluice makes no new assignments

@@ -36,7 +36,6 @@ distorts both; its share is printed.
   go run ./suite -cases closed,open -benchmarks=false -limiters=false
                                                            these cases over gRPC
   go run ./suite -cases '' -limiters=false -rounds 10      only the Go benchmarks
-  go run ./suite -gogc 100,200,400,800 -cases closed       the effect of GOGC
   go run ./suite -cases '' -benchmarks=false               only the limiters
 
 Flags:
@@ -47,7 +46,6 @@ type options struct {
 	rounds           int
 	duration, warmup time.Duration
 	comparisons      []comparison
-	percents         []int // values of GOGC
 	logs             []accessLog
 	lines            int // per log
 	benchmarks       bool
@@ -75,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	page := &page{Page: report.Page{W: stdout}}
 	page.printPreamble(ctx, args)
 	if len(o.comparisons)+len(o.logs) > 0 {
-		w, err := newTestbed(ctx, b, o.percents)
+		w, err := newTestbed(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -134,10 +132,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&o.benchtime, "benchtime", 200*time.Millisecond, "time of one Go benchmark in one round")
 	flags.BoolVar(&o.limiters, "limiters", true, "compare sluice's limiters with those of other libraries")
 	flags.IntVar(&o.counters, "counters", 1_000_000, "counters of the limiters' large cases")
-	flags.Func("gogc", "measure only sluice over gRPC, with each of these comma-separated `percentages` of GOGC", func(s string) (err error) {
-		o.percents, err = program.Numbers(s)
-		return err
-	})
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -151,13 +145,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case o.rounds < 1 || o.duration <= 0 || o.warmup < 0 || o.benchtime <= 0:
 		return nil, errors.New("-rounds, -duration and -benchtime must be above 0, and -warmup not negative")
 	}
-	if err := o.choose(*cases); err != nil {
-		return nil, err
-	}
-	if len(o.percents) > 0 {
-		compareGOGC(o)
-	}
-	return o, nil
+	return o, o.choose(*cases)
 }
 
 // output runs a command and returns its output.

@@ -132,7 +132,7 @@ func measure(ctx context.Context, s *service, c load.Config, run func(context.Co
 // figures returns the figures of s.
 func (s *service) figures(r *load.Result) figures {
 	f := figures{
-		perSecond: r.PerSecond, p50: r.Latency.P50, p99: r.Latency.P99, idle: r.Idle / (1 << 10), other: r.OtherCPU,
+		perSecond: r.PerSecond, p50: r.P50, p99: r.P99, idle: r.Idle / (1 << 10), other: r.OtherCPU,
 	}
 	for i, server := range r.Servers {
 		switch {

@@ -161,8 +161,8 @@ func (s *service) commands(ctx context.Context) (n float64, err error) {
 // sent are the commands that services send, and that scripts of sluice do not call.
 var sent = []string{"evalsha", "eval", "incrby", "expireat", "expire", "getrange", "zadd"}
 
-// sluiceService returns sluice with additional arguments and variables.
-func (w *testbed) sluiceService(name string, env []string, args ...string) *service {
+// sluiceService returns sluice with additional arguments.
+func (w *testbed) sluiceService(name string, args ...string) *service {
 	s := &service{name: name, limits: true}
 	s.start = func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		args := append([]string{"--config", filepath.Join(w.dir, "rules")}, args...)
@@ -170,7 +170,7 @@ func (w *testbed) sluiceService(name string, env []string, args ...string) *serv
 			args = append(args, "--store", "redis://"+store)
 		}
 		p, err := sluice.Start(ctx, sluice.Options{
-			Binary: w.sluice, Args: args, Env: env, Prepare: prepare,
+			Binary: w.sluice, Args: args, Prepare: prepare,
 			Addrs: map[string]string{"http": "", "debug": "", "metrics": ""},
 		})
 		if err != nil {

@@ -55,9 +55,8 @@ type testbed struct {
 	missing                       []string // programs that are not measured, with the reasons
 }
 
-// newTestbed builds the programs of this repository and finds the external ones. With percents the
-// only service is sluice, once for each of these values of GOGC.
-func newTestbed(ctx context.Context, b *builder, percents []int) (*testbed, error) {
+// newTestbed builds the programs of this repository and finds the external ones.
+func newTestbed(ctx context.Context, b *builder) (*testbed, error) {
 	fmt.Fprintln(b.progress, "building sluice")
 	w := &testbed{builder: b, services: map[string]*service{}}
 	var err error
@@ -67,14 +66,8 @@ func newTestbed(ctx context.Context, b *builder, percents []int) (*testbed, erro
 	if err := os.CopyFS(b.dir, rules); err != nil {
 		return nil, err
 	}
-	for _, percent := range percents {
-		w.add(w.sluiceService(gogc(percent), []string{gogc(percent)}))
-	}
-	if len(percents) > 0 {
-		return w, nil
-	}
-	w.add(w.sluiceService(sluiceBuiltin, nil))
-	w.add(w.sluiceService(sluiceGRPC, nil, "--grpc-transport", "grpc-go"))
+	w.add(w.sluiceService(sluiceBuiltin))
+	w.add(w.sluiceService(sluiceGRPC, "--grpc-transport", "grpc-go"))
 	for name, folder := range map[string]string{noop: "noop", floor: "floor"} {
 		path, err := b.build(ctx, "bench", folder, "build", "-buildvcs=false", "./"+folder)
 		if err != nil {
@@ -115,10 +108,10 @@ func (w *testbed) findExternal() (err error) {
 		delete(w.services, ratelimit)
 		return nil
 	}
-	shared := w.sluiceService(sluiceStore, nil)
+	shared := w.sluiceService(sluiceStore)
 	shared.store = true
 	w.add(shared)
-	blocks := w.sluiceService(sluiceBlocks, nil, "--store-blocks", "auto")
+	blocks := w.sluiceService(sluiceBlocks, "--store-blocks", "auto")
 	blocks.store = true
 	w.add(blocks)
 	return nil
@@ -138,21 +131,4 @@ func (w *testbed) find(what, variable string) (string, error) {
 		return "", fmt.Errorf("%s: %w", variable, err)
 	}
 	return filepath.Abs(path)
-}
-
-func gogc(percent int) string { return fmt.Sprint("GOGC=", percent) }
-
-// compareGOGC replaces the services of the comparisons by sluice with each setting.
-func compareGOGC(o *options) {
-	var names []string
-	for _, percent := range o.percents {
-		names = append(names, gogc(percent))
-	}
-	o.logs = nil
-	o.benchmarks = false
-	o.limiters = false
-	o.comparisons = slices.DeleteFunc(o.comparisons, func(q comparison) bool { return q.services[0] != sluiceBuiltin })
-	for i := range o.comparisons {
-		o.comparisons[i].services = names
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"regexp"
 	"strings"
 )
 
@@ -46,31 +47,15 @@ func mistakes(name string, src []byte) ([]mistake, error) {
 		return nil, err
 	}
 	for _, d := range file.Decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && !onlyTexts(fn) {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && !onlyTexts.MatchString(fn.Name.Name) {
 			ast.Inspect(fn.Body, f.visit)
 		}
 	}
 	return f.all, nil
 }
 
-// onlyTexts reports whether a function only makes texts for people, or compiles rules.
-func onlyTexts(fn *ast.FuncDecl) bool {
-	name := strings.ToLower(fn.Name.Name)
-	for _, prefix := range []string{"string", "error", "init", "explain", "describe", "warn", "compile"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	if fn.Recv == nil || len(fn.Recv.List) != 1 {
-		return false
-	}
-	star, ok := fn.Recv.List[0].Type.(*ast.StarExpr)
-	if !ok {
-		return false
-	}
-	of, ok := star.X.(*ast.Ident)
-	return ok && of.Name == "compiler"
-}
+// onlyTexts matches functions that make texts for people, or compile rules.
+var onlyTexts = regexp.MustCompile(`(?i)^(string|error|init|explain|describe|warn|compile)`)
 
 // visit reports whether to visit the children of a node.
 func (f *finder) visit(n ast.Node) bool {
@@ -93,11 +78,14 @@ func (f *finder) visit(n ast.Node) bool {
 	return true
 }
 
-// isText reports whether a call makes or logs the text of an error or message.
+// hooks are the calls of limiter/hooks_off.go, which do nothing.
+var hooks = map[string]bool{"pause": true, "poison": true, "poisonStored": true}
+
+// isText reports whether a call makes or logs the text of an error or message, or does nothing.
 func isText(call *ast.CallExpr) bool {
 	switch fn := call.Fun.(type) {
 	case *ast.Ident:
-		return fn.Name == "panic"
+		return fn.Name == "panic" || hooks[fn.Name]
 	case *ast.SelectorExpr:
 		if of, ok := fn.X.(*ast.Ident); ok {
 			switch of.Name {
@@ -109,6 +97,7 @@ func isText(call *ast.CallExpr) bool {
 		case "Debug", "Info", "Warn", "Error", "Report":
 			return true
 		}
+		return hooks[fn.Sel.Name]
 	}
 	return false
 }
