@@ -327,7 +327,6 @@ func TestAPIServer(t *testing.T) {
 		})
 	}
 	t.Run("examples", s.applyExamples)
-	t.Run("mistakes", s.checkMistakes)
 }
 
 // unsupportedKinds are kinds whose CRDs are not available, with the reason.
@@ -362,31 +361,5 @@ func (s *apiServer) applyExamples(t *testing.T) {
 	}
 	if judged < 4 {
 		t.Errorf("%d files of examples were applied, want those for Istio, Contour and Envoy Gateway", judged)
-	}
-}
-
-// checkMistakes inserts mistakes that the Go types do not detect, and checks that the server rejects them.
-func (s *apiServer) checkMistakes(t *testing.T) {
-	t.Helper()
-	for _, m := range []mistake{
-		{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", "field not declared in schema"},
-		{"standalone", "base/deployment.yaml", "maxSurge: 1", "maxSurge: 0", "may not be 0 when"},
-		{"standalone", "base/deployment.yaml", "runAsNonRoot: true", "runAsNonRoot: false", "would violate PodSecurity"},
-		{"standalone", "base/service.yaml", "name: grpc", "name: GRPC", "lower case"},
-		{"store+hpa", "components/hpa/horizontalpodautoscaler.yaml", "minReplicas: 3", "minReplicas: 30", "minReplicas"},
-		{"standalone+network-policy", "components/network-policy/networkpolicy.yaml", "port: 8081", "port: 80810", "65535"},
-		{"standalone+monitoring", "components/monitoring/podmonitor.yaml", "port: metrics", "port: metrics\n      scheme: gopher", "scheme"},
-		{"istio", "overlays/istio/filter.yaml", "applyTo: HTTP_FILTER", "applyTo: HTTP_FILTERS", "applyTo"},
-		{"contour", "overlays/contour/extensionservice.yaml", "protocol: h2c", "protocol: h2d", "protocol"},
-	} {
-		t.Run(m.String(), func(t *testing.T) {
-			m.check(t, func(mistaken tree, c combo) string {
-				built, err := mistaken.build(c.files())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return strings.Join(s.tryApply(t.Context(), built), "\n")
-			})
-		})
 	}
 }

@@ -42,12 +42,6 @@ func (c combo) String() string {
 	return strings.Join(append([]string{c.overlay}, c.components...), "+")
 }
 
-// parseCombo parses the format of String.
-func parseCombo(text string) combo {
-	parts := strings.Split(text, "+")
-	return combo{parts[0], parts[1:]}
-}
-
 // files returns the files of a user who applies the combination, in a directory next to ours.
 func (c combo) files() tree { return tree{"kustomization.yaml": c.kustomization()} }
 
