@@ -1,8 +1,6 @@
 package descriptors
 
 import (
-	"math"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // limited returns a rule file with one limit of key k, which has the given fields.
@@ -59,66 +56,6 @@ func TestZeroLimitInEveryAlgorithm(t *testing.T) {
 	}
 }
 
-func TestOnlyAFixedWindowCountsDeniedHitsByDefault(t *testing.T) {
-	for _, algorithm := range rules.AlgorithmNames() {
-		l := load(t, Options{}, limited("unit: hour, requests_per_unit: 1, name: n, algorithm: "+algorithm)).Limits[0]
-		if got, want := l.Policy.CountRefused, algorithm == "fixed_window"; got != want {
-			t.Errorf("CountRefused of %s = %v, want %v", algorithm, got, want)
-		}
-	}
-}
-
-// TestMaxHitsIsExact compares MaxHits with exact fractions at its boundaries.
-func TestMaxHitsIsExact(t *testing.T) {
-	for _, p := range []limiter.Policy{
-		{Limit: 1, Window: time.Second},
-		{Limit: 3, Window: time.Second},
-		{Limit: 7, Window: 30 * 24 * time.Hour},
-		{Limit: 1, Window: limiter.MaxWindow},
-		{Limit: math.MaxUint32, Window: limiter.MaxWindow},
-		{Limit: math.MaxUint32, Window: time.Second},
-	} {
-		n := new(big.Int).Mul(big.NewInt(1<<60), big.NewInt(int64(p.Limit)))
-		want := n.Div(n, big.NewInt(int64(p.Window)))
-		if got := p.MaxHits(); !want.IsUint64() || got != want.Uint64() {
-			t.Errorf("MaxHits(%d in %s) = %d, want %s", p.Limit, p.Window, got, want)
-		}
-	}
-	if got := (&limiter.Policy{Window: time.Second}).MaxHits(); got != math.MaxUint64 {
-		t.Errorf("MaxHits of no rate = %d, want no bound", got)
-	}
-}
-
-func TestAlgorithmsHaveDifferentIdentities(t *testing.T) {
-	const minute = "unit: minute, requests_per_unit: 60, "
-	distinct := map[string]identity.ID{}
-	for _, fields := range []string{
-		"", "unit_multiplier: 2", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 11",
-		"algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: leaky_bucket, unit_multiplier: 2",
-		"name: n, algorithm: concurrency", "name: n, algorithm: concurrency, unit_multiplier: 2",
-	} {
-		got := id(t, load(t, Options{}, limited(minute+fields)), "d", desc("k", "x"))
-		for other, taken := range distinct {
-			if got == taken {
-				t.Errorf("%q and %q share a counter", fields, other)
-			}
-		}
-		distinct[fields] = got
-	}
-	for _, same := range [][2]string{
-		{"algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 10, requests_per_unit: 5, count_refused: true, name: n"},
-		{"algorithm: sliding_log", "algorithm: sliding_log, requests_per_unit: 5"},
-		{"algorithm: token_bucket", "algorithm: token_bucket, requests_per_unit: 5, burst: 3"},
-		{"name: n, algorithm: concurrency", "name: m, algorithm: concurrency, requests_per_unit: 5"},
-		{"algorithm: leaky_bucket", "algorithm: leaky_bucket, requests_per_unit: 5, slack: 3, max_wait: 1s, max_waiting: 1"},
-	} {
-		edited := id(t, load(t, Options{}, limited("unit: second, unit_multiplier: 60, "+same[1])), "d", desc("k", "x"))
-		if edited != distinct[same[0]] {
-			t.Errorf("%q does not keep the counter of %q", same[1], same[0])
-		}
-	}
-}
-
 func TestOverrideKeepsCounter(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
 		s := load(t, Options{}, limited("unit: minute, requests_per_unit: 60, name: n, algorithm: "+algorithm))
@@ -127,6 +64,11 @@ func TestOverrideKeepsCounter(t *testing.T) {
 		}
 		if id(t, s, "d", desc("k", "x")) == id(t, s, "d", desc("k", "x").limit(5, 3, 0)) {
 			t.Errorf("%s: an override of another window has the same counter", algorithm)
+		}
+		others := map[string]string{"token_bucket": ", burst: 3", "leaky_bucket": ", slack: 3, max_wait: 1s, max_waiting: 1"}[algorithm]
+		edited := load(t, Options{}, limited("unit: second, unit_multiplier: 60, requests_per_unit: 5, name: m, algorithm: "+algorithm+others))
+		if id(t, s, "d", desc("k", "x")) != id(t, edited, "d", desc("k", "x")) {
+			t.Errorf("%s: a limit with other numbers has another counter", algorithm)
 		}
 	}
 }
@@ -151,6 +93,13 @@ descriptors:
       - {unit: hour, requests_per_unit: 60, name: m}
       - {unit: day, requests_per_unit: 60, name: m, algorithm: token_bucket}
       - {unit: day, requests_per_unit: 60, name: m, algorithm: leaky_bucket}
+  - {key: single, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}
+  - key: numbers
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60, name: n}
+      - {unit: hour, requests_per_unit: 60, name: n}
+      - {unit: day, requests_per_unit: 60, name: "n 60/hour"}
+      - {unit: minute, requests_per_unit: 60, unit_multiplier: 10}
 `)
 	var got []string
 	for _, l := range s.Limits {
@@ -159,6 +108,7 @@ descriptors:
 	want := []string{
 		"60/minute fixed_window", "60/minute token_bucket", "60/hour", "60/hour #4", "60/day", "streams", "fewer shadow",
 		"n fixed_window", "n token_bucket", "m 60/hour", "m 60/day token_bucket", "m 60/day leaky_bucket",
+		"", "n 60/minute", "n 60/hour", "n 60/hour #3", "60/10minute",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
@@ -259,30 +209,6 @@ func TestBucketAdvice(t *testing.T) {
 		if ds := Advice(load(t, Options{}, limited(fields)), false); (len(ds) == 1) != want {
 			t.Errorf("Advice(%s) = %v, want a warning %v", fields, ds, want)
 		}
-	}
-}
-
-func TestHashIncludesAlgorithmFields(t *testing.T) {
-	const minute = "unit: minute, requests_per_unit: 60, "
-	seen := map[string]string{}
-	for _, fields := range []string{
-		"", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 5", "algorithm: sliding_log",
-		"algorithm: token_bucket", "algorithm: token_bucket, burst: 5", "algorithm: leaky_bucket",
-		"algorithm: leaky_bucket, slack: 5", "algorithm: leaky_bucket, max_wait: 5ms",
-		"algorithm: leaky_bucket, max_wait: 5ms, max_waiting: 5", "algorithm: leaky_bucket, max_wait: 6ms",
-		"algorithm: concurrency, name: n", "algorithm: concurrency, name: m",
-		"name: n, reserve: {amount: 5}", "name: n, reserve: {amount: 6}", "name: n, reserve: {amount: 5, ttl: 61s}", "name: n, reserve: {amount: 5, unsettled: release}",
-		"name: n, reserve: {p90: true, first: 5}", "name: n, algorithm: token_bucket, reserve: {amount: 5}",
-		"penalty: [2m]", "penalty: [2m, 5m]", "penalty: [3m]",
-	} {
-		hash := load(t, Options{}, limited(minute+fields)).Hash
-		if other, ok := seen[hash]; ok {
-			t.Errorf("%q and %q have the same hash", fields, other)
-		}
-		seen[hash] = fields
-	}
-	if other, ok := seen[load(t, Options{}, "max_counters: 5\n"+limited(minute)).Hash]; ok {
-		t.Errorf("max_counters and %q have the same hash", other)
 	}
 }
 

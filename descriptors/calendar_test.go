@@ -6,7 +6,6 @@ import (
 	_ "time/tzdata" // independent of the machine's time zones
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -73,28 +72,6 @@ func calendarText(p *limiter.Policy) string {
 	kind, _ := rules.AppendKind(nil, p)
 	_, text, _ := strings.Cut(strings.TrimRight(string(kind), "_"), "@")
 	return "@" + text + " " + [...]string{"day", "week", "month", "year"}[p.Calendar.Unit()]
-}
-
-// TestCalendarMonths checks that CalendarMonths applies the calendar to months, unless the rule
-// sets the field or its algorithm does not support it.
-func TestCalendarMonths(t *testing.T) {
-	for _, months := range []bool{false, true} {
-		want := map[string]bool{"berlin": true, "ring": true, "utc": true, "plain": months, "plainring": months}
-		for _, l := range load(t, Options{CalendarMonths: months}, calendarRules).Limits {
-			if key := l.Rule.Path(); (l.Policy.Calendar != nil) != want[key] {
-				t.Errorf("months %t: %s has the calendar %v, want a calendar: %t", months, key, l.Policy.Calendar, want[key])
-			}
-		}
-	}
-}
-
-func TestCalendarOverrideDoesNotAllocate(t *testing.T) {
-	s, p := load(t, Options{}, calendarRules), &Plan{}
-	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("berlin", "x").limit(9, 4, 0)}}
-	s.Plan(p, req, Global{})
-	if n := must.AllocsPerRun(100, func() { s.Plan(p, req, Global{}) }); n > 0 {
-		t.Errorf("%v allocations, want none", n)
-	}
 }
 
 // TestCalendarNames checks that counters with a calendar have exact names with zone and anchor day,

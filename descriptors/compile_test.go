@@ -219,34 +219,6 @@ descriptors:
 	}
 }
 
-func TestLabels(t *testing.T) {
-	s := load(t, Options{}, `
-domain: d
-descriptors:
-  - {key: single, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}
-  - key: list
-    rate_limits:
-      - {unit: minute, requests_per_unit: 60}
-      - {unit: minute, requests_per_unit: 60, unit_multiplier: 10}
-      - {unit: day, requests_per_unit: 1000, name: daily}
-  - key: names
-    rate_limits:
-      - {unit: minute, requests_per_unit: 60, name: n}
-      - {unit: hour, requests_per_unit: 60, name: n}
-      - {unit: day, requests_per_unit: 60, name: "n 60/hour"}
-  - key: one
-    rate_limits: [{unit: minute, requests_per_unit: 60}]
-`)
-	var got []string
-	for _, l := range s.Limits {
-		got = append(got, l.Label)
-	}
-	want := []string{"", "60/minute", "60/10minute", "daily", "n 60/minute", "n 60/hour", "n 60/hour #3", "60/minute"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
-}
-
 func TestSetNamesAndIndexes(t *testing.T) {
 	s := load(t, Options{}, "domain: b", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour}}, {key: j, rate_limit: {unlimited: true, name: n}}]")
 	if diff := cmp.Diff([]string{"a", "b"}, s.Domains()); diff != "" || s.Empty() {

@@ -121,25 +121,6 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 	}
 }
 
-// TestDefaultsEqualFieldsInRules checks that fields from defaults have the same effect as in a
-// rule, including the counter and the default of count_refused.
-func TestDefaultsEqualFieldsInRules(t *testing.T) {
-	for _, fields := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true", "penalty: [2m]", "name: n, reserve: {amount: 5}"} {
-		for _, allOrNothing := range []string{"true", "false"} {
-			head := "domain: d\nall_or_nothing: " + allOrNothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
-			inRule, ds := compileWith(t, head+", "+fields+"}}", "")
-			inDefaults, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{path: [{key: a}], rate_limit: {"+fields+"}}]}")
-			if inRule == nil || inDefaults == nil {
-				t.Fatal(ds, ds2)
-			}
-			w, g := inRule.Limits[0], inDefaults.Limits[0]
-			if w.String() != g.String() || w.kind != g.kind || w.Policy.CountRefused != g.Policy.CountRefused {
-				t.Errorf("%s: from defaults %v, counter %#x; from the rule %v, counter %#x", fields, g, g.kind, w, w.kind)
-			}
-		}
-	}
-}
-
 func TestDefaultsDiagnostics(t *testing.T) {
 	const shop = `domain: shop
 descriptors:
@@ -334,5 +315,24 @@ func TestDefaultPenaltyAndQuotaMode(t *testing.T) {
 	want := `defaults.yaml:1:24: error: domain "d" > defaults[0]: the rule domain "d" > key "k" at rules.yaml:1:66 does not support these fields: "penalty" is not supported with "quota_mode: true"`
 	if all := lines(ds); len(all) != 1 || !strings.HasPrefix(all[0], want) {
 		t.Errorf("diagnostics are %q, want %q", all, want)
+	}
+}
+
+// TestDefaultsEqualFieldsInRules checks that fields from defaults have the same effect as in a
+// rule, including the counter and the default of count_refused.
+func TestDefaultsEqualFieldsInRules(t *testing.T) {
+	for _, fields := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true", "penalty: [2m]", "name: n, reserve: {amount: 5}"} {
+		for _, allOrNothing := range []string{"true", "false"} {
+			head := "domain: d\nall_or_nothing: " + allOrNothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
+			inRule, ds := compileWith(t, head+", "+fields+"}}", "")
+			inDefaults, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{path: [{key: a}], rate_limit: {"+fields+"}}]}")
+			if inRule == nil || inDefaults == nil {
+				t.Fatal(ds, ds2)
+			}
+			w, g := inRule.Limits[0], inDefaults.Limits[0]
+			if w.String() != g.String() || w.kind != g.kind || w.Policy.CountRefused != g.Policy.CountRefused {
+				t.Errorf("%s: from defaults %v, counter %#x; from the rule %v, counter %#x", fields, g, g.kind, w, w.kind)
+			}
+		}
 	}
 }

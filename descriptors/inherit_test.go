@@ -112,18 +112,3 @@ func TestInheritanceIsBounded(t *testing.T) {
 		}
 	}
 }
-
-func TestForgetOldest(t *testing.T) {
-	m := map[int]aged[int]{}
-	for i := range maxInherited + 40 {
-		m[i] = aged[int]{last: i / 30}
-	}
-	forgetOldest(m)
-	ofSet := map[int]int{}
-	for _, k := range m {
-		ofSet[k.last]++
-	}
-	if len(m) != maxInherited || ofSet[0] != 0 || ofSet[1] != 20 || ofSet[2] != 30 {
-		t.Errorf("%d entries are left, want %d; of the first three sets %d, %d and %d", len(m), maxInherited, ofSet[0], ofSet[1], ofSet[2])
-	}
-}

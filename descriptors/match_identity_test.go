@@ -1,11 +1,9 @@
 package descriptors
 
 import (
+	"strings"
 	"testing"
-	"time"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -67,6 +65,10 @@ descriptors:
 	e := load(t, Options{}, edited)
 	other := load(t, Options{}, "domain: e\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]")
 	keyed := load(t, Options{HashKey: identity.Key{1}}, identityRules)
+	const limit = "rate_limit: {unit: hour, requests_per_unit: 1}"
+	deep := load(t, Options{}, "domain: d\ndescriptors: ["+strings.Repeat("{key: k, descriptors: [", 38)+
+		"{key: k, descriptors: [{key: l, "+limit+"}]}, {key: l, descriptors: [{key: k, "+limit+"}]}"+strings.Repeat("]}", 38)+"]")
+	deepest := func(last string) Descriptor { return desc(strings.Fields(strings.Repeat("k v ", 38) + last)...) }
 	type of struct {
 		s    *Set
 		d    string
@@ -86,6 +88,8 @@ descriptors:
 		{"other domain", of{s, "d", desc("a", "x")}, of{other, "e", desc("a", "x")}, false},
 		{"other hash key", of{s, "d", desc("a", "x")}, of{keyed, "d", desc("a", "x")}, false},
 		{"other window", of{s, "d", desc("day", "x")}, of{e, "d", desc("day", "x")}, false},
+		{"values of deep levels swapped", of{deep, "d", deepest("k 1 l 2")}, of{deep, "d", deepest("k 2 l 1")}, false},
+		{"keys of deep levels swapped", of{deep, "d", deepest("k 1 l 2")}, of{deep, "d", deepest("l 1 k 2")}, false},
 		{"shared level", of{s, "d", desc("p", "path/1", "f", "file/1")}, of{s, "d", desc("p", "path/2", "f", "file/1")}, true},
 		{"level that is not shared", of{s, "d", desc("p", "path/1", "f", "file/1")}, of{s, "d", desc("p", "path/1", "f", "file/2")}, false},
 		{"shared and not shared", of{s, "d", desc("p", "path/1", "f", "file/1")}, of{e, "d", desc("p", "path/1", "f", "file/1")}, false},
@@ -112,40 +116,5 @@ descriptors:
 		if (a == b) != tc.same {
 			t.Errorf("%s: same = %v, want %v", tc.name, a == b, tc.same)
 		}
-	}
-}
-
-func TestListLimitsHaveDifferentIdentities(t *testing.T) {
-	s := load(t, Options{}, `
-domain: d
-descriptors:
-  - key: a
-    rate_limits:
-      - {unit: hour, requests_per_unit: 10}
-      - {unit: day, requests_per_unit: 10}
-`)
-	single := load(t, Options{}, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
-	p := plan(s, Global{}, desc("a", "x"))
-	if p.Batch.Charges[0].ID == p.Batch.Charges[1].ID {
-		t.Error("hour and day share a counter")
-	}
-	if got, want := p.Batch.Charges[1].ID, id(t, single, "d", desc("a", "x")); got != want {
-		t.Errorf("ID in a list = %v, want %v as outside of lists", got, want)
-	}
-}
-
-func TestCounterKindIncludesAlgorithmAndWindow(t *testing.T) {
-	fixed := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 1}
-	for _, other := range []limiter.Policy{
-		{Algorithm: limiter.FixedWindow + 1, Window: time.Hour, Limit: 1},
-		{Algorithm: limiter.FixedWindow, Window: time.Hour + time.Second, Limit: 1},
-	} {
-		if rules.CounterKind(&fixed, false) == rules.CounterKind(&other, false) {
-			t.Errorf("%+v and %+v share counters", fixed, other)
-		}
-	}
-	edited := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 2, CountRefused: true}
-	if rules.CounterKind(&fixed, false) != rules.CounterKind(&edited, false) {
-		t.Errorf("%+v and %+v have different counters", fixed, edited)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
@@ -75,31 +74,4 @@ func matched(t *testing.T, s *Set, entries []Entry) string {
 		key2 = string(key[key1End+1 : key2End])
 	}
 	return fmt.Sprintf("%s %v metric %s [%s] [%s]", rule.Path(), limits(p)[0], key, key1, key2)
-}
-
-func TestMatchSmallAndLargeLevels(t *testing.T) {
-	for _, n := range []int{1, maxLinearSearch, maxLinearSearch + 1, 100} {
-		cfg := rules.Config{Domain: "d"}
-		limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
-		for i := range n {
-			cfg.Descriptors = append(cfg.Descriptors,
-				rules.Descriptor{Key: "same", Value: fmt.Sprint("v", i), RateLimits: limit},
-				rules.Descriptor{Key: fmt.Sprint("k", i), RateLimits: limit})
-		}
-		s, ds := Compile([]rules.Config{cfg}, Options{})
-		must.OK(t, ds.Err())
-		for i := range n {
-			want := fmt.Sprintf("same=v%d", i)
-			if got := plan(s, Global{}, desc("same", fmt.Sprint("v", i))).Matches[0].Rule; got == nil || got.Path() != want {
-				t.Errorf("of %d: rule of %s = %v", n, want, got)
-			}
-			want = fmt.Sprint("k", i)
-			if got := plan(s, Global{}, desc(want, "x")).Matches[0].Rule; got == nil || got.Path() != want {
-				t.Errorf("of %d: rule of %s = %v", n, want, got)
-			}
-		}
-		if got := plan(s, Global{}, desc("same", "w"), desc("other", "v1")); got.Matches[0].Rule != nil || got.Matches[1].Rule != nil {
-			t.Errorf("of %d: rules %v and %v, want none", n, got.Matches[0].Rule, got.Matches[1].Rule)
-		}
-	}
 }

@@ -43,23 +43,6 @@ func TestMetricKeysWithoutDots(t *testing.T) {
 	}
 }
 
-func TestStaticMetricKeyHasPatterns(t *testing.T) {
-	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: 'x:*', value_to_metric: true, descriptors: [{key: b, rate_limit: {unit: hour}}]}]")
-	r := s.Limits[0].Rule
-	key, key1End, key2End := r.AppendMetricKey(nil, nil)
-	if want := "a_x_*.b"; string(key) != want || key1End != 5 || key2End != 7 || !r.RuntimeMetric {
-		t.Errorf("AppendMetricKey = %q, %d, %d, RuntimeMetric %v, want %q, 5, 7", key, key1End, key2End, r.RuntimeMetric, want)
-	}
-}
-
-func TestLiteralValuesAreNotRuntimeMetrics(t *testing.T) {
-	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
-	r := s.Limits[0].Rule
-	if key, _, _ := r.AppendMetricKey(nil, nil); r.RuntimeMetric || string(key) != "a_x" {
-		t.Errorf("RuntimeMetric = %v of %q", r.RuntimeMetric, key)
-	}
-}
-
 // FuzzSanitize compares with the regular expression of envoyproxy/ratelimit.
 func FuzzSanitize(f *testing.F) {
 	for _, s := range []string{
@@ -78,4 +61,12 @@ func FuzzSanitize(f *testing.F) {
 			t.Errorf("sanitize(%q) = %q, want %q", s, got, want)
 		}
 	})
+}
+
+func TestLiteralValuesAreNotRuntimeMetrics(t *testing.T) {
+	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
+	r := s.Limits[0].Rule
+	if key, _, _ := r.AppendMetricKey(nil, nil); r.RuntimeMetric || string(key) != "a_x" {
+		t.Errorf("RuntimeMetric = %v of %q", r.RuntimeMetric, key)
+	}
 }

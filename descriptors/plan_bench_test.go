@@ -39,6 +39,7 @@ descriptors:
   - {key: token, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 3}}
   - {key: leaky, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: leaky_bucket, max_wait: 1s}}
   - {key: log, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: sliding_log}}
+  - {key: month, rate_limit: {unit: month, requests_per_unit: 5, calendar: true, timezone: Europe/Berlin}}
 `
 
 func TestHotPathAllocatesNothing(t *testing.T) {
@@ -55,6 +56,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		{"all algorithms", []Descriptor{desc("all", "1")}},
 		{"override of algorithms", []Descriptor{
 			desc("token", "1").limit(7, 4, 0), desc("leaky", "1").limit(1, 6, 10), desc("log", "1").limit(5000, 1, 0), desc("all", "1").limit(5000, 1, 0),
+			desc("month", "1").limit(9, 4, 0),
 		}},
 		{"unknown domain", nil},
 	} {

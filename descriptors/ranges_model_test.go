@@ -1,19 +1,14 @@
 package descriptors
 
 import (
-	"bufio"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
-	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // modelSet compiles a few hundred ranges that often contain each other, in descriptors named 0, 1
@@ -80,43 +75,5 @@ func TestRangesEqualNaiveModel(t *testing.T) {
 	}
 	if all := effort.Times(t, 100_000); named["any"] < all/10 || named["any"] > all*9/10 || len(named) < 20 {
 		t.Errorf("the limits matched %v times, want all of them often", named)
-	}
-}
-
-// TestRangesEqualPythonModel compares matching with testdata/ranges.py, which uses Python's
-// ipaddress.
-func TestRangesEqualPythonModel(t *testing.T) {
-	effort.Require(t, effort.More)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		storetest.NotRun(t, t.Name()+": python3, which runs the model, is not installed")
-	}
-	r := rand.New(rand.NewPCG(9, 10))
-	s, ranges := modelSet(t, r)
-	var in strings.Builder
-	for i := range ranges {
-		for _, p := range ranges[i] {
-			fmt.Fprintf(&in, "range %d %v\n", i, p)
-		}
-	}
-	var values []string
-	for len(values) < effort.Times(t, 2000) {
-		if value := randomValue(r); !strings.ContainsAny(value, "\x00") {
-			values = append(values, value)
-			fmt.Fprintf(&in, "value %q\n", value)
-		}
-	}
-	cmd := exec.Command(python, "testdata/ranges.py")
-	cmd.Stdin = strings.NewReader(in.String())
-	out, err := cmd.Output()
-	must.OK(t, err)
-	answers := bufio.NewScanner(strings.NewReader(string(out)))
-	for _, value := range values {
-		if !answers.Scan() {
-			t.Fatal("the model gave too few answers")
-		}
-		if got := limitOf(s, value); got != answers.Text() && got != "exact" {
-			t.Errorf("%q matches %s; the model returns %s", value, got, answers.Text())
-		}
 	}
 }

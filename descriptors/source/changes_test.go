@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -129,19 +128,4 @@ func TestSourceDetectsChanges(t *testing.T) {
 func rename(t *testing.T, from, to string) {
 	t.Helper()
 	must.OK(t, os.Rename(from, to))
-}
-
-// TestSourceFilesAddedAndRemoved adds a second file to the directory and removes it.
-func TestSourceFilesAddedAndRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		write(t, rulesOf(1), dir, "a.yaml")
-		_, updates := follow(t, Options{}, dir)
-		for range 2 {
-			write(t, strings.Replace(rulesOf(2), "domain: d", "domain: e", 1), dir, "b.yaml")
-			await(t, updates, "the new file", func(u Update) bool { return u.Set != nil && len(u.Set.Limits) == 2 })
-			must.OK(t, os.Remove(filepath.Join(dir, "b.yaml")))
-			awaitVersion(t, updates, 1)
-		}
-	})
 }

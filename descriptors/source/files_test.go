@@ -187,28 +187,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadShowsAllErrors has a file that does not parse, and duplicates within a file and between
-// files.
-func TestLoadShowsAllErrors(t *testing.T) {
-	dir := t.TempDir()
-	write(t, "domain: a\ndescriptors: [{key: k}, {key: k}]\n", dir, "a.yaml")
-	write(t, "domain: b\nbogus: 1\nbogus2: 2\n", dir, "b.yaml")
-	write(t, "domain: a\n", dir, "c.yaml")
-	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
-	if set != nil || err != nil {
-		t.Errorf("Load = %v, %v, want only diagnostics", set, err)
-	}
-	var positions []string
-	for _, d := range ds {
-		position, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
-		positions = append(positions, position)
-	}
-	want := []string{"a.yaml:2:25", "b.yaml:2:1", "b.yaml:3:1", "c.yaml:1:1"}
-	if diff := cmp.Diff(want, positions); diff != "" {
-		t.Errorf("diagnostics %v (-want +got):\n%s", ds, diff)
-	}
-}
-
 // TestLoadNotesBackups has a backup that would be a duplicate domain.
 func TestLoadNotesBackups(t *testing.T) {
 	dir := t.TempDir()

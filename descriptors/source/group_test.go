@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,42 +104,6 @@ func TestVolumeUpdateIsOneChange(t *testing.T) {
 		w.poll(func() {})
 		w.expect("at the end", version, version, version)
 	}
-}
-
-// TestVolumeKeepsChanging replaces a volume repeatedly while its files are read.
-func TestVolumeKeepsChanging(t *testing.T) {
-	const versions = 60
-	w := newGrouped(t, time.Millisecond, volumeOf(1, 1, 1))
-	replaced := make(chan struct{})
-	done := make(chan struct{})
-	w.group.onLoad = func(c Change) error {
-		err := w.apply(c)
-		if w.rules != w.rows[0] || w.rules != w.rows[1] {
-			t.Errorf("rules of version %d are active with rows of the versions %v", w.rules, w.rows)
-		}
-		if w.rules == versions {
-			close(done)
-		}
-		return err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		defer close(replaced)
-		for v := 2; v <= versions; v++ {
-			if err := volumetest.Update(w.dir, volumeOf(v, v, v)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	if err := w.group.Load(t.Context()); err != nil {
-		t.Log("while the volume is replaced:", err) // each attempt may fail
-	}
-	running.Go(func() { w.group.Run(ctx) })
-	<-replaced
-	<-done // the last version is active
-	cancel()
-	running.Wait()
 }
 
 // TestChangingFilesDelayOthers checks that files that keep changing delay other files by at most
@@ -248,24 +211,6 @@ func TestRulesWaitForUnfinishedTable(t *testing.T) {
 		}
 	})
 	w.expect("when the table has not changed for some time", 2, 2, 2)
-	if len(w.changes) != 2 {
-		t.Errorf("%d changes are loaded, want two", len(w.changes))
-	}
-}
-
-// TestUnfinishedTableIsReplaced has rules that wait for an unfinished table for many settle times.
-// Then the volume is replaced by one with other tables and the same rules.
-func TestUnfinishedTableIsReplaced(t *testing.T) {
-	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	must.OK(t, w.group.Load(t.Context()))
-	w.mountUnfinished("0.csv")
-	rounds := 0
-	w.poll(func() {
-		if rounds++; rounds == 2*maxUnstableRounds {
-			w.mount(volumeOf(2, 3, 3))
-		}
-	})
-	w.expect("after that", 2, 3, 3)
 	if len(w.changes) != 2 {
 		t.Errorf("%d changes are loaded, want two", len(w.changes))
 	}

@@ -1,8 +1,6 @@
 package source
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,29 +83,6 @@ func TestRangeListElsewhere(t *testing.T) {
 			t.Error("the old range still matches")
 		}
 	})
-}
-
-// BenchmarkRangeList measures the reload of rules with a list of 100,000 ranges.
-func BenchmarkRangeList(b *testing.B) {
-	dir := b.TempDir()
-	var list bytes.Buffer
-	for i := range 100_000 {
-		if i%2 == 0 {
-			fmt.Fprintf(&list, "10.%d.%d.%d/32\n", i>>16, i>>8&255, i&255)
-		} else {
-			fmt.Fprintf(&list, "2001:db8:%x:%x::/64\n", i>>8, i&255)
-		}
-	}
-	must.OK(b, os.WriteFile(filepath.Join(dir, "office.txt"), list.Bytes(), 0o600))
-	must.OK(b, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(listRules), 0o600))
-	for b.Loop() {
-		set, ds, err := Load([]string{dir}, "", descriptors.Options{})
-		must.OK(b, err)
-		must.OK(b, ds.Err())
-		if matches(set, "10.0.1.0") != "office" {
-			b.Fatal("no match")
-		}
-	}
 }
 
 // TestExemptListFollowed changes a list of exempt addresses.

@@ -274,9 +274,6 @@ func TestSourceLooksAtFiles(t *testing.T) {
 	})
 }
 
-// TestOnlyCommandsReadEnvoyGatewayObjects checks that Load makes rules of Envoy Gateway's objects,
-// in several files, while a service rejects them and names their source: a route that is missing in
-// the files would not be limited.
 // TestAllErrorsAtOnce has errors of each file by itself, and errors about several descriptors, files
 // and lists. A descriptor with an error has no further one.
 func TestAllErrorsAtOnce(t *testing.T) {
@@ -310,6 +307,9 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
+// TestOnlyCommandsReadEnvoyGatewayObjects checks that Load makes rules of Envoy Gateway's objects,
+// in several files, while a service rejects them and names their source: a route that is missing in
+// the files would not be limited.
 func TestOnlyCommandsReadEnvoyGatewayObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

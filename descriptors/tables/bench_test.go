@@ -67,26 +67,6 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory is a lower bound for [BenchmarkFind]: the hash, and a load from a random address
-// in the same amount of memory.
-func BenchmarkMemory(b *testing.B) {
-	table := read(b, lines(1))
-	memory := make([]uint64, million*57/8)
-	keys := make([][]byte, 1<<16)
-	for i := range keys {
-		keys[i] = fmt.Appendf(nil, "customer-%07d", rand.IntN(million))
-	}
-	i, sum := 0, uint64(0)
-	defer cpu(b)()
-	for b.Loop() {
-		h := table.Rows().Hasher()
-		h.AddBytesAt(0, keys[i&(1<<16-1)])
-		sum += memory[h.Sum().Lo%uint64(len(memory))]
-		i++
-	}
-	runtime.KeepAlive(sum)
-}
-
 // BenchmarkPut changes one of a million rows.
 func BenchmarkPut(b *testing.B) {
 	table := read(b, lines(million))

@@ -207,22 +207,6 @@ func TestJournalRejects(t *testing.T) {
 	}
 }
 
-func TestEmptyTableGetsNewColumns(t *testing.T) {
-	dir := t.TempDir()
-	j, _ := open(t, dir)
-	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
-	apply(t, j, Change{Values: []string{"x", "1"}, Delete: true})
-	if err := j.Apply([]string{"c"}, []Change{{Values: []string{"x"}, Row: Row{RequestsPerUnit: 6}}}); err != nil {
-		t.Fatal(err)
-	}
-	again, _ := open(t, dir)
-	for _, rows := range []*Rows{j.table.Rows(), again.table.Rows()} {
-		if row, ok := rows.Get([]string{"x"}); !ok || row.RequestsPerUnit != 6 || rows.Len() != 1 {
-			t.Errorf("columns %q: %v, %t, %d rows", *rows.Columns(), row, ok, rows.Len())
-		}
-	}
-}
-
 // TestFirstChangeFails checks that a file gets the columns of the next change if the first change,
 // for which the file was created, failed.
 func TestFirstChangeFails(t *testing.T) {
