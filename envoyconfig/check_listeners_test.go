@@ -125,12 +125,3 @@ func TestCheckUnreachableRoutes(t *testing.T) {
 		}
 	}
 }
-
-// TestReadMisplacedFields checks that rate_limits next to a route's action is rejected.
-func TestReadMisplacedFields(t *testing.T) {
-	text := strings.Replace(listenerText, "                domains:", "                routes: [{ match: { prefix: / }, route: { cluster: b }, rate_limits: [] }]\n                domains:", 1)
-	_, err := Read([]File{{"envoy.yaml", []byte(text)}})
-	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, next to cluster") {
-		t.Errorf("rate_limits next to a route: %v", err)
-	}
-}

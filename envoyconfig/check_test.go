@@ -142,22 +142,3 @@ descriptors:
 		}
 	}
 }
-
-// TestCheckWithoutFilter checks that a configuration without calls to the service is an error.
-func TestCheckWithoutFilter(t *testing.T) {
-	for name, text := range map[string]string{
-		"none": strings.NewReplacer("ratelimit.v3.RateLimit", "cors.v3.Cors", "                domain: shop\n", "").Replace(listenerText),
-		"after the router": strings.Replace(listenerText, "          http_filters:", `          http_filters:
-            - { name: r, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }`, 1),
-	} {
-		c, err := Read([]File{{"envoy.yaml", []byte(text)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := c.Check(ruleSet(t, "domain: shop"))
-		first := got[0]
-		if first.Code != Domain || !strings.Contains(first.Message, "Envoy never calls the service") {
-			t.Errorf("%s: found %v, want that Envoy never calls the service", name, got)
-		}
-	}
-}

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
 // TestFiltersWithoutConfiguration covers filters that Envoy accepts without typed_config.
@@ -53,17 +51,6 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-// TestFiltersThatEnvoyLacks covers messages that resemble the rate limit filter's but do not exist
-// in Envoy 1.40.
-func TestFiltersThatEnvoyLacks(t *testing.T) {
-	for _, message := range []string{"ratelimit.v3.GlobalRateLimit", "rate_limit.v3.GlobalRateLimit", "rate_limit.v3.RateLimit", "ratelimit.v3.Ratelimit"} {
-		_, err := Read([]File{{"f", []byte(strings.Replace(listenerText, "ratelimit.v3.RateLimit", message, 1))}})
-		if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no message envoy.extensions.filters.http."+message+", and rejects it: write type.googleapis.com/"+api.RateLimit) {
-			t.Errorf("%s: %v", message, err)
 		}
 	}
 }
