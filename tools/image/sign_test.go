@@ -10,7 +10,6 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -79,150 +78,52 @@ func filesIn(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// publicKey is a public key that verifies signatures of envelopes.
-type publicKey struct{ *ecdsa.PublicKey }
-
-func (p publicKey) Verify(_ context.Context, data, signature []byte) error {
+// Verify verifies the signature of an envelope.
+func (s *signer) Verify(_ context.Context, data, signature []byte) error {
 	digest := sha256.Sum256(data)
-	if !ecdsa.VerifyASN1(p.PublicKey, digest[:], signature) {
+	if !ecdsa.VerifyASN1(&s.key.PublicKey, digest[:], signature) {
 		return errors.New("the signature is wrong")
 	}
 	return nil
 }
-func (p publicKey) KeyID() (string, error)   { return dsse.SHA256KeyID(p.PublicKey) }
-func (p publicKey) Public() crypto.PublicKey { return p.PublicKey }
 
-// parseKey parses a public key.
-func parseKey(t *testing.T, text []byte) publicKey {
-	t.Helper()
-	block, _ := pem.Decode(text)
-	if block == nil {
-		t.Fatalf("the public key is %q", text)
-	}
-	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
-	check(t, err)
-	key, ok := parsed.(*ecdsa.PublicKey)
-	if !ok {
-		t.Fatalf("the public key is %T", parsed)
-	}
-	return publicKey{key}
-}
+// Public returns the key that verifies an envelope.
+func (s *signer) Public() crypto.PublicKey { return s.key.Public() }
 
-// verify verifies the files of a release: signatures, checksums and provenance.
-func verify(ctx context.Context, key publicKey, files map[string][]byte) error {
-	if err := key.Verify(ctx, files["SHA256SUMS"], files["SHA256SUMS.sig"]); err != nil {
-		return fmt.Errorf("SHA256SUMS.sig: %w", err)
-	}
-	digests := map[string]string{}
-	for line := range strings.Lines(string(files["SHA256SUMS"])) {
-		digest, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
-		if got := fmt.Sprintf("%x", sha256.Sum256(files[name])); got != digest {
-			return fmt.Errorf("%s has digest %s, but SHA256SUMS %s", name, got, digest)
-		}
-		digests[name] = digest
-	}
-	const name = "sluice-v1.2.3.intoto.json"
-	if digests[name] == "" {
-		return errors.New("SHA256SUMS lacks the provenance")
-	}
-	delete(digests, name)
-	if err := verifyEnvelope(ctx, key, files[name+"l"], files[name]); err != nil {
-		return err
-	}
-	return verifyStatement(files[name], digests)
-}
-
-// verifyEnvelope verifies that an envelope is signed and contains the statement.
-func verifyEnvelope(ctx context.Context, key publicKey, text, statement []byte) error {
-	var envelope dsse.Envelope
-	if err := json.Unmarshal(text, &envelope); err != nil {
-		return err
-	}
-	verifier, err := dsse.NewEnvelopeVerifier(key)
-	if err != nil {
-		return err
-	}
-	if _, err := verifier.Verify(ctx, &envelope); err != nil {
-		return fmt.Errorf("the envelope: %w", err)
-	}
-	payload, err := envelope.DecodeB64Payload()
-	if err == nil && (!bytes.Equal(payload, statement) || envelope.PayloadType != "application/vnd.in-toto+json") {
-		return errors.New("the envelope contains another statement")
-	}
-	return err
-}
-
-// verifyStatement verifies that a statement is about the files with the given digests and about one
-// image.
-func verifyStatement(text []byte, digests map[string]string) error {
-	var statement intoto.Statement
-	if err := protojson.Unmarshal(text, &statement); err != nil {
-		return err
-	}
-	predicate, err := protojson.Marshal(statement.GetPredicate())
-	if err != nil {
-		return err
-	}
-	var provenance slsa.Provenance
-	if err := errors.Join(statement.Validate(), protojson.Unmarshal(predicate, &provenance), provenance.Validate()); err != nil {
-		return err
-	}
-	subjects := map[string]string{}
-	for _, subject := range statement.GetSubject() {
-		subjects[subject.GetName()] = subject.GetDigest()["sha256"]
-	}
-	delete(subjects, "oci")
-	if !maps.Equal(subjects, digests) {
-		return fmt.Errorf("the statement is about %v, want %v", subjects, digests)
-	}
-	return nil
-}
-
-// TestReleaseIsSigned verifies a signed release, and that a changed byte of any of its files is
-// detected.
+// TestReleaseIsSigned verifies the envelope and the statement of a signed release, which is the same each time.
+// TestVerifyWithOpenSSL verifies the other files.
 func TestReleaseIsSigned(t *testing.T) {
 	dir := t.TempDir()
 	files, flags := signedRelease(t, dir)
-	key := parseKey(t, files["sluice.pub"])
-	check(t, verify(t.Context(), key, files))
-	if len(files) != 9 {
-		t.Errorf("the release has %q", slices.Sorted(maps.Keys(files)))
+	const name = "sluice-v1.2.3.intoto.json"
+	if len(files) != 9 || !strings.Contains(string(files["SHA256SUMS"]), "  "+name+"\n") {
+		t.Errorf("the release has %q and the sums\n%s", slices.Sorted(maps.Keys(files)), files["SHA256SUMS"])
 	}
-	for name, content := range files {
-		step := max(1, len(content)/8) // archives are large
-		if strings.HasSuffix(name, ".jsonl") || name == "sluice.pub" {
-			continue // base64 has bits without a meaning
-		}
-		for at := 0; at < len(content); at += step {
-			changed := bytes.Clone(content)
-			changed[at] ^= 1
-			files[name] = changed
-			if verify(t.Context(), key, files) == nil {
-				t.Fatalf("byte %d of %s can change", at, name)
-			}
-		}
-		files[name] = content
-	}
-	const name = "sluice-v1.2.3.intoto.jsonl"
 	var envelope dsse.Envelope
-	check(t, json.Unmarshal(files[name], &envelope))
-	statement := files[strings.TrimSuffix(name, "l")]
-	check(t, verifyEnvelope(t.Context(), key, files[name], statement))
-	for _, field := range []*string{&envelope.Payload, &envelope.Signatures[0].Sig} {
-		before := *field
-		content, err := base64.StdEncoding.DecodeString(before)
-		check(t, err)
-		for at := range content {
-			content[at] ^= 1
-			*field = base64.StdEncoding.EncodeToString(content)
-			content[at] ^= 1
-			changed, err := json.Marshal(envelope)
-			check(t, err)
-			if verifyEnvelope(t.Context(), key, changed, statement) == nil {
-				t.Fatalf("byte %d of the envelope can change", at)
-			}
+	check(t, json.Unmarshal(files[name+"l"], &envelope))
+	block, _ := pem.Decode([]byte(os.Getenv(keyVariable)))
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	check(t, err)
+	key, _ := parsed.(*ecdsa.PrivateKey)
+	verifier, err := dsse.NewEnvelopeVerifier(&signer{key})
+	check(t, err)
+	_, err = verifier.Verify(t.Context(), &envelope)
+	check(t, err)
+	payload, err := envelope.DecodeB64Payload()
+	check(t, err)
+	if !bytes.Equal(payload, files[name]) || envelope.PayloadType != "application/vnd.in-toto+json" {
+		t.Errorf("the envelope has type %s and the statement\n%s", envelope.PayloadType, payload)
+	}
+	var statement intoto.Statement
+	check(t, protojson.Unmarshal(payload, &statement))
+	predicate, err := protojson.Marshal(statement.GetPredicate())
+	check(t, err)
+	var provenance slsa.Provenance
+	check(t, errors.Join(statement.Validate(), protojson.Unmarshal(predicate, &provenance), provenance.Validate()))
+	for _, subject := range statement.GetSubject() {
+		if sum := fmt.Sprintf("%x", sha256.Sum256(files[subject.GetName()])); subject.GetName() != "oci" && subject.GetDigest()["sha256"] != sum {
+			t.Errorf("the statement has %v, want the digest %s", subject, sum)
 		}
-		*field = before
 	}
 
 	again := t.TempDir()
