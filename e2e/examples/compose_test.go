@@ -174,30 +174,3 @@ func TestCompose(t *testing.T) {
 		return s.runReadme(ctx, r)
 	})
 }
-
-// TestCheckComposeErrors adds mistakes to the compose file.
-func TestCheckComposeErrors(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(root, "examples", "compose")
-	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
-	must.OK(t, err)
-	for right, wrong := range map[string]string{
-		"envoy:v1.40.0":       "envoy:latest",
-		"./envoy.yaml:":       "./envoi.yaml:",
-		"build: ../..":        "build: ..",
-		"127.0.0.1:9090:9090": "9090:9090",
-		":10000\"":            ":10001\"",
-		"[sluice, backend]":   "[sluice, backends]",
-		"  backend:\n":        "  server:\n",
-		"read_only":           "readonly",
-	} {
-		mistaken := strings.Replace(string(text), right, wrong, 1)
-		if mistaken == string(text) {
-			t.Errorf("compose.yaml has no %q", right)
-		}
-		file, err := readCompose([]byte(mistaken))
-		if err == nil && len(checkCompose(file, dir, example(t, "compose", "envoy.yaml"))) == 0 {
-			t.Errorf("no error with %q instead of %q", wrong, right)
-		}
-	}
-}

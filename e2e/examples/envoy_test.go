@@ -179,26 +179,6 @@ func containsConfig(whole, part any) bool {
 	return cmp.Equal(whole, part)
 }
 
-func TestContainsConfig(t *testing.T) {
-	whole := object{"a": list{object{"b": 1, "c": 2}, object{"b": 3}}, "d": "x"}
-	for _, tt := range []struct {
-		part any
-		want bool
-	}{
-		{object{"a": list{object{"c": 2}}}, true},
-		{object{"a": list{object{"b": 3}}, "d": "x"}, true},
-		{object{"a": list{object{"b": 3, "c": 2}}}, false},
-		{object{"a": list{object{"b": 4}}}, false},
-		{object{"e": nil}, true},
-		{object{"d": object{}}, false},
-		{object{"d": "y"}, false},
-	} {
-		if got := containsConfig(whole, tt.part); got != tt.want {
-			t.Errorf("containsConfig(%v, %v) = %v, want %v", whole, tt.part, got, tt.want)
-		}
-	}
-}
-
 // TestQuotaServiceEnvoysMatch checks that the two Envoys of quota-service differ only in their
 // ports.
 func TestQuotaServiceEnvoysMatch(t *testing.T) {

@@ -3,12 +3,8 @@ package examples_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"testing"
-
-	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // readme contains the commands of an example's README and their output.
@@ -108,41 +104,4 @@ func matches(pattern, line string) bool {
 		parts[i] = regexp.QuoteMeta(p)
 	}
 	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(line)
-}
-
-func TestDifferences(t *testing.T) {
-	const answer = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 12\r\ndate: today\r\nserver: envoy\r\n\r\nno\n"
-	for _, tt := range []struct {
-		want, found string
-	}{
-		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...\nno", ""},
-		{"HTTP/1.1 429 Too Many Requests\nretry-after: 12\nserver: envoy\nno", ""},
-		{"HTTP/1.1 200 OK\nretry-after: ...\nno", "line 1 is"},
-		{"HTTP/1.1 429 Too Many Requests\nno", "line 2 is"},
-		{"HTTP/1.1 429 Too Many Requests\nretry-after: 1...3\nno", "line 2 is"},
-		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...", "the output continues with"},
-		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...\nno\nmore", "ends before"},
-	} {
-		got := strings.Join(step{want: strings.Split(tt.want, "\n")}.differences(answer), "\n")
-		if tt.found == "" && got != "" || !strings.Contains(got, tt.found) {
-			t.Errorf("differences from %q = %q, want %q", tt.want, got, tt.found)
-		}
-	}
-}
-
-func TestReadReadme(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "README.md")
-	read := func(text string) (*readme, error) {
-		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
-		return readReadme(path)
-	}
-	r, err := read("# Q\n```sh\nenvoy -c e\n```\n```yaml\na: b\n```\n```console\n$ curl x\none\n\ntwo\n$ curl y\n```\n```log\nl\n```\n")
-	if err != nil || fmt.Sprint(*r) != "{[envoy -c e] [{curl x [one two]} {curl y []}] [l]}" {
-		t.Errorf("readReadme() = %v, %v", r, err)
-	}
-	for _, bad := range []string{"```console\n$ curl x\n", "```console\none\n```\n"} {
-		if _, err := read(bad); err == nil {
-			t.Errorf("readReadme() of %q = nil, want an error", bad)
-		}
-	}
 }

@@ -134,6 +134,9 @@ func testGateway(t *testing.T, p gatewayCase) {
 // minute. If a failed run was not within one window, it is run again.
 func runScenario(t *testing.T, window time.Duration, scenario func(context.Context, *session) []string) {
 	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		suite.Skip(t, "the commands of READMEs: install curl")
+	}
 	for {
 		began := time.Now().Truncate(window)
 		s := &session{ports: make(map[string]string)}
