@@ -10,7 +10,7 @@ import (
 
 // TestClockScripts runs testdata/clock/*.txt, scripts whose outcome depends on real durations.
 func TestClockScripts(t *testing.T) {
-	p := scripts(t, "")
+	p := scripts(t)
 	p.Dir = "testdata/clock"
 	testscript.Run(t, p)
 }

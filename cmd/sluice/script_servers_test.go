@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -41,13 +40,8 @@ func startADS(ts *testscript.TestScript, _ bool, args []string) {
 // waitForADSRequest waits until a request to the management server matches.
 func waitForADSRequest(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile(args[0])
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if waitLimit > 0 {
-		defer time.AfterFunc(waitLimit, cancel).Stop()
-	}
 	s, _ := ts.Value(servers{}).(*servers)
-	_, err := s.ads.Wait(ctx, func(r adstest.Request) bool {
+	_, err := s.ads.Wait(context.Background(), func(r adstest.Request) bool {
 		return want.MatchString(fmt.Sprintf("node %s metadata %v headers %v", r.GetNode().GetId(), r.GetNode().GetMetadata().AsMap(), map[string][]string(r.Headers)))
 	})
 	ts.Check(err)

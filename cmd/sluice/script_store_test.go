@@ -30,10 +30,11 @@ import (
 // $store is the server's address and $socket its Unix socket. $second, $minute, $hour, $day, $week,
 // $month and $year are the starts of the current windows, in Unix seconds, when the script starts.
 func TestStoreScripts(t *testing.T) {
-	testscript.Run(t, storeScripts(t, startStore(t), ""))
+	testscript.Run(t, storeScripts(t))
 }
 
-func startStore(tb testing.TB) *storetest.Server {
+// storeScripts starts a store and returns the parameters of its scripts.
+func storeScripts(tb testing.TB) testscript.Params {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "store") //nolint:usetesting // the path of a socket must be short
 	must.OK(tb, err)
@@ -41,15 +42,7 @@ func startStore(tb testing.TB) *storetest.Server {
 	s := storetest.Start(tb, "--unixsocket", filepath.Join(dir, "store.sock"))
 	s.Must("ACL", "SETUSER", "sluice", "on", ">a-secret-word", "~*", "+@all")
 	s.Must("ACL", "SETUSER", "default", "resetkeys", "~open:*", "%R~*")
-	s.Dir = dir
-	return s
-}
-
-// storeScripts returns the parameters of the scripts. If without is not "", the scripts do not set
-// this variable.
-func storeScripts(tb testing.TB, s *storetest.Server, without string) testscript.Params {
-	tb.Helper()
-	p := scripts(tb, without)
+	p := scripts(tb)
 	p.Dir = "testdata/store"
 	p.Cmds["store"] = func(ts *testscript.TestScript, _ bool, args []string) {
 		reply, err := s.Command(args...)
@@ -73,7 +66,7 @@ func storeScripts(tb testing.TB, s *storetest.Server, without string) testscript
 	p.Setup = func(env *testscript.Env) error {
 		defer env.Setenv(storeStartTimeoutVariable, "") // the default, as the store is available
 		env.Setenv("store", s.Addr)
-		env.Setenv("socket", filepath.Join(s.Dir, "store.sock"))
+		env.Setenv("socket", filepath.Join(dir, "store.sock"))
 		for name, seconds := range map[string]int64{
 			"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 2592000, "year": 31536000,
 		} {
@@ -86,15 +79,7 @@ func storeScripts(tb testing.TB, s *storetest.Server, without string) testscript
 
 // waitForOutput runs a command until it succeeds and its output matches.
 func waitForOutput(ts *testscript.TestScript, output *regexp.Regexp, args []string) {
-	for expired := afterWaitLimit(); ; {
-		err := ts.Exec(args[0], args[1:]...)
-		if err == nil && output.MatchString(ts.ReadFile("stdout")) {
-			return
-		}
-		select {
-		case <-time.After(pollInterval):
-		case <-expired:
-			ts.Fatalf("%v does not succeed with an output that matches %v: %v", args, output, err)
-		}
+	for ts.Exec(args[0], args[1:]...) != nil || !output.MatchString(ts.ReadFile("stdout")) {
+		time.Sleep(pollInterval)
 	}
 }

@@ -36,10 +36,6 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecker{m}, map[string]func(){"sluice": mainWithTimeouts, "ratelimit": mainWithTimeouts})
 }
 
-// commandTimeoutVariable is the environment variable that limits how long a program runs; see
-// [expectExit].
-const commandTimeoutVariable = "SCRIPT_COMMAND_TIMEOUT"
-
 // storeStartTimeoutVariable is the environment variable that sets storeStartTimeout.
 const storeStartTimeoutVariable = "SCRIPT_STORE_START_TIMEOUT"
 
@@ -48,9 +44,6 @@ const debugAddrVariable = "SCRIPT_DEBUG_ADDR"
 
 // mainWithTimeouts is main with the timeouts of scripts.
 func mainWithTimeouts() {
-	if timeout, err := time.ParseDuration(os.Getenv(commandTimeoutVariable)); err == nil {
-		time.AfterFunc(timeout, func() { os.Exit(-1) })
-	}
 	os.Args = withTimeout(os.Args)
 	removeTimeouts()
 	hiddenFlags = "tests"
@@ -128,11 +121,10 @@ func (l leakChecker) Run() int {
 //	statsdline REGEXP         wait for a StatsD line that matches
 //	collector                 listen for OTLP over HTTP; sets $collector to the URL
 //	spans REGEXP              wait for a message of spans whose bytes match
-func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "")) }
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(t)) }
 
-// scripts returns the parameters of the scripts. If without is not "", the scripts do not set this
-// variable. The condition [more] is true with SLUICE_EFFORT=10 or more.
-func scripts(tb testing.TB, without string) testscript.Params {
+// scripts returns the parameters of the scripts. The condition [more] is true with SLUICE_EFFORT=10 or more.
+func scripts(tb testing.TB) testscript.Params {
 	tb.Helper()
 	level := effort.Level(tb)
 	return testscript.Params{
@@ -178,7 +170,7 @@ func scripts(tb testing.TB, without string) testscript.Params {
 			},
 		},
 		Setup: func(env *testscript.Env) error {
-			env.Values[servers{}] = &servers{without: without}
+			env.Values[servers{}] = &servers{}
 			// With the race detector a program sleeps for a second before it exits, and the scripts
 			// start hundreds.
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
@@ -188,14 +180,9 @@ func scripts(tb testing.TB, without string) testscript.Params {
 	}
 }
 
-// expectExit runs a command and compares its exit code. A server may start if it lacks the variable
-// that should prevent this; see [waitLimit].
+// expectExit runs a command and compares its exit code.
 func expectExit(ts *testscript.TestScript, _ bool, args []string) {
-	if waitLimit > 0 {
-		ts.Setenv(commandTimeoutVariable, waitLimit.String())
-	}
 	err := ts.Exec(args[1], args[2:]...)
-	ts.Setenv(commandTimeoutVariable, "")
 	code := 0
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exit.ExitCode()
@@ -269,8 +256,7 @@ func sendRequest(ts *testscript.TestScript, method, url, body string, headers ..
 		name, value, _ := strings.Cut(h, ": ")
 		request.Header.Add(name, value)
 	}
-	client := http.Client{Timeout: waitLimit}
-	response, err := client.Do(request)
+	response, err := http.DefaultClient.Do(request)
 	ts.Check(err)
 	defer response.Body.Close()
 	_, err = io.WriteString(ts.Stdout(), response.Status+"\n")
@@ -283,7 +269,7 @@ func sendRequest(ts *testscript.TestScript, method, url, body string, headers ..
 // received the response.
 func waitForPage(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile("(?m)" + args[1])
-	for expired := afterWaitLimit(); ; {
+	for {
 		response, err := http.Get(args[0])
 		ts.Check(err)
 		page, err := io.ReadAll(response.Body)
@@ -292,11 +278,7 @@ func waitForPage(ts *testscript.TestScript, _ bool, args []string) {
 		if want.Match(page) {
 			return
 		}
-		select {
-		case <-time.After(pollInterval):
-		case <-expired:
-			ts.Fatalf("%s does not match %s:\n%s", args[0], args[1], page)
-		}
+		time.Sleep(pollInterval)
 	}
 }
 
@@ -336,28 +318,11 @@ func listenStatsd(ts *testscript.TestScript, _ bool, args []string) {
 
 func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	s, _ := ts.Value(servers{}).(*servers)
-	expired := afterWaitLimit()
-	for {
-		select {
-		case packet := <-s.statsd:
-			if slices.ContainsFunc(strings.Split(packet, "\n"), want.MatchString) {
-				return
-			}
-		case <-expired:
-			ts.Fatalf("no StatsD line matches %v", want)
+	for packet := range s.statsd {
+		if slices.ContainsFunc(strings.Split(packet, "\n"), want.MatchString) {
+			return
 		}
 	}
-}
-
-// waitLimit bounds each wait of a script if it is positive. Only [TestScriptsSeeEachVariable] sets
-// it: other scripts wait until they succeed.
-var waitLimit time.Duration
-
-func afterWaitLimit() <-chan time.Time {
-	if waitLimit == 0 {
-		return nil
-	}
-	return time.After(waitLimit)
 }
 
 // pollInterval is the interval at which commands poll.
@@ -370,8 +335,6 @@ type servers struct {
 	statsd  <-chan string // packets
 	ads     *adstest.Server
 	spans   chan string
-	// without is a variable that the script does not set.
-	without string
 }
 
 // serveProcess is a running server and its log so far.
@@ -393,7 +356,7 @@ func runningServer(ts *testscript.TestScript) *serveProcess {
 var listening = regexp.MustCompile(`"listener": ?"(\w+)", ?"addr": ?"([^"]+)"`)
 
 // setVariables sets variables for servers that are started later, and unsets those of the previous
-// call. The script must fail without any one of them; see [TestScriptsSeeEachVariable].
+// call. The script must fail without any one of them.
 func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 	for name := range strings.FieldsSeq(ts.Getenv("EXPORT")) {
 		ts.Setenv(name, "")
@@ -401,9 +364,6 @@ func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 	var names []string
 	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
-		if s, _ := ts.Value(servers{}).(*servers); name == s.without {
-			continue
-		}
 		ts.Setenv(name, value)
 		names = append(names, name)
 	}
@@ -439,9 +399,6 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 func launch(ts *testscript.TestScript, args []string, wait int) {
 	r, w, err := os.Pipe()
 	ts.Check(err)
-	if waitLimit > 0 {
-		ts.Check(r.SetReadDeadline(time.Now().Add(waitLimit)))
-	}
 	path, err := lookPath(ts, args[0])
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
