@@ -3,15 +3,13 @@
 package h2spec
 
 import (
-	"bufio"
-	"encoding/json"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/summerwind/h2spec/config"
 	"github.com/summerwind/h2spec/generic"
 	"github.com/summerwind/h2spec/hpack"
@@ -24,7 +22,20 @@ const cases = 146
 
 // TestBuiltinTransport runs all of h2spec against the binary. No case may fail or be skipped.
 func TestBuiltinTransport(t *testing.T) {
-	host, port, err := net.SplitHostPort(start(t))
+	binary, err := sluice.Build(t.Context(), filepath.Join("..", ".."), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sluice.Start(t.Context(), sluice.Options{
+		Binary: binary,
+		Args:   []string{"--config", t.TempDir(), "--allow-empty", "--grpc-transport", "builtin"},
+		Addrs:  map[string]string{"http": "", "debug": "", "metrics": ""},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	host, port, err := net.SplitHostPort(s.Addr("grpc"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,42 +71,4 @@ func report(t *testing.T, group *spec.TestGroup) {
 	for _, g := range group.Groups {
 		report(t, g)
 	}
-}
-
-// start runs sluice without rules until the test ends, and returns the address of its gRPC
-// listener.
-func start(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "sluice")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/sluice")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build sluice: %v:\n%s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), binary, "serve", "--config", t.TempDir(), "--allow-empty", "--grpc-transport", "builtin", "--log-format", "json",
-		"--grpc-addr", "127.0.0.1:0", "--http-addr", "", "--debug-addr", "", "--metrics-addr", "")
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Wait() }) // the test's context stops it
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		var line struct {
-			Message string `json:"@message"`
-			Addr    string `json:"addr"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
-			go func() { // read the log, so that sluice does not block
-				for lines.Scan() {
-				}
-			}()
-			return line.Addr
-		}
-	}
-	t.Fatal("sluice exited before it listened")
-	return ""
 }
