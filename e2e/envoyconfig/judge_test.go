@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,32 +69,6 @@ func newJudge(t *testing.T) *judge {
 	binary, err := sluice.Build(t.Context(), root, t.TempDir())
 	must.OK(t, err)
 	return &judge{binary: binary, backend: suite.StartBackend(t), slots: make(chan struct{}, 2)}
-}
-
-// TestJudge expects that the judge distinguishes a working limit from one that denies nothing.
-func TestJudge(t *testing.T) {
-	t.Parallel()
-	j := newJudge(t)
-	for name, tt := range map[string]struct{ old, changed, want string }{
-		"limits":     {want: "[{60 40 map[] 61 100 0} {100 0 map[] 0 0 0}]"},
-		"end":        {`"actions":`, `"apply_on_stream_done":true,"actions":`, "[{100 0 map[] 0 100 0} {100 0 map[] 0 0 0}]"},
-		"never asks": {`"stage":0`, `"stage":1`, "[{100 0 map[] 0 0 0} {100 0 map[] 0 0 0}]"},
-		"no calls":   {`"max_requests":10000`, `"max_requests":0`, "[{100 0 map[] 0 0 100} {100 0 map[] 0 0 0}]"},
-		"no route":   {`"prefix":"/"`, `"prefix":"/x"`, "[{0 0 map[404:100] 0 0 0} {0 0 map[404:100] 0 0 0}]"},
-		"rejected":   {`"header_name":"x-user"`, `"header_name":""`, "[]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			at := slices.IndexFunc(workingConfigurations, func(w working) bool { return w.name == "header of the host" })
-			v := workingConfigurations[at].variant()
-			v.bootstrap = []byte(strings.Replace(string(v.bootstrap), tt.old, tt.changed, 1))
-			got := j.run(t, v)
-			isRejected := strings.Contains(got.rejected, "HeaderName: value length must be at least 1")
-			if text := fmt.Sprint(got.kinds); text != tt.want || isRejected != (name == "rejected") || got.crashed {
-				t.Errorf("the verdict is %+v, want %s", got, tt.want)
-			}
-		})
-	}
 }
 
 // run starts the variant, sends its requests one after the other, and stops it.
