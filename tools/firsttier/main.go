@@ -2,8 +2,6 @@
 // deadlines and measured durations outside a bubble of testing/synctest. Such a test fails under load.
 //
 //	go -C tools run ./firsttier ..
-//
-// With -count it prints the number of findings of each package.
 package main
 
 import (
@@ -32,14 +30,8 @@ var helpers = []string{
 
 // allowed maps "directory.function call" to the reason why it may use the real clock.
 var allowed = map[string]string{
-	"cmd/sluice.afterWaitLimit time.After":                    limited,
-	"cmd/sluice.launch SetReadDeadline":                       limited,
 	"cmd/sluice.listenWhenFree time.NewTicker":                paces,
-	"cmd/sluice.mainWithTimeouts time.AfterFunc":              limited,
-	"cmd/sluice.sendRequest http.Client{Timeout}":             limited,
-	"cmd/sluice.waitForADSRequest time.AfterFunc":             limited,
-	"cmd/sluice.waitForPage time.After":                       paces,
-	"envoyconfig.TestLargeDump time.Since":                    "for a log line",
+	"cmd/sluice.waitForPage time.Sleep":                       paces,
 	"internal/must.Eventually time.NewTicker":                 paces,
 	"rlqs.AcquireLeadership Before with time.Now()":           bubble,
 	"rlqs.TestAtMostOneLeader time.Sleep":                     bubble,
@@ -58,13 +50,11 @@ var allowed = map[string]string{
 
 // Reasons.
 const (
-	bubble  = "the function is only called in a bubble"
-	limited = "waitLimit is 0 except in a test with the tag more"
-	paces   = "the pace of a wait without a bound"
+	bubble = "the function is only called in a bubble"
+	paces  = "the pace of a wait without a bound"
 )
 
 func main() {
-	count := flag.Bool("count", false, "print the number of findings of each package")
 	flag.Parse()
 	root := "."
 	if flag.NArg() > 0 {
@@ -74,17 +64,6 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "firsttier:", err)
 		os.Exit(2)
-	}
-	if *count {
-		perPackage := map[string]int{}
-		for _, f := range findings {
-			perPackage[f.dir]++
-		}
-		for _, dir := range slices.Sorted(maps.Keys(perPackage)) {
-			fmt.Printf("%5d  %s\n", perPackage[dir], dir)
-		}
-		fmt.Printf("%5d  in total\n", len(findings))
-		return
 	}
 	for _, f := range findings {
 		fmt.Println(f)
