@@ -10,7 +10,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 git ls-files -z | xargs -0 cp --parents -t "$copy"
 cd "$copy"
-rm -r rlqs e2e/quota e2e/simulation
+rm -r rlqs e2e/quota
 users=$(grep -rl --include=*.go -e 'sluice/rlqs"' -e 'sluice/rlqs/' .)
 for file in $users; do
 	case "$file" in

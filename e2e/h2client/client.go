@@ -20,19 +20,14 @@ import (
 type Options struct {
 	// Window is the number of bytes that the server may send on a stream.
 	Window uint32
-	// PongDelay is the time after which a PING of the server is acknowledged.
-	PongDelay time.Duration
 }
 
 // Conn is a connection. Its methods are safe for concurrent use.
 type Conn struct {
-	// Pongs receives a value when the server has acknowledged a PING.
-	Pongs chan struct{}
 	// Done is closed when the connection has ended.
 	Done chan struct{}
 
-	conn      net.Conn
-	pongDelay time.Duration
+	conn net.Conn
 
 	// writing is full while frames are written. It guards the fields below. A mutex would stop the
 	// time of a bubble of testing/synctest.
@@ -44,10 +39,8 @@ type Conn struct {
 	next    uint32 // stream
 
 	mu       sync.Mutex
-	changed  *sync.Cond // windows, or the state of a stream
-	window   int        // bytes that may be sent on the connection
-	initial  int        // bytes that may be sent on a stream; 0 before the server's SETTINGS
-	streams  map[uint32]*Stream
+	window   int // bytes that may be sent on the connection
+	streams  map[uint32]*stream
 	leaving  bool   // after GOAWAY
 	err      error  // why the connection has ended
 	violated string // first violation of the protocol
@@ -59,10 +52,8 @@ var ErrGoingAway = errors.New("the server is going away")
 // New sends the preface on a new connection.
 func New(conn net.Conn, o Options) (*Conn, error) {
 	c := &Conn{
-		conn: conn, pongDelay: o.PongDelay, writing: make(chan struct{}, 1), next: 1, window: 65535, streams: map[uint32]*Stream{},
-		Pongs: make(chan struct{}, 1), Done: make(chan struct{}),
+		conn: conn, writing: make(chan struct{}, 1), next: 1, window: 65535, streams: map[uint32]*stream{}, Done: make(chan struct{}),
 	}
-	c.changed = sync.NewCond(&c.mu)
 	c.framer = http2.NewFramer(&c.out, nil)
 	c.encoder = hpack.NewEncoder(&c.fields)
 	if err := c.write(func() {
@@ -115,49 +106,53 @@ func (c *Conn) violateLocked(format string, args ...any) {
 	}
 }
 
-// Ping sends a PING.
-func (c *Conn) Ping() error { return c.write(func() { _ = c.framer.WritePing(false, [8]byte{1}) }) }
+// stream is a unary call.
+type stream struct {
+	// done is closed when the server has ended the call, or will not answer it. The fields below can
+	// be read then.
+	done            chan struct{}
+	status, message string // grpc-status and grpc-message
+	err             error  // why the server has not answered
 
-// SetWindow changes the number of bytes that the server may send on a stream.
-func (c *Conn) SetWindow(bytes uint32) error {
-	return c.write(func() { _ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: bytes}) })
+	id    uint32
+	body  []byte
+	state state
 }
 
-// Open starts a call, with the given message, which must be small, if it is not nil. onMessage is
-// called with the messages of the server on a bidirectional stream. If it is nil, the call is unary.
-// A timeout of 0 is none.
-func (c *Conn) Open(path string, timeout time.Duration, message []byte, onMessage func(*Stream, []byte)) (*Stream, error) {
-	s := &Stream{conn: c, onMessage: onMessage, Done: make(chan struct{})}
+type state int
+
+const (
+	open     state = iota
+	answered       // completely
+	ignored        // frames may still arrive, because the client or the server has abandoned the call
+)
+
+// open starts a call with the given message, which must be small.
+func (c *Conn) open(path string, timeout time.Duration, message []byte) (*stream, error) {
+	s := &stream{done: make(chan struct{})}
 	var refused error
 	err := c.write(func() {
-		if refused = c.register(s, message); refused != nil {
+		framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+		if refused = c.register(s, len(framed)); refused != nil {
 			return
 		}
 		c.fields.Reset()
 		for _, f := range [][2]string{
 			{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "sluice"}, {"te", "trailers"}, {"content-type", "application/grpc"},
+			{"grpc-timeout", fmt.Sprint(timeout.Milliseconds(), "m")},
 		} {
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
-		if timeout > 0 {
-			_ = c.encoder.WriteField(hpack.HeaderField{Name: "grpc-timeout", Value: fmt.Sprint(timeout.Milliseconds(), "m")})
-		}
 		_ = c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: c.fields.Bytes(), EndHeaders: true})
-		if message != nil {
-			_ = c.framer.WriteData(s.id, onMessage == nil, framed(message))
-		}
+		_ = c.framer.WriteData(s.id, true, framed)
 	})
 	return s, errors.Join(refused, err)
 }
 
 // register gives a stream its number. c.writing must be full.
-func (c *Conn) register(s *Stream, message []byte) error {
+func (c *Conn) register(s *stream, size int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := 0
-	if message != nil {
-		size = len(framed(message))
-	}
 	switch {
 	case c.err != nil:
 		return c.err
@@ -167,11 +162,18 @@ func (c *Conn) register(s *Stream, message []byte) error {
 		return errors.New("no flow-control window")
 	}
 	s.id = c.next
-	s.window = c.initial - size
 	c.next += 2
 	c.window -= size
 	c.streams[s.id] = s
 	return nil
+}
+
+// reset resets a stream, as Envoy does when a call has timed out.
+func (c *Conn) reset(s *stream) {
+	c.mu.Lock()
+	s.state = ignored
+	c.mu.Unlock()
+	_ = c.write(func() { _ = c.framer.WriteRSTStream(s.id, http2.ErrCodeCancel) })
 }
 
 // StatusError is a gRPC status other than OK.
@@ -185,21 +187,21 @@ func (e *StatusError) Error() string { return "grpc-status " + e.Status + ": " +
 func (c *Conn) Call(ctx context.Context, path string, timeout time.Duration, message []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s, err := c.Open(path, timeout, message, nil)
+	s, err := c.open(path, timeout, message)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-s.Done:
+	case <-s.done:
 	case <-ctx.Done():
-		s.Reset()
+		c.reset(s)
 		return nil, context.Cause(ctx)
 	}
 	switch {
-	case s.Err != nil:
-		return nil, s.Err
-	case s.Status != "0":
-		return nil, &StatusError{s.Status, s.Message}
+	case s.err != nil:
+		return nil, s.err
+	case s.status != "0":
+		return nil, &StatusError{s.status, s.message}
 	case len(s.body) < 5 || int(binary.BigEndian.Uint32(s.body[1:])) != len(s.body)-5:
 		return nil, fmt.Errorf("a body of %d bytes, which is not one message", len(s.body))
 	}
@@ -229,11 +231,10 @@ func (c *Conn) failAfter(last uint32, err error) {
 	for _, id := range slices.Sorted(maps.Keys(c.streams)) {
 		if s := c.streams[id]; s.state == open && id > last {
 			s.state = ignored
-			s.Err = err
-			close(s.Done)
+			s.err = err
+			close(s.done)
 		}
 	}
-	c.changed.Broadcast()
 }
 
 func (c *Conn) process(frame http2.Frame) {
@@ -241,13 +242,18 @@ func (c *Conn) process(frame http2.Frame) {
 	switch f := frame.(type) {
 	case *http2.SettingsFrame:
 		if !f.IsAck() {
-			c.applySettings(f)
 			_ = c.write(func() { _ = c.framer.WriteSettingsAck() })
 		}
 	case *http2.PingFrame:
-		c.processPing(f)
+		if !f.IsAck() {
+			_ = c.write(func() { _ = c.framer.WritePing(true, f.Data) })
+		}
 	case *http2.WindowUpdateFrame:
-		c.addWindow(id, int(f.Increment))
+		if id == 0 {
+			c.mu.Lock()
+			c.window += int(f.Increment)
+			c.mu.Unlock()
+		}
 	case *http2.GoAwayFrame:
 		c.mu.Lock()
 		c.leaving = true
@@ -257,81 +263,39 @@ func (c *Conn) process(frame http2.Frame) {
 		if f.ErrCode == http2.ErrCodeNo {
 			return
 		}
-		if s := c.stream(f, true); s != nil {
-			s.Err = fmt.Errorf("the server has reset the stream: %v", f.ErrCode)
-			close(s.Done)
+		if s := c.streamOf(f, true); s != nil {
+			s.err = fmt.Errorf("the server has reset the stream: %v", f.ErrCode)
+			close(s.done)
 		}
 	case *http2.DataFrame:
-		if s := c.stream(f, f.StreamEnded()); s != nil {
-			s.receive(f.Data())
+		if s := c.streamOf(f, f.StreamEnded()); s != nil {
+			s.body = append(s.body, f.Data()...)
 			if f.StreamEnded() {
 				c.violate("stream %d ends without trailers", id)
-				close(s.Done)
+				close(s.done)
 			}
 		}
 		_ = c.write(func() { _ = c.framer.WriteWindowUpdate(0, uint32(max(1, len(f.Data())))) })
 	case *http2.MetaHeadersFrame:
-		if s := c.stream(f, f.StreamEnded()); s != nil {
+		if s := c.streamOf(f, f.StreamEnded()); s != nil {
 			for _, field := range f.Fields {
 				switch field.Name {
 				case "grpc-status":
-					s.Status = field.Value
+					s.status = field.Value
 				case "grpc-message":
-					s.Message = field.Value
+					s.message = field.Value
 				}
 			}
 			if f.StreamEnded() {
-				close(s.Done)
+				close(s.done)
 			}
 		}
 	}
 }
 
-// applySettings changes the windows of all streams.
-func (c *Conn) applySettings(f *http2.SettingsFrame) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.initial
-	if size, ok := f.Value(http2.SettingInitialWindowSize); ok {
-		c.initial = int(size)
-	} else if was == 0 {
-		c.initial = 65535
-	}
-	for _, s := range c.streams {
-		s.window += c.initial - was
-	}
-	c.changed.Broadcast()
-}
-
-func (c *Conn) addWindow(stream uint32, bytes int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.streams[stream]; s != nil {
-		s.window += bytes
-	} else if stream == 0 {
-		c.window += bytes
-	}
-	c.changed.Broadcast()
-}
-
-func (c *Conn) processPing(f *http2.PingFrame) {
-	acknowledge := func() { _ = c.write(func() { _ = c.framer.WritePing(true, f.Data) }) }
-	switch {
-	case f.IsAck():
-		select {
-		case c.Pongs <- struct{}{}:
-		default:
-		}
-	case c.pongDelay > 0:
-		time.AfterFunc(c.pongDelay, acknowledge)
-	default:
-		acknowledge()
-	}
-}
-
-// stream returns the open stream of a frame, which may end it. It returns nil for a stream that was
+// streamOf returns the open stream of a frame, which may end it. It returns nil for a stream that was
 // abandoned. A frame of a stream that does not exist or has been answered is a violation.
-func (c *Conn) stream(frame http2.Frame, ends bool) *Stream {
+func (c *Conn) streamOf(frame http2.Frame, ends bool) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.streams[frame.Header().StreamID]
@@ -343,7 +307,6 @@ func (c *Conn) stream(frame http2.Frame, ends bool) *Stream {
 		return nil
 	case ends:
 		s.state = answered
-		c.changed.Broadcast()
 	}
 	return s
 }

@@ -9,12 +9,10 @@
 //	store_test.go       the store: one primary, Sentinel, a cluster, a second store
 //	envoy_test.go       proxies: deadlines, disconnecting clients, calls at the end of requests
 //	orders_test.go      tables, lists, groups, refunds, delayed responses, penalties, resets
-//	quota_plan_test.go  a limit that proxies divide (docs/rlqs.md); also quota_envoy_test.go, the proxies
 //	hostile_test.go     hostile clients, and the bounds that hold despite them
 //	scenario_test.go    what a seed chooses: rules, load, settings
 //	faults_test.go      faults, operations of operators, and how much more each of them permits
 //	ledger_test.go      the requests, and the bounds that they must satisfy; also orders_ledger_test.go
-//	                    and quota_ledger_test.go
 //	rest_test.go        what must be true when everything is over
 //	invariants_test.go  ledgers that violate each invariant
 //	world_test.go       a run

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,61 +17,46 @@ import (
 	"github.com/sluice-ratelimit/sluice/store"
 )
 
-// connections are those of a host to sluices.
-type connections struct {
-	world   *world
-	host    string
-	options h2client.Options
-	wrap    func(net.Conn) net.Conn // nil for none
+// envoy is a proxy that calls the replicas as Envoy 1.40 does: one connection to each, a deadline for
+// each call, and a second call at the end of a request with a lease.
+type envoy struct {
+	world *world
+	host  string
+	turn  atomic.Int64
 
 	mu   sync.Mutex
 	last map[string]*h2client.Conn // by replica
 	all  []*h2client.Conn
 }
 
-func (w *world) newConnections(host string) *connections {
-	return &connections{world: w, host: host, options: h2client.Options{Window: 1 << 20}, last: map[string]*h2client.Conn{}}
-}
-
 // to returns the connection to a replica, and opens one if there is none.
-func (c *connections) to(ctx context.Context, replica string) (*h2client.Conn, error) {
-	c.mu.Lock()
-	last := c.last[replica]
-	c.mu.Unlock()
+func (e *envoy) to(ctx context.Context, replica string) (*h2client.Conn, error) {
+	e.mu.Lock()
+	last := e.last[replica]
+	e.mu.Unlock()
 	if last != nil && last.Usable() {
 		return last, nil
 	}
-	conn, err := c.world.network.dial(ctx, c.host, replica+grpcPort)
+	conn, err := e.world.network.dial(ctx, e.host, replica+grpcPort)
 	if err != nil {
 		return nil, err
 	}
-	if c.wrap != nil {
-		conn = c.wrap(conn)
-	}
-	if last, err = h2client.New(conn, c.options); err != nil {
+	if last, err = h2client.New(conn, h2client.Options{Window: 1 << 20}); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last[replica], c.all = last, append(c.all, last)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last[replica], e.all = last, append(e.all, last)
 	return last, nil
 }
 
 // end closes all connections, and reports violations of the protocol by the server.
-func (c *connections) end() {
-	for _, one := range c.all {
+func (e *envoy) end() {
+	for _, one := range e.all {
 		one.Close()
 		<-one.Done
-		c.world.checkProtocol(c.host, one)
+		e.world.checkProtocol(e.host, one)
 	}
-}
-
-// envoy is a proxy that calls the replicas as Envoy 1.40 does: one connection to each, a deadline for
-// each call, and a second call at the end of a request with a lease.
-type envoy struct {
-	*connections
-
-	turn atomic.Int64
 }
 
 // checkProtocol verifies that the server has answered each call once, and no others.

@@ -109,8 +109,6 @@ func (w *world) playFaults(ctx context.Context) {
 			time.Sleep(time.Until(w.traffic.Add(f.at)))
 			w.record("fault", "%s %s for %v", f.kind, f.host, f.d)
 			switch {
-			case f.ofQuotaEnvoy():
-				w.quotas.suffer(f)
 			case w.isReplica(f.host):
 				w.replica(f.host).suffer(f)
 			default:
@@ -218,7 +216,6 @@ var effectsOf = map[string]effects{
 	"partition":       {forgets: once}, // of counters in memory (docs/rules.md, "max_counters")
 	"resize":          {},
 	"clock":           {changes: true, forgets: inMemory(twice)}, // it is corrected later
-	"pause":           {},                                        // of an Envoy with the quota filter
 }
 
 func once(*world, *limit, fault) uint64  { return 1 }
@@ -263,7 +260,7 @@ func leasesOfDisconnected(w *world, l *limit, f fault) uint64 {
 
 // affects reports whether a fault may have an effect on calls to a replica.
 func (w *world) affects(f fault, replica string) bool {
-	return f.host == replica || !w.isReplica(f.host) && !f.ofQuotaEnvoy()
+	return f.host == replica || !w.isReplica(f.host)
 }
 
 // breaks reports whether connections end, because of the fault or because the store answers too late.
@@ -294,11 +291,10 @@ func (w *world) interval(i int) (begins, ends time.Time) {
 	return begins, later(begins.Add(f.lasts()), ends).Add(recovery)
 }
 
-// during returns how many faults of a kind have an effect in an interval. Faults of Envoys with the
-// quota filter have none, since its calls do not need the store.
+// during returns how many faults of a kind have an effect in an interval.
 func (w *world) during(from, to time.Time, kind func(fault) bool) (n int) {
 	for i, f := range w.faults {
-		if begins, ends := w.interval(i); !f.ofQuotaEnvoy() && kind(f) && begins.Before(to) && ends.After(from) {
+		if begins, ends := w.interval(i); kind(f) && begins.Before(to) && ends.After(from) {
 			n++
 		}
 	}
@@ -330,7 +326,7 @@ func (w *world) readmitted(l *limit, from, to time.Time) (hits uint64) {
 		if f.kind == "partition" && w.shared && !w.withoutStore(f.host, from, to) {
 			continue
 		}
-		if forgets := effectsOf[f.kind].forgets; forgets != nil && !f.ofQuotaEnvoy() && begins.Before(to) && ends.After(from) {
+		if forgets := effectsOf[f.kind].forgets; forgets != nil && begins.Before(to) && ends.After(from) {
 			hits += forgets(w, l, f) * max(l.n, l.burst)
 		}
 	}

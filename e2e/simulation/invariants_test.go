@@ -12,7 +12,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/e2e/h2client"
-	"github.com/sluice-ratelimit/sluice/rlqs/division"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -69,15 +68,6 @@ func TestInvariantsCanFail(t *testing.T) {
 			acts{resetStream(http2.ErrCodeNo)},
 			acts{resetStream(http2.ErrCodeCancel)},
 		},
-
-		// Divided limits.
-		{
-			"", "fixed_window", "quota-1 gets 180001/h of steady, the sum is 360001, at most 360000 allowed",
-			acts{assignRates(180_000, 180_000)},
-			acts{assignRates(180_000, 180_001)},
-		},
-		{"", "fixed_window", "quota-0 denied 16 of 300 requests", acts{deniesCalm(15)}, acts{deniesCalm(16)}},
-		{"", "fixed_window", "3 messages were queued", acts{queued(2)}, acts{queued(3)}},
 
 		// At rest, and metrics.
 		{"", "concurrency", "concurrency of ann has 2 left at rest, want 3; at most 0 may be held", acts{left(3)}, acts{left(2)}},
@@ -289,31 +279,6 @@ func unanswered(at float64) act {
 	}
 }
 
-// deniesCalm has an Envoy deny requests during a storm.
-func deniesCalm(n uint64) act {
-	return func(h *handmade) {
-		assignRates(1)(h)
-		h.quotas.ledger.calm[0] = calmCounts{300, n}
-		h.quotas.ledger.checkCalm()
-	}
-}
-
-// assignRates assigns rates per hour of a limit of 100 per second to Envoys.
-func assignRates(rates ...division.Rate) act {
-	return func(h *handmade) {
-		h.began = time.Now()
-		h.quota = &quotaPlan{envoys: len(rates), rates: []uint64{100}, demands: map[string][]demand{"steady": nil}}
-		h.quotas = newQuotas(h.world)
-		for i, rate := range rates {
-			e, b := h.quotas.envoys[i], new(quotaBucket)
-			b.Start(e.now())
-			b.Apply(e.now(), &division.Action{Kind: division.Assign, TTL: time.Minute, Rate: rate, MaxTokens: 1})
-			e.buckets["steady"] = b
-			h.quotas.ledger.applied(e, "steady", b, 0)
-		}
-	}
-}
-
 // left checks the number of hits that are left at rest.
 func left(n uint64) act { return func(h *handmade) { h.checkCounterAtRest(h.limit, ordersTenant, n) } }
 
@@ -321,8 +286,6 @@ func left(n uint64) act { return func(h *handmade) { h.checkCounterAtRest(h.limi
 func deadline(from time.Duration) act {
 	return func(h *handmade) { h.checkDeadline("sluice-0", time.Now().Add(from)) }
 }
-
-func queued(n int) act { return func(h *handmade) { h.checkQueued(n) } }
 
 // monotone checks that a counter and a gauge, which were 2, are not less.
 func monotone(counter, gauge float64) act {

@@ -34,7 +34,6 @@ type links struct {
 	silentUntil time.Time     // no byte arrives or leaves before this time
 	extra       time.Duration // additional latency
 	slowUntil   time.Time     // of extra
-	behind      string        // the host whose address it shares, as with NAT
 }
 
 func newNetwork(seed uint64) *network {
@@ -143,13 +142,11 @@ func (a address) String() string { return string(a) }
 const operatorHost = "operator"
 
 // ipOf returns the address of a host as its peers see it.
-func (n *network) ipOf(host string) net.Addr {
+func ipOf(host string) net.Addr {
 	if host == operatorHost {
 		return address("127.0.0.1:1024")
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	h := hashText(cmp.Or(n.links[host].behind, host))
+	h := hashText(host)
 	return &net.TCPAddr{IP: net.IPv4(10, byte(h>>16), byte(h>>8), byte(h)), Port: 1024 + int(h>>24%50_000)}
 }
 
@@ -264,7 +261,7 @@ type conn struct {
 func (c *conn) Read(p []byte) (int, error)  { return c.in.read(p) }
 func (c *conn) Write(p []byte) (int, error) { return c.out.write(p) }
 func (c *conn) CloseWrite() error           { c.out.end(syscall.EPIPE); return nil }
-func (c *conn) RemoteAddr() net.Addr        { return c.network.ipOf(hostOf(c.remote)) }
+func (c *conn) RemoteAddr() net.Addr        { return ipOf(hostOf(c.remote)) }
 
 // LocalAddr returns an address of the loopback interface to the operator.
 func (c *conn) LocalAddr() net.Addr {

@@ -23,11 +23,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
-	"github.com/sluice-ratelimit/sluice/rlqs"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/daemon"
-	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
@@ -70,7 +68,6 @@ const drainTimeout = 5 * time.Second
 func (r *replica) start() {
 	w := r.world
 	metrics := mustHave(telemetry.New(telemetry.Options{}))
-	w.quotas.started(r.host, metrics)
 	o := newDaemonOptions(metrics, func() (limiter.Time, time.Time) {
 		now := time.Now()
 		return limiter.Time(now.UnixNano() + r.clockError.Load()), now
@@ -153,7 +150,6 @@ func loadRules(d *daemon.Daemon, text string) error {
 func (n *network) serverOptions(host string) server.Options {
 	return server.Options{
 		GRPCAddr: host + grpcPort, DebugAddr: host + debugPort, MetricsAddr: host + metricsPort, MetricsPath: "/metrics", Name: host,
-		NewQuotas:    func(o quota.Options) quota.Service { return rlqs.New(o) },
 		OpenListener: func(_ context.Context, addr string, _ fs.FileMode) (net.Listener, error) { return n.listen(addr) },
 		Limits:       servertest.Limits(transport.Limits{}), StatusCodes: "precise", DrainTimeout: drainTimeout,
 	}

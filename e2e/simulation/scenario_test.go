@@ -70,7 +70,6 @@ type scenario struct {
 	rules        string
 	changedRules string // of a reload
 	faults       []fault
-	quota        *quotaPlan // nil for none
 	attacks      []attack
 	blocks       string // --store-blocks
 	maxCounters  int    // of [domain] at the start; 0 for none
@@ -96,7 +95,6 @@ func newScenario(seed uint64) *scenario {
 	c.chooseBounds()
 	c.chooseTopology()
 	c.chooseBlocks()
-	c.chooseQuota()
 	c.chooseAttacks()
 	return c
 }

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/h2client"
 )
 
 // world is one run: the parties, the network and the trace.
@@ -25,7 +27,6 @@ type world struct {
 	replicas  []*replica
 	processes []*process // of all replicas, with killed ones
 	envoys    []*envoy
-	quotas    *quotas // nil for none
 	orders    *orders
 	ledger    ledger
 	began     time.Time
@@ -70,14 +71,14 @@ func (w *world) start(tb testing.TB) {
 	if w.shared {
 		w.store = newSharedStore(w.network, w.topology)
 	}
-	w.quotas, w.orders = newQuotas(w), newOrders(w)
+	w.orders = newOrders(w)
 	for i := range w.scenario.replicas {
 		r := &replica{world: w, host: fmt.Sprint("sluice-", i), operations: newTurn()}
 		w.replicas = append(w.replicas, r)
 		r.start()
 	}
 	for i := range w.scenario.envoys {
-		w.envoys = append(w.envoys, &envoy{connections: w.newConnections(fmt.Sprint("envoy-", i))})
+		w.envoys = append(w.envoys, &envoy{world: w, host: fmt.Sprint("envoy-", i), last: map[string]*h2client.Conn{}})
 	}
 }
 
@@ -97,7 +98,6 @@ func (w *world) run() {
 	}
 	parties.Go(func() { w.playFaults(ctx) })
 	parties.Go(func() { w.watchMetrics(ctx) })
-	parties.Go(w.quotas.run)
 	parties.Go(func() { w.orders.run(ctx) })
 	defer w.startAttacks()()
 	parties.Wait()

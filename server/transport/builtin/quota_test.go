@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -33,12 +34,17 @@ descriptors:
 
 func init() { newQuotas = newDivision } //nolint:gochecknoinits // so that deleting this file suffices
 
-// newDivision implements newQuotas.
+// newDivision implements newQuotas. The clock stands still while passed is negative.
 func newDivision(t *testing.T, s *answer.Service, passed *atomic.Int64) quota.Service {
 	t.Helper()
 	now := clock.New()
 	q := rlqs.New(quota.Options{
-		Elapsed: func() time.Duration { return now.Elapsed() + time.Duration(passed.Load()) },
+		Elapsed: func() time.Duration {
+			if stands := passed.Load(); stands < 0 {
+				return time.Duration(-stands)
+			}
+			return now.Elapsed() + time.Duration(passed.Load())
+		},
 		Rules:   s.Rules, Count: s.CountQuota, Metrics: s.Metrics(), Panics: telemetry.NewPanics(s.Metrics().Panics, zap.NewNop()),
 	})
 	passed.Store(int64(time.Hour))
@@ -199,12 +205,14 @@ func manyBuckets(n int) []string {
 	return all
 }
 
-// TestQuotaClientThatNeverReads reports many buckets repeatedly and gives no window for answers:
-// the memory for them is bounded, and other clients are not affected.
+// TestQuotaClientThatNeverReads reports many buckets repeatedly and gives no window for answers: one
+// message is queued, without further work, and other clients are not affected. The others are sent
+// when there is a window.
 func TestQuotaClientThatNeverReads(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
+	r.passed.Store(-int64(2 * time.Hour)) // a stream that receives nothing for 30 seconds ends
 	c := r.rawClient(t)
 	c.must(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	go func() { // reads, so that the server's writes do not block
@@ -225,15 +233,56 @@ func TestQuotaClientThatNeverReads(t *testing.T) {
 	}
 	_, conn := r.onlyConnection(t)
 	await(t, "all reports are read", func() bool { return metricValue(t, s, "sluice_quota_reports_total") == 200 })
+	var stream *quotaStream
+	waits := func() bool {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		for stream = range conn.quotaStreams {
+			return stream.pending && !stream.queued.Load()
+		}
+		return false
+	}
+	await(t, "the stream waits and is not queued", waits)
+	stream.queue()
+	await(t, "the stream waits again", waits)
 	conn.mu.Lock()
+	sent := stream.seq
 	held := conn.h2.MemoryBytes()
 	conn.mu.Unlock()
-	if held > 400<<10 {
-		t.Errorf("%d bytes are used for it", held)
+	if sent > 5 || held > 400<<10 {
+		t.Errorf("%d batches of actions were sent, want the five of one message; they use %d bytes", sent, held)
 	}
 	d := openQuotas(t, r)
 	send(t, d, newReports(1, "another"))
 	receiveShare(t, d, "another")
+	c.must(c.fr.WriteWindowUpdate(0, 1<<20))
+	c.must(c.fr.WriteWindowUpdate(1, 1<<20))
+	await(t, "everything is sent", func() bool {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		return stream.unsent == 0 && !stream.pending
+	})
+}
+
+type confirmations struct {
+	quota.Stream
+
+	of []uint64
+}
+
+func (c *confirmations) Confirm(seq uint64) { c.of = append(c.of, seq) }
+
+// TestMarksConfirmTheirMessages acknowledges marks of older messages, whose numbers have more bits
+// than marks.
+func TestMarksConfirmTheirMessages(t *testing.T) {
+	c := &confirmations{}
+	q := &quotaStream{quota: c, seq: 1<<24 + 1}
+	for _, mark := range []uint32{1<<24 - 1, 0, 1} {
+		q.MarkAcknowledged(mark)
+	}
+	if want := []uint64{1<<24 - 1, 1 << 24, 1<<24 + 1}; !slices.Equal(c.of, want) {
+		t.Errorf("confirmed %v, want %v", c.of, want)
+	}
 }
 
 // TestQuotaStreamsEnd ends streams, from the client's side and from ours.
