@@ -4,8 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,17 +16,6 @@ import (
 
 // patient are arguments with which a busy machine causes no outage.
 var patient = []string{"--store-timeout", "1m", "--REDIS_TIMEOUT", "1m", "--store-fallback", "error"}
-
-// commands returns the number of commands that the store has executed, including those of scripts.
-func commands(s *storetest.Server) (n int) {
-	for line := range strings.Lines(s.Must("INFO", "commandstats")) {
-		_, rest, _ := strings.Cut(line, ":calls=")
-		calls, _, _ := strings.Cut(rest, ",")
-		count, _ := strconv.Atoi(calls)
-		n += count
-	}
-	return n
-}
 
 // some returns some clients at random.
 func (m *mix) some(n int) []int { return rand.Perm(len(m.clients))[:min(n, len(m.clients))] }
@@ -105,18 +92,9 @@ func (m *mix) awaitBlocks(t *testing.T, all []int) {
 	}
 }
 
-// flood sends requests of all clients to all replicas, more than most limits admit, and logs the
-// commands per request and the share of the admissible hits that was admitted.
+// flood sends requests of all clients to all replicas, more than most limits admit.
 func (m *mix) flood(t *testing.T, d time.Duration) {
 	t.Helper()
-	executed, sent := commands(m.store), m.requests.Load()
-	before := map[*counter][2]int{}
-	for _, all := range m.counters {
-		for _, c := range all {
-			admitted, _ := c.used()
-			before[c] = [2]int{admitted, c.admissible()}
-		}
-	}
 	var senders sync.WaitGroup
 	for n := range 9 {
 		senders.Go(func() {
@@ -126,13 +104,6 @@ func (m *mix) flood(t *testing.T, d time.Duration) {
 		})
 	}
 	senders.Wait()
-	n := m.requests.Load() - sent
-	t.Logf("a flood of %.0f requests/s: %.3f commands per request", float64(n)/d.Seconds(), float64(commands(m.store)-executed)/float64(n))
-	for which, all := range m.counters {
-		c := all[0]
-		admitted, _ := c.used()
-		t.Logf("%s: %d hits admitted of about %d", m.clients[which].name, admitted-before[c][0], c.admissible()-before[c][1])
-	}
 }
 
 // TestMixedLimitsAreExact sends bursts and moving demand without faults, on limits of all
@@ -143,13 +114,11 @@ func TestMixedLimitsAreExact(t *testing.T) {
 	m := startPatientMix(t, clients)
 	hot := slices.DeleteFunc(m.some(len(clients)), func(which int) bool { return slices.Contains([]string{"quick", "slow", "small"}, clients[which].name) })
 	m.awaitBlocks(t, hot)
-	executed, sent := commands(m.store), m.requests.Load()
 	for range times(t, 2, 30) {
 		// One replica has a block of a full bucket, and others get a burst.
 		m.round(t.Context(), m.some(3), pace{atOnce: true}, noEvent)
 		m.round(t.Context(), m.some(3), anyPace(), noEvent)
 	}
-	t.Logf("%d requests, %.3f commands per request", m.requests.Load()-sent, float64(commands(m.store)-executed)/float64(m.requests.Load()-sent))
 	if long(t) {
 		m.flood(t, 20*time.Second)
 	}

@@ -3,7 +3,6 @@ package blocks_test
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,8 +23,8 @@ type limit struct {
 
 const year = 365 * 24 * time.Hour
 
-// yaml returns the limit with a multiple of its size.
-func (l limit) yaml(factor int) string {
+// yaml returns the limit.
+func (l limit) yaml() string {
 	unit, length := "second", time.Second
 	for name, d := range map[string]time.Duration{"hour": time.Hour, "year": year} {
 		if l.window%d == 0 {
@@ -35,25 +34,22 @@ func (l limit) yaml(factor int) string {
 	if l.window%year == 0 {
 		unit = "year"
 	}
-	n, fields := l.n, l.fields
+	fields := l.fields
 	switch l.algorithm {
 	case "token_bucket":
-		fields += fmt.Sprintf(", burst: %d", factor*l.size)
+		fields += fmt.Sprintf(", burst: %d", l.size)
 	case "leaky_bucket":
-		fields += fmt.Sprintf(", slack: %d", factor*l.size-1)
+		fields += fmt.Sprintf(", slack: %d", l.size-1)
 	case "sliding_window":
 		fields += fmt.Sprintf(", sub_windows: %d", l.parts)
-		n *= factor
-	default:
-		n *= factor
 	}
 	if l.candidate {
 		fields += ", shadow: true"
 	}
 	if l.unit != "" {
-		return fmt.Sprintf("{unit: %s, requests_per_unit: %d, algorithm: %s, calendar: true, timezone: %s%s}", l.unit, n, l.algorithm, l.zone.name, fields)
+		return fmt.Sprintf("{unit: %s, requests_per_unit: %d, algorithm: %s, calendar: true, timezone: %s%s}", l.unit, l.n, l.algorithm, l.zone.name, fields)
 	}
-	return fmt.Sprintf("{unit: %s, unit_multiplier: %d, requests_per_unit: %d, algorithm: %s%s}", unit, l.window/length, n, l.algorithm, fields)
+	return fmt.Sprintf("{unit: %s, unit_multiplier: %d, requests_per_unit: %d, algorithm: %s%s}", unit, l.window/length, l.n, l.algorithm, fields)
 }
 
 // bucket reports whether the limit is a bucket.
@@ -122,38 +118,15 @@ type counter struct {
 	domain, descriptor string // as /counters takes it
 
 	mu      sync.Mutex
-	brief   bool   // all stays empty
 	hits    []span // that were admitted
-	all     []span // of all requests
 	extra   []span // hits that an event allows in addition
 	refunds []span
-	sent    int // hits of all requests
 }
 
-func (c *counter) record(s span, admitted bool) {
+func (c *counter) record(s span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent += s.hits
-	if !c.brief {
-		c.all = append(c.all, s)
-	}
-	if admitted {
-		c.hits = append(c.hits, s)
-	}
-}
-
-// used returns the hits that were admitted, and those of all requests.
-func (c *counter) used() (admitted, all int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return sum(c.hits), c.sent
-}
-
-func sum(all []span) (n int) {
-	for _, s := range all {
-		n += s.hits
-	}
-	return n
+	c.hits = append(c.hits, s)
 }
 
 // allow allows the capacity in addition after an event between the given times that resets the
@@ -168,9 +141,9 @@ func (c *counter) allow(from, to int64) {
 	c.extra = append(c.extra, s)
 }
 
-// exceeded returns a description of an interval with too many hits, or "", and the highest share of
-// a bound that is certainly used. Replicas that decide without the store multiply the bound.
-func (c *counter) exceeded(factor int) (bad string, used float64) {
+// exceeded returns a description of an interval with too many hits, or "". Replicas that decide without
+// the store multiply the bound.
+func (c *counter) exceeded(factor int) (bad string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	bounds, units := c.bounds()
@@ -190,56 +163,17 @@ func (c *counter) exceeded(factor int) (bad string, used float64) {
 				extra = append(extra, span{w, w, s.hits})
 			}
 		}
-		worst, found := b.exceeded(hits, extra)
-		used = max(used, 1+worst.hits/b.most)
-		if found && bad == "" {
-			bad = worst.String()
+		if worst, found := b.exceeded(hits, extra); found {
+			return worst.String()
 		}
 	}
-	return bad, used
-}
-
-// estimate describes the hits that were admissible, if they are known.
-func (c *counter) estimate() string {
-	if c.brief {
-		return ""
-	}
-	return fmt.Sprintf(", about %d admissible", c.admissible())
-}
-
-// admissible estimates the hits that one counter in memory would have admitted of the same requests.
-func (c *counter) admissible() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := slices.Clone(c.all)
-	slices.SortFunc(all, func(a, b span) int { return int(a.to - b.to) })
-	emission, tat := float64(c.window)/float64(c.n), 0.0
-	used, part := map[int64]int{}, int64(c.window)/int64(max(1, c.parts))
-	for _, s := range all {
-		if c.bucket() {
-			next := max(tat, float64(s.to-all[0].to)) + float64(s.hits)*emission
-			if next <= float64(s.to-all[0].to)+float64(c.size)*emission {
-				tat, n = next, n+s.hits
-			}
-			continue
-		}
-		now, counted := s.to/part, 0
-		for p := now - int64(c.parts); p <= now; p++ {
-			counted += used[p]
-		}
-		if counted+s.hits <= c.n {
-			used[now] += s.hits
-			n += s.hits
-		}
-	}
-	return n
+	return ""
 }
 
 // mixClient is a kind of request: its descriptors, and the limits of each.
 type mixClient struct {
 	name        string
 	together    bool // all_or_nothing
-	quiet       bool // not logged
 	descriptors [][]limit
 }
 
@@ -251,11 +185,8 @@ func (c mixClient) domain() string {
 	return "m"
 }
 
-// shownFactor plus the factor is the limit that shows the factor.
-const shownFactor = 777_000
-
-// clientRules returns the rules of all clients, with the given factor for all sizes.
-func clientRules(all []mixClient, factor int) string {
+// clientRules returns the rules of all clients.
+func clientRules(all []mixClient) string {
 	text := map[bool]*strings.Builder{false: {}, true: {}}
 	text[false].WriteString("domain: m\ndescriptors:\n")
 	text[true].WriteString("domain: g\nall_or_nothing: true\ndescriptors:\n")
@@ -264,12 +195,9 @@ func clientRules(all []mixClient, factor int) string {
 			b := text[c.together]
 			fmt.Fprintf(b, "  - key: k%d\n    value: %s\n    rate_limits:\n", i, c.name)
 			for _, l := range limits {
-				fmt.Fprintf(b, "      - %s\n", l.yaml(factor))
+				fmt.Fprintf(b, "      - %s\n", l.yaml())
 			}
 		}
-	}
-	for _, b := range text { // with a limit that shows the factor
-		fmt.Fprintf(b, "  - {key: factor, rate_limit: {unit: year, requests_per_unit: %d}}\n", shownFactor+factor)
 	}
 	return text[false].String() + "---\n" + text[true].String()
 }
