@@ -185,7 +185,7 @@ $(MORE:%=test-more-%): test-more-%:
 TORTURE := go test -vet=off -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Torture tests to run with the race detector: those that do not measure memory or speed.
-RACED := ^Test(CPUStarvation|Logs|Reloads|Steady)$$
+RACED := ^Test(CPUStarvation|Logs|Reloads)$$
 
 # Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
 # which it finds nothing, and scripts of short commands. make test runs them.

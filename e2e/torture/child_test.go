@@ -21,6 +21,11 @@ import (
 // the callers, whose latency is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
+func TestMain(m *testing.M) {
+	serveAsChild()
+	os.Exit(Main(m))
+}
+
 // child is the configuration of an attacker.
 type child struct {
 	Attack      string // name of an attack

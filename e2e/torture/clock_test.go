@@ -8,39 +8,12 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
-
-// TestSleep stops the process for 5 s, like a suspended machine. Calls are late, and no counter
-// gains hits.
-func TestSleep(t *testing.T) {
-	Parallel(t)
-	rnd := Rand(t)
-	ledger := NewLedger(200, 100)
-	s := Start(t, Options{Rules: ledger.Rules()})
-	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
-	load.Run(t, 2*time.Second)
-	load.Phase("asleep")
-	signal(t, s, syscall.SIGSTOP)
-	time.Sleep(5 * time.Second) // the fault
-	signal(t, s, syscall.SIGCONT)
-	load.Phase("waking")
-	woken := time.Now()
-	load.AwaitAnswers(t, 1)
-	t.Logf("the first answer arrived %v after the process continued", time.Since(woken))
-	load.AwaitAnswers(t, MinRate)
-	load.Phase("after")
-	load.Run(t, 2*time.Second)
-	report := load.Stop(t)
-	report.AtLeast(t, MinRate, "before", "after")
-	report.NoErrors(t, "before", "asleep", "waking", "after")
-	ledger.CheckCounters(t, s)
-}
 
 // TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after months of
 // uptime or just after boot.

@@ -7,7 +7,6 @@
 //	rnd := Rand(t)                          // prints the seed
 //	ledger := NewLedger(100, 50)            // limit, counters of each rule
 //	s := Start(t, Options{Rules: ledger.Rules()})
-//	watch := StartWatch(t, s)               // memory, files, goroutines
 //	load := StartLoad(t, LoadOptions{Rate: Rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd)})
 //	load.Run(t, 2*time.Second)
 //	load.Phase("fault")                     // counts the calls that start after this

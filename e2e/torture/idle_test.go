@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
@@ -80,35 +79,6 @@ func TestIdleConnections(t *testing.T) {
 		if stack > maxConnectionStack && !*raced {
 			t.Errorf("a connection uses %d bytes of stack, want at most %d", stack, maxConnectionStack)
 		}
-	}, nil)
-	t.Log("effect on other clients: ", h)
-}
-
-// TestConnectionLimitSparesOthers opens more connections from one address than the limit allows,
-// each with a call. Clients of another address connect meanwhile, and all of their calls are
-// answered.
-func TestConnectionLimitSparesOthers(t *testing.T) {
-	const many = 12_000 // the default is 10,000
-	begin := append(hostile.Preface(), hostile.CompleteCall(1, hostile.Request("torture", "attacker", "idle"))...)
-	h := runUnderAttack(t, Options{}, func(s *sluice.Sluice) {
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-		for i := range many {
-			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))
-			must.OK(t, err)
-			defer c.Close()
-			_, _ = c.Write(begin) // may already be closed
-			if i%500 != 0 {
-				continue
-			}
-			client := Dial(t, s.Addr("grpc"))
-			if _, err := grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-				t.Errorf("a new client got %v after %d connections", err, i)
-			}
-			_ = client.Close()
-		}
-		suite.Eventually(t, "the surplus connections are closed", func() bool {
-			return suite.Metrics(t, s).Sum("sluice_rejected_connections_total") >= many-10_000
-		})
 	}, nil)
 	t.Log("effect on other clients: ", h)
 }

@@ -50,7 +50,6 @@ func TestSoak(t *testing.T) {
 	}
 	path := suite.WriteRules(t, rules(0))
 	s := Start(t, Options{Args: []string{"--config", path}})
-	watch := StartWatch(t, s)
 	load := StartLoad(t, LoadOptions{
 		Rate: rate, Call: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
@@ -100,7 +99,7 @@ func TestSoak(t *testing.T) {
 	for _, h := range atRest[len(atRest)-first:] {
 		last = memoryUse{min(last.heap, h.heap), min(last.resident, h.resident)}
 	}
-	most, _ := watch.Stop(t)
+	most := Measure(t, s)
 	t.Logf("%d reloads, %d visits; between attacks at most %v in the first %d cycles, at least %v in the last", cycles, visited, ceiling, first, last)
 	if most.Peak > base.RSS+mostPeak {
 		t.Errorf("at most %d MiB were resident, %d before; want at most %d more", most.Peak>>20, base.RSS>>20, mostPeak>>20)

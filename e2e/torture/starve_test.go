@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
-// TestCPUStarvation takes the CPU from sluice, as a container's quota and busy neighbours do. Calls
+// TestCPUStarvation takes the CPU from sluice, as a container's quota, busy neighbours and a suspended
+// machine do. Calls
 // are late, and callers reset thousands of them, but no reply is wrong, no call is lost and no
 // connection is closed. Afterwards calls are answered as before.
 func TestCPUStarvation(t *testing.T) {
@@ -22,9 +23,9 @@ func TestCPUStarvation(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		env   []string
-		fault func(t *testing.T, s *sluice.Sluice, d time.Duration)
+		fault func(t *testing.T, s *sluice.Sluice, load *Load, d time.Duration)
 	}{
-		{"quota", nil, func(t *testing.T, s *sluice.Sluice, d time.Duration) {
+		{"quota", nil, func(t *testing.T, s *sluice.Sluice, _ *Load, d time.Duration) {
 			t.Helper()
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				signal(t, s, syscall.SIGSTOP)
@@ -33,7 +34,7 @@ func TestCPUStarvation(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}},
-		{"neighbours", []string{"GOMAXPROCS=1"}, func(t *testing.T, _ *sluice.Sluice, d time.Duration) {
+		{"neighbours", []string{"GOMAXPROCS=1"}, func(t *testing.T, _ *sluice.Sluice, _ *Load, d time.Duration) {
 			t.Helper()
 			for range 4 {
 				p, err := process.Start(exec.Command("sh", "-c", "while :; do :; done"))
@@ -41,6 +42,13 @@ func TestCPUStarvation(t *testing.T) {
 				defer p.Kill()
 			}
 			time.Sleep(d)
+		}},
+		{"suspended", nil, func(t *testing.T, s *sluice.Sluice, load *Load, d time.Duration) {
+			t.Helper()
+			signal(t, s, syscall.SIGSTOP)
+			time.Sleep(d) // the fault
+			signal(t, s, syscall.SIGCONT)
+			load.AwaitAnswers(t, 1)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -54,7 +62,7 @@ func TestCPUStarvation(t *testing.T) {
 			load.Run(t, Pick(2*time.Second, 5*time.Second))
 			before := Measure(t, s)
 			load.Phase("starving")
-			tt.fault(t, s, Pick(3*time.Second, 30*time.Second))
+			tt.fault(t, s, load, Pick(3*time.Second, 30*time.Second))
 			load.Phase("recovering")
 			load.AwaitAnswers(t, MinRate)
 			load.Phase("after")
