@@ -101,31 +101,6 @@ func TestLimitChanges(t *testing.T) {
 	}
 }
 
-// TestLimitRemovedWhileQueued removes a limit while assignments are queued. Only Abandon is sent
-// afterwards.
-func TestLimitRemovedWhileQueued(t *testing.T) {
-	const streams = 20
-	r := newRig(division.Options{Fresh: true})
-	for stream := range division.StreamID(streams) {
-		r.reportFirst(stream+1, 0, hundred)
-	}
-	r.advance(2 * time.Second)
-	r.SetLimit(r.now, bucketOf(0), nil)
-	for range 2 {
-		for stream := range division.StreamID(streams) {
-			for _, a := range r.takeAndConfirm(stream + 1) {
-				if a.Kind != division.Abandon {
-					t.Errorf("stream %d receives %+v", stream+1, a)
-				}
-			}
-		}
-		r.advance(2 * time.Second)
-	}
-	if n := r.Counts().Buckets; n != 0 {
-		t.Errorf("%d buckets are left", n)
-	}
-}
-
 // TestPeers checks which rates streams inherit from streams of the same peer that ended before.
 func TestPeers(t *testing.T) {
 	for _, tt := range []struct {
@@ -474,9 +449,9 @@ func TestRates(t *testing.T) {
 func TestReportsDoNotAllocate(t *testing.T) {
 	f := newFleet(3, 50)
 	for range 5 {
-		f.round(1)
+		f.round()
 	}
-	if got := must.AllocsPerRun(20, func() { f.round(1) }); got > 0 {
+	if got := must.AllocsPerRun(20, func() { f.round() }); got > 0 {
 		t.Errorf("150 reports, divided, taken and confirmed, allocate %v times", got)
 	}
 }

@@ -26,25 +26,6 @@ func (d *Divider) TakenRate(key Bucket) int64 {
 	return sum
 }
 
-// ForgetLost is a mutation: it drops the lost rates.
-func (d *Divider) ForgetLost() {
-	for _, b := range d.buckets {
-		for i := range b.lost {
-			d.addBytes(b.lost[i].payer(b), -lostBytes)
-		}
-		b.lost = nil
-	}
-}
-
-// ForgetUnconfirmed is a mutation: it treats the last taken rate as the only one in effect.
-func (d *Divider) ForgetUnconfirmed() {
-	for _, b := range d.buckets {
-		for i := range b.shares {
-			b.shares[i].maxRate = b.shares[i].current
-		}
-	}
-}
-
 // CheckInvariants returns a description of a violated invariant of the divider's data structures,
 // "" if there is none.
 func (d *Divider) CheckInvariants() string {

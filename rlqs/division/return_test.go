@@ -30,6 +30,11 @@ func TestPeerReconnectsBeforeClose(t *testing.T) {
 			r.report(1, 0, hundred, 500, 0, 5*time.Second)
 			return 2
 		}, [2]division.StreamID{1, 0}, -1},
+		{"both report, but are read after a stall", 5 * time.Second, func(r *rig) division.StreamID {
+			r.now += 4 * time.Second
+			r.report(1, 0, hundred, 500, 0, 5*time.Second)
+			return 2
+		}, [2]division.StreamID{1, 0}, int64(perHour(100))},
 		{"the older one confirms", 5 * time.Second, func(r *rig) division.StreamID {
 			r.Confirm(r.now, 1, 1)
 			return 2
@@ -42,7 +47,7 @@ func TestPeerReconnectsBeforeClose(t *testing.T) {
 		}, [2]division.StreamID{1, 0}, -1},
 		{"it was two Envoys a minute before", 5 * time.Second, nil, [2]division.StreamID{1, 0}, -1},
 	} {
-		r := newRig(division.Options{Fresh: true})
+		r := newRig(division.Options{Fresh: true, MaxLate: 500 * time.Millisecond})
 		r.OpenStream(r.now, 1, 7, 0)
 		if tt.between == nil {
 			r.OpenStream(r.now, 9, 7, 0)
@@ -60,7 +65,7 @@ func TestPeerReconnectsBeforeClose(t *testing.T) {
 		for _, stream := range tt.closed {
 			r.CloseStream(r.now, stream)
 		}
-		r.tick()
+		r.advance(300 * time.Millisecond) // after a stall nothing can be taken for a moment
 		if got := r.takeRate(newest); got != tt.want {
 			t.Errorf("%s: assigned is %d, want %d", tt.name, got, tt.want)
 		}

@@ -24,7 +24,6 @@ type world struct {
 	predecessorExpiry division.Time // when all assignments of the divider's predecessor have expired
 	last              division.StreamID
 	log               []string
-	mutation
 }
 
 type worldOptions struct {
@@ -35,14 +34,6 @@ type worldOptions struct {
 	clients                int // number of clients to which the Envoys belong; 0: each Envoy is a client of its own
 	o                      division.Options
 	verbose                bool
-}
-
-// mutation is a bug that is injected into a divider or its caller.
-type mutation struct {
-	afterTake, afterClosed func(w *world, stream division.StreamID, seq uint64)
-	early                  time.Duration // error of the divider's clock per second
-	fresh                  bool          // Options.Fresh is set after a restart
-	onePeer                bool          // all Envoys have the same peer
 }
 
 // chooser returns a number below n.
@@ -75,8 +66,8 @@ type message struct {
 
 func bucketOf(i int) division.Bucket { return division.Bucket{uint64(i) + 1, 7} }
 
-func newWorld(o worldOptions, m mutation) *world {
-	w := &world{worldOptions: o, mutation: m, now: time.Second}
+func newWorld(o worldOptions) *world {
+	w := &world{worldOptions: o, now: time.Second}
 	o.o.Fresh = true
 	w.d = division.New(w.now, o.o)
 	for i := range o.envoys {
@@ -86,9 +77,6 @@ func newWorld(o worldOptions, m mutation) *world {
 		}
 		if e.silent = i < o.silent; o.clients > 0 {
 			e.client = uint64(i%o.clients) + 1
-		}
-		if m.onePeer {
-			e.peer = 1
 		}
 		w.envoys = append(w.envoys, e)
 	}
@@ -121,8 +109,6 @@ func rateOf(l *division.Limit) int64 {
 	return int64(l.Hits) * int64(division.Fill/l.Window)
 }
 
-func (w *world) clock() division.Time { return w.now + w.early*(w.now/time.Second) }
-
 func (w *world) logf(format string, args ...any) {
 	if w.verbose {
 		w.log = append(w.log, fmt.Sprintf("%v ", w.now)+fmt.Sprintf(format, args...))
@@ -148,7 +134,7 @@ func (w *world) step(choose chooser) {
 	case n < 25 && l != nil && len(l.up) > 0 && l.atServer:
 		l.up[0]()
 		l.up = l.up[1:]
-		w.d.Tick(w.clock())
+		w.d.Tick(w.now)
 	case n < 32 && l != nil && l.atServer:
 		w.takeActions(l, []int{1, 100}[choose(2)])
 	case n < 36:
@@ -176,7 +162,7 @@ func (w *world) connect(e *envoy) {
 	l := &link{stream: w.last, e: e, atServer: true, atEnvoy: true}
 	e.link = l
 	w.links = append(w.links, l)
-	w.d.OpenStream(w.clock(), l.stream, e.peer, e.client)
+	w.d.OpenStream(w.now, l.stream, e.peer, e.client)
 	w.logf("envoy %p connects as %d", e, l.stream)
 }
 
@@ -213,7 +199,7 @@ func (w *world) usage(e *envoy, i int) {
 	l.up = append(l.up, func() {
 		r.Limit = w.limits[i]
 		w.logf("report of %d: %+v", l.stream, r)
-		w.d.Report(w.clock(), l.stream, r)
+		w.d.Report(w.now, l.stream, r)
 	})
 }
 
@@ -222,15 +208,12 @@ func (w *world) takeActions(l *link, maxActions int) {
 	if l.e.silent {
 		return
 	}
-	actions, seq, _ := w.d.TakeActions(w.clock(), l.stream, nil, maxActions)
+	actions, seq, _ := w.d.TakeActions(w.now, l.stream, nil, maxActions)
 	if seq == 0 {
 		return
 	}
 	w.logf("%d takes %+v", l.stream, actions)
 	l.down = append(l.down, message{actions, seq})
-	if w.afterTake != nil {
-		w.afterTake(w, l.stream, seq)
-	}
 }
 
 // deliver delivers the next message to an Envoy.
@@ -244,7 +227,7 @@ func (w *world) deliver(l *link) {
 	if l.atServer {
 		l.up = append(l.up, func() {
 			w.logf("%d confirms %d", l.stream, m.seq)
-			w.d.Confirm(w.clock(), l.stream, m.seq)
+			w.d.Confirm(w.now, l.stream, m.seq)
 		})
 	}
 }
@@ -253,18 +236,15 @@ func (w *world) advance(dt time.Duration) {
 	w.now += dt
 	w.removeEnded()
 	w.logf("time")
-	w.d.Tick(w.clock())
+	w.d.Tick(w.now)
 }
 
 // close ends a stream at the server. Messages in transit may still arrive for a while.
 func (w *world) close(l *link) {
 	w.logf("server lost %d", l.stream)
 	l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
-	w.d.CloseStream(w.clock(), l.stream)
-	w.d.Tick(w.clock())
-	if w.afterClosed != nil {
-		w.afterClosed(w, l.stream, 0)
-	}
+	w.d.CloseStream(w.now, l.stream)
+	w.d.Tick(w.now)
 }
 
 func (w *world) changeLimit(i, to int) {
@@ -272,7 +252,7 @@ func (w *world) changeLimit(i, to int) {
 	w.logf("limit of %d: %+v", i, limit)
 	w.limits[i] = limit
 	w.maxRates[i] = w.d.TakenRate(bucketOf(i))
-	w.d.SetLimit(w.clock(), bucketOf(i), limit)
+	w.d.SetLimit(w.now, bucketOf(i), limit)
 }
 
 // restart restarts the service, which loses its state, or an Envoy. The service is not restarted
@@ -300,9 +280,7 @@ func (w *world) restart(service bool, e *envoy) {
 			l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
 		}
 	}
-	o := w.o
-	o.Fresh = w.fresh
-	w.d = division.New(w.clock(), o)
+	w.d = division.New(w.now, w.o)
 	w.predecessorExpiry = w.now + w.o.TTL + w.o.ExpiryMargin
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -68,29 +67,6 @@ func (f *fleet) report(tb testing.TB) {
 			}
 		}
 	}
-}
-
-// BenchmarkReports measures the CPU time for a bucket in a report, including its assignment and the
-// confirmation.
-func BenchmarkReports(b *testing.B) {
-	const envoys, buckets = 2, 10_000
-	f := newFleet(b, envoys, buckets)
-	f.report(b)
-	b.ReportAllocs()
-	begun := cpuTime(b)
-	for b.Loop() {
-		f.report(b)
-	}
-	// CPU time, because elapsed time is meaningless on a busy machine.
-	b.ReportMetric(float64(cpuTime(b)-begun)/float64(b.N*envoys*buckets), "cpu-ns/bucket")
-}
-
-// cpuTime returns the CPU time of the process.
-func cpuTime(tb testing.TB) time.Duration {
-	tb.Helper()
-	var u syscall.Rusage
-	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // heap returns the bytes in use.

@@ -2,9 +2,7 @@ package division_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,14 +32,13 @@ func newFleet(streams, buckets int) *fleet {
 }
 
 // round makes each stream report all buckets and confirm the resulting actions, in five seconds.
-func (f *fleet) round(n uint64) (actions int) {
+func (f *fleet) round() {
 	for stream := range f.streams {
 		f.now += 5 * time.Second / time.Duration(f.streams)
 		for i, id := range f.ids {
-			allowed := n * uint64(100+(i+stream)%7)
 			f.d.Report(f.now, division.StreamID(stream+1), division.Report{
 				Bucket: division.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, ID: id, Limit: f.limit,
-				Allowed: allowed, Elapsed: 5 * time.Second,
+				Allowed: uint64(100 + (i+stream)%7), Elapsed: 5 * time.Second,
 			})
 		}
 		for f.d.Tick(f.now) <= f.now {
@@ -51,60 +48,10 @@ func (f *fleet) round(n uint64) (actions int) {
 			for more := true; more; {
 				var seq uint64
 				f.actions, seq, more = f.d.TakeActions(f.now, ready, f.actions[:0], 1000)
-				actions += len(f.actions)
 				f.d.Confirm(f.now, ready, seq)
 			}
 		}
 	}
-	return actions
-}
-
-// BenchmarkReports measures a report, the division of its bucket, and the taking and confirmation
-// of the actions.
-func BenchmarkReports(b *testing.B) {
-	for _, c := range []struct {
-		streams, buckets int
-		changing         bool
-	}{
-		{1, 1000, false},
-		{2, 1000, false},
-		{2, 100_000, false},
-		{2, 100_000, true},
-		{10, 10_000, false},
-		{10, 10_000, true},
-		{100, 100, false},
-		{100, 100, true},
-		{1000, 10, false},
-	} {
-		b.Run(fmt.Sprintf("streams=%d/buckets=%d/changing=%v", c.streams, c.buckets, c.changing), func(b *testing.B) {
-			f := newFleet(c.streams, c.buckets)
-			f.round(1)
-			f.round(1)
-			b.ReportAllocs()
-			b.ResetTimer()
-			rounds, actions, begun := 0, 0, cpuTime()
-			for b.Loop() {
-				rounds++
-				n := uint64(1)
-				if c.changing {
-					n += uint64(rounds % 3)
-				}
-				actions += f.round(n)
-			}
-			reports := float64(rounds * c.streams * c.buckets)
-			b.ReportMetric(float64(cpuTime()-begun)/reports, "cpu-ns/report")
-			b.ReportMetric(float64(actions)/reports, "actions/report")
-		})
-	}
-}
-
-// cpuTime returns the CPU time of this process, which does not depend on other work on the machine.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestMemory checks the memory of a bucket with one stream, without its ID, and of each further
@@ -116,8 +63,8 @@ func TestMemory(t *testing.T) {
 		f := newFleet(streams, buckets)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		f.round(1)
-		f.round(1)
+		f.round()
+		f.round()
 		f.actions, f.ready = nil, nil
 		runtime.GC()
 		runtime.ReadMemStats(&after)
