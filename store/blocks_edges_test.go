@@ -28,32 +28,6 @@ func (r *blockReplica) reset(p *limiter.Policy) {
 	must.OK(r.world.t, err)
 }
 
-// Requests from a block allocate nothing.
-func TestBlocksAllocateNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorld(t, 1, time.Millisecond)
-		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour}
-		w.fill(p, 50)
-		r := w.replicas[0]
-		h := r.store.blocks.counters()[0]
-		if unused := r.unused(); unused-int(h.windowOf(h.current.end).half.Load()) < 20 {
-			t.Fatalf("%d unused hits: not enough", unused)
-		}
-		c := caller{clock: time.Now}
-		if _, err := c.start(r.store, 0, oneHit(1, p)); err != nil {
-			t.Fatal(err)
-		}
-		now := limiter.Time(time.Now().UnixNano())
-		if n := must.AllocsPerRun(20, func() {
-			if done, err := r.store.Decide(now, &c.b, c.names, &c); !done || err != nil {
-				t.Error("not decided from the block")
-			}
-		}); n != 0 {
-			t.Errorf("%v allocations for a request from a block", n)
-		}
-	})
-}
-
 // A block ends with its window by the monotonic clock, even if the clock of the machine was set
 // back.
 func TestBlockEndsIfTheClockIsSetBack(t *testing.T) {
@@ -137,19 +111,6 @@ func TestBlocksShrinkWithDemand(t *testing.T) {
 		}
 		if n := w.replicas[0].unused(); n > maxUnused*2*10 {
 			t.Errorf("%d unused hits with a demand of ten a second", n)
-		}
-	})
-}
-
-// After a reset by an operator the replica does not use its block any more.
-func TestResetEndsBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorld(t, 1, time.Millisecond)
-		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Hour}
-		w.fill(p, 20)
-		r.reset(p)
-		if n := r.unused(); n != 0 {
-			t.Errorf("%d hits of the block are left after a reset", n)
 		}
 	})
 }

@@ -34,37 +34,6 @@ func TestBlocksRepeatDenialsOfSeveralHits(t *testing.T) {
 	})
 }
 
-// The fallback knows the hits of a block that was charged before its window began, even if the
-// counter is always in use.
-func TestBlocksOfTheNextWindowDuringAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorldWith(t, 1, 10*time.Millisecond, Local)
-		const limit = 500
-		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Second}
-		r := w.replicas[0]
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-		for end := time.Now().Add(3 * time.Second); time.Until(end) > 0; {
-			time.Sleep(time.Millisecond)
-			r.request(p, 1)
-		}
-		for range 2 {
-			time.Sleep(time.Millisecond)
-			r.request(p, 1)
-		}
-		r.cut()
-		w.unreachable.Store(true)
-		for range 800 {
-			time.Sleep(time.Millisecond)
-			r.request(p, 1)
-		}
-		synctest.Wait()
-		// Requests of the window before, which waited for the store, count in this one.
-		if n := w.admitted[int64(p.WindowEnd(limiter.Time(time.Now().UnixNano())))]; n > limit || n == 0 {
-			t.Errorf("%d hits admitted during the outage, want at most %d", n, limit)
-		}
-	})
-}
-
 // A rule that is edited can give a counter another name. Its blocks are those of the new name.
 func TestBlocksOfARenamedCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

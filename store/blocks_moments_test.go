@@ -27,48 +27,6 @@ func (c muteConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A primary that dies silently, while a counter has just become idle, is noticed after the counter was
-// removed.
-func TestUsedHitsIfAPrimaryDiesSilently(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorld(t, 2, time.Millisecond)
-		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 4000, Window: limiter.MaxWindow}
-		mute, dial := new(atomic.Bool), r.store.options.Server.DialContext
-		r.store.options.Server.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return muteConn{c, mute}, nil
-		}
-		r.cut()
-		synctest.Wait()
-		for !r.store.Up() {
-			time.Sleep(time.Millisecond)
-		}
-		w.fill(p, 100)
-		for range 30 {
-			r.request(p, 1)
-		}
-		h := r.store.blocks.counters()[0]
-		h.mu.Lock()
-		used := int(h.windowOf(h.current.end).granted) - r.unused()
-		h.mu.Unlock()
-		mute.Store(true)
-		died := time.Now()
-		for r.store.Up() {
-			time.Sleep(time.Millisecond)
-		}
-		noticed, hot := time.Since(died), len(r.store.blocks.counters())
-		mute.Store(false)
-		w.host.FlushAll() // a new primary, which lacks the last block
-		time.Sleep(3 * time.Second)
-		if got := w.replicas[1].usedBy(p); got < used {
-			t.Errorf("the new primary has %d hits, want the %d used ones; the outage was noticed after %v, with %d hot counters", got, used, noticed, hot)
-		}
-	})
-}
-
 // At SIGTERM, unused hits are returned, also if a probe is in flight.
 func TestStopDuringAProbeReturnsHits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -104,38 +104,6 @@ func TestStopDuringAFailoverChargesUsedHits(t *testing.T) {
 	}
 }
 
-// The sweep took unused hits off a balance, and was then not scheduled until the replica had another
-// primary and a block there.
-func TestLateReturnToAnotherPrimary(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newBlockWorld(t, 1, time.Millisecond)
-		r, p := w.replicas[0], &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 100_000, Window: limiter.MaxWindow}
-		w.fill(p, 40)
-		h := r.store.blocks.counters()[0]
-		b := h.windowOf(h.current.end)
-		// As returnIdle does.
-		word, end, state := b.word.Load(), h.current.end, b.state.Load()
-		hits := word & hitsMask
-		if !b.word.CompareAndSwap(word, word-hits) {
-			t.Fatal("used meanwhile")
-		}
-		h.mu.Lock()
-		b.granted -= hits
-		h.mu.Unlock()
-		w.loseData()
-		for !r.store.Up() {
-			time.Sleep(time.Millisecond)
-		}
-		w.fill(p, 20) // a block of the new primary
-		before, lost := r.usedBy(p), w.hitsOf(blockLost)
-		h.returnHits(state, hits, end, true)
-		time.Sleep(10 * time.Millisecond)
-		if got := r.usedBy(p); got < before || w.hitsOf(blockLost) == lost {
-			t.Errorf("the new primary had %d hits, and %d after hits were returned that it never had", before, got)
-		}
-	})
-}
-
 // A store whose replies are late, but regular, is available. The hits of blocks whose reply is late are
 // returned, or at least reported as lost.
 func TestLateRepliesToBlocks(t *testing.T) {

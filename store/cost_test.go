@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,8 +62,7 @@ func describeCostly(c *limiter.Charge) string {
 }
 
 // TestCostTable prints how long the servers take for charges, in runs of 20 on full counters, next
-// to the estimates, and then by how much large requests delay other requests. docs/store.md has
-// both. It is a measurement and needs a quiet machine.
+// to the estimates. docs/store.md has them. It is a measurement and needs a quiet machine.
 func TestCostTable(t *testing.T) {
 	effort.Require(t, effort.All)
 	for _, binary := range storetest.Binaries(t) {
@@ -75,13 +73,6 @@ func TestCostTable(t *testing.T) {
 			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeCostly(&costlyCharges[i]), cpu.Seconds()*1e6, script.CostOf(costlyCharges[i].Policy, costlyCharges[i].Hits).Seconds()*1e6)
 		}
 		t.Logf("%s: CPU time of a charge in µs, and the estimate:\n%s", binary, table.String())
-		table.Reset()
-		for _, n := range []int{10, 100, 300, 1000} {
-			for i := range costlyCharges {
-				measureLarge(t, &table, binary, n, &costlyCharges[i])
-			}
-		}
-		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; the decider of the request; the number of the next 100 calls of others that the fallback decided:\n%s", binary, table.String())
 	}
 }
 
@@ -113,49 +104,6 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 		run(now+limiter.Time(n)*limiter.Time(time.Millisecond), costlyCharges[i].Hits)
 	}
 	return (cpuOf(t, srv) - began) / (rounds * charges)
-}
-
-func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, costly *limiter.Charge) {
-	t.Helper()
-	srv := storetest.StartBinary(t, binary)
-	o, others := &recorder{}, &recorder{}
-	memory, err := limiter.New(limiter.Options{Bytes: 64 << 20})
-	must.OK(t, err)
-	s := runStore(t, Options{Server: serverAt(srv), Observer: o, Table: memory})
-	neighbour := runStore(t, Options{Server: serverAt(srv), Observer: others})
-	storetest.Eventually(t, "up", func() bool { return s.Up() && neighbour.Up() })
-	srv.Must("CONFIG", "SET", "slowlog-log-slower-than", "100")
-	charges := manyCharges(1, n, costly.Policy, costly.Hits)
-	var busy atomic.Bool
-	busy.Store(true)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var c caller
-		for i := 0; i < 100 || busy.Load(); i++ {
-			_ = c.decideWithin(neighbour, 20*time.Millisecond, oneHit(1<<20, hugeBucket))
-			time.Sleep(200 * time.Microsecond)
-		}
-	}()
-	var c caller
-	longest := time.Duration(0)
-	for range 3 {
-		began := clock()
-		_ = c.decideWithin(s, 20*time.Millisecond, charges...)
-		longest = max(longest, clock().Sub(began))
-		time.Sleep(20 * time.Millisecond)
-	}
-	busy.Store(false)
-	<-done
-	slowest := 0
-	lines := strings.SplitSeq(srv.Must("EVAL", `local all = {} for _, e in ipairs(redis.call('SLOWLOG', 'GET', '1000')) do
-		if string.find(string.lower(e[4][1]), '^eval') then all[#all + 1] = e[3] end end return table.concat(all, ' ')`, "0"), " ")
-	for line := range lines {
-		micros, _ := strconv.Atoi(line)
-		slowest = max(slowest, micros)
-	}
-	fallback, _ := others.decisions()
-	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeCostly(costly), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)
 }
 
 // cpuOf returns the CPU time of a server's first thread.

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/internal/effort"
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -100,11 +99,6 @@ func (m *mirror) compare(name string, args [][]byte, got []byte) {
 	}
 	if bytes.Equal(got, want) || atServerTime && bytes.HasPrefix(want, []byte("*3")) && bytes.HasPrefix(got, []byte("*3")) {
 		return
-	}
-	for _, prefix := range []string{"-ERR Error compiling script", "-ERR user_script:"} { // then texts of Lua follow
-		if bytes.HasPrefix(got, []byte(prefix)) && bytes.HasPrefix(want, []byte(prefix)) {
-			return
-		}
 	}
 	if !m.exact && bytes.HasPrefix(want, []byte("-")) && bytes.Equal(bytes.Fields(got)[0], bytes.Fields(want)[0]) {
 		return
@@ -234,139 +228,5 @@ func TestLuahostServesAStore(t *testing.T) {
 		t.Error("no counter was synced")
 	}
 	t.Logf("%d counters synced", synced)
-	m.compareKeys()
-}
-
-// oddArguments are arguments of random commands.
-var oddArguments = strings.Split("0 1 -1 2 3 5 -5 17 -0 +1 01 1.5 -2.25 1e3 3.0 0x10 1_0 inf -inf +inf (1 (-3 (inf ( nan 1e400 1e-400 1e17 "+
-	"4294967296 9007199254740993 9223372036854775807 -9223372036854775808 9223372036854775808 -1900000000 1900000000 1900000000000 "+
-	"NX xx EXAT PXAT keepttl GET WITHSCORES m n o field \x00\xff 12345678901234567890123", " ")
-
-// Random commands, many with invalid arguments or keys of another type, have the same replies.
-func TestLuahostCommands(t *testing.T) {
-	t.Parallel()
-	m := newMirror(t)
-	if !m.exact {
-		storetest.NotRun(t, t.Name()+": it compares texts of Valkey 9")
-	}
-	seed := fromEnvironment(t, "STORE_SEED", 27)
-	random := rand.New(rand.NewPCG(seed, seed))
-	arg := func() string { return append(oddArguments, "", " 1")[random.IntN(len(oddArguments)+2)] }
-	names := strings.Fields("GET GET GETRANGE GETRANGE SET SET SET INCR INCRBY INCRBY DEL EXISTS TYPE EXPIREAT PEXPIREAT EXPIRETIME PEXPIRETIME PERSIST " +
-		"LLEN LINDEX LINDEX LRANGE LRANGE LTRIM RPUSH RPUSH HGET HGETALL HLEN HEXISTS HSET HSET HDEL " +
-		"ZADD ZADD ZADD ZCARD ZSCORE ZCOUNT ZCOUNT ZRANGE ZRANGE ZREM ZREMRANGEBYSCORE ZREMRANGEBYRANK PING ECHO AUTH CLUSTER EVAL EVALSHA UNKNOWN")
-	counts := map[string]int{ // of arguments after the key
-		"GETRANGE": 2, "SET": 1, "INCRBY": 1, "EXPIREAT": 1, "PEXPIREAT": 1, "LINDEX": 1, "LRANGE": 2, "LTRIM": 2, "RPUSH": 2, "HGET": 1, "HEXISTS": 1, "HSET": 2, "HDEL": 1,
-		"ZADD": 2, "ZSCORE": 1, "ZCOUNT": 2, "ZRANGE": 2, "ZREM": 1, "ZREMRANGEBYSCORE": 2, "ZREMRANGEBYRANK": 2,
-	}
-	for range effort.Times(t, 2000) {
-		name := names[random.IntN(len(names))]
-		args := []string{name, "SLHZ"[max(0, strings.IndexByte("SLHZ", name[0])):][:1]} // most keys have the right type
-		if strings.Contains(name, "PUSH") {
-			args[1] = "L"
-		}
-		if random.IntN(20) == 0 {
-			args[1] = "SLHZ"[random.IntN(4):][:1]
-		}
-		args[1] += []string{"1", "2"}[random.IntN(2)]
-		extra := counts[name]
-		if random.IntN(5) == 0 {
-			extra = random.IntN(6)
-		}
-		for range extra {
-			args = append(args, arg())
-		}
-		if random.IntN(30) == 0 {
-			args = args[:1]
-		}
-		if name[0] == 'P' && random.IntN(2) == 0 {
-			args[0] = strings.ToLower(name)
-		}
-		if strings.HasSuffix(name, "EXPIREAT") {
-			args = args[:min(len(args), 3)] // the command has no options
-		}
-		if name == "ZADD" {
-			args = slices.DeleteFunc(args, func(arg string) bool { return strings.EqualFold(arg, "NX") || strings.EqualFold(arg, "XX") })
-		}
-		m.host.Do(args...)
-	}
-	m.compareKeys()
-}
-
-// Scripts with odd operations have the same replies.
-func TestLuahostScripts(t *testing.T) {
-	t.Parallel()
-	m := newMirror(t)
-	if !m.exact {
-		storetest.NotRun(t, t.Name()+": it compares texts of Valkey 9")
-	}
-	for _, text := range []string{
-		"return", "return nil", "return false", "return true", "return 1.9", "return -1.9", "return '1.9'", "return 1e300", "return -1e300", "return 0/0",
-		"return {1, 2, nil, 4}", "return {1, {2, {3, 'x'}}, false, true}", "return {err = 'MY error'}", "return {err = '-MY error'}", "return {ok = 'fine'}", "return {}",
-		"return redis.error_reply('MY error')", "return redis.error_reply('-MY error')", "return redis.error_reply('error')", "return redis.status_reply('fine')",
-		"return redis.call('GET', 'none')", "return {redis.call('GET', 'none') == false}", "return redis.call('SET', 'a', 1).ok", "return redis.call('set', 'b', 1.5)",
-		"redis.call('SET', 'a', 2^53) return redis.call('GET', 'a')", "redis.call('SET', 'a', 1e17) return redis.call('GET', 'a')", "redis.call('SET', 'a', -1e20) return redis.call('GET', 'a')",
-		"redis.call('SET', 'a', 0.1) return redis.call('GET', 'a')", "redis.call('SET', 'a', 1e-7) return redis.call('GET', 'a')", "redis.call('SET', 'a', 1/0) return redis.call('GET', 'a')",
-		"redis.call('SET', 'a', 2^62) return redis.call('GET', 'a')", "redis.call('SET', 'a', 2^63) return redis.call('GET', 'a')",
-		"redis.call('RPUSH', 'l', 1, 2, 3) return redis.call('LRANGE', 'l', 0, -1)", "return redis.call('INCRBY', 'l', 1)", "\n\nreturn redis.call('GET', 'l')",
-		"return redis.pcall('GET', 'l')", "return redis.pcall('GET', 'l').err", "local ok, e = pcall(redis.call, 'GET', 'l') return {ok, e.err}",
-		"local ok, e = pcall(function() return redis.call('GET', 'l') end) return {ok, type(e), e.err}", "return redis.call('NONE', 'x')", "return redis.pcall('NONE', 'x').err", "return redis.call('GET')",
-		"return redis.call()", "return redis.call({})", "return redis.call('SET', 'a', {})", "return redis.call('SET', 'a', true)", "return redis.call('EVAL', 'return 1', 0)", "return redis.call('AUTH', 'x')",
-		"return redis.sha1hex('x')", "return redis.replicate_commands()", "return #KEYS + #ARGV", "return {tostring(0.5), tostring(-3), 1 .. ''}",
-		"x = 1", "return x", "return os.time and 1 or 0", "return type(os.clock())", "error('mine')", "return nil + 1", "syntax error",
-		"local t = {} for _, x in ipairs({'1', '-1', '1.5', '1e3', '0x10', ' 7 ', '', 'abc', '1 2', '.5', '5.', 'inf', '1e400', '9007199254740993', '12345678901234567890', '0x', '1_0', '+1', '--1'}) do " +
-			"t[#t + 1] = tonumber(x) == 1/0 and 'inf' or string.format('%.17g', tonumber(x) or -99) end return t",
-		"return {tonumber('ff', 16), tonumber('z', 36), tonumber('12', 3) or 'nil', tonumber('9', 8) or 'nil', tonumber(nil or 'x') or 'nil'}",
-		"return {string.format('%.0f', 2.5), string.format('%.0f', 0.5), string.format('%.0f%09d', 3, 42), string.format('%014.4f', 5.0625), string.format('%d', -7), string.format('%5s|%-5s|%05d', 'a', 'b', 3)}",
-		"return {struct.pack('<dI4I4', 1.5, 7, 4294967295), struct.pack('>I2i8', 258, -2), struct.unpack('<dI4', struct.pack('<dI4', 3, 9))}",
-		"return {(pcall(struct.unpack, '<d', 'abc'))}", "return {struct.unpack('<i2', '\\255\\255')}", "return {struct.unpack('I', 'abcdefgh', 3)}", "return struct.pack('<I4', -1)",
-		"return {('abc 12'):find('%d+'), ('abc'):find('b', 1, true), ('x'):rep(3), ('12 34'):match('^(%d%d?) (%d+)$')}",
-		"return {('12345'):sub(1, -3), ('12345'):sub(-2), ('12345'):sub(0), ('12'):sub(5), #'ab'}",
-		"return {7 % 3, -7 % 3, math.floor(-1.5), math.ceil(1.2), math.max(1, 2), math.abs(-4), math.huge}",
-		"return {'10' * 2, '3' + 1, 10 .. 20}", "local t = {} for w in ('a b  c'):gmatch('%S+') do t[#t + 1] = w end return t", "return {unpack({1, 2, 3})}",
-		"return redis.call('ZADD', 'z', 1.5, 'a', -2, 'b')", "return redis.call('ZSCORE', 'z', 'a')", "return redis.call('ZRANGE', 'z', 0, -1, 'WITHSCORES')", "return redis.call('HGETALL', 'none')",
-		"return redis.call('TTL', 'a')", "return redis.call('PING')", "return redis.call('TYPE', 'z')", "return redis.call('TYPE', 'z').ok", "return redis.pcall('SELECT', 'x')", "return ('x'):rep(3, ',')",
-		"local t = setmetatable({}, {__index = function() return 1 end}) return t", "redis.call('SELECT', 1) redis.call('SET', 'other', 1) redis.call('DEL', 'other') return redis.call('GET', 'l')",
-		"return _G.x", "_G.x = 1", "KEYS[1] = 'x' return KEYS[1]",
-	} {
-		m.host.Do("EVAL", text, "0")
-	}
-	for _, args := range [][]string{
-		{"EVAL", "return {KEYS[1], ARGV[1]}", "1", "a", "b"},
-		{"EVAL", "return 1", "2", "a"},
-		{"EVAL", "return 1", "-1", "a"},
-		{"EVAL", "return 1", "x"},
-		{"EVALSHA", "abc", "0"},
-		{"EVALSHA", strings.ToUpper("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), "0"},
-		{"EVAL", "return 1", "0"},
-		{"SCRIPT", "LOAD", "return 2"},
-		{"SCRIPT", "EXISTS", "7f923f79fe76194c868d7e1d0820de36700eb649", "x"},
-		{"SCRIPT", "LOAD", "syntax error"},
-		{"SCRIPT", "NONE"},
-		{"SCRIPT", "LOAD"},
-		{"SCRIPT", "EXISTS"},
-		{"SCRIPT"},
-		{"PING", "a"},
-		{"PING", "a", "b"},
-		{"AUTH", "a"},
-		{"AUTH", "a", "b"},
-		{"AUTH", "default", "b"},
-		{"AUTH", "a", "b", "c"},
-		{"SELECT", "16"},
-		{"SELECT", "x"},
-		{"SELECT", "-1"},
-		{"SELECT", "1900000000000"},
-		{"ROLE"},
-		{"CLUSTER", "SLOTS"},
-		{"READONLY"},
-		{"ASKING"},
-		{"KEYS", "z*"},
-		{"KEYS", "?"},
-		{"NONE", strings.Repeat("x", 200), "a"},
-		{"NONE"},
-		{strings.Repeat("N", 200)},
-	} {
-		m.host.Do(args...)
-	}
 	m.compareKeys()
 }

@@ -24,43 +24,6 @@ func chargeAll(t *testing.T, s *Store, want int) {
 	}
 }
 
-// A store uses a cluster of luahosts like one of real servers: it follows redirections to moved
-// slots, and uses the replacement of a node.
-func TestLuahostCluster(t *testing.T) {
-	t.Parallel()
-	first, second, third := listen(t), listen(t), listen(t)
-	c := luahost.NewCluster(first.Addr().String(), second.Addr().String())
-	a := serveHost(t, first, c.Servers()[0].Serve)
-	serveHost(t, second, c.Servers()[1].Serve)
-	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: a, Nodes: []string{a}}})
-	storetest.Eventually(t, "up", s.Up)
-	chargeAll(t, s, 0)
-	for n, keys := range [][]string{c.Servers()[0].Keys(), c.Servers()[1].Keys()} {
-		if len(keys) < 2 {
-			t.Errorf("node %d has the keys %q", n, keys)
-		}
-	}
-	for _, key := range c.Servers()[0].Keys() {
-		c.BeginMove(redis.SlotOf([]byte(key)), 1)
-	}
-	chargeAll(t, s, 1)
-	for _, key := range c.Servers()[0].Keys() {
-		c.MoveSlot(redis.SlotOf([]byte(key)), 1)
-	}
-	chargeAll(t, s, 2)
-	old := c.Servers()[1]
-	snapshot := old.Snapshot()
-	replaced := c.Replace(1, third.Addr().String())
-	replaced.Restore(snapshot)
-	serveHost(t, third, replaced.Serve)
-	must.OK(t, second.Close()) // also closes its connections
-	storetest.Eventually(t, "the other node has the slots", func() bool {
-		up := s.Shards()
-		return len(up) == 2 && s.Up()
-	})
-	chargeAll(t, s, 3)
-}
-
 // A store follows a failover that Sentinels announce. Writes after the snapshot are lost.
 func TestLuahostSentinel(t *testing.T) {
 	t.Parallel()

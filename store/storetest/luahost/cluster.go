@@ -107,8 +107,8 @@ func (c *Cluster) MoveSlot(slot uint16, to int) {
 	}
 	from.server.locked(func() {
 		into.server.locked(func() {
-			old := from.server.databases[0]
-			all := into.server.databases[0]
+			old := from.server.keys
+			all := into.server.keys
 			for name, v := range old {
 				if redis.SlotOf([]byte(name)) == slot {
 					all[name] = v
@@ -167,9 +167,7 @@ const noCluster = failure("ERR This instance has cluster support disabled")
 func clusterCommand(s *Server, args []string) reply {
 	switch {
 	case strings.ToUpper(args[1]) != "SLOTS":
-		return failure("ERR unknown subcommand '" + cText(args[1]) + "'. Try CLUSTER HELP.")
-	case len(args) != 2:
-		return failure("ERR wrong number of arguments for 'cluster|slots' command")
+		return failure("ERR unknown subcommand '" + args[1] + "'. Try CLUSTER HELP.")
 	case s.node == nil:
 		return noCluster
 	}

@@ -7,12 +7,10 @@ import (
 
 // A client is a connection and its state.
 type client struct {
-	conn          net.Conn
-	out           []byte // replies that were not sent yet
-	database      int
-	authenticated bool
-	asking        bool          // ASKING came before the next command
-	writing       chan struct{} // full while a goroutine writes
+	conn    net.Conn
+	out     []byte        // replies that were not sent yet
+	asking  bool          // ASKING came before the next command
+	writing chan struct{} // full while a goroutine writes
 
 	channels []string // subscriptions
 	pushes   chan []byte

@@ -10,16 +10,16 @@
 // not read its replies are not run.
 //
 // A [Cluster] divides the slots among servers, and a [Sentinel] names a primary. A differential test
-// in package store compares the replies to sluice's and to random commands with those of a real
-// server, byte for byte. These are left out deliberately:
+// in package store compares the replies to sluice's commands with those of a real server, byte for
+// byte. These are left out deliberately:
 //
-//   - commands, options and Lua libraries that neither sluice nor its tests use: cjson, cmsgpack,
-//     bit, options of EXPIRE and ZADD, transactions, blocking commands, modules, RESP3
+//   - commands, options, databases, passwords and Lua libraries that neither sluice's script nor the
+//     tests use
 //   - replication, persistence and eviction: a test copies keys by [Server.Snapshot] and
 //     [Server.Restore], and sets errors by [Server.SetError] and [Server.SetWriteError]
 //   - the time that commands take: they take none, and os.clock in a script stands still
 //   - bounds of scripts: one that does not end is not interrupted
 //   - the slots of keys that a script accesses without naming them in KEYS
 //   - the exact texts of Lua's own errors, and of numbers from 1e15 on that a script concatenates
-//   - the order of the fields of a hash, and of KEYS: both are sorted
+//   - the order of the fields of a hash: it is sorted
 package luahost

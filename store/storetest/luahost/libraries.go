@@ -1,8 +1,6 @@
 package luahost
 
 import (
-	"crypto/sha1" //nolint:gosec // redis.sha1hex
-	"encoding/hex"
 	"math"
 	"strconv"
 	"strings"
@@ -30,11 +28,8 @@ func (m *machine) openLibraries() {
 	globals.RawSetString("os", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"clock": clock}))
 	globals.RawSetString("struct", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"pack": pack, "unpack": unpack}))
 	redis := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"call": m.call, "pcall": m.pcall, "sha1hex": sha1Hex, "status_reply": reply1("ok"), "error_reply": reply1("err"),
-		"replicate_commands": func(l *lua.LState) int { l.Push(lua.LTrue); return 1 },
-	})
+		"call": m.call, "pcall": m.pcall})
 	globals.RawSetString("redis", redis)
-	globals.RawSetString("server", redis)
 	guard := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
 		"__newindex": func(l *lua.LState) int {
 			l.RaiseError("Attempt to modify a readonly table")
@@ -69,38 +64,9 @@ func protectedCall(l *lua.LState) int {
 	return l.GetTop()
 }
 
-func sha1Hex(l *lua.LState) int {
-	sum := sha1.Sum([]byte(l.CheckString(1))) //nolint:gosec // as above
-	l.Push(lua.LString(hex.EncodeToString(sum[:])))
-	return 1
-}
-
-// reply1 returns redis.status_reply or redis.error_reply.
-func reply1(field string) lua.LGFunction {
-	return func(l *lua.LState) int {
-		text := l.CheckString(1)
-		if field == "err" {
-			if text = strings.TrimPrefix(text, "-"); !strings.Contains(text, " ") {
-				text = "ERR " + text
-			}
-		}
-		t := l.CreateTable(0, 1)
-		t.RawSetString(field, lua.LString(text))
-		l.Push(t)
-		return 1
-	}
-}
-
 // toNumber is tonumber, which converts texts as C's strtod does. gopher-lua's does not know
 // exponents and integers above 2^63.
 func toNumber(l *lua.LState) int {
-	if base := l.OptInt(2, 10); base != 10 {
-		n, err := strconv.ParseInt(strings.TrimSpace(l.CheckString(1)), base, 64)
-		if l.Push(lua.LNumber(n)); err != nil {
-			l.Push(lua.LNil)
-		}
-		return 1
-	}
 	switch v := l.CheckAny(1).(type) {
 	case lua.LNumber:
 		l.Push(v)

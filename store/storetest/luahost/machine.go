@@ -109,34 +109,8 @@ func (s *Server) load(text string) (sha string, wrong reply) {
 	return sha, nil
 }
 
-func scriptCommand(s *Server, args []string) reply {
-	name := strings.ToUpper(args[1])
-	switch {
-	case name == "LOAD" && len(args) == 3:
-		sha, wrong := s.load(args[2])
-		if wrong != nil {
-			return wrong
-		}
-		return sha
-	case name == "EXISTS" && len(args) > 2:
-		all := make([]reply, 0, len(args)-2)
-		for _, sha := range args[2:] {
-			all = append(all, number(s.scripts[strings.ToLower(sha)] != nil))
-		}
-		return all
-	case name == "FLUSH" && len(args) == 2:
-		clear(s.scripts)
-		return done
-	case name == "LOAD", name == "EXISTS", name == "FLUSH":
-		return failure("ERR wrong number of arguments for 'script|" + strings.ToLower(name) + "' command")
-	}
-	return failure("ERR unknown subcommand '" + cText(args[1]) + "'. Try SCRIPT HELP.")
-}
-
 func (m *machine) run(proto *lua.FunctionProto, keys, args []string) reply {
 	m.wrote = false
-	database := m.server.client.database
-	defer func() { m.server.client.database = database }() // if the script selects another
 	l := m.state
 	globals := l.G.Global
 	globals.RawSetString("KEYS", m.list(keys))
@@ -239,7 +213,7 @@ func (m *machine) command(l *lua.LState) reply {
 		return failure("ERR Unknown command called from script")
 	case do.arity > 0 && n != do.arity, n < -do.arity:
 		return failure("ERR Wrong number of args calling command from script")
-	case do.keys == numberedKeys || connectionCommands[strings.ToUpper(name)]:
+	case do.keys == numberedKeys:
 		return failure("ERR This Valkey command is not allowed from script")
 	}
 	// A script that has written continues without memory.
@@ -250,9 +224,6 @@ func (m *machine) command(l *lua.LState) reply {
 	m.wrote = m.wrote || do.kind != reads
 	return do.run(m.server, args)
 }
-
-// connectionCommands are not allowed in scripts.
-var connectionCommands = map[string]bool{"AUTH": true, "SCRIPT": true, "ASKING": true, "READONLY": true}
 
 // toLua converts a reply for a script.
 func (m *machine) toLua(r reply) lua.LValue {

@@ -14,7 +14,6 @@ type Sentinel struct {
 	current func() string
 
 	turn        chan struct{} // full while a command runs or a method uses the fields below
-	failure     string
 	replicas    []string
 	subscribers []*client
 }
@@ -29,9 +28,6 @@ func (s *Sentinel) ServeConn(conn net.Conn) { serveConn(s, conn) }
 
 // Serve serves the connections of a listener until that is closed, as [Server.Serve] does.
 func (s *Sentinel) Serve(l net.Listener) error { return serve(l, s.ServeConn) }
-
-// SetError makes all commands fail with an error. "" ends that.
-func (s *Sentinel) SetError(text string) { s.locked(func() { s.failure = text }) }
 
 // SetReplicas sets the addresses of the replicas.
 func (s *Sentinel) SetReplicas(addresses ...string) {
@@ -76,20 +72,16 @@ func (s *Sentinel) execute(c *client, args []string, out []byte) []byte {
 	s.locked(func() {
 		name := strings.ToUpper(args[0])
 		switch {
-		case s.failure != "":
-			out = appendReply(out, failure(s.failure))
 		case name == "SUBSCRIBE" && len(args) > 1:
 			out = s.subscribe(c, args[1:], out)
 		case name == "PING" && len(c.channels) > 0:
 			out = appendReply(out, []reply{"pong", ""})
 		case name == "PING":
 			out = appendReply(out, status("PONG"))
-		case name == "AUTH":
-			out = appendReply(out, done)
 		case name == "SENTINEL" && len(args) == 3:
 			out = appendReply(out, s.query(strings.ToLower(args[1]), args[2]))
 		default:
-			out = appendReply(out, failure("ERR unknown command '"+cText(args[0])+"'"))
+			out = appendReply(out, failure("ERR unknown command '"+args[0]+"'"))
 		}
 	})
 	return out
@@ -114,7 +106,7 @@ func (s *Sentinel) query(what, master string) reply {
 		}
 		return all
 	}
-	return failure("ERR unknown subcommand '" + cText(what) + "'. Try SENTINEL HELP.")
+	return failure("ERR unknown subcommand '" + what + "'. Try SENTINEL HELP.")
 }
 
 // maxPushes is the maximum number of unsent messages of a connection.

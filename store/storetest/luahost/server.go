@@ -26,28 +26,24 @@ type Server struct {
 	dataID       string // of INFO
 	failure      string // error of all commands, "" for none
 	writeFailure string // error of commands that write, "" for none
-	user         string
-	password     string // "" for none
 	counts       map[string]int
 	onCommand    func(name string, args [][]byte, reply []byte)
 	node         *node // nil outside a cluster
 
-	databases [16]map[string]*value
-	scripts   map[string]*lua.FunctionProto // known scripts, by hash
-	machine   *machine
+	keys    map[string]*value
+	scripts map[string]*lua.FunctionProto // known scripts, by hash
+	machine *machine
 
 	// The running command.
 	client *client
-	keys   map[string]*value // the selected database
-	now    time.Time         // of the server's clock
+	now    time.Time // of the server's clock
 }
 
 // NewServer returns a primary without keys.
 func NewServer() *Server {
 	s := &Server{
-		turn: make(chan struct{}, 1), role: Primary, dataID: rand.Text(), counts: map[string]int{}, scripts: map[string]*lua.FunctionProto{},
+		turn: make(chan struct{}, 1), role: Primary, dataID: rand.Text(), counts: map[string]int{}, keys: map[string]*value{}, scripts: map[string]*lua.FunctionProto{},
 	}
-	s.flush()
 	s.machine = newMachine(s)
 	return s
 }
@@ -74,15 +70,6 @@ func (s *Server) SetError(text string) { s.locked(func() { s.failure = text }) }
 // with OOM is not returned for commands that need no memory. "" ends that.
 func (s *Server) SetWriteError(text string) { s.locked(func() { s.writeFailure = text }) }
 
-// SetPassword makes connections authenticate first. An empty user is the default user; an empty
-// password ends that.
-func (s *Server) SetPassword(user, password string) {
-	s.locked(func() {
-		s.user = user
-		s.password = password
-	})
-}
-
 // OnCommand makes the server call a function after each command of a connection, with the name in
 // upper case, the other arguments, and the reply as it is sent. The next command waits for the
 // function. The arguments may be kept.
@@ -99,18 +86,16 @@ func (s *Server) Commands() (counts map[string]int) {
 
 // Do runs a command without a connection and returns the reply as it would be sent.
 func (s *Server) Do(args ...string) string {
-	return string(s.execute(&client{authenticated: true}, args, nil))
+	return string(s.execute(&client{}, args, nil))
 }
 
-// Keys returns the names of all keys of all databases, sorted.
+// Keys returns the names of all keys, sorted.
 func (s *Server) Keys() (names []string) {
 	s.locked(func() {
 		s.now = s.clock()
-		for _, keys := range s.databases {
-			for name, v := range keys {
-				if !s.isExpired(v) {
-					names = append(names, name)
-				}
+		for name, v := range s.keys {
+			if !s.isExpired(v) {
+				names = append(names, name)
 			}
 		}
 	})
@@ -124,7 +109,7 @@ func (s *Server) SetDataID(id string) { s.locked(func() { s.dataID = id }) }
 // FlushAll deletes all keys, as a failover to a new server does.
 func (s *Server) FlushAll() {
 	s.locked(func() {
-		s.flush()
+		clear(s.keys)
 		s.dataID = rand.Text()
 	})
 }
@@ -132,20 +117,14 @@ func (s *Server) FlushAll() {
 // FlushScripts makes the server forget all scripts, as a restart does.
 func (s *Server) FlushScripts() { s.locked(func() { clear(s.scripts) }) }
 
-func (s *Server) flush() {
-	for i := range s.databases {
-		s.databases[i] = map[string]*value{}
-	}
-}
-
 // A Snapshot is a copy of all keys of a server.
 type Snapshot struct {
-	databases [16]map[string]*value
+	keys map[string]*value
 }
 
 // Snapshot copies all keys. The copy is not changed later.
 func (s *Server) Snapshot() (all *Snapshot) {
-	s.locked(func() { all = &Snapshot{copyKeys(s.databases)} })
+	s.locked(func() { all = &Snapshot{copyKeys(s.keys)} })
 	return all
 }
 
@@ -153,17 +132,15 @@ func (s *Server) Snapshot() (all *Snapshot) {
 // would have in the other. The snapshot can be used again.
 func (s *Server) Restore(all *Snapshot) {
 	s.locked(func() {
-		s.databases = copyKeys(all.databases)
+		s.keys = copyKeys(all.keys)
 		s.dataID = rand.Text()
 	})
 }
 
-func copyKeys(all [16]map[string]*value) (copies [16]map[string]*value) {
-	for i, keys := range all {
-		copies[i] = make(map[string]*value, len(keys))
-		for name, v := range keys {
-			copies[i][name] = v.clone()
-		}
+func copyKeys(all map[string]*value) map[string]*value {
+	copies := make(map[string]*value, len(all))
+	for name, v := range all {
+		copies[name] = v.clone()
 	}
 	return copies
 }
@@ -177,7 +154,6 @@ func (s *Server) clock() time.Time {
 func (s *Server) execute(c *client, args []string, out []byte) []byte {
 	s.locked(func() {
 		s.client = c
-		s.keys = s.databases[c.database]
 		s.now = s.clock()
 		name := strings.ToUpper(args[0])
 		start := len(out)
@@ -203,9 +179,7 @@ func (s *Server) respond(name string, args []string) reply {
 	switch {
 	case err != nil:
 		return err
-	case s.password != "" && !c.authenticated && name != "AUTH":
-		return failure("NOAUTH Authentication required.")
-	case s.failure != "" && name != "AUTH" && name != "SELECT":
+	case s.failure != "":
 		return failure(s.failure)
 	}
 	asking := c.asking
@@ -224,24 +198,11 @@ func (s *Server) find(name string, args []string) (*command, reply) {
 	do := commands[name]
 	switch {
 	case do == nil:
-		var b strings.Builder
-		for _, arg := range args[1:] {
-			if b.Len() >= 128 {
-				break
-			}
-			b.WriteString("'" + cut(cText(arg), 128-b.Len()) + "' ")
-		}
-		return nil, failure("ERR unknown command '" + cut(args[0], 128) + "', with args beginning with: " + b.String())
+		return nil, failure("ERR unknown command '" + args[0] + "'")
 	case do.arity > 0 && len(args) != do.arity, len(args) < -do.arity:
 		return nil, failure("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 	}
 	return do, nil
-}
-
-// cText returns a text as C prints it, without what follows a zero byte.
-func cText(text string) string {
-	text, _, _ = strings.Cut(text, "\x00")
-	return text
 }
 
 func cut(text string, most int) string { return text[:min(len(text), most)] }

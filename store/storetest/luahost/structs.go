@@ -7,24 +7,22 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The library struct, with the formats < > d I and i.
+// The library struct, with the formats < d and I.
 
-// eachField calls do for each field of a format: its letter, its size, and the byte order.
-func eachField(l *lua.LState, format string, do func(letter byte, size int, big bool)) {
-	big := false
+// eachField calls do for each field of a format: its letter and its size.
+func eachField(l *lua.LState, format string, do func(letter byte, size int)) {
 	for i := 0; i < len(format); i++ {
 		switch letter := format[i]; letter {
-		case '<', '>':
-			big = letter == '>'
+		case '<':
 		case 'd':
-			do(letter, 8, big)
-		case 'I', 'i':
+			do(letter, 8)
+		case 'I':
 			size := 4
 			if i+1 < len(format) && format[i+1] >= '1' && format[i+1] <= '8' {
 				i++
 				size = int(format[i] - '0')
 			}
-			do(letter, size, big)
+			do(letter, size)
 		default:
 			l.RaiseError("invalid format option '%c'", letter)
 		}
@@ -35,7 +33,7 @@ func eachField(l *lua.LState, format string, do func(letter byte, size int, big 
 func pack(l *lua.LState) int {
 	var out []byte
 	arg := 2
-	eachField(l, l.CheckString(1), func(letter byte, size int, big bool) {
+	eachField(l, l.CheckString(1), func(letter byte, size int) {
 		n := float64(l.CheckNumber(arg))
 		bits := uint64(0)
 		arg++
@@ -48,13 +46,8 @@ func pack(l *lua.LState) int {
 			bits = uint64(n)
 		}
 		var b [8]byte
-		if big {
-			binary.BigEndian.PutUint64(b[:], bits)
-			out = append(out, b[8-size:]...)
-		} else {
-			binary.LittleEndian.PutUint64(b[:], bits)
-			out = append(out, b[:size]...)
-		}
+		binary.LittleEndian.PutUint64(b[:], bits)
+		out = append(out, b[:size]...)
 	})
 	l.Push(lua.LString(out))
 	return 1
@@ -68,26 +61,16 @@ func unpack(l *lua.LState) int {
 	if pos < 0 {
 		l.RaiseError("offset must be 1 or greater")
 	}
-	eachField(l, l.CheckString(1), func(letter byte, size int, big bool) {
+	eachField(l, l.CheckString(1), func(letter byte, size int) {
 		if pos > len(data)-size {
 			l.RaiseError("data string too short")
 		}
 		var b [8]byte
-		var bits uint64
-		if big {
-			copy(b[8-size:], data[pos:pos+size])
-			bits = binary.BigEndian.Uint64(b[:])
-		} else {
-			copy(b[:size], data[pos:pos+size])
-			bits = binary.LittleEndian.Uint64(b[:])
-		}
-		switch letter {
-		case 'd':
+		copy(b[:size], data[pos:pos+size])
+		bits := binary.LittleEndian.Uint64(b[:])
+		if letter == 'd' {
 			l.Push(lua.LNumber(math.Float64frombits(bits)))
-		case 'i':
-			shift := 64 - 8*size
-			l.Push(lua.LNumber(int64(bits<<shift) >> shift)) //nolint:gosec // two's complement
-		default:
+		} else {
 			l.Push(lua.LNumber(bits))
 		}
 		pos += size
