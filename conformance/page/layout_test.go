@@ -122,6 +122,10 @@ func TestPageLayout(t *testing.T) {
 			}
 		}
 		check(display)
+		const keysFirst = "document.querySelector('#keys').offsetTop < document.querySelector('#events').offsetTop"
+		if phone := strings.HasPrefix(display, "375"); get(ctx, t, chromedp.Evaluate[bool](keysFirst)) != phone {
+			t.Errorf("%s: denied keys are above events: %v, want %v", display, !phone, phone)
+		}
 		do(ctx, t, chromedp.Click("#keys .name button"))
 		awaitVisible(ctx, t, "#details svg")
 		check(display + "-details")
