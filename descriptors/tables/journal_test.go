@@ -436,6 +436,8 @@ func TestDeleteFromEmptyTable(t *testing.T) {
 		if columns := table.Rows().Columns(); !slices.Equal(*columns, customer) || table.Rows().Len() != 1 {
 			t.Errorf("after a restart the table has %d rows with the columns %v, want one with %v", table.Rows().Len(), *columns, customer)
 		}
+		apply(j, customer, Change{Values: []string{"b"}, Delete: true})
+		apply(j, other, Change{Values: other, Row: Row{RequestsPerUnit: 5}}) // an empty table gets new columns
 		_ = j.Close()
 	}
 	table, j := open(t.TempDir())
