@@ -103,6 +103,8 @@ type compiler struct {
 	// counters has the shared counters of the current domain, by name.
 	counters    map[string]*sharedCounter
 	defaultUses map[*rules.DefaultItem]*defaultUse
+	// sharesExempt is a domain that has only the exempt of the defaults for every domain, or nil.
+	sharesExempt *domain
 	// terms has the distinct terms of all limits so far.
 	terms map[Terms]*Terms
 	// rules and limits are preallocated, since allocating each separately takes more memory.
@@ -188,7 +190,7 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	c.deniedResponse(d, configs)
 	c.compileExemptions(d, configs)
 	before := len(c.set.Limits)
-	below := c.level(d, &d.root, all)
+	below := c.level(d, &d.root, make([]rules.Level, 0, 8), all)
 	c.resolveReplacements(d, c.set.Limits[before:])
 	return c.sha.domain(d, allOrNothing, below)
 }
@@ -241,18 +243,21 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	}
 }
 
-// level compiles the descriptors below parent.
-func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) digest {
+// level compiles the descriptors below parent. path is that of parent in the rules, without
+// defaults.
+func (c *compiler) level(d *domain, parent *node, path []rules.Level, configs []rules.Descriptor) digest {
 	if len(configs) == 0 || c.found.Full() {
 		return digest{}
 	}
 	var digests levelDigests
 	var sets map[int]*rules.ValueSet // by index in children
+	depth := len(path)
 	children := make([]node, len(configs))
 	for i := range configs {
 		from := &configs[i]
 		n := &children[i]
-		cfg := from
+		path = append(path[:depth], from.Level())
+		cfg, by := c.withDefaults(d, path, from)
 		*n = node{
 			parent: parent, key: cfg.Key, value: cfg.Value,
 			share: cfg.ShareThreshold, valueToMetric: cfg.ValueToMetric, pos: cfg.Pos,
@@ -275,13 +280,13 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		var below digest
 		nestedFirst := precedesLimits(cfg) // limits are numbered in the order of the file
 		if nestedFirst {
-			below = c.level(d, n, cfg.Descriptors)
+			below = c.level(d, n, path, cfg.Descriptors)
 		}
 		if len(cfg.RateLimits) > 0 {
-			cfg = c.rule(d, n, cfg)
+			c.rule(d, n, cfg, from, by)
 		}
 		if !nestedFirst {
-			below = c.level(d, n, cfg.Descriptors)
+			below = c.level(d, n, path, cfg.Descriptors)
 		}
 		digests.add(n, c.sha.descriptor(cfg, below))
 		if c.opt.clearConfigs {
@@ -289,7 +294,11 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		}
 	}
 	parent.below = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
-		c.fail(pos, nodePath(d, n), "duplicate %s on this level; first at %s", what, first.pos)
+		by := ""
+		if first.rule != nil {
+			by = defaultsText(first.rule.optionalOrZero().defaults)
+		}
+		c.fail(pos, nodePath(d, n), "duplicate %s on this level; first at %s%s", what, first.pos, by)
 	})
 	c.warnHidden(d, parent.below)
 	c.warnUnreachable(d, parent.below)

@@ -12,11 +12,20 @@ import (
 
 // nodePath returns the [rules.Diagnostic.Path] of n.
 func nodePath(d *domain, n *node) string {
-	path := rules.DomainPath(d.name)
+	var path []rules.Level
 	for _, n := range n.lineage() {
-		path = n.level().Below(path)
+		path = append(path, n.level())
 	}
-	return path
+	return levelsPath(d, path)
+}
+
+// levelsPath returns the [rules.Diagnostic.Path] of a path.
+func levelsPath(d *domain, path []rules.Level) string {
+	text := rules.DomainPath(d.name)
+	for _, l := range path {
+		text = l.Below(text)
+	}
+	return text
 }
 
 // limitPath returns the [rules.Diagnostic.Path] of limit i of a descriptor.

@@ -29,18 +29,17 @@ func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
 	return u
 }
 
-// withDefaults returns a copy of cfg with the fields of the item of defaults that applies. forRule
-// is the item if it set fields of the rule, and forLimit if it set those of rate_limit. If it sets
-// none, withDefaults returns cfg.
+// appliedDefaults is the item of defaults that set fields of a rule, or nil, and the same for those
+// of rate_limit.
+type appliedDefaults struct{ rule, limit *rules.DefaultItem }
+
+// withDefaults returns a copy of cfg with the fields of the item of defaults that applies to its
+// path. If it sets none, withDefaults returns cfg.
 func (c *compiler) withDefaults(
-	d *domain, n *node, cfg *rules.Descriptor,
-) (_ *rules.Descriptor, forRule, forLimit *rules.DefaultItem) {
+	d *domain, path []rules.Level, cfg *rules.Descriptor,
+) (_ *rules.Descriptor, by appliedDefaults) {
 	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
-		return cfg, nil, nil
-	}
-	var path []rules.Level
-	for _, n := range n.lineage() {
-		path = append(path, n.level())
+		return cfg, by
 	}
 	l := cfg.RateLimits[0]
 	fitting := c.opt.Defaults.Matching(d.name, path, l.Name)
@@ -48,18 +47,23 @@ func (c *compiler) withDefaults(
 		c.useOf(e).matches = true
 	}
 	if len(fitting) == 0 {
-		return cfg, nil, nil
+		return cfg, by
 	}
 	e := fitting[0]
+	if e.Set != nil && (cfg.Value != "" || isWildcard(cfg.Key)) {
+		c.useOf(e).applied = true
+		c.failDefaults(e, levelsPath(d, path), l.Pos,
+			`"values", "cidr" and "prefix" require a key without "value" and "*"`)
+		return cfg, by
+	}
 	merged := *cfg
 	if merged.SetDefaults(e) {
 		c.useOf(e).applied = true
 		cfg = &merged
-		forRule = e
+		by.rule = e
 	}
-	if !e.Limit.HasDefaultFields() && e.Limit.Name == "" || l.Unlimited || cfg.List || l.HasDefaultFields() ||
-		l.Unit.Seconds() == 0 {
-		return cfg, forRule, nil
+	if !e.SetsLimit() || l.Unlimited || cfg.List || l.HasDefaultFields() || l.Unit.Seconds() == 0 {
+		return cfg, by
 	}
 	c.useOf(e).applied = true
 	l = l.WithDefaults(e)
@@ -71,11 +75,12 @@ func (c *compiler) withDefaults(
 		wrong = append(wrong, penaltyInQuotaMode)
 	}
 	if len(wrong) > 0 {
-		c.failDefaults(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
-		return cfg, forRule, nil
+		c.failDefaults(e, levelsPath(d, path), l.Pos, strings.Join(wrong, "; "))
+		return cfg, by
 	}
 	merged.RateLimits = []rules.Limit{l}
-	return &merged, forRule, e
+	by.limit = e
+	return &merged, by
 }
 
 // failDefaults reports that a rule does not support the fields of e. It reports the first such rule

@@ -7,10 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// rule compiles the limits of a descriptor. It returns cfg with the fields from defaults.
-func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
-	own := cfg
-	cfg, forRule, defaults := c.withDefaults(d, n, cfg)
+// rule compiles the limits of a descriptor, cfg. own is the descriptor without defaults.
+func (c *compiler) rule(d *domain, n *node, cfg, own *rules.Descriptor, by appliedDefaults) {
 	c.warnOnlySoft(d, n, cfg, own)
 	lineage := n.lineage()
 	r := popFirst(&c.rules)
@@ -27,8 +25,8 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		r.ensureOptional().denied = cfg.Denied
 		c.set.denied = true
 	}
-	if forRule != nil {
-		r.ensureOptional().defaults = forRule
+	if by.rule != nil {
+		r.ensureOptional().defaults = by.rule
 	}
 	switch {
 	case r.Shadow:
@@ -40,12 +38,12 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	r.compileMetric(lineage, rules.ValueOr(cfg.DetailedMetric, false))
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
-	active := c.compileLimits(r, cfg, defaults, false, rules.CountActive(cfg.RateLimits))
-	if candidates := c.compileLimits(r, cfg, defaults, true, len(active)); len(candidates) > 0 {
+	active := c.compileLimits(r, cfg, by.limit, false, rules.CountActive(cfg.RateLimits))
+	if candidates := c.compileLimits(r, cfg, by.limit, true, len(active)); len(candidates) > 0 {
 		r.ensureOptional().candidates = candidates
 	}
 	r.Limits = active
-	c.collectLeaseLimits(r, cfg, defaults)
+	c.collectLeaseLimits(r, cfg, by.limit)
 	c.compileQuota(d, n, r, cfg)
 	if cfg.List {
 		labelLimits(c.set.Limits[before:])
@@ -53,7 +51,6 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	}
 	n.rule = r
 	c.collectReplacements(d, r, cfg)
-	return cfg
 }
 
 // compileLimits compiles either the active limits of a rule or those that never deny. active is the number

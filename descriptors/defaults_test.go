@@ -81,6 +81,13 @@ func TestDefaultsApplyToAbsentFields(t *testing.T) {
 		{"only count_refused", rule, "{domain: d, defaults: [{rate_limit: {count_refused: false}}]}", plain + ", count_refused: false"},
 		{"blocks", rule, "{domain: d, defaults: [{rate_limit: {blocks: off}}]}", plain + ", blocks: off"},
 		{"the rule sets blocks", limit("blocks: auto"), "{domain: d, defaults: [{rate_limit: {blocks: off}}]}", plain},
+		{"unit", rule, "{domain: d, defaults: [{name: n, rate_limit: {unit: MONTH, calendar: true, anchor_day: 15}}]}", strings.Replace(plain, "MINUTE", "MONTH", 1) + ", calendar: true, timezone: UTC, anchor_day: 15"},
+		{"the rule has another field than unit", limit("blocks: off"), "{domain: d, defaults: [{path: [{key: a}], rate_limit: {unit: day}}]}", plain + ", blocks: off"},
+		{"values", rule, "{domain: d, defaults: [{name: n, values: [x, y]}]}", strings.Replace(plain, "d.a", "d.a_x,y", 1)},
+		{"cidr and prefix", rule, "{domain: d, defaults: [{path: [{key: a}], cidr: [10.0.0.0/8], prefix: {v4: 24}}]}", strings.Replace(plain, "d.a", "d.a_10.0.0.0/8", 1) + ", prefix: { v4: 24, v6: 128 }"},
+		{"the rule sets cidr", "{domain: d, descriptors: [{key: a, cidr: [10.0.0.0/8], rate_limit: {unit: minute, requests_per_unit: 60, name: n}}]}", "{domain: d, defaults: [{name: n, prefix: {v4: 24}}]}", strings.Replace(plain, "d.a", "d.a_10.0.0.0/8", 1)},
+		{"below a level with values of defaults", "{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 2}}]}]}", "{domain: d, defaults: [{path: [{key: a}], values: [x]}, {path: [{key: a}, {key: b}], rate_limit: {unit: week}}]}", "d.a_x: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false\nd.a_x.b: unit=WEEK requests_per_unit=2, shadow_mode: false, quota_mode: false"},
+		{"exempt adds to the rules and all domains", "exempt: [{key: k, value: r}]\n" + rule, "{domain: d, exempt: [{key: k, value: d}]}\n---\n{domain: '*', exempt: [{key: k, values: [e]}]}", plain + ", exempt: [k=r, k=d, k=e]"},
 		{"penalty", rule, "{domain: d, defaults: [{rate_limit: {penalty: [2m, 5m]}}]}", plain + ", penalty: [2m, 5m]"},
 		{"reserve", rule, "{domain: d, defaults: [{rate_limit: {reserve: {amount: 20}}}]}", plain + ", reserve: { amount: 20, ttl: 1m0s, unsettled: keep }"},
 		{"shadow_mode", rule, "{domain: d, defaults: [{shadow_mode: true}]}", shadow},
@@ -131,8 +138,8 @@ descriptors:
     descriptors:
       - key: method
         rate_limit: {unit: year, requests_per_unit: 1, name: rare}
-  - key: own
-    rate_limit: {unit: day, requests_per_unit: 5000, algorithm: token_bucket, name: own}
+  - {key: own, value: v, rate_limit: {unit: day, requests_per_unit: 5000,
+     algorithm: token_bucket, name: own}}
   - key: many
     rate_limit: {unit: day, requests_per_unit: 5000}
 `
@@ -144,10 +151,10 @@ descriptors:
 		{"no map", "[]", []string{`defaults.yaml:1:1: error: the file must be a map with "domain" and "defaults", not a list`}},
 		{"no domain", "defaults: []", []string{`defaults.yaml:1:1: error: "domain" is missing or empty; every document of defaults names its domain, or "*" for all`}},
 		{"a misspelt domain is not also missing", "domian: shop", []string{
-			`defaults.yaml:1:1: error: unknown field "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, denied_response, defaults)`,
+			`defaults.yaml:1:1: error: unknown field "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, denied_response, exempt, defaults)`,
 		}},
 		{"rules", "domain: shop\ndescriptors: []", []string{
-			`defaults.yaml:2:1: error: domain "shop": "descriptors" is for rules and not allowed at the top level of defaults (allowed: domain, all_or_nothing, max_counters, denied_response, defaults)`,
+			`defaults.yaml:2:1: error: domain "shop": "descriptors" is for rules and not allowed at the top level of defaults (allowed: domain, all_or_nothing, max_counters, denied_response, exempt, defaults)`,
 		}},
 		{"a domain twice", "domain: shop\n---\ndomain: '*'\n---\ndomain: shop", []string{
 			`defaults.yaml:5:9: error: domain "shop": duplicate defaults for this domain, first on line 1; merge the two`,
@@ -163,7 +170,7 @@ descriptors:
 			`defaults.yaml:5:10: error: domain "shop" > defaults[2] > path: "path" must be a list of maps with "key" and "value", one for each level down to the rule, not an empty one`,
 			`defaults.yaml:5:27: error: domain "shop" > defaults[2] > rate_limit: "burst" is not supported by algorithm fixed_window; it requires "algorithm: token_bucket"`,
 			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: "rate_limit" is missing; it has the fields to set`,
-			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown field "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit, denied_response, detailed_metric, shadow_mode)`,
+			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown field "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit, denied_response, detailed_metric, shadow_mode, values, cidr, prefix)`,
 		}},
 		{"paths", "domain: shop\ndefaults:\n- path: [user, {kee: a}, {value: b}, {key: a, value: 1.5}]\n  name: x\n  rate_limit: {count_refused: true}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "path" and "name" exclude each other; a path selects a single rule`,
@@ -172,11 +179,11 @@ descriptors:
 			`defaults.yaml:3:26: error: domain "shop" > defaults[0] > path[2]: "key" is missing or empty; every level needs one`,
 			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
 		}},
-		{"fields", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
-			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: name, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
-			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
-			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
-			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of name, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks, not an empty one`,
+		{"fields", "domain: shop\ndefaults:\n- rate_limit: {requests_per_unit: 1, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
+			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "requests_per_unit" is for rules and not allowed in rate_limit of defaults (allowed: name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
+			`defaults.yaml:3:49: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
+			`defaults.yaml:3:62: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
+			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks, not an empty one`,
 			`defaults.yaml:5:66: error: domain "shop" > defaults[2] > rate_limit: "sub_windows" must be a whole number from 1 to 60, not 99`,
 			`defaults.yaml:5:70: error: domain "shop" > defaults[2] > rate_limit: "slack" is not supported by algorithm sliding_window; it requires "algorithm: leaky_bucket"`,
 		}},
@@ -218,6 +225,22 @@ descriptors:
 			`defaults.yaml:6:3: warning: unused-defaults: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
 			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
 		}},
+		{"unit, values, cidr and prefix", "domain: shop\nexempt: [{key: '*', value: x}]\ndefaults:\n- {values: [a], exempt: [], rate_limit: {unit: fortnight}}\n- rate_limit: {unit: day}\n- {name: own, values: [a], cidr: [10.0.0.1/8], prefix: {v4: 33}}", []string{
+			`defaults.yaml:2:10: error: domain "shop" > exempt[0]: "key" requires a key without "*", not "*"; add an item for each key`,
+			`defaults.yaml:4:3: error: domain "shop" > defaults[0]: "unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`,
+			`defaults.yaml:4:17: error: domain "shop" > defaults[0]: "exempt" is for a domain; move it next to "defaults" (allowed: name, path, rate_limit, denied_response, detailed_metric, shadow_mode, values, cidr, prefix)`,
+			`defaults.yaml:4:48: error: domain "shop" > defaults[0] > rate_limit: unknown unit "fortnight" (allowed: second, minute, hour, day, week, month, year)`,
+			`defaults.yaml:5:3: error: domain "shop" > defaults[1]: "unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`,
+			`defaults.yaml:6:28: error: domain "shop" > defaults[2]: "values" and "cidr" exclude each other; remove one of them`,
+			`defaults.yaml:6:35: error: domain "shop" > defaults[2] > cidr: "10.0.0.1/8" has bits outside its length; write 10.0.0.0/8 for the network, or 10.0.0.1 for the address`,
+			`defaults.yaml:6:48: error: domain "shop" > defaults[2]: "prefix" is for "cidr" or for the key alone, not for "values"; remove one of them`,
+			`defaults.yaml:6:61: error: domain "shop" > defaults[2] > prefix: "v4" must be a whole number from 1 to 32, not 33`,
+		}},
+		{"values for a level with a value", "domain: shop\ndefaults:\n- {name: own, values: [a]}\n- {path: [{key: many}], values: [a, a]}\n- {name: per-user, rate_limit: {unit: year, unit_multiplier: 11}}", []string{
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "own" value "v" at rules.yaml:10:38 does not support these fields: "values", "cidr" and "prefix" require a key without "value" and "*"; change the fields, or add an item for this rule`,
+			`defaults.yaml:4:37: error: domain "shop" > key "many" value "a,a": duplicate value "a" on this level; first at rules.yaml:12:5, defaults from defaults.yaml:4:3`,
+			`defaults.yaml:5:3: error: domain "shop" > defaults[2]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: a window of 11 years is longer than 10 years; the maximum unit_multiplier of unit year is 10; change the fields, or add an item for this rule`,
+		}},
 		{"a field without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
 			`defaults.yaml:3:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
 		}},
@@ -231,6 +254,24 @@ descriptors:
 				t.Errorf("set is %v with the diagnostics %v", set, ds)
 			}
 		})
+	}
+}
+
+// TestDefaultsShareExemptions checks that domains share the ranges of all domains, and that a domain
+// with further items has all of them.
+func TestDefaultsShareExemptions(t *testing.T) {
+	set, ds := compileWith(t, "{domain: a, exempt: [{key: k, value: a}]}\n---\ndomain: b\n---\ndomain: c\n---\ndomain: e",
+		"{domain: '*', exempt: [{key: k, values: [x, x]}]}\n---\n{domain: e, exempt: [{key: k, value: e}]}")
+	if set == nil || len(ds) != 3 { // for a, e, and one for the others
+		t.Fatal(ds)
+	}
+	if b, c := set.domains["b"], set.domains["c"]; b.exempt != c.exempt || b.exemptDigest != c.exemptDigest {
+		t.Error("two domains have the same items twice")
+	}
+	for domain, want := range map[string]string{"a": "k=a, k=x,x", "b": "k=x,x", "c": "k=x,x", "e": "k=e, k=x,x"} {
+		if got := set.domains[domain].exemptField(); got != ", exempt: ["+want+"]" {
+			t.Errorf("domain %s has%s, want %s", domain, got, want)
+		}
 	}
 }
 

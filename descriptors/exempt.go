@@ -43,29 +43,45 @@ func (p *Plan) applyExemption(req *Request) {
 	}
 }
 
-// compileExemptions sets the domain's exempt: the items of all its files. Files may have the same
-// items.
+// compileExemptions sets the domain's exempt: the items of all its files, and those of defaults.
+// Files may have the same items. Domains with only the items of the defaults for every domain share
+// one level, since its ranges may take much memory.
 func (c *compiler) compileExemptions(d *domain, configs []*rules.Config) {
-	var children []node
-	var digests levelDigests
-	sets := map[int]*rules.ValueSet{} // by index in children
+	var items []rules.Descriptor
 	for _, cfg := range configs {
-		for i := range cfg.Exempt {
-			item := &cfg.Exempt[i]
-			n := node{parent: &node{}, key: item.Key, value: item.Value, pos: item.Pos}
-			if item.Set != nil {
-				sets[len(children)] = item.Set
-				n.set = newValueSet(item.Set)
-			}
-			digests.add(&n, c.sha.descriptor(item, digest{}))
-			children = append(children, n)
-		}
+		items = append(items, cfg.Exempt...)
 		if c.opt.clearConfigs {
 			cfg.Exempt = nil
 		}
 	}
-	if children == nil {
+	shared := false
+	for _, dd := range c.opt.Defaults.ForDomain(d.name) {
+		shared = len(items) == 0 && dd.Domain == rules.EveryDomain
+		items = append(items, dd.Exempt...)
+	}
+	if items == nil {
 		return
+	}
+	if shared && c.sharesExempt != nil {
+		d.exempt = c.sharesExempt.exempt
+		d.exemptDigest = c.sharesExempt.exemptDigest
+		return
+	}
+	if shared {
+		c.sharesExempt = d
+	}
+	children := make([]node, len(items))
+	var digests levelDigests
+	sets := map[int]*rules.ValueSet{} // by index in children
+	for i := range items {
+		item := &items[i]
+		n := &children[i]
+		*n = node{parent: &node{}, key: item.Key, value: item.Value, pos: item.Pos}
+		if item.Set != nil {
+			sets[i] = item.Set
+			n.set = newValueSet(item.Set)
+		}
+		digests.add(n, c.sha.descriptor(item, digest{}))
 	}
 	d.exempt = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
 		if n.pos.File == first.pos.File {

@@ -17,6 +17,7 @@ import (
 //	domain: "*"              # every domain, or one; one document for each
 //	all_or_nothing: true
 //	max_counters: 100000
+//	exempt: [{key: remote_address, cidr: [10.0.0.0/8]}]
 //	defaults:
 //	  - name: per-user       # rules whose rate_limit has this name
 //	    rate_limit: {algorithm: token_bucket, burst: 20}
@@ -29,14 +30,25 @@ import (
 // It reports all findings, in the order of lines. If one is an error, it returns nil Defaults.
 // descriptors.Compile checks the fields together with each rule.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
-	p := newParser(file, content)
-	d := &rules.Defaults{Allowances: p.allowances}
-	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
+	p, d := parseDefaults(file, content)
 	ds := p.sorted()
 	if ds.HasErrors() {
 		return nil, ds
 	}
 	return d, ds
+}
+
+// DefaultsRangeFiles is [RangeFiles] for a file of defaults.
+func DefaultsRangeFiles(file string, content []byte) []string {
+	p, _ := parseDefaults(file, content)
+	return p.rangeFiles
+}
+
+func parseDefaults(file string, content []byte) (*parser, *rules.Defaults) {
+	p := newParser(file, content)
+	d := &rules.Defaults{Allowances: p.allowances}
+	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
+	return p, d
 }
 
 // defaultsDocument reads a document of defaults into d.
@@ -66,6 +78,8 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 			dd.MaxCounters = int64(maxCounters)
 		case "denied_response":
 			dd.Denied = p.deniedResponse(path, f)
+		case "exempt":
+			dd.Exempt = p.exemptions(path, f)
 		case "defaults":
 			p.defaultItems(path, f, dd)
 		default:
@@ -87,7 +101,9 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 // was likely meant, so that it is not reported as missing, too.
 func (p *parser) reportUnknownDefaultField(path string, v fieldSet, f field) (meant string) {
 	message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
-	if len(fieldSetsOf(f.name)) > 0 {
+	if v.where != defaultsRootFields.where && slices.Contains(defaultsRootFields.names, f.name) {
+		message = fmt.Sprintf("%q is for a domain; move it next to \"defaults\"", f.name)
+	} else if len(fieldSetsOf(f.name)) > 0 {
 		message = fmt.Sprintf("%q is for rules and not allowed %s", f.name, v.where)
 	} else if meant = rules.Suggest(f.name, v.names); meant != "" {
 		message += fmt.Sprintf("; did you mean %q?", meant)
@@ -122,7 +138,9 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 	errors := p.errors
 	e := &rules.DefaultItem{Pos: p.pos(item), At: path, Limit: rules.Limit{UnitMultiplier: 1}}
 	given := map[string]field{}
-	for _, f := range p.fields(path, m, fieldName) {
+	fields := p.fields(path, m, fieldName)
+	var selection rules.Descriptor
+	for _, f := range fields {
 		given[f.name] = f
 		switch f.name {
 		case "name":
@@ -140,6 +158,8 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 			e.DetailedMetric = new(p.strictBool(path, f))
 		case "shadow_mode":
 			e.ShadowMode = new(p.strictBool(path, f))
+		case "values", "cidr", "prefix":
+			p.valueSet(path, f, &selection)
 		default:
 			given[p.reportUnknownDefaultField(path, defaultItemFields, f)] = f
 		}
@@ -153,6 +173,12 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 	}
 	if _, ok := given["path"]; !ok && e.Limit.Name != "" {
 		p.fail(path, item, `"name" in rate_limit is for one rule, so the item needs a "path"`)
+	}
+	p.checkValueSet(path, fields, &selection)
+	e.Set = selection.Set
+	if (e.Set != nil || e.Limit.Unit != 0) && !hasField(fields, "path", "name") {
+		p.fail(path, item,
+			`"unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`)
 	}
 	if p.errors > errors {
 		return nil
@@ -202,8 +228,18 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
 	for _, g := range p.fields(path, f.value, fieldName) {
 		b.given[g.name] = g
-		if g.name == "name" {
+		switch g.name {
+		case "name":
 			b.config.Name = p.limitName(path, g)
+			continue
+		case "unit":
+			var ok bool
+			if b.unit, ok = p.text(path, g); !ok {
+				continue
+			}
+			if b.config.Unit, ok = rules.UnitNamed(b.unit); !ok {
+				p.reportUnknownUnit(b)
+			}
 			continue
 		}
 		if p.readDefaultableField(path, g, b) {
@@ -216,9 +252,13 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 	// Which fields exclude each other does not depend on the rule, so it is checked here. The
 	// numbers are checked with each rule.
 	e.Limit = b.config
-	e.Limit.Unit = rules.Second
-	if rules.ValueOr(e.Limit.Calendar, false) {
-		e.Limit.Unit = rules.Month // supports all calendar fields
+	l := b.config
+	switch {
+	case l.Unit != 0:
+	case rules.ValueOr(l.Calendar, false):
+		l.Unit = rules.Month // supports all calendar fields
+	default:
+		l.Unit = rules.Second
 	}
-	p.checkAlgorithmFields(b, &e.Limit)
+	p.checkAlgorithmFields(b, &l)
 }

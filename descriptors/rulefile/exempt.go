@@ -40,7 +40,7 @@ func (p *parser) exemptions(path string, f field) (all []rules.Descriptor) {
 		if !hasField(fields, "value", "values", "cidr") {
 			p.fail(here, at, `one of "value", "values" and "cidr" is required, to name what is exempt`)
 		}
-		p.checkOneSelects(here, fields, "items")
+		p.checkOneSelects(here, fields)
 		all = append(all, d)
 	})
 	return all

@@ -40,11 +40,13 @@ var defaultableFields = []string{
 // The field sets of a file of defaults.
 var (
 	defaultsRootFields = fieldSet{"at the top level of defaults", []string{
-		"domain", "all_or_nothing", "max_counters", "denied_response", "defaults",
+		"domain", "all_or_nothing", "max_counters", "denied_response", "exempt", "defaults",
 	}}
-	defaultItemFields  = fieldSet{"in an item of defaults", []string{"name", "path", "rate_limit", "denied_response", "detailed_metric", "shadow_mode"}}
+	defaultItemFields = fieldSet{"in an item of defaults", []string{
+		"name", "path", "rate_limit", "denied_response", "detailed_metric", "shadow_mode", "values", "cidr", "prefix",
+	}}
 	defaultPathFields  = fieldSet{"in an item of path", []string{"key", "value"}}
-	defaultLimitFields = fieldSet{"in rate_limit of defaults", append([]string{"name"}, defaultableFields...)}
+	defaultLimitFields = fieldSet{"in rate_limit of defaults", append([]string{"name", "unit"}, defaultableFields...)}
 )
 
 func fieldSets() []fieldSet {

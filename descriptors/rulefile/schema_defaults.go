@@ -55,17 +55,30 @@ func DefaultsSchema() ([]byte, error) {
 		},
 		"rate_limit": limit, "denied_response": rules.Definitions.Denied,
 		"detailed_metric": descriptor["detailed_metric"], "shadow_mode": descriptor["shadow_mode"],
+		"values": descriptor["values"], "cidr": descriptor["cidr"], "prefix": descriptor["prefix"],
 	})
 	var oneRequired []object
 	for _, field := range defaultItemFields.names[2:] {
 		oneRequired = append(oneRequired, object{"required": []string{field}})
 	}
-	item["not"] = object{"required": []string{"name", "path"}}
+	item["not"] = object{"anyOf": []object{
+		{"required": []string{"name", "path"}},
+		{"required": []string{"values", "cidr"}},
+		{"required": []string{"values", "prefix"}},
+	}}
 	item["allOf"] = []object{
 		{"anyOf": oneRequired},
 		{"anyOf": []object{ // a rule's own name is for one rule
 			{"required": []string{"path"}},
 			{"properties": object{"rate_limit": object{"not": object{"required": []string{"name"}}}}},
+		}},
+		{"anyOf": []object{ // not for all rules
+			{"required": []string{"path"}},
+			{"required": []string{"name"}},
+			{"properties": object{
+				"values": false, "cidr": false, "prefix": false,
+				"rate_limit": object{"not": object{"required": []string{"unit"}}},
+			}},
 		}},
 	}
 	root := closed(object{
@@ -73,8 +86,11 @@ func DefaultsSchema() ([]byte, error) {
 		"all_or_nothing":  rules.Properties["all_or_nothing"],
 		"max_counters":    rules.Properties["max_counters"],
 		"denied_response": rules.Definitions.Denied,
+		"exempt":          rules.Properties["exempt"],
 		"defaults":        object{"description": "The fields to set, each for a rule, a name, or all rules.", "type": []string{"array", "null"}, "items": item},
 	}, "domain")
+	selections := object{"values": descriptor["values"], "cidr": descriptor["cidr"]}
+	root["definitions"] = object{"descriptor": object{"properties": selections}} // exempt refers to it
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
 	root["title"] = "Defaults of rate limit rules"
 	root["description"] = "Fields for rules that do not set them, for one domain or all."

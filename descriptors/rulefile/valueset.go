@@ -74,7 +74,7 @@ func (p *parser) eachText(path string, f field, example string, visit func(here 
 	case f.value.Kind != yaml.SequenceNode:
 		p.fail(path, f.value, "%q must be a list, such as %s, not %s", f.name, example, kindName(f.value))
 	case len(f.value.Content) == 0:
-		p.fail(path, f.value, "%q is an empty list, which matches nothing; add an item, or remove the descriptor",
+		p.fail(path, f.value, "%q is an empty list, which matches nothing; add an item, or remove it",
 			f.name)
 	}
 	if f.value.Kind != yaml.SequenceNode || !p.enter(f.value) {
@@ -121,7 +121,7 @@ func (p *parser) prefixLengths(path string, f field) *rules.PrefixLengths {
 
 // checkValueSet reports fields of a descriptor that exclude each other.
 func (p *parser) checkValueSet(path string, fields []field, d *rules.Descriptor) {
-	selects := p.checkOneSelects(path, fields, "descriptors")
+	selects := p.checkOneSelects(path, fields)
 	for _, f := range fields {
 		switch {
 		case f.name == "prefix" && len(selects) > 0 && selects[0].name != "cidr":
@@ -137,15 +137,15 @@ func (p *parser) checkValueSet(path string, fields []field, d *rules.Descriptor)
 }
 
 // checkOneSelects reports all but the first of the fields value, values and cidr, and returns them.
-// kind names the maps that have one of them.
-func (p *parser) checkOneSelects(path string, fields []field, kind string) (selects []field) {
+func (p *parser) checkOneSelects(path string, fields []field) (selects []field) {
 	for _, f := range fields {
 		if f.name == "value" || f.name == "values" || f.name == "cidr" {
 			selects = append(selects, f)
 		}
 	}
 	for i := 1; i < len(selects); i++ {
-		p.fail(path, selects[i].key, `%q and %q exclude each other; use two %s`, selects[0].name, selects[i].name, kind)
+		p.fail(path, selects[i].key, `%q and %q exclude each other; remove one of them`, selects[0].name,
+			selects[i].name)
 	}
 	return selects
 }

@@ -55,6 +55,14 @@ type Descriptor struct {
 	Descriptors []Descriptor
 }
 
+// Level returns the descriptor's key and value, or the text of its set of values.
+func (d *Descriptor) Level() Level {
+	if d.Set != nil {
+		return Level{d.Key, d.Set.Text()}
+	}
+	return Level{d.Key, d.Value}
+}
+
 // Limit is one rate_limit block.
 type Limit struct {
 	DefaultFields

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,9 +16,10 @@ const EveryDomain = "*"
 //
 // A rule gets the fields of one item: one that matches its path, or else its name, or else all
 // rules. If both the rule's own domain and [EveryDomain] have such an item, that of the own domain
-// applies. Unlimited rules, rate_limits lists and rules that have any of the fields of rate_limit get
-// none of these. The other fields of the item apply to each rule that lacks them. The fields of the
-// domain apply if no [Config] of the domain has them.
+// applies. Unlimited rules, rate_limits lists and rules that have any of the fields of rate_limit
+// besides unit and name get none of these. The other fields of the item apply to each rule that
+// lacks them. The fields of the domain apply if no [Config] of the domain has them, except exempt,
+// whose items are added.
 type Defaults struct {
 	// ByDomain has the documents by domain.
 	ByDomain map[string]*DomainDefaults
@@ -32,6 +34,7 @@ type DomainDefaults struct {
 	AllOrNothing *bool  // nil if absent
 	MaxCounters  int64  // 0 if absent
 	Denied       *DeniedResponse
+	Exempt       []Descriptor // like Config.Exempt
 	Items        []*DefaultItem
 	byID         map[string]*DefaultItem // see itemID
 }
@@ -43,7 +46,9 @@ type DefaultItem struct {
 	At    string // the item's [Diagnostic.Path]
 	Path  []Level
 	Name  string
-	Limit Limit // only the fields that the item sets
+	Limit Limit // only the fields that the item sets; Unit is 0 if absent
+	// Set is the fields values, cidr and prefix, nil if all are absent.
+	Set *ValueSet
 	// Denied, ShadowMode and DetailedMetric are nil if the field is absent.
 	Denied                     *DeniedResponse
 	ShadowMode, DetailedMetric *bool
@@ -150,7 +155,24 @@ func (d *Defaults) Matching(domain string, path []Level, name string) []*Default
 	return all
 }
 
-// HasDefaultFields reports whether l has a field that defaults can set.
+// Selections returns descriptors with all sets of values.
+func (d *Defaults) Selections() (all []Descriptor) {
+	for _, name := range d.Names() {
+		dd := d.ByDomain[name]
+		all = append(all, dd.Exempt...)
+		for _, e := range dd.Items {
+			all = append(all, Descriptor{Set: e.Set})
+		}
+	}
+	return all
+}
+
+// SetsLimit reports whether e sets fields of rate_limit.
+func (e *DefaultItem) SetsLimit() bool {
+	return e.Limit.HasDefaultFields() || e.Limit.Name != "" || e.Limit.Unit != 0
+}
+
+// HasDefaultFields reports whether l has a field, except unit and name, that defaults can set.
 func (l *Limit) HasDefaultFields() bool {
 	return l.UnitMultiplier > 1 || l.Reserve != nil || l.Penalty != nil || l.DefaultFields != DefaultFields{}
 }
@@ -158,9 +180,10 @@ func (l *Limit) HasDefaultFields() bool {
 // SetDefaults sets the fields of e, except those of rate_limit, that d lacks. It reports whether it
 // set any.
 func (d *Descriptor) SetDefaults(e *DefaultItem) bool {
+	set := setAbsent(&d.Set, e.Set)
 	denied := setAbsent(&d.Denied, e.Denied)
 	shadow := setAbsent(&d.ShadowMode, e.ShadowMode)
-	return setAbsent(&d.DetailedMetric, e.DetailedMetric) || denied || shadow
+	return setAbsent(&d.DetailedMetric, e.DetailedMetric) || set || denied || shadow
 }
 
 // setAbsent sets *field to value if only *field is nil, and reports whether it did.
@@ -179,6 +202,7 @@ func (l *Limit) WithDefaults(e *DefaultItem) Limit {
 	merged.UnitMultiplier = e.Limit.UnitMultiplier
 	merged.Reserve = e.Limit.Reserve
 	merged.Penalty = e.Limit.Penalty
+	merged.Unit = cmp.Or(e.Limit.Unit, l.Unit)
 	if merged.Name == "" {
 		merged.Name = e.Limit.Name
 	}

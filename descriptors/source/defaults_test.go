@@ -47,10 +47,12 @@ func TestSourceFollowsDefaults(t *testing.T) {
 	})
 }
 
-// TestSourceOfDefaultsOnly reads defaults for rules of another source.
+// TestSourceOfDefaultsOnly reads defaults for rules of another source, and follows the ranges that
+// they name.
 func TestSourceOfDefaultsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		defaults := filepath.Join(t.TempDir(), "defaults.yaml")
+		dir := t.TempDir()
+		defaults := filepath.Join(dir, "defaults.yaml")
 		write(t, "{domain: d}", defaults)
 		first, updates := follow(t, Options{Defaults: defaults})
 		if first.Defaults == nil || first.Set != nil || first.Err != nil {
@@ -62,6 +64,24 @@ func TestSourceOfDefaultsOnly(t *testing.T) {
 		await(t, updates, "the first defaults again", func(u Update) bool { return u.Defaults == first.Defaults })
 		write(t, "{domain: e}", defaults)
 		await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
+		write(t, "10.0.0.0/8\n", dir, "office.txt")
+		write(t, "{domain: e, exempt: [{key: a, cidr: {file: office.txt}}], defaults: [{name: n, cidr: {file: office.txt}}]}", defaults)
+		ranges := func(n int) func(Update) bool {
+			return func(u Update) bool {
+				if u.Defaults == nil || len(u.Defaults.ByDomain["e"].Exempt) == 0 {
+					return false
+				}
+				d := u.Defaults.ByDomain["e"]
+				return len(d.Exempt[0].Set.Ranges) == n && len(d.Items[0].Set.Ranges) == n
+			}
+		}
+		await(t, updates, "a range", ranges(1))
+		write(t, "10.0.0.0/8\n11.0.0.0/8\n", dir, "office.txt")
+		await(t, updates, "another range", ranges(2))
+		write(t, "office\n", dir, "office.txt")
+		await(t, updates, "a bad range", func(u Update) bool {
+			return u.Err != nil && u.Defaults == nil && strings.Contains(u.Err.Error(), "office.txt:1:1: error: ")
+		})
 	})
 }
 

@@ -127,7 +127,7 @@ func (p *locations) readOnce() (all sources, settled bool, err error) {
 			all.files = append(all.files, file)
 		}
 	}
-	all.files, all.lists = readLists(all.files, p.lists, left)
+	all.files, all.lists = readLists(all.files, all.defaults, p.lists, left)
 	after, err := p.list()
 	if err != nil {
 		return all, false, err
@@ -340,7 +340,7 @@ func Load(
 	if err != nil {
 		return nil, nil, err
 	}
-	streams, lists := readLists(streams, nil, maxSourceBytes)
+	streams, lists := readLists(streams, nil, nil, maxSourceBytes)
 	all.files = append(all.files, streams...)
 	all.lists = append(all.lists, lists...)
 	if err := all.requireFiles(paths, ""); err != nil {
@@ -378,7 +378,7 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 	}
 	if r.defaults != nil {
 		var ds rules.Diagnostics
-		opt.Defaults, ds = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
+		opt.Defaults, ds = r.parseDefaults(ranges)
 		found = append(found, ds...)
 		names = append(names, r.defaults.Name)
 	}

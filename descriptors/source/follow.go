@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // Options configure [Files].
@@ -128,7 +128,7 @@ func (s *Files) apply(r reading, start bool) error {
 		}
 		var u Update
 		if len(s.opt.Paths) == 0 {
-			u.Defaults, u.Diagnostics = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
+			u.Defaults, u.Diagnostics = r.parseDefaults(map[string][]rules.Range{})
 		} else {
 			u.Set, u.Diagnostics = r.build(s.opt.Options, nil)
 		}

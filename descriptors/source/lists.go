@@ -22,15 +22,16 @@ type rangeList struct {
 // them takes as long as parsing the file.
 type listNames map[[sha256.Size]byte][]string
 
-// of returns the paths of the lists that a file of rules names. They are relative to its directory.
-func (n listNames) of(f *File) (paths []string) {
+// of returns the paths of the lists that a file of rules or defaults names. They are relative to its
+// directory. find returns the names.
+func (n listNames) of(f *File, find func(file string, content []byte) []string) (paths []string) {
 	if !bytes.Contains(f.Content, []byte("cidr")) || !bytes.Contains(f.Content, []byte("file")) {
 		return nil
 	}
 	sum := Digest(f.Content)
 	names, known := n[sum]
 	if !known {
-		names = rulefile.RangeFiles(f.Name, f.Content)
+		names = find(f.Name, f.Content)
 		if n != nil {
 			if len(n) >= 100 { // most are of earlier versions
 				clear(n)
@@ -52,12 +53,15 @@ func listPath(rulesFile, list string) string {
 	return filepath.Join(filepath.Dir(rulesFile), list)
 }
 
-// readLists reads the lists that the files name, at most limit bytes. Lists are not files of rules,
-// so it returns the other files.
-func readLists(files []File, names listNames, limit int64) (others []File, lists []rangeList) {
+// readLists reads the lists that the files and defaults, if not nil, name, at most limit bytes.
+// Lists are not files of rules, so it returns the other files.
+func readLists(files []File, defaults *File, names listNames, limit int64) (others []File, lists []rangeList) {
 	var paths, targets []string
 	for i := range files {
-		paths = append(paths, names.of(&files[i])...)
+		paths = append(paths, names.of(&files[i], rulefile.RangeFiles)...)
+	}
+	if defaults != nil {
+		paths = append(paths, names.of(defaults, rulefile.DefaultsRangeFiles)...)
 	}
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
@@ -78,6 +82,18 @@ func readLists(files []File, names listNames, limit int64) (others []File, lists
 		target, err := filepath.EvalSymlinks(absolute(f.Name))
 		return err == nil && slices.Contains(targets, target)
 	}), lists
+}
+
+// parseDefaults reads the file of defaults. parsed has the lists read so far.
+func (r sources) parseDefaults(parsed map[string][]rules.Range) (*rules.Defaults, rules.Diagnostics) {
+	d, found := rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
+	if d != nil {
+		r.addRanges(d.Selections(), parsed, &found)
+	}
+	if found.HasErrors() {
+		return nil, found
+	}
+	return d, found
 }
 
 // addRanges sets the ranges of descriptors that name a list. parsed has the lists read so far.

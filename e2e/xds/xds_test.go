@@ -194,8 +194,9 @@ func TestDefaultsOverXDS(t *testing.T) {
 	await(t, m, adstest.Acked("2"))
 	over.expect("a", "OK", 2)
 	// Changes of the defaults file are applied.
-	must.OK(t, os.WriteFile(defaults, []byte("domain: d\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600))
+	must.OK(t, os.WriteFile(defaults, []byte("domain: d\nexempt: [{key: user, values: [c]}]\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600))
 	waitUntil(t, func() bool { _, left := over.hit("b"); return left > 3 })
+	over.expect("c", "OK", 0) // exempt, so there is no number
 }
 
 // TestTLS uses mutual TLS, and replaces all certificates and authorities on both sides while sluice
