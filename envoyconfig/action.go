@@ -224,10 +224,10 @@ func readMetadata(a *action) {
 		case source == "ROUTE_ENTRY":
 			value = entryMetadata(x.routeNode, at)
 		case !given:
-			if x.origin.none == "" {
+			if x.origin.whyUnset == "" {
 				return outcome{unknown: x.origin.by + "; pass its value with --metadata " + name + "=VALUE"}
 			}
-			absent = x.origin.none
+			absent = x.origin.whyUnset
 		}
 		if value == "" {
 			value = a.node.Field("default_value").Text

@@ -20,7 +20,7 @@ const OnlyNetworkFilters = "only network filters call the service, when a connec
 
 // Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
-	// VirtualHost and Route name the virtual host and the route that Envoy selects; empty if it selects none.
+	// VirtualHost and Route name the virtual host and the route that Envoy selects; empty if it selects noRoute.
 	VirtualHost, Route string
 	// Pos is the position of the route.
 	Pos rules.Pos
@@ -70,13 +70,13 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	}
 	x.earlyMutation = x.earlyMutationReason()
 	x.internalOnly = tree.Texts(x.tableNode.Field("internal_only_headers"))
-	h, found, none := m.table.findRoute(x)
-	calls.NotCalled = none
+	h, found, noRoute := m.table.findRoute(x)
+	calls.NotCalled = noRoute
 	if h != nil {
 		calls.VirtualHost = h.name
 	}
 	m, rejected := m.resolveUpgrade(x, found)
-	if none != "" {
+	if noRoute != "" {
 		return calls, nil
 	}
 	calls.Route = found.displayName()
@@ -101,8 +101,8 @@ func (m *manager) onlyQuotasReason() string {
 	return ""
 }
 
-// findRoute returns the virtual host and route of a request. If there is no route, or it is unknown, none is the reason.
-func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, none string) {
+// findRoute returns the virtual host and route of a request. noRoute is the reason if there is none, or if it is unknown.
+func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, noRoute string) {
 	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""
 	}
@@ -122,11 +122,11 @@ func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, none strin
 	found, unknown = h.firstMatch(x)
 	switch {
 	case unknown != "":
-		none = UnknownPrefix + unknown
+		noRoute = UnknownPrefix + unknown
 	case found == nil:
-		none = fmt.Sprintf("no route of virtual host %q matches", h.name)
+		noRoute = fmt.Sprintf("no route of virtual host %q matches", h.name)
 	}
-	return h, found, none
+	return h, found, noRoute
 }
 
 // chooseManager returns the connection manager that handles the request.

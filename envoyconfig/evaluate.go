@@ -45,10 +45,10 @@ type evaluatedEntry struct {
 	origin metadataOrigin
 }
 
-// metadataOrigin describes who sets a value of the dynamic metadata: by is a description, none the reason why no filter
-// does.
+// metadataOrigin describes who sets a value of the dynamic metadata: by is a description, or whyUnset the reason why no
+// filter does.
 type metadataOrigin struct {
-	by, none string
+	by, whyUnset string
 	// only is the write of the value if only one sets it; nil if that is unknown.
 	only *keyWrite
 }
@@ -113,8 +113,8 @@ func (m *manager) evaluate(f *filter, p filterPolicy, h *virtualHost, r *route) 
 	}
 	e.hits = m.evaluateHits(e)
 	if key := p.node.At("limit", "dynamic_metadata", "metadata_key"); key.Exists() {
-		if e.limit = m.originOf(f, key, p.streamDone, false); e.limit.none != "" {
-			e.fail(NoEffect, rules.Warning, key, "the limit is never sent: %s", e.limit.none)
+		if e.limit = m.originOf(f, key, p.streamDone, false); e.limit.whyUnset != "" {
+			e.fail(NoEffect, rules.Warning, key, "the limit is never sent: %s", e.limit.whyUnset)
 		}
 	}
 	return e
@@ -124,7 +124,7 @@ func (m *manager) evaluate(f *filter, p filterPolicy, h *virtualHost, r *route) 
 func (e *evaluation) limitText() string {
 	o, isConstant := e.constantLimit()
 	switch limit := e.node.Field("limit"); {
-	case !limit.Exists() || e.limit.none != "", isConstant && o.Unit == 0:
+	case !limit.Exists() || e.limit.whyUnset != "", isConstant && o.Unit == 0:
 		return ""
 	case isConstant:
 		return fmt.Sprintf(", with the limit %d/%v", o.RequestsPerUnit, rules.Unit(o.Unit))

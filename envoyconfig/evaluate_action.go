@@ -85,7 +85,7 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 		e.condition = "with the metadata " + rules.Shorten(name)
 		if f != nil {
 			e.origin = m.originOf(f, at, p.streamDone, true)
-			e.never = e.origin.none
+			e.never = e.origin.whyUnset
 			if by := f.verifierOf(m, at); e.never == "" && by != nil && !by.verifiesTokensOf(r) {
 				e.never = fmt.Sprintf("the rules of the filter at %v verify no token on the route at %v", by.node.Pos(),
 					r.node.Pos())

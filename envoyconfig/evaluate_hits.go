@@ -19,9 +19,9 @@ type evaluatedHits struct {
 }
 
 var (
-	// startless are commands that have no value when a request arrives, and bytesCommands those that are 0 then.
-	startless     = []string{"RESP", "RESPONSE_HEADER", "TRAILER", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_TX_DURATION", "DURATION", "UPSTREAM_REQUEST_ATTEMPT_COUNT"}
-	bytesCommands = []string{"BYTES_SENT", "BYTES_RECEIVED", "UPSTREAM_WIRE_BYTES_SENT", "UPSTREAM_WIRE_BYTES_RECEIVED", "DOWNSTREAM_WIRE_BYTES_SENT", "REQUEST_DURATION"}
+	// When a request arrives, the commands in absentAtStart have no value, and those in zeroAtStart are 0.
+	absentAtStart = []string{"RESP", "RESPONSE_HEADER", "TRAILER", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_TX_DURATION", "DURATION", "UPSTREAM_REQUEST_ATTEMPT_COUNT"}
+	zeroAtStart   = []string{"BYTES_SENT", "BYTES_RECEIVED", "UPSTREAM_WIRE_BYTES_SENT", "UPSTREAM_WIRE_BYTES_RECEIVED", "DOWNSTREAM_WIRE_BYTES_SENT", "REQUEST_DURATION"}
 	// textCommands never are a number.
 	textCommands = []string{
 		"PROTOCOL", "RESPONSE_CODE_DETAILS", "RESPONSE_FLAGS", "RESPONSE_FLAGS_LONG", "ROUTE_NAME", "UPSTREAM_CLUSTER", "VIRTUAL_CLUSTER_NAME", "HOSTNAME", "CONNECTION_TERMINATION_DETAILS",
@@ -44,7 +44,7 @@ func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 	format := at.Field("format")
 	n := at.Field("number").Uint(0)
 	if !e.own && n == 1 && !refund && format.Text == "" {
-		return evaluatedHits{"1 hit", true} // as without hits_addend, which Envoy ignores there
+		return evaluatedHits{"1 hit", true} // Envoy ignores hits_addend of a route, with the same result
 	}
 	if !e.own {
 		e.fail(HitsDropped, rules.Error, at, "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
@@ -89,9 +89,9 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 		e.conditions = append(e.conditions, "with a number in "+rules.Shorten(strings.Trim(format.Text, "%")))
 	case slices.Contains(textCommands, command):
 		e.neverSend(format, rules.Shorten(format.Text)+" is no number, which hits must be")
-	case slices.Contains(startless, command) && !e.streamDone:
+	case slices.Contains(absentAtStart, command) && !e.streamDone:
 		e.neverSend(format, rules.Shorten(format.Text)+" has no value when a request arrives: add apply_on_stream_done: true, and an element with hits_addend: { number: 0 } for the start")
-	case slices.Contains(bytesCommands, command) && !e.streamDone:
+	case slices.Contains(zeroAtStart, command) && !e.streamDone:
 		e.fail(NoEffect, rules.Warning, format, "%s is 0 when a request arrives, so the descriptor charges nothing: add apply_on_stream_done: true, and an element with hits_addend: { number: 0 } for the start", rules.Shorten(format.Text))
 		hits.charges = false
 	case command == "FILTER_STATE" && e.limiter != nil && !m.fragments && !m.mayRunCodeBefore(e.limiter):
@@ -102,14 +102,14 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 		if namespace == e.limiter.namespace() {
 			break // see checkReleasedLease
 		}
-		if origin := m.originOfValue(e.limiter, metadataValue{namespace, name}, e.streamDone); origin.none != "" {
-			e.neverSend(format, "the hits have no value: "+origin.none)
+		if origin := m.originOfValue(e.limiter, metadataValue{namespace, name}, e.streamDone); origin.whyUnset != "" {
+			e.neverSend(format, "the hits have no value: "+origin.whyUnset)
 		}
 	}
 	return hits
 }
 
-// mayRunCodeBefore reports whether a filter before f may do what its configuration does not show.
+// mayRunCodeBefore reports whether a filter before f may run code, and so may do more than its configuration shows.
 func (m *manager) mayRunCodeBefore(f *filter) bool {
 	return slices.ContainsFunc(m.before(f), func(other *filter) bool { return other.writesTo("") == mayWrite })
 }

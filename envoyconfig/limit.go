@@ -21,7 +21,7 @@ func (e *evaluation) override(x *exchange) (o descriptors.Override, has bool, un
 		name := metadataName(at)
 		value, given := x.Metadata[name]
 		if !given {
-			if e.limit.none != "" {
+			if e.limit.whyUnset != "" {
 				return o, false, ""
 			}
 			return o, false, "limit: metadata " + name + ": " + e.limit.by + "; pass --metadata " + name +

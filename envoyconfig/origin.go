@@ -192,21 +192,21 @@ func (m *manager) findOrigin(
 	case maybe:
 		return metadataOrigin{by: by}
 	case found == nil && later != nil:
-		return metadataOrigin{none: fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, later.node.Pos())}
+		return metadataOrigin{whyUnset: fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, later.node.Pos())}
 	case found == nil:
-		return metadataOrigin{none: fmt.Sprintf("no filter%s sets the metadata %s: add the one that does, or correct the key", before, namespace)}
+		return metadataOrigin{whyUnset: fmt.Sprintf("no filter%s sets the metadata %s: add the one that does, or correct the key", before, namespace)}
 	case len(path) == 0:
 		return metadataOrigin{by: by}
 	}
-	none, only := m.findKey(limiter, namespace, path, streamDone, textOnly)
-	return metadataOrigin{by, none, only}
+	whyUnset, only := m.findKey(limiter, namespace, path, streamDone, textOnly)
+	return metadataOrigin{by, whyUnset, only}
 }
 
-// findKey returns the only write of a key of a namespace, nil if there are several or some are unknown. none is the reason
-// why the key is never set, or is never of the kind that the reader needs. A filter sets the namespace.
+// findKey returns the only write of a key of a namespace that a filter sets; nil if there are several or unknown ones.
+// whyUnset is the reason why the key is never set, or is never of the kind that the reader needs.
 func (m *manager) findKey(
 	limiter *filter, namespace string, path []string, streamDone, textOnly bool,
-) (none string, only *keyWrite) {
+) (whyUnset string, only *keyWrite) {
 	var keys []string
 	var last *filter
 	why := ""

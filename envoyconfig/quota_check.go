@@ -81,7 +81,7 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.fragmentDomains[domain] = k.fragmentDomains[domain] || m.fragments
 	k.quotaDomains[domain] = true
-	k.sentDomains[domain] = k.sentDomains[domain] || !m.fragments // with fragments, the rate limit filter may be in another file
+	k.sentDomains[domain] = k.sentDomains[domain] || !m.fragments // with fragments, another file may send them
 	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
 		k.requireServiceCluster(name)
 	}

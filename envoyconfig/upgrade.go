@@ -52,8 +52,8 @@ func (m *manager) hasLimits() bool {
 }
 
 // resolveUpgrade returns the connection manager with the filters for a request, which may request a protocol upgrade.
-// none is the reason why no filters run, or why that is unknown. r may be nil.
-func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, none string) {
+// rejected is the reason why no filters run, or why that is unknown. r may be nil.
+func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, rejected string) {
 	protocol := strings.Join(x.clientValues("upgrade"), ",")
 	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
 		return m, ""
