@@ -28,8 +28,9 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 		omitted := p.omitted
 		d := p.descriptor(path, here, at, m)
 		p.leave()
-		if p.failures-failures > p.omitted-omitted { // it has errors besides those of the descriptors below it
-			p.omitted = omitted + p.failures - failures
+		failed := p.failures - failures
+		if below := p.omitted - omitted; failed > below { // it has errors of its own, so it is omitted with all below it
+			p.omitted = omitted + failed
 			return
 		}
 		list = append(list, d)
@@ -90,7 +91,9 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "denied_response":
 			d.Denied = p.deniedResponse(path, f)
 		default:
-			keyOK = p.reportUnknownField(path, descriptorFields, f) != "key" && keyOK
+			if p.reportUnknownField(path, descriptorFields, f) == "key" {
+				keyOK = false // do not report the key as missing, too
+			}
 		}
 	}
 	if keyOK && d.Key == "" {

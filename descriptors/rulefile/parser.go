@@ -33,8 +33,8 @@ type parser struct {
 	texts            map[string]string
 	diagnostics      rules.Diagnostics
 	errors, warnings int
-	// failures counts the errors, also those that were reported before, and omitted those of the
-	// descriptors that were omitted for them.
+	// failures is the number of errors, including repeated ones of an anchor. omitted is the number
+	// of errors for which descriptors were omitted.
 	failures, omitted int
 	// seen has the reported findings, so that a mistake in an anchor is not reported again for each
 	// of its aliases.

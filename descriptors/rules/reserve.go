@@ -51,14 +51,13 @@ func minAmount(capacity uint64) uint64 {
 	return (capacity + limiter.MaxReservations - 1) / limiter.MaxReservations
 }
 
-// Configure sets to, the limiter's reserve, for a limit of p, whose numbers may be those of a rule,
-// a row or an override.
+// Configure configures the limiter's reserve of a counter with the policy p, which is that of a
+// rule, a row or an override.
 func (r *Reserve) Configure(to *limiter.Reserve, p *limiter.Policy) {
 	lowest, _ := r.Range(p)
 	reservations := min(max(1, (p.Capacity()+lowest-1)/lowest), limiter.MaxReservations)
 	life := r.TTL
-	// The hits stay reserved until they would no longer count if they had been charged at the ttl.
-	if !r.Release {
+	if !r.Release { // it is charged at the ttl, and lasts until the charged hits no longer count
 		life = min(life+RecoveryTime(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
 	to.Set(uint32(reservations), life, r.Release)

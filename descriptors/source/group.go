@@ -133,11 +133,11 @@ func (g *Group) Load(ctx context.Context) error {
 	nextReport := time.Duration(0)
 	for waited := stopwatch(); ; {
 		now := g.snapshot()
-		ready := changes{tables: slices.Clone(all.tables)}
-		read, same := g.readTables(&now, ready)
+		ready := changes{tables: slices.Clone(all.tables)} // the tables that can be used
+		read, usable := g.readTables(&now, ready)
 		after := g.snapshot()
-		settled, every := all.stable(&now, &after)
-		if same && every {
+		settled, allSettled := all.stable(&now, &after)
+		if usable && allSettled {
 			return g.apply(&now, all, read, true)
 		}
 		if soFar := waited(); soFar < startTime {
@@ -224,16 +224,16 @@ func (g *Group) settle() time.Duration {
 	return g.tables[0].opt.Settle
 }
 
-// applyChanges applies the changed members once two snapshots, a settle time apart, agree on them:
-// all of them existed at one time between the snapshots. If some members keep changing, the others
-// are applied without them after they have stayed the same for maxUnstableRounds snapshots; two
-// snapshots are not enough then, since a snapshot may contain files from before and after an update
-// of a volume. An unfinished table that does not change delays the others until it is read.
+// applyChanges applies the changed members. They are applied together once two snapshots, a settle
+// time apart, are equal: then all of them existed at one time between the snapshots. If some members
+// keep changing, the others are applied without them after maxUnstableRounds equal snapshots. Two are
+// not enough then, since a snapshot may contain files from before and after an update of a volume. An
+// unfinished table that does not change delays the others until it is read.
 func (g *Group) applyChanges(ctx context.Context) {
 	before := g.snapshot()
-	unsettled := 0
+	unstableRounds := 0
 	waited := stopwatch()
-	reference := before // the snapshot before the first unsettled one
+	reference := before // the snapshot before the first of these rounds
 	for g.changed(&before).hasAny() {
 		if !wait(ctx, g.settle()) {
 			return
@@ -242,32 +242,32 @@ func (g *Group) applyChanges(ctx context.Context) {
 			g.betweenSnapshots()
 		}
 		now := g.snapshot()
-		settled, all := g.changed(&now).stable(&before, &now)
+		settled, allSettled := g.changed(&now).stable(&before, &now)
 		ready := settled
-		if !all {
+		if !allSettled {
 			ready = changes{}
-			unsettled++
+			unstableRounds++
 		}
-		if !all && unsettled >= maxUnstableRounds {
+		if !allSettled && unstableRounds >= maxUnstableRounds {
 			ready, _ = settled.stable(&reference, &now)
 			if !ready.hasAny() {
-				unsettled = 0
+				unstableRounds = 0
 				reference = now
 			}
 		}
 		if ready.hasAny() {
-			if tables, same := g.readTables(&now, ready); same {
+			if tables, usable := g.readTables(&now, ready); usable {
 				_ = g.apply(&now, ready, tables, false) // OnLoad reports the error
-				if all {
+				if allSettled {
 					return
 				}
-				unsettled = 0
+				unstableRounds = 0
 				reference = now
 			} else {
-				all = false
+				allSettled = false
 			}
 		}
-		if !all && waited() >= changingTime {
+		if !allSettled && waited() >= changingTime {
 			g.rejectUnstable(&now, settled)
 			return
 		}
@@ -295,30 +295,30 @@ type fileReading struct {
 	tableReading
 }
 
-// readTables reads the wanted tables. It removes from wanted those whose files have changed since
-// the snapshot now or are not usable; same is true if there were none. If one is known to be
+// readTables reads the wanted tables. It removes a table from wanted if its file has changed since the
+// snapshot now, or is unfinished; usable is true if no table was removed. If a file is known to be
 // unfinished, it reads none, since the others may be large.
-func (g *Group) readTables(now *snapshot, wanted changes) (all []fileReading, same bool) {
-	same = true
+func (g *Group) readTables(now *snapshot, wanted changes) (all []fileReading, usable bool) {
+	usable = true
 	for i, f := range g.tables {
 		if wanted.tables[i] && f.isUnfinished() {
 			wanted.tables[i] = false
-			same = false
+			usable = false
 		}
 	}
 	for i, f := range g.tables {
-		if same && wanted.tables[i] {
+		if usable && wanted.tables[i] {
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
 			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) ||
 				!unreadable && !r.stamp.equal(now.stamps[i]) {
 				wanted.tables[i] = false
-				same = false
+				usable = false
 			}
 		}
 	}
-	return all, same
+	return all, usable
 }
 
 // apply activates the rules of now, if which.rules is set, and the tables in read, or returns why
@@ -326,8 +326,8 @@ func (g *Group) readTables(now *snapshot, wanted changes) (all []fileReading, sa
 func (g *Group) apply(now *snapshot, which changes, read []fileReading, start bool) error {
 	defer func() { g.read = nil }()
 	for _, r := range read {
-		// Otherwise it cannot be read for the same reason as before.
-		if start || !r.stamp.equal(r.file.last) {
+		isNew := !r.stamp.equal(r.file.last) // false if it still cannot be read for the same reason
+		if start || isNew {
 			g.read = append(g.read, r.file.update(r.tableReading))
 		}
 	}
