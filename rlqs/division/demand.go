@@ -23,11 +23,13 @@ func (s *share) addReport(now, assignTimeout Time, r Report) {
 		s.flags |= denied
 	}
 	hasRequests := r.Allowed+r.Denied > 0
-	if s.abandonment != kept && (r.Elapsed == 0 || s.abandonment == retired && s.outbox == queued && hasRequests) {
+	isFirst := r.Elapsed == 0 // the Envoy did not know the bucket, or has abandoned it
+	stillUsed := s.abandonment == retired && s.outbox == queued && hasRequests
+	if s.abandonment != kept && (isFirst || stillUsed) {
 		s.endAbandonment(now)
 	}
 	if s.assignment == unknown && s.outbox != queued {
-		if r.Elapsed == 0 {
+		if isFirst {
 			s.setUnassigned(now + assignTimeout)
 		} else {
 			s.admitted = Rate(min(r.admittedRate(), int64(MaxRate)))
@@ -57,9 +59,9 @@ func (r *Report) interval(passed Time) Time {
 }
 
 // envoyInterval returns an upper bound of the time since the last report of the bucket, by Envoy's
-// clock. Envoy reports all buckets every 5 s and truncates Elapsed to whole seconds. A multiple of
-// 5 s counts as exact; another value, of the second report of a bucket, may be almost a second too
-// small.
+// clock. Envoy reports all buckets every 5 s and truncates Elapsed to whole seconds. So a multiple
+// of 5 s is exact. The second report of a bucket covers less than 5 s, and up to a second more than
+// Elapsed.
 func (r *Report) envoyInterval() time.Duration {
 	if r.Elapsed%(5*time.Second) != 0 {
 		return r.Elapsed + time.Second
@@ -67,12 +69,12 @@ func (r *Report) envoyInterval() time.Duration {
 	return r.Elapsed
 }
 
-// endAbandonment keeps the share of a bucket that still has requests. If a probed Envoy reports
-// the bucket only after a time t, its demand is at most 3/t: at a greater demand, the first request
-// would come so late with a probability below one in twenty.
+// endAbandonment keeps the share of a bucket that still has requests.
 func (s *share) endAbandonment(now Time) {
 	probedAt := s.deadline - probeTimeout
 	if s.abandonment == probed && s.outbox != queued && s.maxRate == 0 && now > probedAt {
+		// The probed Envoy had no request for a time t. At a demand above 3/t that happens with a
+		// probability below one in twenty.
 		s.demand = min(s.demand, float32(3/(now-probedAt).Seconds()))
 	}
 	s.abandonment = kept
@@ -109,12 +111,13 @@ func (s *share) updateDemand(rate, denied, seconds float32) {
 	if last-rate > 1.5*chance(rate, last) {
 		s.flags |= demandFell
 	}
+	// A step within an interval changes the rates of that interval and of the next one, in the same
+	// direction. The first change gives an estimate, and the second the rate after the step.
+	isSecond := differ(s.demand, last) && (rate < last) == (s.demand < last)
 	switch {
-	case differ(rate, last) && differ(s.demand, last) && (rate < last) == (s.demand < last):
-		s.demand = rate // the rest of the last step
-	case differ(rate, last):
+	case differ(rate, last) && !isSecond:
 		s.demand = estimateStep(rate, last, denied, lastDenied)
-	case differ(rate, s.demand):
+	case differ(rate, last), differ(rate, s.demand):
 		s.demand = rate
 	default:
 		s.demand += (rate - s.demand) / 2
@@ -122,9 +125,9 @@ func (s *share) updateDemand(rate, denied, seconds float32) {
 }
 
 // estimateStep estimates the rate after a step within an interval from the rates and the denied
-// rates of that interval and of the last one. If many requests were denied in the last interval,
-// the part that is still denied shows when the step was. Otherwise the step is assumed to be in the
-// middle of the interval.
+// rates of that interval and of the last one. If many requests were denied in the last interval, and
+// none after the step, the denied rate has fallen to the part of the interval that was before the
+// step. Otherwise the step is assumed to be in the middle of the interval.
 func estimateStep(rate, last, denied, lastDenied float32) float32 {
 	if rate < last && lastDenied > last/8 && denied < lastDenied {
 		part := min(denied/lastDenied, 0.9)
