@@ -43,8 +43,8 @@ type limitTally struct {
 	keys      int
 	keysOver  int
 	demand    demand
-	// shares is used for limits with a table: it counts demand in thousandths of each key's
-	// allowance, including keys with rows, which demand omits.
+	// shares is used for limits with a table, nil for others. It counts the demand of all keys in
+	// thousandths of their allowances; demand counts only keys without a row.
 	shares *demand
 	bins   []report.Bin
 
@@ -89,8 +89,10 @@ func (t *tally) setTime(now limiter.Time) {
 func (t *tally) endMinute() {
 	for _, i := range t.active {
 		l := &t.limits[i]
-		// over/hits is greater than the worst's, without rounding.
-		if w := &l.worst; l.minuteOver > 0 && float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits) || w.hits == 0 && l.minuteOver > 0 {
+		w := &l.worst
+		// Compare over/hits without a division, which would round.
+		isWorse := float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits)
+		if l.minuteOver > 0 && (w.hits == 0 || isWorse) {
 			*w = worst{t.minute, l.minuteHits, l.minuteOver}
 		}
 		l.minuteHits = 0
@@ -107,6 +109,7 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 		if c.Refund || d.Skipped {
 			continue
 		}
+		// Find the descriptor of the charge. The charges of candidates are the last ones.
 		for match < len(plan.Matches)-1 && i >= plan.Matches[match].First+plan.Matches[match].Count {
 			match++
 		}
@@ -231,8 +234,8 @@ func (t *tally) endWindow(k *key) {
 	if l.shares != nil {
 		hi, lo := bits.Mul64(k.demand, thousandths)
 		share := uint64(math.MaxUint64)
-		if number := t.allowanceOf(k); hi < number {
-			share, _ = bits.Div64(hi, lo, number)
+		if allowance := t.allowanceOf(k); hi < allowance {
+			share, _ = bits.Div64(hi, lo, allowance)
 		}
 		l.shares.add(share)
 	}

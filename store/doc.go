@@ -24,9 +24,9 @@
 // timer: requests that arrive while two batches are in flight, or more if the round trip is long,
 // form the next batch. So a busy counter costs the store one read and one write per batch.
 //
-// Two others use the connection: the prober of another shard, to sync the hits of a slot that moves
-// between their nodes (sync.go), and [Store.AcquireLeadership], which grants leaderships to
-// processes and is unrelated to counters (leadership.go).
+// The connection is also used by [Store.AcquireLeadership], which elects a leader among processes
+// and is unrelated to counters (leadership.go), and by the prober of another shard: when a slot
+// moves from a node to another, it syncs hits on both (sync.go).
 //
 // # Keys
 //
@@ -36,17 +36,17 @@
 //	fixed window    s1{...}f60_<start>  count
 //	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; with sixteenths if the
 //	                                    emission interval is below 1024 ns
-//	sliding window  s1{...}r60.10       number of the newest sub-window, a double; then the counts of it
-//	                                    and of the k before it, uint32, each at its number modulo k+1;
-//	                                    little-endian
+//	sliding window  s1{...}r60.10       little-endian: the number of the newest sub-window (double), and
+//	                                    a ring of the counts (uint32) of the newest k+1 sub-windows, each
+//	                                    at its number modulo k+1
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
 //	concurrency     s1{...}p600         sorted set of leases by expiry, in milliseconds. A negative score
 //	                                    is a tombstone: a lease that a replica granted without the store,
 //	                                    and that has been released
-//	reserved        the counter's, h    hash of leases, each with its expiry in milliseconds and its hits,
-//	                                    0 for a tombstone, also after a reset; and s: the sum of all hits,
-//	                                    the earliest expiry, and the number of tombstones. The name lacks
-//	                                    the start of a fixed window
+//	reserved        the counter's, h    hash: for each lease its expiry in milliseconds and its hits, 0
+//	                                    for a tombstone or after a reset; in the field s the sum of all
+//	                                    hits, the earliest expiry and the number of tombstones. The name
+//	                                    lacks the start of a fixed window
 //	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. The name
 //	                                    lacks the start of a fixed window
 //
@@ -54,11 +54,11 @@
 // expires a second after the window, for hits that are still in flight, plus up to a minute of
 // jitter, because many simultaneous expirations stall a server.
 //
-// Buckets, sliding windows and logs use the store's clock. The start of a fixed window is in its
-// name, so a fixed window uses this process' clock, corrected by the server times in replies. On a
-// cluster that is the clock of the counter's node, which also expires the key. If the slot depends
-// on the window's start, it is the clock of the node with the first slots, and the expiry of the
-// key is corrected.
+// Buckets, sliding windows and logs use the store's clock. The key of a fixed window contains the
+// start of the window, so this process must know the store's time before it sends the charge: it
+// corrects its own clock by the server times in replies. On a cluster it uses the clock of the
+// counter's node. If the start decides which node that is, it uses the clock of the node with the
+// first slots, and corrects the expiry of the key.
 //
 // # Outages
 //
@@ -79,10 +79,10 @@
 // (leases.go): any lease of the counter releases one there. Leases that were acquired or released
 // meanwhile are recorded one by one and synced.
 //
-// A lease is granted either by the store or by a replica without it, and the two kinds differ. So a
-// caller that got the fallback never has a lease of the store. If the store holds a lease for its
-// request, that lease is a stray and must be released, even if the store runs the request later. A
-// request that was sent has an outcome, which determines the hits and leases to record:
+// The number of a lease shows whether the store granted it, or a replica without the store. If the
+// fallback decides a request, the caller gets a lease of the replica. If the store decides the
+// request too, perhaps later, no caller knows the lease that it grants: it is a stray lease, which
+// must be released. The outcome of a request that was sent determines the hits and leases to record:
 //
 //	pending    no reply yet: unsynced hits and stray leases are kept with the request
 //	counted    the reply has come. Hits that the store admitted are in the store; those that it
@@ -98,14 +98,13 @@
 //
 // # Blocks
 //
-// With [Options.Blocks], a replica charges hits of a hot counter in advance, and admits requests from
-// them without the store; blocks.go has the rules and why limits stay exact. A block is a charge of
-// several hits; that of a bucket counts from the end of the block on. Hits of a block are
-// used once, because one atomic word has the number of unused hits and changes with their window; they
-// are returned at most once, because they are taken off that word first, and the return is sent once,
-// on the connection of the block. Before a shard uses a new connection, which may lead to
-// another server, its INFO is compared. If the data are not the same, all blocks end, and the hits used
-// since the last block was charged go to the ledger.
+// With [Options.Blocks], a replica charges hits of a hot counter in advance: a block. It admits
+// requests from the block without the store; blocks.go has the rules and why limits stay exact. One
+// atomic word has the number of unused hits of a block and their window, so each hit is used once.
+// Unused hits are subtracted from the word before they are returned, and the return is sent once, on
+// the connection of the block. A new connection may lead to another server, so its INFO is compared
+// first. If the data are not the same, all blocks end, and the hits used since the last block was
+// charged go to the ledger.
 //
 // # Topology
 //

@@ -143,7 +143,7 @@ func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, f
 		}
 		x.logger.Info("defaults loaded", zap.String("file", file),
 			telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
-		again := *u.Defaults // a copy, so that the rules are compiled again even if only bad defaults came in between
+		again := *u.Defaults // a new pointer: the rules are compiled even if the defaults are as before
 		x.source.SetDefaults(&again)
 		good()
 		return nil

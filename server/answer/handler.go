@@ -59,8 +59,8 @@ const deadlineMargin = time.Millisecond
 const NoDeadline = time.Duration(math.MaxInt64)
 
 // Answer answers x.Request and returns after the delay that the rules require. The error has a gRPC
-// status. It calls wait, unless it is nil, with each function that waits for a store or the delay; wait
-// must call it.
+// status. Each function that waits, for a store or the delay, is passed to wait, which must call it;
+// if wait is nil, it is called directly.
 func (h *Handler) Answer(ctx context.Context, x *Exchange, wait func(func())) error {
 	start := h.Clock.Elapsed()
 	deadline := NoDeadline

@@ -67,8 +67,9 @@ func (a *Active) LookupCharge(domain int, c limiter.Charge, name []byte) *Lookup
 	return l
 }
 
-// ReadUnreserved adds a charge for each counter with reservations that does not include them, before
-// [Lookup.Decide]. It returns their indices, parallel to the charges before, or -1 for other counters.
+// ReadUnreserved adds a second charge of zero hits for each counter with reservations: its decision
+// describes the used hits without the reserved ones. It is called before [Lookup.Decide]. The result
+// contains the index of the second charge for each charge, or -1.
 func (l *Lookup) ReadUnreserved() []int {
 	b := &l.Plan.Batch
 	added := make([]int, len(b.Charges))

@@ -11,9 +11,9 @@ import (
 // maxStructured is the maximum number of limits in the structured headers of a reply.
 const maxStructured = 16
 
-// collectNamed sets x.named to the charges that the structured headers describe: one for each name
-// of an enforced limit, that with the fewest remaining hits. Of more than maxStructured names, the
-// first are described, and at the end those that deny instead of others.
+// collectNamed sets x.named to the charges that the structured headers describe: for each name of an
+// enforced limit, the charge with the fewest remaining hits. If there are more than maxStructured
+// names, the first ones are described, except that a charge that denies replaces one that does not.
 func (x *Exchange) collectNamed() {
 	x.named = x.named[:0]
 	batch := &x.plan.Batch
@@ -109,8 +109,8 @@ func appendPolicy(b []byte, c *limiter.Charge, _ *limiter.Decision) []byte {
 	return appendParameter(appendParameter(b, ";q=", quota), ";w=", ceilSeconds(window))
 }
 
-// appendRemaining appends the parameters r, and t in seconds: the time until a window or log admits
-// its limit again, a bucket one more hit, or any of them the denied hits.
+// appendRemaining appends the parameters r, and t in seconds: the time until the denied hits would
+// be admitted, or if none were denied, until r increases to the limit, or by one for a bucket.
 func appendRemaining(b []byte, c *limiter.Charge, d *limiter.Decision) []byte {
 	b = appendParameter(b, ";r=", d.Remaining)
 	reset := d.Reset

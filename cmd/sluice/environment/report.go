@@ -62,7 +62,8 @@ func (e *Environment) effect(v *Variable) string {
 	}
 	var all []string
 	for flag, a := range e.assigned {
-		if !slices.Contains(a.from, v.Name) || lookup(flag).kind != "" { // a variable without a flag
+		// If lookup finds it, it is the name of a variable without a flag.
+		if !slices.Contains(a.from, v.Name) || lookup(flag).kind != "" {
 			continue
 		}
 		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).Secret() })
@@ -132,8 +133,8 @@ func (e *Environment) unknownVariables() (misspelt, ownNames []string) {
 			continue
 		}
 		like := slices.ContainsFunc(knownPrefixes, func(start string) bool { return strings.HasPrefix(name, start) }) ||
-			e.isTrue("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") || // of a mogrifier that is not listed
-			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_") // of a later version, or an unused password
+			e.isTrue("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") ||
+			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_")
 		near := nearest(name)
 		switch {
 		case near != "":

@@ -192,9 +192,9 @@ func (t *Transport) wait() {
 	t.monitoring.Wait()
 }
 
-// checksPerYield is how many connections the monitor checks before it yields. A command starts a
-// goroutine for a moment. Connections that began together get PINGs together, and without yields as
-// many goroutines would run at once, whose stacks would remain allocated.
+// checksPerYield is how many connections the monitor checks before it yields. A check may start a
+// short goroutine that sends a PING. Without yields, the goroutines of all connections that were
+// opened together would run at once, and their stacks would remain allocated.
 const checksPerYield = 64
 
 func (t *Transport) monitor() {

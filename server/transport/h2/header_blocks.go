@@ -23,7 +23,7 @@ func (c *Conn) receiveHeaders(f *frame) error {
 			b.kind = blockTrailers
 		case found && client:
 			return &ConnError{CodeStreamClosed, "HEADERS on a closed stream"} // 5.1
-		case found, c.closedStreams.openByClient > 0: // older streams are not remembered
+		case found, c.closedStreams.openByClient > 0: // it may be an older closed stream that is not remembered
 			b.kind = blockClosedStream
 		default:
 			return &ConnError{CodeProtocol, "HEADERS with a stream number that does not increase"} // 5.1.1
@@ -93,7 +93,7 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 	}
 	block := p
 	version := c.decoder.table.version
-	if b.skip > 0 {
+	if b.skip > 0 { // the rest of a string of the last fragment
 		n := min(b.skip, len(p))
 		b.skip -= n
 		p = p[n:]
@@ -221,7 +221,7 @@ func (s *lastBlock) lookup(p []byte, t *headerTable, h *requestHeaders) bool {
 	if len(s.bytes) == 0 || s.table != t.version || !bytes.Equal(p, s.bytes) {
 		return false
 	}
-	path := h.path
+	path := h.path // empty, with memory to reuse, like encoding
 	encoding := h.encoding
 	*h = s.headers
 	h.path = path
