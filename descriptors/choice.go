@@ -14,7 +14,7 @@ type sharedCounter struct {
 	identity identity.Hasher
 	entries  []Entry   // counter and the name, which stand for the entries of a descriptor
 	first    rules.Pos // place of the first limit
-	terms    Terms     // its terms
+	terms    Terms     // terms of the choice
 }
 
 // shareCounter sets the shared counter of a limit with the field counter.

@@ -46,7 +46,7 @@ func (l *Limit) fields(explicit bool) (text string) {
 		if explicit && counts || counts != r.domain.countsRefused(l.Policy.Algorithm, len(r.Limits), l.Soft) {
 			text += fmt.Sprintf(", count_refused: %t", counts)
 		}
-		text += rules.BlocksField(l.Policy.NoBlocks && !r.choice && l.counter == nil) // that of an override is not from a rule
+		text += rules.BlocksField(l.Policy.NoBlocks && !r.choice && l.counter == nil) // the NoBlocks of an override is not from a rule
 	}
 	if l.Reservation != nil {
 		text += ", " + l.Reservation.reserve.String()

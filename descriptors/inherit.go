@@ -11,7 +11,7 @@ import (
 // outlive any number of them.
 type inheritance struct {
 	sets int
-	// leaseKeys has the keys of rules that granted leases, and estimates those of limits.
+	// leaseKeys has the keys of rules that granted leases. estimates has the estimates of limits.
 	leaseKeys map[keyPath]aged[keyPatterns]
 	estimates map[limitName]aged[*estimate]
 }

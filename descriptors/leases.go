@@ -19,11 +19,10 @@ const FirstLease = limiter.FirstLease
 // descriptor that returns a lease releases it, and other descriptors of the request on the same
 // rule settle its cost.
 //
-// Without a lease, the hits that a descriptor itself contains are a cost, too: in Envoy's
-// configuration only elements for the end of a request have any. The request was denied, or started
-// while the service was unavailable. A cost reserves nothing, and acquires no permit of a list that
-// has other limits. 0 hits only read. With starts, each descriptor starts a request whose cost its
-// hits are.
+// A request without a lease was denied, or started while the service was unavailable. The hits that
+// its descriptors contain are a cost, too: in Envoy's configuration only elements for the end of a
+// request contain hits. A cost reserves nothing, and acquires no permit of a list that has other
+// limits. 0 hits only read. If starts is true, descriptors with hits start a request of that cost.
 func (p *Plan) classifyLeaseCharges(req *Request, starts bool) {
 	returned := false // whether the request returns a lease
 	for i := range p.Matches {

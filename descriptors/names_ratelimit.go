@@ -74,9 +74,8 @@ type StoreName struct {
 	// Ratelimit is true for a name of envoyproxy/ratelimit. Ambiguous is true if the name would be
 	// one, but another rule could have the same name.
 	Ratelimit, Ambiguous bool
-	// Why is the reason why the counters do not have envoyproxy/ratelimit's names or, if Ratelimit
-	// is true, which counters do not. It is empty if all have, and for sets without
-	// [Options.RatelimitNames].
+	// Why says which counters do not have envoyproxy/ratelimit's names if Ratelimit is true, and
+	// otherwise why none has. It is empty if all have, and for sets without [Options.RatelimitNames].
 	Why string
 }
 

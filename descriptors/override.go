@@ -26,7 +26,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	if !rules.Rescale(&policy, o.RequestsPerUnit, time.Duration(seconds)*time.Second) {
 		return false
 	}
-	policy.Pinned = false  // its counter is that of the values as sent
+	policy.Pinned = false  // its counter has the values as sent
 	policy.NoBlocks = true // its number changes from request to request
 	rules.UpdateCalendar(&policy, unit, multiplier, d.calendarMonths)
 	if cap(p.overrides) < len(p.Matches) {

@@ -13,13 +13,13 @@ import (
 
 // valueSet is a compiled [rules.ValueSet].
 type valueSet struct {
-	text string // that of [rules.ValueSet.Text], which is empty if any value matches
-	id   string // that of [rules.ValueSet.ID]
+	text string // result of [rules.ValueSet.Text]; empty if any value matches
+	id   string // result of [rules.ValueSet.ID]
 	// contents is a hash of the values and ranges, whatever their order.
 	contents uint64
 	// addresses is true for the fields cidr and prefix: counters are those of addresses.
 	addresses bool
-	// file is true if the ranges are those of a file, and count their number.
+	// file is true if the ranges are from a file. count is their number.
 	file  bool
 	count int
 	// prefix is the field prefix, or the lengths of single addresses.
@@ -111,9 +111,9 @@ func (t *rangeTable) explain(e *Entry) (text string, n *node) {
 	return fmt.Sprintf("%s in %s of %s", rules.RangeText(p), rules.RangeText(within), n.text()), n
 }
 
-// counted returns the part of a value that its counter depends on: the network of an address after
-// mark, within the range that matches it, a single address, and other values unchanged. The result
-// may be in buf.
+// counted returns the part of a value that its counter depends on. An address is cut to the field
+// prefix, but not to fewer bits than the range that matches it; if that is a network, mark precedes
+// it. Other values are unchanged. The result may be in buf.
 func (s *valueSet) counted(buf, value []byte, mark string) []byte {
 	p, ok := parseAddress(value)
 	if !ok {

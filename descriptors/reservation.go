@@ -114,7 +114,7 @@ func (p *Plan) RecordCosts() {
 
 // LeaseCost returns the cost that is settled together with the lease that charge at returns: the
 // sum of other charges on the same counter. If the request returns several leases of a counter, each
-// has one cost, and the last one the rest. known is false if there are fewer costs.
+// settles one charge, and the last lease all others. known is false if no charge is left for it.
 func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
 	charges := p.Batch.Charges
 	lease := &p.Batch.Charges[at]

@@ -303,7 +303,7 @@ type Match struct {
 
 // Candidate is a charge of a limit that is counted but never denies.
 type Candidate struct {
-	// Charge is its index in Plan.Batch.Charges, and Match that of its descriptor in Plan.Matches.
+	// Charge is its index in Plan.Batch.Charges. Match is the index of its descriptor in Plan.Matches.
 	Charge, Match int
 }
 

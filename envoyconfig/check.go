@@ -44,7 +44,7 @@ func (k *checker) checkAll() {
 			k.sentBehind[m] = map[*checkedList]bool{}
 		}
 	}
-	for _, behind := range []bool{true, false} { // those that other listeners lead to first
+	for _, behind := range []bool{true, false} { // first the managers that other listeners lead to
 		for m := range c.filterChains() {
 			if (k.sentBehind[m] != nil) == behind {
 				hasFilters = k.checkManager(m) || hasFilters
@@ -240,7 +240,7 @@ type checkedList struct {
 	domain  string
 	all     []*evaluation
 	reached []*descriptors.Reach
-	// byCounter are the charges of each counter, and charges those of each policy, nil if it charges no counter that
+	// byCounter are the charges by counter. charges are parallel to the policies; nil if a policy charges no counter that
 	// others may charge.
 	byCounter map[string]*charge
 	charges   []*charge

@@ -13,7 +13,7 @@ import (
 // takenPaths are the paths whose requests the first routes of a virtual host take.
 type takenPaths struct {
 	prefixes map[string]*route
-	lengths  []int // of the prefixes
+	lengths  []int // lengths of the prefixes
 	// headers maps a header to the paths whose requests with it go to earlier routes.
 	headers map[string]*takenPaths
 }
@@ -111,14 +111,17 @@ func (k *checker) takenReasons(m *manager, taken *takenPaths, r *route, c *check
 				why = fmt.Sprintf("the route at %v takes all requests %s before", other.node.Pos(), withHeader(name))
 			}
 		}
-		if before, ok := k.taken[e.node]; !ok || before != "" {
+		if before, ok := k.taken[e.node]; !ok || before != "" { // no other route sends it
 			k.taken[e.node] = why
 		}
-		if why != "" {
-			all = append(all, make([]string, len(c.all)-len(all))...)
-			all[i] = why
+		if why == "" {
+			continue
 		}
-		c.free = c.free && why == ""
+		c.free = false
+		if all == nil {
+			all = make([]string, len(c.all))
+		}
+		all[i] = why
 	}
 	return all
 }

@@ -38,7 +38,7 @@ type checker struct {
 	waits      map[waitKey]bool
 	leaseLists map[string][]leasePolicy
 	statement  Statement
-	// rows are those of the statement that a list has on routes with equal effects, and unlimited those of routes without
+	// rows are the rows of the statement, by list and routes with equal effects. unlimited are the rows of routes without
 	// limits.
 	rows      map[rowsKey][]*Row
 	unlimited map[unlimitedKey]*Row

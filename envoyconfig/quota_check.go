@@ -68,8 +68,8 @@ func lacksTimeout(at *tree.Node) bool {
 		parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// textlessInput matches the types of matcher inputs that have no text value when a request arrives, and knownInput those
-// of all inputs that Envoy supports.
+// knownInput matches the types of all matcher inputs that Envoy supports, and textlessInput the types that have no text
+// value when a request arrives.
 var (
 	textlessInput = regexp.MustCompile(`Response|Trailer|Cel|HttpDynamicModuleMatchInput`)
 	knownInput    = regexp.MustCompile(`^envoy\.(type\.matcher\.v3\.Http|extensions\.matching\.).*|^xds\.type\.matcher\.v3\.HttpAttributesCelMatchInput$`)

@@ -113,7 +113,7 @@ func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 type snippetList struct {
 	actions          string
 	comments, leases []string // leases are the names of those that the rules grant
-	reservations     []string // those of leases that are reservations
+	reservations     []string // the names of leases that are reservations
 	plain            bool     // whether a rule grants no leases
 	unreserved       bool     // whether a limit grants no leases
 }

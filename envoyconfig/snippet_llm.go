@@ -78,13 +78,13 @@ func celMetadata(namespace, key string) string {
 		strings.NewReplacer(`\`, `\\\\`, `'`, `\\'`).Replace(key))
 }
 
-// costFormat returns the hits_addend of an element that charges the cost with the given key, in place
-// of one of the reservations, if any.
+// costFormat returns the hits_addend of an element that charges the cost in the metadata with the given
+// key. If reservations is not empty, the cost replaces the request's reservation.
 //
-// A denied request must cost nothing, whatever its body. It has no lease, and reading one fails, so
-// that Envoy drops the element. A cost above 1 is charged without a lease, too: the request started
-// while the service was unavailable. If the first cost is unknown, a request costs nothing if its
-// response shows that the backend did nothing for it, and else the reservation.
+// A denied request must cost nothing, whatever its body: it has no lease, so reading the lease fails and
+// Envoy drops the element. A cost above 1 is also charged without a lease, for a request that started
+// while the service was unavailable. If the first cost is unknown, a request costs its reservation, or
+// nothing if its response shows that the backend did nothing for it.
 func costFormat(namespace, key string, reservations []string, first, estimated bool) string {
 	cost := celMetadata(namespace, key)
 	comparisons := make([]string, len(reservations))

@@ -46,7 +46,7 @@ var proxiesOf = map[Target]istioProxies{
 // Source is where the value of a descriptor's entry comes from.
 type Source struct {
 	kind string // header, jwt or certificate
-	name string // of the header or of the claim
+	name string // name of the header or claim
 }
 
 // ParseSource parses header:NAME, jwt:CLAIM or certificate.

@@ -105,7 +105,7 @@ type state struct {
 
 // A view is a counter as it was read at some moment.
 type view struct {
-	class     *sizeClass // of the counter, also if it is absent
+	class     *sizeClass // size class of the counter, also if it is absent
 	slot      *slot      // nil if the counter is absent
 	index     uint64     // number of slot
 	word      uint64     // slot.word as loaded

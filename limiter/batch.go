@@ -72,9 +72,8 @@ type Decision struct {
 	// fields but Denied are then 0.
 	Skipped bool
 	// Before is how much of the [Policy.Capacity] was used before this charge, including earlier
-	// charges of the batch on the same counter. It may exceed the capacity if denied hits count. A
-	// refund may be given back in parts; Before is then the usage before the last part, plus the
-	// earlier parts.
+	// charges of the batch on the same counter. It may exceed the capacity if denied hits count. For
+	// a refund that is given back in several parts, the earlier parts count as still used.
 	Before uint64
 	// Charged is the number of hits that were counted, or given back by a refund; a later refund
 	// can give back at most this number. It is less than the hits if a count saturates, if debt is

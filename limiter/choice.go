@@ -4,10 +4,10 @@ package limiter
 // its hits is charged, and no other. They are adjacent and in the same group, and they are not
 // refunds. Their policies have no CountRefused, Penalty, Reserve or MaxWait, and do not grant leases.
 //
-// One decision describes the choice: that of the charged alternative; if none has room, that of the
-// one that has room first. The others are [Decision.Skipped]. A choice of 0 hits describes the first
-// alternative with hits left. A denied group charges nothing. Its choices are described as if each were
-// alone, or, if none of its charges denies it alone, as if they had been charged one after another.
+// One decision describes the choice: the one of the charged alternative or, if none has room, of the
+// alternative that will have room first. The others are [Decision.Skipped]. A choice of 0 hits describes
+// the first alternative with hits left. In a denied group, which charges nothing, each choice is described
+// as if it were alone; if no charge of the group is denied alone, as if they were charged one after another.
 type Choice uint8
 
 const (

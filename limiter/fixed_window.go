@@ -36,7 +36,7 @@ func (fixedWindow) load(v *view, at Time, p *Policy) bool {
 	left := secondsLeft(v.word, at)
 	maxLeft := int64(p.Window) + maxAheadNanos
 	nanos := left * int64(time.Second)
-	live := uint64(nanos-1) < uint64(maxLeft)            //nolint:gosec // false for 0, too
+	live := uint64(nanos-1) < uint64(maxLeft)            //nolint:gosec // 0 < nanos <= maxLeft
 	if p.Calendar != nil && nanos > maxLeft-maxLeft>>3 { // calendar windows differ in length by less than an eighth
 		live = p.Calendar.isLive(left, at)
 	}
@@ -115,7 +115,7 @@ func windowLeft(word uint64, at Time) (int64, bool) {
 	if left != 0 && left <= liveSpan {
 		return left, true
 	}
-	return left - (endMask+1)*min(left, 1), false
+	return left - (endMask+1)*min(left, 1), false // unless it is 0, the end is in the past, modulo 2^30
 }
 
 // secondsLeft returns the seconds from at to the end of word's window, modulo 2^30.
@@ -151,5 +151,5 @@ func (t Time) seconds() int64 { return floorDiv(int64(t), int64(time.Second)) }
 // until returns the time from t to the Unix second end, at least 1 ns: a store may decide shortly
 // after the end of the window that its caller selected.
 func (t Time) until(end int64) time.Duration {
-	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // may overflow twice
+	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // if the product overflows, the difference overflows back
 }

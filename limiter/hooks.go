@@ -14,7 +14,7 @@ const (
 	beforeUndo                     // a group is about to undo its charges
 	whileCellsHeld                 // a counter's cells are being written
 	whileAwaiting                  // another goroutine has locked the cells
-	betweenCharges                 // of a group, while some counters are charged
+	betweenCharges                 // some counters of a group are charged, and others not yet
 	beforeSearch                   // the layout of the size class has been loaded
 	whileCountersMove              // counters move to another block
 	beforeElsewhere                // a counter has not been found in its size class

@@ -234,8 +234,8 @@ func (b *Batch) isSettled(i int) bool {
 
 // settleLease claims the lease, then charges the cost and then releases the hold; see reserveHits.
 // If several requests return the same lease, only one of them claims it and charges a cost for it.
-// If the batch returns several leases of a counter, each settles one cost, and the last one the
-// rest.
+// If the batch returns several leases of a counter, each settles one cost, and the last lease all
+// others.
 func (b *Batch) settleLease(at Time, i int) {
 	c := &b.Charges[i]
 	d := &b.Decisions[i]

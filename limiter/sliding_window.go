@@ -23,7 +23,7 @@ type slidingWindow struct{ withCells }
 
 // A Ring describes the sub-windows of a [SlidingWindow]. They are numbered from the Unix epoch.
 type Ring struct {
-	length   int64 // of a sub-window, in nanoseconds; approximate with a calendar
+	length   int64 // length of a sub-window, in nanoseconds; approximate with a calendar
 	k        int64
 	calendar *Calendar // if set, each of its windows has k sub-windows
 }

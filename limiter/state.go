@@ -32,12 +32,12 @@ type State struct {
 	Counts []uint32
 	// Stamp is the time of one hit of a log. Which one depends on the charge:
 	//
-	//   - Over-limit hits need the hit whose expiry makes room for them. With n hits in the log
-	//     after the charge, that is number n + hits - limit, counted from the oldest.
-	//   - A refund needs the newest hit that remains in the log, and so does each later charge on
-	//     the log in the same batch.
+	//   - For hits over the limit it is the hit whose expiry makes room for them. With n hits in
+	//     the log after the charge, that is number n + hits - limit, counted from the oldest.
+	//   - For a refund, and each later charge on the log in the same batch, it is the newest hit
+	//     that remains in the log.
 	//
-	// Other charges need none, nor does a charge that needs a hit of its own batch.
+	// It is not used for other charges, nor if that hit was charged by the same batch.
 	Stamp Time
 	// RefundStamp is, for a refund of a log, the newest hit that remains after the refund has also
 	// given back hits offset against a charge that does not count.

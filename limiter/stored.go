@@ -111,7 +111,7 @@ func (s Stored) Decide(now Time, found []State) {
 // Deny denies charge i, which was decided at the time now, because a charge outside of this batch
 // denied its group. It undoes the charge, in the table that decided it or in the state derived from
 // the store's reply. Refunds that were offset against the charge are then given back as well:
-// refunds is the number of these hits, and gave the number that the counter gave back.
+// refunds is the number of these hits, and gave how many of them the counter could give back.
 func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	b := s.b
 	b.rollBack(now, i)

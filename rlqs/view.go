@@ -36,9 +36,9 @@ type rankedBucket struct {
 	domain string
 }
 
-// surveyLocked returns a survey that is at most a second old, or up to 20 times as old as the
-// survey took. The caller must hold s.surveyMu. surveyLocked locks s.mu for one batch of buckets at
-// a time.
+// surveyLocked returns the last survey, or a new one, but not before a second, and 20 times the duration
+// of the last one, have passed. The caller must hold s.surveyMu. surveyLocked locks s.mu for one
+// batch of buckets at a time.
 func (s *Service) surveyLocked() *survey {
 	begun := s.options.Elapsed()
 	set := s.options.Rules()

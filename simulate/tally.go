@@ -187,7 +187,7 @@ const rowLimitBytes = 72
 // windows determines which window of a limit contains a time.
 type windows struct {
 	seconds  uint32
-	calendar *limiter.Calendar // nil unless windows are those of a calendar
+	calendar *limiter.Calendar // nil unless the windows follow a calendar
 }
 
 func newWindows(p *limiter.Policy) windows {

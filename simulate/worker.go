@@ -17,13 +17,13 @@ type source interface {
 type batch struct {
 	arena    []byte
 	requests []queuedRequest
-	rows     []uint32 // of the requests in the chunk, from 1
+	rows     []uint32 // rows of the requests in the chunk, from 1
 	counts
 	// pending counts the undecided requests. At 0 the batch is recycled.
 	pending int
 }
 
-// counts are those of a chunk or of all logs.
+// counts has the counts of a chunk or of all logs.
 type counts struct {
 	accesslog.Counts
 

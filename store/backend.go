@@ -21,7 +21,7 @@ type backend struct {
 	options     *Options
 	server      *redis.Server
 	timeout     time.Duration // maximum duration of a dial
-	offset      atomic.Int64  // the store's time less the steady clock's, in nanoseconds, or unknown; on a cluster, that of the node with the first slots
+	offset      atomic.Int64  // store's time minus the steady clock's, in nanoseconds, or unknown; on a cluster, of the node with the first slots
 	offsetKnown atomic.Bool   // the offset is that of the node with the first slots
 	refresh     chan struct{} // signals that the primaries are to be queried at once; holds one element
 	slots       atomic.Pointer[slotMap]

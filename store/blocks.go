@@ -82,7 +82,7 @@ const (
 // blocks are the blocks of a store's hot counters.
 type blocks struct {
 	store    *Store
-	memory   *memory                // of the replica; contains these blocks
+	memory   *memory                // memory of the replica; contains these blocks
 	elapsed  func() time.Duration   // monotonic time
 	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
 	hot      [maxHot / hotSetSize]hotSet
@@ -90,8 +90,8 @@ type blocks struct {
 	remember time.Duration // how long after its charge another primary may turn out to lack a block
 	lost     atomic.Int64  // monotonic time of its last reply before it became unavailable
 	replicas atomic.Int64  // number of replicas that have blocks, 0 if it is not known
-	trip     atomic.Int64  // smoothed round trip in nanoseconds
-	dataID   string        // of the primary that has charged the blocks, "" if it is not known; used by the prober
+	trip     atomic.Int64  // smoothed round-trip time in nanoseconds
+	dataID   string        // identifies the primary that has charged the blocks; "" if it is not known; used by the prober
 	wake     chan struct{} // signals that there are hot counters; holds one element
 
 	mu  sync.Mutex
@@ -108,21 +108,21 @@ type hotCounter struct {
 	callerEnding
 
 	blocks    *blocks
-	charge    limiter.Charge // of one hit, with policy
-	policy    limiter.Policy // that of charges of blocks: they do not count if denied
-	balances  [2]*balance    // those of windows or timed
+	charge    limiter.Charge // a charge of one hit, with policy
+	policy    limiter.Policy // policy of charges of blocks: they do not count if denied
+	balances  [2]*balance    // the balances of windows or timed
 	windows   []window       // the current window and the next
-	timed     []timedBlock   // of a bucket, the last two blocks
+	timed     []timedBlock   // the last two blocks of a bucket
 	demand    atomic.Int64   // hits of all requests
 	unwanted  atomic.Int64   // requests that another limit denied, or had a cold counter
-	extra     atomic.Int64   // of the hits, all but the first hit of each request
+	extra     atomic.Int64   // hits without the first hit of each request
 	excess    atomic.Int64   // sum of n (n - 1) for requests of n hits
 	newer     atomic.Uint64  // hits of the largest request since largestPeriod began
-	older     atomic.Uint64  // the same of the time before
+	older     atomic.Uint64  // hits of the largest request in the period before
 	paused    atomic.Bool    // no blocks are requested, because they would bring nothing
 	tight     atomic.Bool    // the store had little room at its last reply
 	served    atomic.Int64   // requests that were admitted from its blocks, since sweep judged them
-	commands  atomic.Int64   // those that its blocks cost, since then
+	commands  atomic.Int64   // commands that its blocks cost since then
 	denial    atomic.Pointer[denial]
 	edited    atomic.Bool  // its rule has changed
 	retryAt   atomic.Int64 // monotonic time before which no block is requested
@@ -134,10 +134,10 @@ type hotCounter struct {
 	// Used by the owner of acquiring.
 	batch   limiter.Batch
 	observe func(now, end limiter.Time, before, after uint64) // called with each block, unless nil
-	conn    *redis.Conn                                       // on which the charge of the block was sent, and when
-	sent    time.Duration
-	current period        // of the block
-	life    time.Duration // how long it lasts if it is of a bucket
+	conn    *redis.Conn                                       // connection on which the charge of the block was sent
+	sent    time.Duration                                     // when it was sent
+	current period                                            // period of the block
+	life    time.Duration                                     // how long a block of a bucket lasts
 	left    limiter.State
 
 	mu      sync.Mutex
@@ -165,7 +165,7 @@ func copyState(to, from *limiter.State) {
 type local struct {
 	hot     *hotCounter
 	balance *balance
-	word    uint64 // of balance, after the hits were spent
+	word    uint64 // word of balance after the hits were spent
 	denied  bool   // a denial may be repeated
 }
 

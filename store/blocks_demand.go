@@ -105,7 +105,7 @@ func (h *hotCounter) wants(hits uint64) {
 // A need is what requests need of a counter in a time.
 type need struct {
 	hits   float64
-	excess float64 // of the variance of hits, beyond that of requests of one hit
+	excess float64 // variance of hits in excess of that of requests with one hit
 	took   time.Duration
 }
 

@@ -8,10 +8,10 @@ func (h *hotCounter) isDenied(m moment) bool {
 	return d != nil && d.period.contains(m.store) && m.elapsed < d.until+denyFor && !h.blocks.down.Load()
 }
 
-// repeatDenial stores in found a state with which the store has denied hits. A bucket has no room for
-// single hits while the denial is repeated; its new tokens are not lost. With requests of several hits
-// that would favour the large ones. After denyFor repeatDenial reports
-// false to one caller, for whom the store decides, and to the others after another denyFor.
+// repeatDenial stores in found a state with which the store has denied hits. If all requests have one
+// hit, a bucket has no room while the denial is repeated, although it gets tokens, which are not lost;
+// otherwise that would favour large requests. After denyFor, repeatDenial reports false to one
+// caller, for which the store decides; others continue to repeat the denial.
 func (h *hotCounter) repeatDenial(hits uint64, m moment, found *limiter.State) bool {
 	d := h.denial.Load()
 	if d == nil || !d.period.contains(m.store) ||

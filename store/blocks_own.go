@@ -12,8 +12,8 @@ import (
 type ownPart struct {
 	hot     *hotCounter
 	balance *balance
-	word    uint64 // of balance, after the hits were spent
-	period  period // in which they may be used; balance may have a later one when the store decides
+	word    uint64 // word of balance after the hits were spent
+	period  period // period in which the hits may be used; balance may have a later one when the store decides
 	until   time.Duration
 	hits    uint64
 	charge  int
@@ -104,9 +104,9 @@ func (req *request) takeOffOwn(at limiter.Time) {
 	}
 }
 
-// settleOwn gives own hits back that were not charged. It returns the number of charges that the store
-// did not count as admitted, because the own hits sufficed, and whether the store has decided the request
-// as this replica did.
+// settleOwn is called when the store has decided. It gives back the own hits of charges that were denied.
+// uncounted is the number of charges that only own hits admitted, which the store did not count. alike is
+// false if a block had ended, so that the store decided with other hits than this replica.
 func (req *request) settleOwn(at limiter.Time) (uncounted int64, alike bool) {
 	alike = true
 	for i := range req.own {

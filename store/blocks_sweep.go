@@ -71,10 +71,9 @@ func (h *hotCounter) judge(few bool, elapsed time.Duration) {
 	h.paused.Store(elapsed < h.resumeAt)
 }
 
-// returnIdle returns hits of w to the store: all, if none was used for blockIdle; those beyond twice
-// the demand, if there are more than maxUnused times as many; or, once, when a sub-window ends within
-// lead, those that will probably not be used. demand is that of hold. It returns the number of unused
-// hits that are left.
+// returnIdle returns unused hits of w to the store: all, if none was used for blockIdle; if they are more
+// than maxUnused times the demand during hold, all but twice that demand; and once, when a sub-window ends
+// within lead, the hits that will probably not be used. It returns the number of unused hits that are left.
 func (h *hotCounter) returnIdle(
 	w *window, demand need, hold time.Duration, m moment, lead time.Duration,
 ) (unused uint64) {

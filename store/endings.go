@@ -16,8 +16,8 @@ import "github.com/sluice-ratelimit/sluice/limiter"
 //	it has not, fallsBack     the fallback decides; fellBack is called if the request was sent
 //	it has not, !fallsBack    Decided gets an error
 //
-// A sender uses a request that it has sent until the outcome is known, but no more its batch. A
-// request without a batch has no waiter, and ends without any of this.
+// After sending a request, a sender uses it until the outcome is known, but not its batch. A request
+// without a batch has no waiter, and none of this applies.
 type ending interface {
 	// replied is called when the store has decided req and its batch. It reports whether it keeps
 	// req, to release it later. left is scratch memory.

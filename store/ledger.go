@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of counters in a ledger, and maxLeases that of their leases.
+	// A ledger has at most maxEntries counters, and maxLeases leases of these counters.
 	// Hits beyond them are dropped, and counted in a metric.
 	maxEntries = 1 << 16
 	maxLeases  = 1 << 18

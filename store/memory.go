@@ -28,7 +28,7 @@ type Store struct {
 
 // A memory is what a replica knows about the counters of a store.
 type memory struct {
-	mirror *limiter.Table // that of a Store is Options.Table
+	mirror *limiter.Table // of a Store: Options.Table
 	denied deniedCache
 	blocks *blocks // nil if not configured
 }

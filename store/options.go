@@ -94,7 +94,7 @@ type Log struct {
 // Synced summarises the unsynced hits with which a recovering store was charged.
 type Synced struct {
 	Counters int
-	// Hits is the number of all hits, and Exceeded of those that were admitted beyond their limits.
+	// Hits is the number of all hits. Exceeded is the number of hits admitted beyond their limits.
 	Hits, Exceeded uint64
 }
 

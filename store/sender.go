@@ -353,7 +353,7 @@ func (sh *shard) decideByReply(f *batch, req *request) (admitted int64, decided 
 type batchRun struct {
 	script.Run
 	requests []*request // nil if resolved
-	wasOpen  []bool     // which of requests were open when the reply came; empty before
+	wasOpen  []bool     // parallel to requests: it was open when the reply came; empty before
 	charges  int
 	slot     uint16
 	isolated bool

@@ -263,7 +263,7 @@ func (f *backend) resolveLocked(result outcome, req *request) {
 
 // countedCharges returns a function that reports whether the store, by its reply, has counted the
 // hits of a charge of req, or given them back. It has not counted hits that it denied, unless denied
-// hits count. Those of a choice are counted whatever limit the store has charged.
+// hits count. The hits of a choice are counted if the store has charged any of its limits.
 func (f *backend) countedCharges(req *request) func(charge int) bool {
 	b := req.copied
 	if b == nil || !f.options.guard(func() { b.Stored().Decide(req.repliedAt, req.call.Found) }) {

@@ -34,7 +34,7 @@ func newClosedConnections(r *registry) ClosedConnections {
 
 type transportMetrics struct {
 	info, connections *prometheus.GaugeVec
-	open              prometheus.Gauge // of connections; nil before SetTransport
+	open              prometheus.Gauge // open connections; nil before SetTransport
 }
 
 func newTransportMetrics(r *registry) transportMetrics {

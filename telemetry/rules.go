@@ -71,8 +71,8 @@ type RuleCounters struct {
 	// costsDue counts requests whose cost is to be charged at the end of their streams. It is in the
 	// cache line of the hits, since each charge reads it.
 	costsDue atomic.Uint64
-	// activeLeases is the number of active leases. expired counts those that expired, and returned
-	// those that were returned at the end of their streams.
+	// activeLeases is the number of active leases, expired of expired ones, and returned of leases
+	// that were returned at the end of their streams.
 	activeLeases      atomic.Int64
 	expired, returned atomic.Uint64
 	// costsReceived counts the costs of such requests.
@@ -91,10 +91,10 @@ type RuleCounters struct {
 	limit atomic.Int32
 }
 
-// Hits are hits by outcome. Total includes hits that are neither Within nor Over: those of a request
-// that another limit denied, and the first part of denied hits that count. Uncharged are those of
-// them that do not count. Near is a part of Within or of the others, and Shadow a part of Over.
-// Negative are those of refunds, which no other number includes.
+// Hits are hits by outcome. Total also includes hits that are neither Within nor Over: the hits of a
+// request that another limit denied, and the first part of denied hits that count. Uncharged is the
+// part of these that does not count. Near is a part of the hits that are not Over, Shadow a part of
+// Over. Negative are refunds, which are in no other number.
 type Hits struct{ Total, Over, Near, Within, Uncharged, Shadow, Negative uint64 }
 
 // Add counts h. Counters saturate at 2^64-1, since clients choose the numbers.

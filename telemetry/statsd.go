@@ -77,7 +77,7 @@ type Statsd struct {
 	// series are the series that were sent, by family and labels.
 	series map[string]*sentSeries
 	key    []byte // scratch
-	lines  int    // of the chunk that is being written
+	lines  int    // number of lines in the chunk that is being written
 	round  uint64
 	// successes counts the successful flushes since the last failed one; down is true while an
 	// outage is logged.

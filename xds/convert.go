@@ -43,7 +43,7 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 // converter turns resources into rules. It checks only what depends on the protobuf encoding;
 // Compile checks the rest.
 type converter struct {
-	pos   rules.Pos // of the current resource
+	pos   rules.Pos // position of the current resource
 	found rules.Findings
 }
 

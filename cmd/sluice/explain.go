@@ -34,7 +34,7 @@ type explainCmd struct {
 	debugClientFlags `embed:""`
 	outputFlag       `embed:""`
 
-	entries []descriptors.Entry // of Descriptor
+	entries []descriptors.Entry // the parsed Descriptor
 	request envoyconfig.Request
 }
 

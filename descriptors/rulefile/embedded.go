@@ -14,7 +14,7 @@ import (
 type textLines struct {
 	all    [][]byte
 	runes  []rune
-	number int // of the line in runes; 0 for none
+	number int // number of the line in runes; 0 for none
 }
 
 // line returns a line without its end, or nil. The first line is 1.

@@ -55,7 +55,7 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		kinds [2]uint64
 		name  string
 	}
-	lines := map[counters]int{} // of the first limit with these counters
+	lines := map[counters]int{} // line of the first limit with these counters
 	p.eachMap(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
 		b := p.readLimit(here, at, m, nil)
 		if items++; b.config.Shadow {

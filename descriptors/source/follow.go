@@ -41,7 +41,7 @@ type Options struct {
 type Files struct {
 	opt    Options
 	reload Reload[[sha256.Size]byte]
-	// listNames are those of the files so far, and lists the paths of the last reading.
+	// listNames are the names of all files read so far. lists are the paths of the last reading.
 	listNames listNames
 	lists     []string
 }

@@ -17,7 +17,7 @@ type Columns []string
 // Rows are the rows of a table. They may be read concurrently while [Table] changes single ones.
 type Rows struct {
 	columns *Columns
-	hasher  identity.Hasher // of a key without values
+	hasher  identity.Hasher // hashes keys; contains no value yet
 	shards  []atomic.Pointer[shard]
 	// names are the names of rows. slot.name is an index in it, counted from 1; 0 is no name.
 	names atomic.Pointer[[]string]

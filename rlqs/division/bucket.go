@@ -29,8 +29,8 @@ type bucket struct {
 type share struct {
 	stream *stream
 	expiry Time // when maxRate expires, unless expiryUnknown is set
-	// deadline is until when a probed Envoy may report the bucket again, or, if the bucket is
-	// unassigned, until when it may wait for a rate.
+	// deadline is the end of the time in which a probed Envoy may report the bucket again, or in
+	// which an unassigned bucket may wait for a rate.
 	deadline Time
 	reported Time // start of the interval that counted covers
 	// rateSeq is the batch that first contained current, renewalSeq the last one that did. They
@@ -63,13 +63,13 @@ const (
 	assigned                     // an assignment of this stream was taken, and no Abandon since
 )
 
-// abandonment is whether, and why, the last action of a share, taken or not, is Abandon.
+// abandonment is the reason why the last action of a share, taken or not, is Abandon.
 type abandonment uint8
 
 const (
-	kept    abandonment = iota // it is not
-	retired                    // the bucket has no requests, or no limit
-	probed                     // to find out whether the Envoy reports the bucket again
+	kept    abandonment = iota // the last action is not Abandon
+	retired                    // Abandon, since the bucket has no requests or no limit
+	probed                     // Abandon, to find out whether the Envoy reports the bucket again
 )
 
 // outboxEntry is the entry of a share in the outbox of its stream.

@@ -95,7 +95,7 @@ func (d *Divider) apportion(b *bucket) {
 	starved := d.allocate(b)
 	free := b.limit.perFill() - b.lostRate()
 	need := int64(0)
-	excess := -free // of the rates that remain in effect when all are confirmed
+	excess := -free // by which the rates exceed the limit when all are confirmed
 	for i := range b.shares {
 		s := &b.shares[i]
 		excess += int64(s.current)

@@ -85,8 +85,8 @@ type CounterState struct {
 	// store.
 	Held *HeldState `json:"held,omitempty"`
 	// Reserves is the number of hits that the next request reserves, 0 without reserve. If
-	// Estimated is set, it is the 90th percentile of past costs: Samples are known, and it no longer
-	// depends on the initial estimate once SamplesNeeded are.
+	// Estimated is set, it is the 90th percentile of past costs. Samples is the number of known
+	// costs. From SamplesNeeded on, the initial estimate no longer affects it.
 	Reserves      uint64 `json:"reserves,omitempty"`
 	Estimated     bool   `json:"estimated,omitempty"`
 	Samples       int    `json:"samples,omitempty"`

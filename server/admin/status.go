@@ -73,7 +73,7 @@ func (a *API) storeStatus() string {
 // if their sizes are those of the live ones.
 func countersThatFit(t telemetry.TableStats) (n, capacity int64) {
 	used := int64(0)
-	size := int64(64) // of a counter in an empty table
+	size := int64(64) // size of a counter in an empty table
 	for i, c := range t.Classes {
 		n += c.Live
 		used += c.Live * int64(c.CounterBytes)

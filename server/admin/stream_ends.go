@@ -117,9 +117,9 @@ const (
 	// minCosts and minLeases are the numbers of requests without a call at the end, from which that
 	// is a problem.
 	minCosts, minLeases = 10, 3
-	// minWait is the minimum time since the first of them. It is minWaitAgain if there were calls
-	// before, or if their leases have not ended: streams may be long, and a rule may count failures
-	// alone.
+	// minWait is the minimum time since the first of these requests. It is minWaitAgain if there were
+	// calls before, or if their leases have not ended: streams may be long, and a rule may count only
+	// failures.
 	minWait, minWaitAgain = 2 * time.Second, time.Minute
 	// factorAgain times the longest sequence of requests without a call is the minimum number of
 	// requests if there were calls before.

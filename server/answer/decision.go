@@ -60,7 +60,7 @@ func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error
 type decision struct {
 	// domain is "unknown" if no rules have it.
 	domain, code string
-	// rules contains the matched rules, and limited those over their limit, in the order of the
+	// rules contains the matched rules, and limited the rules over their limit, in the order of the
 	// request.
 	rules, limited []string
 }

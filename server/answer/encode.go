@@ -16,7 +16,7 @@ const (
 type descriptorStatus struct {
 	code      uint8
 	remaining uint32
-	charge    int // that determines the status, if the descriptor has charges
+	charge    int // index of the charge that determines the status, if there are charges
 	// limit is nil if no limit applies. Then resetSeconds is not encoded.
 	limit *descriptors.Limit
 	// resetSeconds is duration_until_reset, at least 1 if limit is set.

@@ -71,7 +71,7 @@ func (x *Exchange) Undecided() bool { return x.undecided }
 // including the decider's.
 func (x *Exchange) MemoryBytes() int {
 	const (
-		self       = int(unsafe.Sizeof(Exchange{})) + 512 // of a decider, per request
+		self       = int(unsafe.Sizeof(Exchange{})) + 512 // 512: memory of a decider per request
 		descriptor = int(unsafe.Sizeof(descriptors.Descriptor{}) + unsafe.Sizeof(descriptors.Match{}) +
 			unsafe.Sizeof(descriptorStatus{}))
 		entry  = int(unsafe.Sizeof(descriptors.Entry{}))

@@ -28,7 +28,7 @@ type notices struct {
 	dropped prometheus.Counter
 
 	mu    sync.Mutex
-	times [noticesPerSecond]limiter.Time // of the last notices, a ring
+	times [noticesPerSecond]limiter.Time // times of the last notices, a ring
 	next  int                            // index of the oldest
 	// until has the times until which notices are not repeated, and recent their keys, a ring.
 	until  map[noticeKey]limiter.Time
@@ -94,7 +94,7 @@ func (x *Exchange) ObserveBlock(charge int) func(now, end limiter.Time, before, 
 	c := &x.plan.Batch.Charges[charge]
 	kept := *l
 	terms := *l.Terms
-	policy := c.Policy.Clone(nil) // those of a row are the plan's
+	policy := c.Policy.Clone(nil) // the memory of a row's policy belongs to the plan
 	kept.Terms = &terms
 	var entries []descriptors.Entry
 	if s.live.StoresValues() {

@@ -32,8 +32,8 @@ type Service struct {
 	now           func() limiter.Time
 	leases        *leases.Lessor
 	panics        *telemetry.Panics     // set by [NewHandler]
-	adds          additions             // of settings
-	denied        *rules.DeniedResponse // of [Settings].DeniedResponse
+	adds          additions             // additions to replies, from settings
+	denied        *rules.DeniedResponse // copy of [Settings].DeniedResponse
 	quotaExchange Exchange              // scratch of CountQuota
 	notices       notices
 

@@ -69,8 +69,8 @@ type Settings struct {
 
 // additions are the parts of replies that follow from [Settings].
 type additions struct {
-	// limits and structured are the headers with limits: those of [Settings].Headers, and
-	// RateLimit-Policy and RateLimit. ownRetryAfter reports whether the former contain Retry-After.
+	// limits is true for the headers of [Settings].Headers, ownRetryAfter if Retry-After is one of
+	// them, and structured for RateLimit-Policy and RateLimit.
 	limits, structured, ownRetryAfter bool
 	// headers reports whether each reply may have headers, and metadata whether it has metadata.
 	headers, metadata bool

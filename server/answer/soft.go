@@ -5,9 +5,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// softLimit returns the first limit, in the order of the files, that is soft and exceeded or that
-// is used up to its notify_at, or nil. With visible, it leaves out hidden limits. It returns nil
-// for the call that returns a lease, whose reply reaches no request.
+// softLimit returns the first limit, in the order of the files, that is soft and exceeded, or has
+// reached its notify_at; nil if there is none. If visible is true, it leaves out hidden limits. It
+// returns nil for the call that returns a lease, whose reply reaches no request.
 func (x *Exchange) softLimit(visible bool) (first *descriptors.Limit) {
 	for at, l := range x.plan.Limits {
 		switch {

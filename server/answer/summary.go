@@ -13,11 +13,10 @@ type summary struct {
 	// limit and not a quota. If there is none, it is the first one with the fewest remaining hits, or
 	// -1 if none has a limit that is not hidden.
 	described int
-	// denying is the index of the match that denied_by and the response to a denial describe: of
-	// those that deny the request, the last one that is not a quota, or the first one if all are
-	// quotas. One whose limits that deny are all hidden is only described if all matches are like that.
-	// It is -1 if the request is admitted. The response describes the limit of the charge response, and
-	// none if hides is true.
+	// denying is the index of the match that denied_by and the response to a denial describe, or -1
+	// if the request is admitted. It is the last match that denies and is not a quota; if all are
+	// quotas, the first. A match whose denying limits are all hidden is chosen only if there is no
+	// other. The response describes the limit of the charge response, or no limit if hides is true.
 	denying, response int
 	hides             bool
 	// wait is the time until the limits that denied the request, hidden or not, would admit it: the

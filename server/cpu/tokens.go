@@ -203,9 +203,9 @@ func (t *Tokens) grantLocked() {
 }
 
 // startNextLocked gives a token to the next task of the first source, which becomes the last source.
-// Tasks that have begun are first, but leave one in nine tokens to new ones: a client whose tasks
-// never end, since it sends single bytes, would starve the others. Of the new handshakes, the latest
-// is first: of more than can be served, each would otherwise wait until its client gives up.
+// Tasks that have begun are first, but one in nine tokens is for new tasks. Otherwise a client that
+// sends single bytes, and so never ends a task, would starve its others. New handshakes start with
+// the latest: in an overload, the oldest ones have clients that will soon give up.
 func (t *Tokens) startNextLocked() {
 	w, _ := t.sources.Front().Value.(*waitingTasks)
 	t.sources.MoveToBack(w.element)

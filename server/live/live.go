@@ -44,7 +44,7 @@ type Recorder struct {
 // unmasked is the time for which [Recorder.Unmask] stores values; zero without one.
 type unmasked struct {
 	until time.Time     // the end, as shown to people
-	end   time.Duration // the same, as elapsed time, which a change of the clock does not affect
+	end   time.Duration // the end as elapsed time, which a change of the clock does not affect
 }
 
 // Domain records the denied and unmatched requests of a domain.

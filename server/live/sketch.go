@@ -65,7 +65,7 @@ type sketch struct {
 // key's set.
 type ownPolicy struct {
 	policy limiter.Policy // including its Reserve
-	domain string         // of the request; empty if the counter uses its rule's policy
+	domain string         // domain of the request; empty if the counter uses its rule's policy
 }
 
 // set contains eight keys. The fields that a denial reads are in two cache lines.

@@ -118,7 +118,7 @@ type Stream interface {
 // View is a snapshot of a bucket that is divided. Rates are in requests per second.
 type View struct {
 	Rule    *descriptors.Rule
-	Entries []descriptors.Entry // of its descriptor
+	Entries []descriptors.Entry // entries of its descriptor
 	Key     identity.ID
 
 	Limit, Assigned, Unconfirmed, Lost float64
@@ -131,7 +131,7 @@ type View struct {
 // Share is the share of a stream.
 type Share struct {
 	Stream       uint64
-	Address      string // of the stream's machine, "" if unknown
+	Address      string // address of the stream's machine; "" if unknown
 	Rate, Demand float64
 	Confirmed    bool
 }

@@ -105,9 +105,9 @@ func (l *Loader) readLocked(c source.Change) (read versions, failed map[string]b
 	return read, failed
 }
 
-// inheritFailedLocked adds sources to failed that failed to load earlier and have not been read
-// again: those for which the waiting versions wait that are replaced by read ones. Rules do not
-// wait for a table to which they do not refer.
+// inheritFailedLocked is called before read versions replace waiting ones. It adds to failed the
+// sources for which the waiting versions wait, unless they have been read again. Rules do not wait
+// for a table to which they do not refer.
 func (l *Loader) inheritFailedLocked(read versions, failed map[string]bool) {
 	inherited := map[string]bool{}
 	for name, v := range read {

@@ -26,7 +26,7 @@ type Transport interface {
 // Config configures a transport.
 type Config struct {
 	Limits  Limits
-	Handler *answer.Handler // of rate-limit requests
+	Handler *answer.Handler // handler of rate-limit requests
 	// Quotas is the rate limit quota service, or nil.
 	Quotas quota.Service
 	// Tokens are for work that can be long. Nil means tokens of its own.

@@ -175,7 +175,7 @@ func drawHistogram(l *Limit) template.HTML {
 	height := func(n uint64) float64 {
 		return math.Log2(1+float64(n)) / math.Log2(1+float64(maxWindows)) * plotHeight
 	}
-	every := uint64(1 + math.Log10(float64(maxWindows))/5)
+	every := uint64(1 + math.Log10(float64(maxWindows))/5) // number about five powers of ten
 	for n, i := uint64(1), uint64(0); n <= maxWindows && n < math.MaxUint64/10; n, i = n*10, i+1 {
 		if i%every == 0 {
 			tick(&b, height(n), n)

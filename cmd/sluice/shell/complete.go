@@ -43,10 +43,10 @@ type line struct {
 	command    *kong.Node
 	rules      Rules
 	pending    *kong.Flag // its value is the next word
-	flagsEnded bool       // by --
+	flagsEnded bool       // an argument -- has ended the flags
 	argCount   int        // positional arguments so far
 
-	paths  []string // of rules
+	paths  []string // files of rules
 	domain string
 }
 

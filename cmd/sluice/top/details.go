@@ -169,7 +169,7 @@ func (v *view) counters(d *details) []line {
 	case d.counters == nil:
 		return append(lines, v.line(faint, "..."))
 	}
-	var steps []line // of the explanation, after the counters
+	var steps []line // steps of the explanation, which follow the counters
 	for _, answer := range d.counters {
 		for text := range strings.Lines(answer) {
 			wrapped := v.wrap(plain, "", strings.TrimSpace(text), 5)

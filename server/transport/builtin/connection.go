@@ -62,7 +62,7 @@ type connection struct {
 	mailbox mailbox
 
 	activity activity
-	buffered memoryShare // of shared.buffered
+	buffered memoryShare // share in shared.buffered
 
 	bridgedCalls  atomic.Int64            // number of running handler goroutines
 	serverStreams transport.StreamLimiter // open streams on which only the server sends

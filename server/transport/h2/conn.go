@@ -109,8 +109,8 @@ type streaming struct {
 	finished     bool
 	trailers     []byte // header block, once finished
 
-	chunks      chunks // of a ChunkedCall
-	mark        uint32 // the newest; see [Conn.Mark]
+	chunks      chunks // chunks of a ChunkedCall
+	mark        uint32 // the newest mark; see [Conn.Mark]
 	markPending bool   // the mark's PING was not sent
 }
 
@@ -157,7 +157,7 @@ type block struct {
 	stream uint32 // 0 if none
 	kind   blockKind
 	end    bool // END_STREAM
-	// partialField is an incomplete field, and skip the number of bytes to skip of a long string.
+	// partialField is an incomplete field. skip is how many bytes of a long string are still to be skipped.
 	partialField []byte
 	length       int // number of bytes so far
 	since        time.Duration
@@ -171,8 +171,8 @@ type blockKind byte
 
 const (
 	blockRequest      blockKind = iota
-	blockTrailers               // of an open stream
-	blockClosedStream           // of a stream that we have closed
+	blockTrailers               // trailers of an open stream
+	blockClosedStream           // headers or trailers of a stream that we have closed
 )
 
 // draining is the state of a graceful close, in two steps (6.8). The first GOAWAY asks the client

@@ -12,7 +12,7 @@ const (
 	streamWindow  = 4 << 10
 	maxSlots      = 4
 	defaultWindow = 1<<16 - 1 // the initial value of HTTP/2 (6.9.2)
-	connWindow    = 1 << 20   // of the connection
+	connWindow    = 1 << 20   // window of the connection
 	maxWindow     = 1<<31 - 1 // 6.9.1
 )
 

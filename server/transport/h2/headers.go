@@ -10,8 +10,8 @@ type requestHeaders struct {
 	kinds [nameConnection]byte // the meaning of each known header
 	seen  uint16               // one bit for each known header
 
-	size       int    // of the header list (6.5.2)
-	path       []byte // if it is unknown; the memory is reused
+	size       int    // size of the header list (6.5.2)
+	path       []byte // kept if it is unknown; the memory is reused
 	encoding   []byte // grpc-encoding; the memory is reused
 	timeout    time.Duration
 	badRequest string // reason for an HTTP status of 400, or ""
@@ -27,8 +27,8 @@ type requestHeaders struct {
 // kept are the headers that the method keeps.
 type kept struct {
 	fields []Field
-	size   int // in the header list
-	bytes  int // of memory
+	size   int // size in the header list
+	bytes  int // bytes of memory
 }
 
 // reset clears h, but keeps its memory.

@@ -13,8 +13,8 @@ const entryOverhead = 32
 // full, the bytes of evicted entries are removed by moving the others.
 type headerTable struct {
 	bytes []byte
-	// base is the position of bytes[0] among all bytes ever inserted, and start that of the oldest
-	// entry.
+	// Positions count all bytes ever inserted: base is the position of bytes[0], and start the
+	// position of the oldest entry.
 	base, start uint32
 	entries     []tableEntry // a ring; its length is a power of two
 	first, n    int          // index of the oldest entry, and the number of entries

@@ -37,7 +37,7 @@ func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings..
 // of the replies that are unsent at the same time, or of one immediate reply.
 func (s *Server) MaxMemoryBytes(replies int) int {
 	l := &s.options.Limits
-	text := max(l.MaxHeaderBytes, minMaxString) // of a name or value
+	text := max(l.MaxHeaderBytes, minMaxString) // longest name or value
 	most := connBytes + 4*tableBytes + maxCap(tableBytes/entryOverhead)*entryBytes + maxScratchBytes
 	most += maxCap(maxLastBlock) + 2*maxCap(maxKeptText)
 	most += maxCap(2*text + maxFrameBytes) // an incomplete header
