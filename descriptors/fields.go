@@ -141,7 +141,6 @@ func (r *Rule) valueToMetric() bool {
 	return false
 }
 
-// fields returns the fields of the domain.
 func (d *domain) fields() (text string) {
 	if d.allOrNothing {
 		text += ", all_or_nothing: true"

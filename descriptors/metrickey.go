@@ -6,8 +6,9 @@ import "bytes"
 func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 	shared := r.optionalOrZero().shared
 	for i, n := range lineage {
-		if (!detailed && !n.valueToMetric) || shared != nil && shared[i] != nil ||
-			n.value != "" && !isWildcard(n.key) && !isWildcard(n.value) {
+		isShared := shared != nil && shared[i] != nil
+		isConstant := n.value != "" && !isWildcard(n.key) && !isWildcard(n.value)
+		if isShared || isConstant || !detailed && !n.valueToMetric {
 			continue
 		}
 		optional := r.ensureOptional()

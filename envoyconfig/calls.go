@@ -101,7 +101,7 @@ func (m *manager) onlyQuotasReason() string {
 	return ""
 }
 
-// findRoute returns the virtual host and route of a request. noRoute is the reason if there is none, or if it is unknown.
+// findRoute returns the virtual host and route of a request. noRoute is the reason why there is none or it is unknown.
 func (t *table) findRoute(x *exchange) (h *virtualHost, found *route, noRoute string) {
 	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""

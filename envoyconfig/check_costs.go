@@ -67,8 +67,10 @@ func (k *checker) checkCosts(m *manager, f *filter, e *leasePolicy, same []*leas
 	})
 	for _, v := range values {
 		isLease := slices.Contains(names, leaseLimit(v.key, names))
-		isOther := v.namespace != f.namespace() && (v.namespace == filterNamespace || isLease && !readsLease) ||
-			v.namespace == f.namespace() && !isLease
+		isOther := v.namespace == filterNamespace || isLease && !readsLease // if it is in another namespace
+		if v.namespace == f.namespace() {
+			isOther = !isLease
+		}
 		if name != "DYNAMIC_METADATA" && isOther { // checkReleasedLease reports others
 			k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
 				rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())

@@ -19,7 +19,6 @@ type replacing struct {
 	rule *descriptors.Rule
 }
 
-// newRemovals returns the removals of a list.
 func (k *checker) newRemovals(c *checkedList) (all removals) {
 	for i, e := range c.all {
 		forms, known := e.forms()

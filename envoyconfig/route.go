@@ -207,7 +207,6 @@ func (h *virtualHost) firstMatch(x *exchange) (r *route, unknown string) {
 	return nil, ""
 }
 
-// newBranches returns the branches of a route.
 func (r *route) newBranches() (all []*route) {
 	differ := false
 	for entry := range r.action.At("weighted_clusters", "clusters").Elements() {

@@ -84,7 +84,6 @@ func renderSnippet(kind string, target Target, data map[string]any) string {
 	return text(kind+"istio", data)
 }
 
-// domainRules returns the rules of a domain.
 func domainRules(set *descriptors.Set, domain string) []*descriptors.Rule {
 	return slices.DeleteFunc(rulesOf(set), func(r *descriptors.Rule) bool { return r.Domain() != domain })
 }

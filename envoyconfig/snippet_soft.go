@@ -12,8 +12,8 @@ import (
 // softRoute is a route for requests above a soft limit.
 type softRoute struct{ Name, Rule string }
 
-// SoftSnippet returns routes for the requests that exceed a soft limit of a domain or reach a notify_at, and the filter that
-// these routes need. It returns an error if no limit of the domain has the field soft or notify_at.
+// SoftSnippet returns routes for the requests that exceed a soft limit of a domain or reach a notify_at, and the filter
+// that these routes need. It returns an error if no limit of the domain has the field soft or notify_at.
 func SoftSnippet(set *descriptors.Set, domain string, target Target) (string, error) {
 	limits := set.Reporting(domain)
 	if len(limits) == 0 {

@@ -146,5 +146,4 @@ func tagOf(id identity.ID, a Algorithm) uint64 {
 
 func (c *Charge) tag() uint64 { return tagOf(c.ID, c.Policy.Algorithm) }
 
-// algorithmOf returns the algorithm of a tag.
 func algorithmOf(tag uint64) algorithm { return algorithmsByTag[tag>>1&(1<<algorithmBits-1)] }

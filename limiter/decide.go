@@ -297,7 +297,7 @@ func (t *Table) Cancel(now Time, b *Batch) {
 func (b *Batch) rollBack(at Time, i int) {
 	c := &b.Charges[i]
 	d := &b.Decisions[i]
-	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
+	if d.Charged > 0 && c.countsIfAdmitted() && !b.isSettled(i) {
 		pause(beforeUndo)
 		b.undoCharge(at, i)
 	}

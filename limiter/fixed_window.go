@@ -151,5 +151,5 @@ func (t Time) seconds() int64 { return floorDiv(int64(t), int64(time.Second)) }
 // until returns the time from t to the Unix second end, at least 1 ns: a store may decide shortly
 // after the end of the window that its caller selected.
 func (t Time) until(end int64) time.Duration {
-	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // if the product overflows, the difference overflows back
+	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // an overflow of the product is undone
 }

@@ -139,6 +139,9 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 	s.Hits = 0
 }
 
+// countsIfAdmitted reports whether the hits of c count only if its group is admitted.
+func (c *Charge) countsIfAdmitted() bool { return !c.Refund && (c.Reserve || !c.Policy.CountRefused) }
+
 // isUncounted reports whether the hits of the decided charge i do not count.
 func (b *Batch) isUncounted(at Time, i int) bool {
 	c := &b.Charges[i]
@@ -234,8 +237,7 @@ func (b *Batch) decideIndependent(at Time) bool {
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
-			charged = charged ||
-				!c.Refund && c.Choice == NoChoice && (c.Reserve || !c.Policy.CountRefused) && b.hits(charge) > 0
+			charged = charged || c.countsIfAdmitted() && c.Choice == NoChoice && b.hits(charge) > 0
 		}
 		for i := lo; i < hi; i++ {
 			m := &b.members[i]

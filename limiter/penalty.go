@@ -167,7 +167,6 @@ func (penalty) merge(_, there *view, _ Time, _ *Batch, _ int) (after state, ok b
 // the step of the rule.
 func millis(t Time) int64 { return floorDiv(t.stamp(), int64(time.Millisecond)) }
 
-// penaltyEnd returns the end of the penalty in the state st.
 func (p *Policy) penaltyEnd(st state) Time {
 	if st.used == 0 {
 		return Time(-maxStamp)

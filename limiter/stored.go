@@ -240,7 +240,8 @@ func (s Stored) MergeInto(t *Table, now Time, i int, reported *State) {
 	for {
 		b.read(now, i, v)
 		after, ok := a.merge(v, stored, now, b, i)
-		if !ok || v.slot == nil && a.hasWeight() && after.used+after.past == 0 || b.write(now, i, v, after) {
+		isUnused := v.slot == nil && a.hasWeight() && after.used+after.past == 0 // it needs no slot
+		if !ok || isUnused || b.write(now, i, v, after) {
 			return
 		}
 	}

@@ -51,7 +51,6 @@ func compareRanks(a, b rank) int {
 	return cmp.Or(a.class-b.class, b.count-a.count, byGrace, cmp.Compare(a.usage.Since, b.usage.Since))
 }
 
-// rankLocked returns the rank of c.
 func (l *boundedListener) rankLocked(c *boundedConn, now time.Duration) rank {
 	r := rank{conn: c, count: l.byAddress[c.address], usage: c.usageLocked()}
 	switch {

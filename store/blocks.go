@@ -196,6 +196,7 @@ func (bl *blocks) decide(now limiter.Time, b *limiter.Batch, names [][]byte) (do
 	}
 	for i := range all {
 		x := &all[i]
+		// The counter has no block for the request, or one that will soon be used up.
 		if x.balance == nil && !done || x.balance != nil && done && x.balance.runsOut(x.word&hitsMask, m.elapsed) {
 			x.hot.acquire(m, b, i)
 		}
@@ -311,7 +312,6 @@ func (h *hotCounter) chargeOf(hits uint64, refund bool) limiter.Charge {
 	return c
 }
 
-// counters returns all hot counters.
 func (bl *blocks) counters() []*hotCounter {
 	bl.mu.Lock()
 	defer bl.mu.Unlock()

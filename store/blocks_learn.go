@@ -37,7 +37,8 @@ func (bl *blocks) learn(at limiter.Time, c *limiter.Charge, left *limiter.State,
 		at = left.Time - 1
 	}
 	p := periodAt(&h.policy, at)
-	denied := !c.Refund && d.Before+d.Charged >= h.policy.Capacity() || d.Over && !isBucket(&h.policy)
+	isFull := !c.Refund && d.Before+d.Charged >= h.policy.Capacity()
+	denied := isFull || d.Over && !isBucket(&h.policy)
 	h.tight.Store(d.Remaining < h.reserve()+h.unused())
 	h.mu.Lock()
 	defer h.mu.Unlock()

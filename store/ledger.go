@@ -161,7 +161,6 @@ func (l *ledger) remove(name string) *script.Unsynced {
 	return &a.Unsynced
 }
 
-// removeLocked removes an entry.
 func (l *ledger) removeLocked(a *ledgerEntry) {
 	l.leases -= a.LeaseCount()
 	delete(l.entries, a.Name)

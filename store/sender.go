@@ -18,10 +18,11 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	sh.sendingSince[sender] = time.Time{}
 	for !sh.closed {
 		pause, room := sh.roomLocked()
-		if room = room && (len(sh.queue) > 0 || len(sh.bulk) > 0) && !sh.connecting; room && pause == 0 {
+		canSend := room && (len(sh.queue) > 0 || len(sh.bulk) > 0) && !sh.connecting
+		if canSend && pause == 0 {
 			break
 		}
-		if !room || sh.pacing {
+		if !canSend || sh.pacing {
 			sh.wake.Wait()
 			continue
 		}

@@ -29,7 +29,7 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 		d := p.descriptor(path, here, at, m)
 		p.leave()
 		failed := p.failures - failures
-		if below := p.omitted - omitted; failed > below { // it has errors of its own, so it is omitted with all below it
+		if below := p.omitted - omitted; failed > below { // it has errors of its own: omit it and all below it
 			p.omitted = omitted + failed
 			return
 		}

@@ -28,7 +28,6 @@ func (l *textLines) line(content []byte, number int) []byte {
 	return l.all[number-1]
 }
 
-// runesOf returns the runes of a line.
 func (l *textLines) runesOf(content []byte, number int) []rune {
 	if l.number != number {
 		l.runes = []rune(string(l.line(content, number)))

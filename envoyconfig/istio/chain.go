@@ -45,7 +45,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	classes := Classes(patches)
 	tried := map[string]bool{}
 	for _, p := range patches {
-		if hasComplement[p] || tried[p.Class()] || (!p.AddsFilter || !hasPolicies) && (!p.AddsPolicies || !hasFilter) {
+		mayComplement := p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
+		if hasComplement[p] || tried[p.Class()] || !mayComplement {
 			continue
 		}
 		tried[p.Class()] = true

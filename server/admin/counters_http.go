@@ -39,7 +39,6 @@ func (a *API) answerCounters(r *http.Request) (report *CounterReport, err error)
 	return report, nil
 }
 
-// parseCounterQuery parses a query and its descriptor.
 func parseCounterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
 	values, err := readQuery(query, "domain", "descriptor", "limit")
 	if err != nil {

@@ -131,8 +131,8 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 		soft = x.softLimit(false)
 	}
 	headers := s.adds.headers || soft != nil || x.overLimit && rules.describesDenials
-	metadata := s.adds.metadata || s.settings.DeniedBy && (x.overLimit || soft != nil) ||
-		x.plan.Leases && x.plan.Batch.HasLease()
+	namesLimit := s.settings.DeniedBy && (x.overLimit || soft != nil)
+	metadata := s.adds.metadata || namesLimit || x.plan.Leases && x.plan.Batch.HasLease()
 	if headers || metadata {
 		described := s.summarize(x)
 		if headers {

@@ -56,6 +56,7 @@ func (s *Service) summarize(x *Exchange) summary {
 		}
 		if over && x.denies(st.charge) {
 			at, hidden := x.responseCharge(i)
+			// A limit that is not hidden is preferred, then one that is not a quota.
 			if all.denying < 0 || all.hides && !hidden || all.hides == hidden && !isQuota {
 				all.denying = i
 				all.response = at

@@ -54,7 +54,6 @@ func (s *sample) checkFormat(f lineParser, first *sample, name string) error {
 		s, first, f.info().name, truncate(s.lines[0]))
 }
 
-// newLineParser returns the parser for --format.
 func newLineParser(format string, s *sample) (f lineParser, err error) {
 	parts := strings.Fields(format)
 	if len(parts) == 0 || strings.ContainsAny(format, "%$") {

@@ -106,7 +106,7 @@ func (c *timeFormat) findFraction(b []byte) (from, digits, to int) {
 	for to = from + 1; to < len(b) && b[to]-'0' <= 9; to++ {
 	}
 	if to == from+1 || to < len(b) && from != len("2006-01-02T15:04:05") && from != len("02/Jan/2006:15:04:05") {
-		return -1, 0, 0
+		return -1, 0, 0 // not the fraction of a second
 	}
 	return from, from + 1, to
 }

@@ -215,7 +215,6 @@ func (c *Conn) Listen(onPush func(r *resp.Reply) error) {
 	c.onPush = onPush
 }
 
-// deliverAll delivers the replies in p.
 func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 	defer c.noteReply()
 	for len(p) > 0 {

@@ -95,7 +95,6 @@ func KindOf(err error) Kind {
 	}
 }
 
-// kind returns the kind of e.
 func (e ServerError) kind() Kind {
 	text := string(e)
 	// Redis 6.2 wraps the error of a command in a script: its word comes after the last " -".

@@ -107,7 +107,6 @@ func parseParts(scheme string, hosts []string, u *url.URL) (s Server, err error)
 	return s, nil
 }
 
-// addresses returns the addresses of hosts.
 func addresses(hosts []string, port string) (all []string, err error) {
 	for _, host := range hosts {
 		one, err := address(host, port)

@@ -220,7 +220,7 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		if slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).has(lenient) }) {
 			delete(e.assigned, flag.Name)
 			text := strings.Join(settings, ", ") + ": "
-			if !slices.ContainsFunc(e.tolerated, func(other string) bool { return strings.HasPrefix(other, text) }) { // a variable of several flags is reported once
+			if !slices.ContainsFunc(e.tolerated, func(other string) bool { return strings.HasPrefix(other, text) }) { // once
 				e.tolerated = append(e.tolerated, text+problem+". Using the default")
 			}
 		} else { // not returned, since Kong would add the flag

@@ -119,7 +119,6 @@ func (f *inFlight) endCall() { f.open.Add(-1) }
 // names the flag, counts them and logs them.
 const messageSizeFactor = 2
 
-// grpcOptions returns the server options for the limits.
 func grpcOptions(l transport.Limits) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),

@@ -41,7 +41,6 @@ func (h *requestHeaders) has(name headerName) bool { return h.seen>>name&1 == 1 
 // maxKeptText limits a path or encoding that is kept for an error message.
 const maxKeptText = 1 << 10
 
-// add adds a field.
 func (h *requestHeaders) add(f *field) {
 	h.size += f.size
 	if f.tooLong || f.size == 0 || h.malformed != "" {
