@@ -132,6 +132,7 @@ func (e *Environment) unknownVariables() (misspelt, ownNames []string) {
 		if e.set[name] != "" || lookup(name).kind != "" || serviceLink.MatchString(name) {
 			continue
 		}
+		// With tags for StatsD or a store, variables with these prefixes are meant for this program.
 		like := slices.ContainsFunc(knownPrefixes, func(start string) bool { return strings.HasPrefix(name, start) }) ||
 			e.isTrue("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") ||
 			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_")
