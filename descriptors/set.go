@@ -56,7 +56,7 @@ type Set struct {
 	ambiguous map[*Rule]*Rule
 	// tables are the tables that limits name, each once.
 	tables    []*tables.Table
-	used      bool // see Used
+	used      bool // requests may read the set
 	inherited inheritance
 }
 
@@ -94,7 +94,7 @@ type Rule struct {
 
 	// choice is true if a request is charged to the first limit with room (charge: first_with_room).
 	choice bool
-	// replaceable is true if some limit replaces one of the rule's limits: see Limit.nameID.
+	// replaceable is true if another limit may replace one of the rule's limits (field replaces).
 	replaceable bool
 	// detailedMetric is the field detailed_metric.
 	detailedMetric bool

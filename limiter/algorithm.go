@@ -114,7 +114,7 @@ type view struct {
 	held      uint64     // concurrency: permits held
 	undone    int64      // sliding window: number of the sub-window whose hits are undone
 	misplaced bool       // the counter is not in the size class where it belongs
-	mirror    bool       // see Table.SetMirror
+	mirror    bool       // the table mirrors a store, so any valid lease releases a permit
 	reported  *State     // counter as reported by a store; valid if class is &externalClass
 	at        Time       // time of the read
 	salt      uint64     // for nonces of new leases

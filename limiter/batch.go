@@ -129,11 +129,11 @@ type Batch struct {
 	view       view            // the counter that is being charged
 	scratch    Decision        // decision of a peek, or one that may be discarded
 	marks      []int64         // state.mark of the counter after each charge, or the lease
-	precharged []uint64        // see Precharged; empty without an Observer
-	hitsLeft   []uint64        // hits that remain after offsetRefunds; see hits
+	precharged []uint64        // hits of each charge that were charged in advance; empty without an Observer
+	hitsLeft   []uint64        // hits of each charge that remain after offsetRefunds
 	offsets    []Offset        // refunds offset against charges
 	offsetDone bool            // hitsLeft and offsets are valid
-	stored     []storedCounter // the counters, if a store reported them; see Stored
+	stored     []storedCounter // the counters, if a store reported them
 	special    bool            // usesLeases or usesPenalties is true
 	choices    bool            // a charge belongs to a choice
 	usesLeases bool            // a policy grants leases

@@ -41,7 +41,7 @@ type Table struct {
 
 	key    identity.Key
 	nonces nonceKey
-	mirror bool // see SetMirror
+	mirror bool // the table mirrors a store, so any valid lease releases a permit
 	// saveMu serialises calls of Save.
 	saveMu sync.Mutex
 

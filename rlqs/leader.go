@@ -28,7 +28,7 @@ const maxNameBytes = 60
 
 type leadership struct {
 	until            division.Time // this service is the leader until this time; 0 if it is not
-	predecessorUntil division.Time // see [division.Limit.PredecessorUntil]
+	predecessorUntil division.Time // until then, another leader may have assigned rates
 	leader           string        // name of another leader, "" if unknown
 	notified         leaderChange  // last call of Options.LeaderChanged
 }

@@ -40,7 +40,7 @@ type Service struct {
 	partialBytes int // bytes of incomplete fields that streams buffer
 	closed       bool
 
-	memoryBytes atomic.Int64 // see MemoryBytes
+	memoryBytes atomic.Int64 // approximate memory for clients
 
 	surveyMu   sync.Mutex // guards lastSurvey; mu may be locked while it is held
 	lastSurvey survey

@@ -29,7 +29,7 @@ type backend struct {
 	reached     atomic.Bool     // a primary has answered since the start
 	wrongMode   atomic.Pointer[redis.Error]
 	ledger      ledger
-	outcomeMu   sync.Mutex // see request
+	outcomeMu   sync.Mutex // guards the outcomes of requests
 
 	mu      sync.Mutex
 	start   func(sh *shard) (end context.CancelFunc) // nil except while f runs

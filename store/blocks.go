@@ -84,7 +84,7 @@ type blocks struct {
 	store    *Store
 	memory   *memory                // memory of the replica; contains these blocks
 	elapsed  func() time.Duration   // monotonic time
-	cold     [1 << 16]atomic.Uint64 // recent hits of other counters: see warm
+	cold     [1 << 16]atomic.Uint64 // recent requests by counters that are not hot
 	hot      [maxHot / hotSetSize]hotSet
 	down     atomic.Bool   // the store is unavailable
 	remember time.Duration // how long after its charge another primary may turn out to lack a block

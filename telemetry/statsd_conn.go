@@ -21,7 +21,7 @@ type statsdConn struct {
 
 	mu    sync.Mutex
 	conn  net.Conn
-	ended <-chan error // see watch
+	ended <-chan error // gets the error when the server closes the connection or refuses a packet
 	err   error        // error that broke the connection since it was last opened
 }
 

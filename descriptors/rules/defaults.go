@@ -36,7 +36,7 @@ type DomainDefaults struct {
 	Denied       *DeniedResponse
 	Exempt       []Descriptor // like Config.Exempt
 	Items        []*DefaultItem
-	byID         map[string]*DefaultItem // see itemID
+	byID         map[string]*DefaultItem // items by itemID
 }
 
 // DefaultItem is an item of defaults. It applies to the rule with a path, to the rules with a name

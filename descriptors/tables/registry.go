@@ -20,7 +20,7 @@ type Registry struct {
 	// mu serializes activations of rules and of rows of files, since the rules must support the
 	// columns of the tables.
 	mu       sync.Mutex
-	released func() // see OnRelease
+	released func() // called without mu when an empty table may get other columns
 }
 
 // Entry is a table with the source of its rows.

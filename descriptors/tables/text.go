@@ -111,7 +111,7 @@ func (r *Rows) Parts(size int) iter.Seq2[[]byte, int] {
 		n := 0
 		_ = out.Write(header) // writes to memory cannot fail
 		for values, row := range r.All() {
-			_ = out.Write(append(values, row.fields()...)) // see above
+			_ = out.Write(append(values, row.fields()...)) // cannot fail
 			if n++; b.Len() < size {
 				continue
 			}
@@ -120,7 +120,7 @@ func (r *Rows) Parts(size int) iter.Seq2[[]byte, int] {
 			}
 			b.Reset()
 			n = 0
-			_ = out.Write(header) // see above
+			_ = out.Write(header) // cannot fail
 		}
 		if out.Flush(); n > 0 {
 			yield(b.Bytes(), n)

@@ -57,7 +57,7 @@ type TLSOptions struct {
 // does not report failures, and lets handshakes hang if the first load fails.
 type TLS struct {
 	options TLSOptions
-	rare    *zap.Logger // see [telemetry.Rare]
+	rare    *zap.Logger // logger for errors of clients
 	server  bool
 	current atomic.Pointer[keyring]
 }

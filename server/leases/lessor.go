@@ -88,7 +88,7 @@ type Origin struct {
 type lease struct {
 	Lease
 	policy limiter.Policy // a copy, because the memory of the charge's policy may be reused
-	origin []byte         // see appendOrigin; empty if maxOriginBytes was reached
+	origin []byte         // the request, encoded by appendOrigin; empty if maxOriginBytes was reached
 
 	sibling *lease // next granted lease of the same call, or the next lease of a list to be revoked
 	index   int    // position in the queue

@@ -33,7 +33,7 @@ type Call struct {
 	args       []string // arguments; numbers of keys are filled in later: see charge.keyArg
 	Native     bool     // args are native commands instead
 	ClockAhead int64    // seconds by which the server's clock, which expires keys, is ahead of the counters'. Set before encoding
-	Negative   bool     // a count was below 0 before a native command: see EncodeRecount
+	Negative   bool     // a count was below 0 before a native command, so it must be corrected
 	Cost       time.Duration
 	buf        []byte
 

@@ -44,7 +44,7 @@ type connection struct {
 	// when the one before it ends.
 	batchStart, clockAt time.Duration
 	unfed               int  // bytes received but not fed to h2
-	settingsSent        bool // see [transport.SpeaksHTTP1]
+	settingsSent        bool // our SETTINGS were sent, since the client does not speak HTTP/1
 	gotSettings         bool // the client's SETTINGS were received
 	ending              bool // no further call is answered
 	readerDone          bool // the reader has returned
