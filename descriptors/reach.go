@@ -20,7 +20,7 @@ type Form struct {
 // Reach lists what descriptors of one form can match.
 type Reach struct {
 	Rules []*Rule
-	// Passes is true if one can match a descriptor without a limit and with none below it.
+	// Passes is true if such a descriptor can match a node without a limit and without nodes below.
 	Passes bool
 	// Reason is a sentence why nothing can match, with the nearest descriptors, or empty.
 	Reason string

@@ -56,7 +56,8 @@ func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics
 		switch {
 		case e.Path != "":
 			rows, warnings, failed := source.ReadTable(e.Table, e.Path)
-			if err = failed; err == nil {
+			err = failed
+			if err == nil {
 				e.Replace(rows)
 			}
 			found = append(found, warnings...)

@@ -73,7 +73,7 @@ func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
 		if m.Rule != nil && (m.Count > 0 || len(m.Rule.Limits) == 0) && x.statuses[i].code == codeOK &&
-			x.plan.Exempt == nil {
+			x.plan.Exempt == nil { // the rule was charged or has no limit, and did not deny
 			if o := rules.metadata[m.Rule]; o != nil {
 				x.passedMetadata = append(x.passedMetadata, o)
 			}

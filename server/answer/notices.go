@@ -139,8 +139,8 @@ func (s *Service) writeNotice(now limiter.Time, n *notice, before, after uint64)
 	}
 }
 
-// admit reports whether to write a notice at the time now, and counts it otherwise unless it repeats
-// another. Once is set for a notice that must not be repeated before the given time.
+// admit reports whether to write a notice at the time now. If once is set, the notice is not written
+// again before until. If there are too many notices, it counts a dropped one.
 func (n *notices) admit(now limiter.Time, key noticeKey, until limiter.Time, once bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -74,8 +74,8 @@ type additions struct {
 	limits, structured, ownRetryAfter bool
 	// headers reports whether each reply may have headers, and metadata whether it has metadata.
 	headers, metadata bool
-	// denials reports whether something is added to denials, and soft whether soft limits are named,
-	// if the rules do not ask for more.
+	// denials reports whether the settings add something to denials, and soft whether they name soft
+	// limits. Rules may add more.
 	denials, soft bool
 }
 

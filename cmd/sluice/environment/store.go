@@ -155,12 +155,13 @@ func (e *Environment) assignAuth(prefix string) {
 
 // assignRedisTLS sets the flags of TLS files, which both stores share.
 func (e *Environment) assignRedisTLS() {
+	usesTLS := e.isTrue("REDIS_TLS") || e.isTrue("REDIS_PERSECOND") && e.isTrue("REDIS_PERSECOND_TLS")
 	for name, flag := range map[string]string{
 		"REDIS_TLS_CACERT": "store-ca", "REDIS_TLS_CLIENT_CERT": "store-cert", "REDIS_TLS_CLIENT_KEY": "store-key",
 		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
 	} {
 		switch {
-		case !e.isTrue("REDIS_TLS") && (!e.isTrue("REDIS_PERSECOND") || !e.isTrue("REDIS_PERSECOND_TLS")):
+		case !usesTLS:
 			e.markUnused("REDIS_TLS is not true", name)
 		case e.anySet(name):
 			e.setFlag(flag, e.set[name], name)
@@ -221,7 +222,7 @@ func (e *Environment) singleURL(prefix, scheme string, v *Variable, text string)
 		return scheme + "://" + rest
 	}
 	socket := prefix + "SOCKET_TYPE"
-	wanted := "tcp"
+	wanted := "tcp" // the network of an address of this form
 	unix := strings.HasPrefix(text, "/")
 	if unix {
 		wanted = "unix"
