@@ -65,14 +65,15 @@ func TestSourceOfDefaultsOnly(t *testing.T) {
 		write(t, "{domain: e}", defaults)
 		await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
 		write(t, "10.0.0.0/8\n", dir, "office.txt")
-		write(t, "{domain: e, exempt: [{key: a, cidr: {file: office.txt}}], defaults: [{name: n, cidr: {file: office.txt}}]}", defaults)
+		write(t, "192.0.2.7\n", dir, "lobby.txt")
+		write(t, "{domain: e, exempt: [{key: a, cidr: {file: office.txt}}], defaults: [{name: n, cidr: {file: lobby.txt}}]}", defaults)
 		ranges := func(n int) func(Update) bool {
 			return func(u Update) bool {
 				if u.Defaults == nil || len(u.Defaults.ByDomain["e"].Exempt) == 0 {
 					return false
 				}
 				d := u.Defaults.ByDomain["e"]
-				return len(d.Exempt[0].Set.Ranges) == n && len(d.Items[0].Set.Ranges) == n
+				return len(d.Exempt[0].Set.Ranges) == n && len(d.Items[0].Set.Ranges) == 1
 			}
 		}
 		await(t, updates, "a range", ranges(1))
