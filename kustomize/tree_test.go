@@ -92,15 +92,6 @@ func buildObjects(t *testing.T, user tree) *objects {
 	return decode(documents)
 }
 
-// examine returns all problems of a combination.
-func (files tree) examine(c combo) []string {
-	documents, err := files.build(c.files())
-	if err != nil {
-		return []string{"build: " + err.Error()}
-	}
-	return decode(documents).examine()
-}
-
 // examine returns all problems of the objects.
 func (o *objects) examine() []string {
 	o.checkGateways()

@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/summerwind/h2spec/config"
 	"github.com/summerwind/h2spec/generic"
 	"github.com/summerwind/h2spec/hpack"
 	"github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
 // cases is the number of cases of h2spec 2.2.1 in strict mode.

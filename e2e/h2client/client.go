@@ -138,7 +138,12 @@ func (c *Conn) open(path string, timeout time.Duration, message []byte) (*stream
 		}
 		c.fields.Reset()
 		for _, f := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "sluice"}, {"te", "trailers"}, {"content-type", "application/grpc"},
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", path},
+			{":authority", "sluice"},
+			{"te", "trailers"},
+			{"content-type", "application/grpc"},
 			{"grpc-timeout", fmt.Sprint(timeout.Milliseconds(), "m")},
 		} {
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})

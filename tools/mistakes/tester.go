@@ -115,7 +115,7 @@ func (t *tester) find(ctx context.Context, file string) (foundBy string, err err
 	}
 	var others []string
 	binary := []string{"-count=1"}
-	for _, name := range strings.Fields(string(list)) {
+	for name := range strings.FieldsSeq(string(list)) {
 		switch _, dir, _ := strings.Cut(name, "/sluice/"); {
 		case dir == "cmd/sluice", dir == "e2e/proxy", t.more && strings.HasPrefix(dir, "e2e/"):
 			binary = append(binary, name)

@@ -45,7 +45,7 @@ func newDivision(t *testing.T, s *answer.Service, passed *atomic.Int64) quota.Se
 			}
 			return now.Elapsed() + time.Duration(passed.Load())
 		},
-		Rules:   s.Rules, Count: s.CountQuota, Metrics: s.Metrics(), Panics: telemetry.NewPanics(s.Metrics().Panics, zap.NewNop()),
+		Rules: s.Rules, Count: s.CountQuota, Metrics: s.Metrics(), Panics: telemetry.NewPanics(s.Metrics().Panics, zap.NewNop()),
 	})
 	passed.Store(int64(time.Hour))
 	t.Cleanup(q.Close)

@@ -28,7 +28,8 @@ func (m *machine) openLibraries() {
 	globals.RawSetString("os", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"clock": clock}))
 	globals.RawSetString("struct", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"pack": pack, "unpack": unpack}))
 	redis := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"call": m.call, "pcall": m.pcall})
+		"call": m.call, "pcall": m.pcall,
+	})
 	globals.RawSetString("redis", redis)
 	guard := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
 		"__newindex": func(l *lua.LState) int {
