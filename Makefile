@@ -130,9 +130,9 @@ programs: | need-go
 # Tests and linters use the build flags of sluice, so each package is compiled only once.
 AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 
-# Tests of limiter with the tag limiterhooks: goroutines pause at the worst points, recycled memory is
-# poisoned, and the tests of faulty clocks take more steps.
-HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults|^Fuzz
+# Tests of limiter with the tag limiterhooks: goroutines pause at the worst points, and recycled memory is
+# poisoned.
+HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|^Fuzz
 HOOKED := $(HOOKED)|^Test(MergeInto|BatchesAreReused|StoredDecide|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
 
 # Terminates hanging tests. On a machine with a load of 30 per core, the longest package takes half an hour.

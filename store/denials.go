@@ -11,7 +11,7 @@ import (
 // A denial is certain if the store reported within the last second that the counter is full. Other
 // hits only fill it further; refunds, resets and raised limits take effect after that second. A
 // certain denial is decided in the mirror and charges nothing, so a counter under attack costs the
-// store one charge a second from each replica.
+// store one charge a second from each replica, and a choice one for each of its counters.
 //
 // If denied hits count, no denial is certain: each one changes the counter. Otherwise a limit on
 // outcomes, which peeks at the request and charges when it ends, would never be exceeded. Under a

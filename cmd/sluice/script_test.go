@@ -356,7 +356,7 @@ func runningServer(ts *testscript.TestScript) *serveProcess {
 var listening = regexp.MustCompile(`"listener": ?"(\w+)", ?"addr": ?"([^"]+)"`)
 
 // setVariables sets variables for servers that are started later, and unsets those of the previous
-// call. The script must fail without any one of them.
+// call.
 func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 	for name := range strings.FieldsSeq(ts.Getenv("EXPORT")) {
 		ts.Setenv(name, "")

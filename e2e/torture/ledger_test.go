@@ -2,7 +2,9 @@ package torture
 
 import (
 	"fmt"
+	"strings"
 	"sync"
+	"testing"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
@@ -185,4 +187,76 @@ func (l *Ledger) faultLocked(format string, args ...any) {
 		return
 	}
 	l.faults = append(l.faults, fmt.Sprintf(format, args...))
+}
+
+// TestLedgerFinds feeds the ledger with replies of a broken service, for a counter with limit 3.
+func TestLedgerFinds(t *testing.T) {
+	k := Key{"fixed_window", "v"}
+	reply := func(code rls.RateLimitResponse_Code, remaining uint32) *rls.RateLimitResponse_DescriptorStatus {
+		return &rls.RateLimitResponse_DescriptorStatus{
+			Code: code, LimitRemaining: remaining,
+			CurrentLimit: &rls.RateLimitResponse_RateLimit{Name: k.Rule},
+		}
+	}
+	ok := func(remaining uint32) *rls.RateLimitResponse_DescriptorStatus {
+		return reply(rls.RateLimitResponse_OK, remaining)
+	}
+	over := reply(rls.RateLimitResponse_OVER_LIMIT, 0)
+	answerEach := func(l *Ledger, answers ...*rls.RateLimitResponse_DescriptorStatus) {
+		for _, a := range answers {
+			l.Answer(k, l.Begin(k), a)
+		}
+	}
+	answerConcurrent := func(l *Ledger, answers ...*rls.RateLimitResponse_DescriptorStatus) {
+		floors := make([]int, len(answers))
+		for i := range answers {
+			floors[i] = l.Begin(k)
+		}
+		for i, a := range answers {
+			l.Answer(k, floors[i], a)
+		}
+	}
+	for name, tt := range map[string]struct {
+		play func(l *Ledger)
+		want string
+	}{
+		"in order":                     {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, over); l.peek(k, over) }, ""},
+		"concurrent and in any order":  {func(l *Ledger) { answerConcurrent(l, over, ok(0), ok(2), ok(1)); l.peek(k, ok(0)) }, ""},
+		"a peek at the remaining hits": {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
+		"unknown, counted":             {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(1)); l.peek(k, ok(1)) }, ""},
+		"unknown, not counted":         {func(l *Ledger) { l.Begin(k); l.Lost(k); answerEach(l, ok(2)); l.peek(k, ok(2)) }, ""},
+		"unknown, counted last":        {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(1)) }, ""},
+		"unknown calls fill it": {func(l *Ledger) {
+			l.Begin(k)
+			l.Lost(k)
+			l.Begin(k)
+			l.Lost(k)
+			answerEach(l, ok(0), over)
+			l.peek(k, over)
+		}, ""},
+		"a hit was not counted":              {func(l *Ledger) { answerConcurrent(l, ok(2), ok(2)) }, "two hits were admitted as number 1"},
+		"a count that is too high":           {func(l *Ledger) { answerEach(l, ok(1)) }, "admitted as number 2 of 1"},
+		"an older number":                    {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerEach(l, ok(2)) }, "although number 2"},
+		"admitted after a denial":            {func(l *Ledger) { answerEach(l, ok(2), ok(1), ok(0), over, ok(0)) }, "although number 3"},
+		"beyond the limit":                   {func(l *Ledger) { answerEach(l, ok(3)) }, "3 of 3 remain"},
+		"denied too early":                   {func(l *Ledger) { answerEach(l, ok(2), over) }, "denied call 2 "},
+		"denied with hits left":              {func(l *Ledger) { answerConcurrent(l, ok(2), ok(1), ok(0), reply(rls.RateLimitResponse_OVER_LIMIT, 1)) }, "but 1 remain"},
+		"another's answer":                   {func(l *Ledger) { a := ok(2); a.CurrentLimit.Name = "sliding_log"; answerEach(l, a) }, "sliding_log"},
+		"no answer":                          {func(l *Ledger) { answerEach(l, reply(rls.RateLimitResponse_UNKNOWN, 0)) }, "UNKNOWN"},
+		"forgotten":                          {func(l *Ledger) { answerEach(l, ok(2), ok(1)); l.peek(k, ok(3)) }, "has used 0 hits, want 2 to 2"},
+		"counted twice":                      {func(l *Ledger) { answerEach(l, ok(2)); l.peek(k, ok(1)) }, "has used 2 hits, want 1 to 1"},
+		"more hits than unknown calls":       {func(l *Ledger) { answerEach(l, ok(2)); l.Begin(k); l.Lost(k); l.peek(k, ok(0)) }, "has used 3 hits, want 1 to 2"},
+		"a hit that was lost before a reply": {func(l *Ledger) { answerConcurrent(l, ok(1), ok(0)); l.peek(k, ok(0)) }, "of 2 calls"},
+		"a number without a reply":           {func(l *Ledger) { answerConcurrent(l, ok(2), ok(0), over); l.peek(k, over) }, "denied call 3 "},
+		"hits lost to denials":               {func(l *Ledger) { answerEach(l, ok(2), ok(1)); answerConcurrent(l, over, over); l.peek(k, over) }, "want 3 to 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := NewLedger(3, 1)
+			tt.play(l)
+			got := strings.Join(l.Faults(), "\n")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("faults are %q, want %q", got, tt.want)
+			}
+		})
+	}
 }

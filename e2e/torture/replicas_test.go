@@ -37,15 +37,21 @@ type replicas struct {
 
 func startReplicas(t *testing.T) *replicas {
 	t.Helper()
-	suite.Envoy(t, Root) // skips the test before processes start
 	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
 	must.OK(t, err)
+	return startReplicasBehind(t, bootstrap, 2, process.ScaleByLoad(2*time.Second).String())
+}
+
+// startReplicasBehind starts n replicas behind an Envoy with the given bootstrap.
+func startReplicasBehind(t *testing.T, bootstrap []byte, n int, delay string) *replicas {
+	t.Helper()
+	suite.Envoy(t, Root) // skips the test before processes start
 	r := &replicas{
 		rules: suite.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
-		delay: process.ScaleByLoad(2 * time.Second).String(),
-		now:   make([]*sluice.Sluice, 2),
+		delay: delay,
+		now:   make([]*sluice.Sluice, n),
 	}
-	for range r.now {
+	for range n {
 		r.addr = append(r.addr, storetest.FreeAddress(t))
 	}
 	for i := range r.web {

@@ -15,9 +15,8 @@ import (
 )
 
 // TestCPUStarvation takes the CPU from sluice, as a container's quota, busy neighbours and a suspended
-// machine do. Calls
-// are late, and callers reset thousands of them, but no reply is wrong, no call is lost and no
-// connection is closed. Afterwards calls are answered as before.
+// machine do. Calls are late, and callers reset thousands of them, but no reply is wrong, no call is
+// lost and no connection is closed. Afterwards calls are answered as before.
 func TestCPUStarvation(t *testing.T) {
 	Parallel(t)
 	for _, tt := range []struct {

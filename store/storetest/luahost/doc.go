@@ -13,8 +13,7 @@
 // in package store compares the replies to sluice's commands with those of a real server, byte for
 // byte. These are left out deliberately:
 //
-//   - commands, options, databases, passwords and Lua libraries that neither sluice's script nor the
-//     tests use
+//   - commands, options, databases, passwords and Lua libraries that neither sluice nor the tests use
 //   - replication, persistence and eviction: a test copies keys by [Server.Snapshot] and
 //     [Server.Restore], and sets errors by [Server.SetError] and [Server.SetWriteError]
 //   - the time that commands take: they take none, and os.clock in a script stands still

@@ -114,9 +114,6 @@ func (s *Server) FlushAll() {
 	})
 }
 
-// FlushScripts makes the server forget all scripts, as a restart does.
-func (s *Server) FlushScripts() { s.locked(func() { clear(s.scripts) }) }
-
 // A Snapshot is a copy of all keys of a server.
 type Snapshot struct {
 	keys map[string]*value
