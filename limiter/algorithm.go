@@ -146,4 +146,7 @@ func tagOf(id identity.ID, a Algorithm) uint64 {
 
 func (c *Charge) tag() uint64 { return tagOf(c.ID, c.Policy.Algorithm) }
 
-func algorithmOf(tag uint64) algorithm { return algorithmsByTag[tag>>1&(1<<algorithmBits-1)] }
+// kindOf returns the algorithm of a counter with the tag: one of Algorithms, or penaltyKind.
+func kindOf(tag uint64) Algorithm { return Algorithm(tag >> 1 & (1<<algorithmBits - 1)) }
+
+func algorithmOf(tag uint64) algorithm { return algorithmsByTag[kindOf(tag)] }

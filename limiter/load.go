@@ -233,7 +233,7 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag := binary.LittleEndian.Uint64(b)
 	word := binary.LittleEndian.Uint64(b[8:]) &^ generationBit
-	if Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency {
+	if kindOf(tag) == Concurrency {
 		return // its leases end with the process that granted them
 	}
 	id := s.partialID(block, tag)
@@ -258,7 +258,7 @@ func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []b
 		}
 		word &= payloadMask
 	}
-	if level, forgotten := decodePenalty(word, l.info.At); level > 0 && tag>>1&(1<<algorithmBits-1) == penaltyKind {
+	if level, forgotten := decodePenalty(word, l.info.At); level > 0 && kindOf(tag) == penaltyKind {
 		l.table.raisePenalties(tag, forgotten)
 	}
 	s.fillSlot(index, s.slotAt(index).word.Load(), tag, word)
@@ -266,7 +266,7 @@ func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []b
 
 // fitsTag reports whether a counter with the tag can be in the size class.
 func (s *sizeClass) fitsTag(tag uint64) bool {
-	a := int(tag >> 1 & (1<<algorithmBits - 1))
+	a := kindOf(tag)
 	known := a > 0 && (a < Algorithms || a == penaltyKind)
 	return known && (algorithmsByTag[a].cells(&Policy{}) > 0) == (s.size > 0)
 }

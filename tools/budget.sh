@@ -5,8 +5,8 @@
 #     tools/budget.sh -update   # set each budget to the value of today
 set -euo pipefail
 
-code=91110      # lines of Go that cmd/sluice links, without generated protobuf
-tokens=536895   # Go tokens of these files, without comments
+code=91113      # lines of Go that cmd/sluice links, without generated protobuf
+tokens=536885   # Go tokens of these files, without comments
 several=25    # statements of these files that assign several independent values
 long=814      # lines of these files over 120 columns
 others=128649   # other lines of Go in all modules, without generated code
