@@ -1,6 +1,8 @@
 package live
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -288,4 +290,31 @@ func (s *Status) add(o *Status) {
 	if s.Store != StoreUnavailable && o.Store != StoreNone {
 		s.Store = o.Store
 	}
+}
+
+// The lists of a state are sorted by severity in descending order.
+
+// CompareRates compares by denials, then by hits.
+func CompareRates(a, b Rate) int {
+	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Hits, a.Hits))
+}
+
+// CompareRules compares limits of requests before those of another unit, because their rates are
+// not comparable, and then as [CompareRates].
+func CompareRules(a, b RuleState) int {
+	rank := func(r RuleState) int { return strings.Index("requests permits tokens hits", r.Unit) }
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), CompareRates(a.Rate, b.Rate))
+}
+
+// CompareKeys compares by rate of denials, then by total denials.
+func CompareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Hash, b.Hash))
+}
+
+// SortUnknown sorts domains by their descriptors in descending order.
+func SortUnknown(all []UnknownDomain) {
+	slices.SortFunc(all, func(a, b UnknownDomain) int {
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Descriptors, a.Descriptors),
+			cmp.Compare(a.Domain, b.Domain))
+	})
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -128,4 +129,8 @@ func (u *unmatched) read(now uint32, all map[string][]Unmatched) {
 		found.Why, found.Meant = p.at.Explain(found.Key)
 		all[p.at.Domain()] = append(all[p.at.Domain()], found)
 	}
+}
+
+func compareUnmatched(a, b Unmatched) int {
+	return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Below, b.Below))
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/quota"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
@@ -51,6 +52,12 @@ const methodShouldRateLimit = 0
 // rateLimitServiceDesc describes RateLimitService, for reflection.
 var rateLimitServiceDesc = grpc.ServiceDesc{
 	ServiceName: answer.ServiceName, Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit"}}, Metadata: "envoy/service/ratelimit/v3/rls.proto",
+}
+
+// quotaServiceDesc describes RateLimitQuotaService, for reflection.
+var quotaServiceDesc = grpc.ServiceDesc{
+	ServiceName: quota.ServiceName, Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
+	Streams: []grpc.StreamDesc{{StreamName: quota.MethodName, ClientStreams: true, ServerStreams: true}},
 }
 
 func newBridge(c *transport.Config) *bridge {

@@ -3,7 +3,6 @@ package builtin
 import (
 	"sync/atomic"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -12,12 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
-
-// quotaServiceDesc describes RateLimitQuotaService, for reflection.
-var quotaServiceDesc = grpc.ServiceDesc{
-	ServiceName: quota.ServiceName, Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
-	Streams: []grpc.StreamDesc{{StreamName: quota.MethodName, ClientStreams: true, ServerStreams: true}},
-}
 
 // methodQuotas is the index of the method that is registered second.
 const methodQuotas = 1
@@ -46,11 +39,11 @@ var (
 )
 
 // openQuotas opens a stream.
-func (c *calls) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
+func (c *connection) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	if c.h2.Draining() {
 		return nil, statusOf(errDraining)
 	}
-	q := &quotaStream{conn: (*connection)(c), stream: call.Stream}
+	q := &quotaStream{conn: c, stream: call.Stream}
 	addr := c.raw.RemoteAddr()
 	stream, err := c.Quotas.Open(quota.Peer{
 		Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr),
