@@ -177,8 +177,8 @@ func (c *Config) managersOf(r *Request, accept func(*manager) bool) (found []*ma
 // connectionCall returns the call of a network filter for a new connection.
 func (f *filter) connectionCall() Call {
 	c := Call{Domain: f.domain(), Filter: f.node.Pos()}
-	for i, forms := range f.connectionForms() {
-		d := Descriptor{Pos: f.config.Field("descriptors").Nodes[i].Pos()}
+	for n, forms := range f.connectionForms() {
+		d := Descriptor{Pos: n.Pos()}
 		for _, form := range forms {
 			d.keys = append(d.keys, form.Key)
 			d.Entries = append(d.Entries, Entry{form.Key, form.Value})

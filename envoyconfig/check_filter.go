@@ -105,15 +105,10 @@ func (k *checker) checkPercentage(at *tree.Node, severity rules.Severity, effect
 
 // timeout returns the filter's timeout; 0 means no timeout.
 func (f *filter) timeout() time.Duration {
-	at := f.config.Field("timeout")
-	if !at.Exists() {
-		return defaultTimeout
+	if at := f.config.Field("timeout"); at.Exists() {
+		return at.Duration()
 	}
-	d, err := time.ParseDuration(at.Text)
-	if err != nil || !strings.HasSuffix(at.Text, "s") {
-		return 0
-	}
-	return d
+	return defaultTimeout
 }
 
 // waitKey identifies a check of checkMaxWait.

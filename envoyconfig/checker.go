@@ -66,8 +66,6 @@ type checker struct {
 	calledFor map[*descriptors.Rule]ruleCall
 	// hasLeases is true if some limit grants leases.
 	hasLeases bool
-	// reportedEndCall is true once it is reported that the end call of some element may crash Envoy.
-	reportedEndCall bool
 }
 
 // findingKey identifies a finding: its code and position.

@@ -2,7 +2,6 @@ package envoyconfig
 
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -36,9 +35,6 @@ type Config struct {
 	listenerSource            *tree.Node
 	// allowances are the warnings acknowledged by comments.
 	allowances rules.Allowances
-	// release is the release of the Envoy that wrote a dump, and patch the third part of its version; 0 without a dump.
-	release api.Release
-	patch   uint64
 	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
 	// behind are the connection managers of the files that the endpoints of a cluster lead to.
@@ -48,9 +44,6 @@ type Config struct {
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// validator collects errors while the files are read, and isDump is true while a dump is read.
-	validator api.Validator
-	isDump    bool
 	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
 	SoftHeader string
 	// AddsLimitHeaders reports whether serve adds headers with limits. DeniedResponse is the value of serve

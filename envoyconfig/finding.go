@@ -32,7 +32,6 @@ const (
 	Leases        Code = "leases"
 	Quota         Code = "quota"
 	Changed       Code = "changed"
-	Version       Code = "version"
 	Allow         Code = "allow"
 	ChangeMe      Code = "change-me"
 	Unknown       Code = "unknown"
@@ -40,7 +39,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Usage), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Usage), string(Leases), string(Quota),
 }
 
 // Finding is a mismatch between a configuration and its rules.

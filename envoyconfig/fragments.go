@@ -25,18 +25,15 @@ func (c *Config) readFragment(n *tree.Node) bool {
 	switch {
 	case n.TypeName() == api.ConnectionManager,
 		filters && (n.Field("route_config").Exists() || n.Field("rds").Exists()):
-		c.validator.Validate(n, api.ConnectionManager)
 		c.managers = append(c.managers, &manager{node: n, filters: tree.Map(n.Field("http_filters"), newFilter)})
 	case filters, isPolicies(n.Field("rate_limits")):
 		c.readSnippet(n)
 	case n.TypeName() == api.VirtualHost, n.Field("domains").Kind == tree.List && n.Field("routes").Kind == tree.List:
-		c.validator.Validate(n, api.VirtualHost)
 		h := newHost(n)
 		h.routes = tree.Map(n.Field("routes"), newRoute)
 		m := c.fragmentManager(n)
 		m.table.hosts = append(m.table.hosts, h)
 	case n.TypeName() == api.Route, n.Field("match").Kind == tree.Object && n.Field("route").Kind == tree.Object:
-		c.validator.Validate(n, api.Route)
 		r := newRoute(n)
 		r.fragment = true
 		c.fragmentManager(n).addFragment("", &virtualHost{node: &tree.Missing}, r)
@@ -65,12 +62,6 @@ func isPolicies(list *tree.Node) bool {
 
 // readSnippet reads the output of [Snippet].
 func (c *Config) readSnippet(n *tree.Node) {
-	for f := range n.Field("http_filters").Elements() {
-		c.validator.Validate(f, api.HTTPFilter)
-	}
-	for p := range n.Field("rate_limits").Elements() {
-		c.validator.Validate(p, api.Policy)
-	}
 	m := c.fragmentManager(n)
 	m.filters = append(m.filters, tree.Map(n.Field("http_filters"), newFilter)...)
 	c.readResources(n.Field("clusters"))

@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -9,16 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// patchMessages maps applyTo to the message type of a patch's value.
-var patchMessages = map[string]string{
-	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
-	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.HTTPFilter,
-}
-
 // readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been read.
 func (c *Config) readEnvoyFilter(n *tree.Node) {
-	f, wrong := istio.Read(n)
-	c.validator.Errors = append(c.validator.Errors, wrong...)
+	f := istio.Read(n)
 	c.envoyFilters = append(c.envoyFilters, f)
 	c.patches = append(c.patches, f.Patches...)
 	for _, p := range f.Patches {
@@ -28,20 +20,11 @@ func (c *Config) readEnvoyFilter(n *tree.Node) {
 	}
 }
 
-// readPatch validates the value of a patch and reads values that are resources.
+// readPatch reads the value of a patch that is a resource.
 func (c *Config) readPatch(p *istio.Patch) {
 	p.AddsFilter = addsFilter(p)
 	p.AddsPolicies = addsPolicies(p)
-	c.validator.Validate(p.Value, patchMessages[p.ApplyTo])
 	switch {
-	case p.ApplyTo == istio.NetworkFilter:
-		typeName, config := p.Value.Field("typed_config").Typed()
-		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
-			c.validator.Errors = append(c.validator.Errors, fmt.Errorf(
-				"%v: Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER",
-				p.Node.Field("apply_to").Pos(), typeName))
-		}
-		c.validator.Validate(config, typeName)
 	case p.ApplyTo == istio.Cluster && !p.IsMerge():
 		c.readCluster(p.Value)
 	case p.ApplyTo == istio.Listener:

@@ -46,14 +46,6 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this patch is for proxies with istio: ingress-gateway, the other one for istio: ingressgateway"},
 	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this patch is for gateways in the namespace shop only"},
 	{"ADD of what a host sends", hostPatch, strings.Replace(hostPatch, "MERGE", "ADD", 1), "ADD adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE"},
-	{"configPatches misspelt", "configPatches:", "configPatch:", `an EnvoyFilter has no field configPatch here, and Kubernetes rejects or drops it: correct or remove it; the fields are configPatches, priority, targetRefs, workloadSelector; did you mean "configPatches"?`},
-	{"configPatches as in protobuf", "configPatches:", "config_patches:", "an EnvoyFilter has no field config_patches here, and Kubernetes rejects or drops it"},
-	{"value beside patch", "      patch:\n" + hostPatch, "      patch: { operation: MERGE }\n      value:\n" + strings.SplitAfterN(hostPatch, "value:\n", 2)[1], "an EnvoyFilter has no field value here, and Kubernetes rejects or drops it"},
-	{"a virtual host with route", hostPatch, "        operation: MERGE\n        value:\n          route:\n            rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n", "put it into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE"},
-	{"another message", "v3.RateLimit\n", "v3.Ratelimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
-	{"a message that Envoy lacks", "v3.RateLimit\n", "v3.GlobalRateLimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
-	{"rate_limits of a route configuration", "applyTo: VIRTUAL_HOST", "applyTo: ROUTE_CONFIGURATION", "has no field rate_limits here, and rejects it: put it into a virtual host or a route"},
-	{"a network filter", "applyTo: HTTP_FILTER", "applyTo: NETWORK_FILTER", "applyTo: HTTP_FILTER"},
 	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `no virtual host has the name "*", and istiod compares names exactly: names are host:port, such as "*:80"; without a name the patch applies to all virtual hosts`},
 	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `no virtual host has the name "shop.example.com", and istiod compares names exactly: names are host:port, such as "shop.example.com:80"`},
 	{"the name of a filter before Istio 1.6", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.router }", `Istio adds no filter named "envoy.router", and no patch in these files does: unless something else adds it, this patch does nothing: write envoy.filters.http.router`},
@@ -68,9 +60,7 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"an operation that the target lacks", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: MERGE", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: REPLACE", "istiod ignores REPLACE for applyTo: HTTP_ROUTE: write MERGE"},
 	{"a cluster that is merged", "match: { context: GATEWAY }\n      patch:\n        operation: ADD", "match: { context: GATEWAY }\n      patch:\n        operation: MERGE", `MERGE renames each cluster that it matches to "sluice", and adds none: write operation: ADD`},
 	{"a gateway without its namespace", `          vhost: { name: "shop.example.com:80" }`, `          gateway: shop` + "\n" + `          vhost: { name: "shop.example.com:80" }`, `istiod compares gateway with NAMESPACE/NAME, so "shop" matches none`},
-	{"rate_limits beside route", "          route:\n            # Without this a route with its own rate limits ignores those of its host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
 	{"settings of all routes for another filter", routesContext, strings.Replace(routesContext, "VIRTUAL_HOST", "ROUTE_CONFIGURATION", 1) + "      patch:\n        operation: MERGE\n        value:\n" + settingsOfRoute + routesContext, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
-	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: remove it; did you mean "domain"?`},
 }
 
 // TestIstioMistakes inserts common mistakes into a valid EnvoyFilter.

@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -54,13 +55,18 @@ func (m *manager) hasLocal(stage uint64) bool {
 }
 
 // connectionForms returns the descriptors of a network filter, which are the same for all connections.
-func (f *filter) connectionForms() [][]descriptors.Form {
-	return tree.Map(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
-		return tree.Map(n.Field("entries"), func(e *tree.Node) descriptors.Form {
-			value := e.Field("value").Text
-			return descriptors.Form{Key: e.Field("key").Text, Value: value, AnyValue: strings.Contains(value, "%")}
-		})
-	})
+func (f *filter) connectionForms() iter.Seq2[*tree.Node, []descriptors.Form] {
+	return func(yield func(*tree.Node, []descriptors.Form) bool) {
+		for n := range f.config.Field("descriptors").Elements() {
+			forms := tree.Map(n.Field("entries"), func(e *tree.Node) descriptors.Form {
+				value := e.Field("value").Text
+				return descriptors.Form{Key: e.Field("key").Text, Value: value, AnyValue: strings.Contains(value, "%")}
+			})
+			if !yield(n, forms) {
+				return
+			}
+		}
+	}
 }
 
 // checkNetworkFilter checks a network filter, which calls the service once per connection.
@@ -74,18 +80,17 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
 		k.report(NoEffect, rules.Error, f.node.Pos(), "%s, so the filter never calls the service", why)
 	}
-	for i, forms := range f.connectionForms() {
+	for n, forms := range f.connectionForms() {
 		k.sentDomains[domain] = true
 		reach := k.reach(domain, forms)
 		k.checkMaxWait(f, reach)
-		at := f.config.Field("descriptors").Nodes[i].Pos()
 		for _, r := range reach.Rules {
 			if names := leaseNames(r); len(names) > 0 {
-				k.report(Leases, rules.Error, at, "the lease of %s is never released, since a network filter makes no call at the end of a connection: use the rate limit filter for HTTP, or a limit without leases", r.Path())
+				k.report(Leases, rules.Error, n.Pos(), "the lease of %s is never released, since a network filter makes no call at the end of a connection: use the rate limit filter for HTTP, or a limit without leases", r.Path())
 			}
 		}
 		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
-			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(),
+			k.report(Unmatched, rules.Error, n.Pos(),
 				"no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
 		}
 	}

@@ -49,23 +49,14 @@ var quotaTraps = []quotaTrap{
 		expiredAssignment, lacksTimeout, rules.Error,
 		"without an expired_assignment_behavior_timeout of at least one second it has no effect, and no_assignment_behavior applies at once: add expired_assignment_behavior_timeout: 86400s",
 	},
-	{"reporting_interval", func(at *tree.Node) bool { return parseSeconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
+	{"reporting_interval", func(at *tree.Node) bool { return at.Duration() != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
 }
 
-// parseSeconds parses a duration; 0 if there is none.
-func parseSeconds(at *tree.Node) time.Duration {
-	d, err := time.ParseDuration(at.Text)
-	if err != nil {
-		return 0
-	}
-	return d
-}
-
-func isBelowASecond(at *tree.Node) bool { return at.Exists() && parseSeconds(at) < time.Second }
+func isBelowASecond(at *tree.Node) bool { return at.Duration() < time.Second }
 
 func lacksTimeout(at *tree.Node) bool {
 	return at.Field("fallback_rate_limit").Exists() &&
-		parseSeconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
+		at.Field("expired_assignment_behavior_timeout").Duration() < time.Second
 }
 
 // knownInput matches the types of all matcher inputs that Envoy supports, and textlessInput the types that have no text

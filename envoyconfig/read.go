@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -24,13 +23,14 @@ func Read(files []File) (*Config, error) {
 		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{},
 		nodeCluster: &tree.Missing, listenerSource: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][]byte{},
 	}
+	var errs []error
 	for _, f := range files {
 		if err := c.readFile(f); err != nil {
-			c.validator.Errors = append(c.validator.Errors, err)
+			errs = append(errs, err)
 		}
 	}
 	c.sources = nil
-	if errs := c.validator.Finish(c.release); len(errs) > 0 {
+	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	c.clustersFilter = c.clustersMayFilter()
@@ -152,7 +152,6 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 		return c.readDocument(n.Field("items"))
 	case n.Field("static_resources").Exists() || n.Field("dynamic_resources").Exists() ||
 		n.At("admin", "address").Exists():
-		c.validator.Validate(n, api.Bootstrap)
 		c.readBootstrap(n)
 	case n.Field("configs").Kind == tree.List:
 		return c.readDump(n)

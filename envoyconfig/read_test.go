@@ -188,3 +188,24 @@ func TestReadErrors(t *testing.T) {
 		t.Errorf("Read of two bad files = %v, want both", err)
 	}
 }
+
+// TestEquivalentForms covers values that Envoy accepts in several equivalent forms, and unknown fields.
+func TestEquivalentForms(t *testing.T) {
+	for old, other := range map[string]string{
+		`domains: ["*"]`: `domains: "*"`,
+		"[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]": "{ actions: { request_headers: { header_name: x-user, descriptor_key: user } } }",
+		"[{ match: { prefix: / }, route: { cluster: backend } }]":                             "{ match: { prefix: / }, route: { cluster: backend } }",
+		"domain: shop\n": "domain: shop\n                stage: { value: '0x0' }\n                newer: [5]\n",
+		"name: ingress":  "name: ingress\nnewer: { a: b }\nlistener_filters: 5",
+	} {
+		text := strings.Replace(listenerText, old, other, 1)
+		c, err := Read([]File{{"f", []byte(text)}})
+		if err != nil || text == listenerText {
+			t.Errorf("%s: %v", other, err)
+			continue
+		}
+		if got := callsText(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+			t.Errorf("%s: calls are %s, want shop: (user, al)", other, got)
+		}
+	}
+}

@@ -20,9 +20,8 @@ type mistake struct {
 	// old is replaced by put in the file in. more contains further pairs.
 	in, old, put string
 	more         []string
-	// want is the severity and code of the expected finding, and message is a part of its message. If
-	// want is "rejected", Envoy rejects the configuration, and Read returns an error with the message
-	// unless that is empty. If want is empty, none is the reason why the mistake cannot be found.
+	// want is the severity and code of the expected finding, and message is a part of its message, or "rejected" if
+	// Envoy rejects the configuration. If want is empty, none is the reason why the mistake cannot be found.
 	want, message string
 	none          string
 	// envoyRejects is true if Envoy rejects the configuration for another reason.
@@ -64,7 +63,7 @@ func TestMistakes(t *testing.T) {
 		switch {
 		case (m.want == "") == (m.none == ""):
 			t.Errorf("%s: set want or none", m.name)
-		case m.want == "rejected" && m.message == "", m.want != "" && has(got, m.want, m.message):
+		case m.want == "rejected", m.want != "" && has(got, m.want, m.message):
 			found++
 		case m.want != "":
 			t.Errorf("%s: want %s: ... %s, found\n%s", m.name, m.want, m.message, strings.Join(got, "\n"))

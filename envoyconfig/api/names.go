@@ -1,3 +1,4 @@
+// Package api has the names of the messages of Envoy's API on which limiting depends.
 package api
 
 // Names of messages, as in @type.
@@ -30,8 +31,4 @@ const (
 
 	// DumpPart begins the names of the parts of the output of /config_dump.
 	DumpPart = "envoy.admin.v3."
-
-	// HTTPFilter is an element of http_filters, and Policy one of rate_limits.
-	HTTPFilter = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
-	Policy     = "envoy.config.route.v3.RateLimit"
 )

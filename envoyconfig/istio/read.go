@@ -10,7 +10,6 @@ import (
 // Values of applyTo.
 const (
 	HTTPFilter         = "HTTP_FILTER"
-	NetworkFilter      = "NETWORK_FILTER"
 	RouteConfiguration = "ROUTE_CONFIGURATION"
 	VirtualHost        = "VIRTUAL_HOST"
 	HTTPRoute          = "HTTP_ROUTE"
@@ -51,7 +50,7 @@ type target struct {
 var targets = map[string]target{
 	Listener:           {objectOperations, add},
 	"FILTER_CHAIN":     {objectOperations, merge},
-	NetworkFilter:      {filterOperations, insertBefore},
+	"NETWORK_FILTER":   {filterOperations, insertBefore},
 	HTTPFilter:         {filterOperations, insertBefore},
 	"LISTENER_FILTER":  {filterOperations, insertBefore},
 	RouteConfiguration: {[]string{merge, mergeLists}, merge},
@@ -96,11 +95,10 @@ func (p *Patch) Class() string {
 	return p.class
 }
 
-// Read reads an EnvoyFilter. wrong has an error for each field that Kubernetes drops.
-func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
+// Read reads an EnvoyFilter.
+func Read(n *tree.Node) *EnvoyFilter {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
-	f = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}
-	wrong = checkFields(n, "")
+	f := &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
 	}
@@ -114,7 +112,7 @@ func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 		}
 		f.Patches = append(f.Patches, p)
 	}
-	return f, wrong
+	return f
 }
 
 // IsComplete reports whether the value is a complete object and not merged into another.

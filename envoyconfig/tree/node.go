@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -124,16 +126,26 @@ func (n *Node) Hash() uint64 {
 // Exists reports whether the node is not missing.
 func (n *Node) Exists() bool { return n.Kind != Absent }
 
-// Elements returns the elements of a list, and none for other kinds.
-func (n *Node) Elements() iter.Seq[*Node] { return n.children(List) }
+// Elements returns the elements of a list. Like Envoy, it accepts one value in place of a list.
+func (n *Node) Elements() iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		if n.Kind != List {
+			_ = n.Exists() && yield(n)
+			return
+		}
+		for i := range n.Nodes {
+			if !yield(&n.Nodes[i]) {
+				return
+			}
+		}
+	}
+}
 
 // Fields returns the fields of an object, and none for other kinds.
-func (n *Node) Fields() iter.Seq[*Node] { return n.children(Object) }
-
-func (n *Node) children(kind Kind) iter.Seq[*Node] {
+func (n *Node) Fields() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		for i := range n.Nodes {
-			if n.Kind != kind || !yield(&n.Nodes[i]) {
+			if n.Kind != Object || !yield(&n.Nodes[i]) {
 				return
 			}
 		}
@@ -151,19 +163,25 @@ func Map[T any](list *Node, read func(*Node) T) (all []T) {
 // Texts returns the texts of a list's elements.
 func Texts(list *Node) []string { return Map(list, func(n *Node) string { return n.Text }) }
 
-// Bool returns a boolean, or the given default if the field is not set.
+// Bool returns a boolean, or the given default if the field is not set. The value may be in a message such as BoolValue.
 func (n *Node) Bool(byDefault bool) bool {
 	switch n.Kind {
 	case Boolean, Text:
-		return n.Text == "true"
+		return slices.Contains([]string{"true", "t", "yes", "y", "1", "on"}, strings.ToLower(n.Text))
+	case Object:
+		return n.Field("value").Bool(byDefault)
 	default:
 		return byDefault
 	}
 }
 
-// Uint returns a number, or the given default if the field is not set or not a whole number.
+// Uint returns a number, or the given default if the field is not set or not a whole number. The value may be in a
+// message such as UInt32Value.
 func (n *Node) Uint(byDefault uint64) uint64 {
-	if v, err := strconv.ParseUint(n.Text, 10, 64); err == nil {
+	if n.Kind == Object {
+		return n.Field("value").Uint(byDefault)
+	}
+	if v, err := strconv.ParseUint(n.Text, 0, 64); err == nil {
 		return v
 	}
 	// Protobuf's JSON accepts 1e3 and 10.0 as integers.
@@ -171,6 +189,15 @@ func (n *Node) Uint(byDefault uint64) uint64 {
 		return uint64(v)
 	}
 	return byDefault
+}
+
+// Duration returns a duration in one of the forms that Envoy or istiod accept; 0 for other values.
+func (n *Node) Duration() time.Duration {
+	if n.Kind == Object {
+		return time.Duration(n.Field("seconds").Uint(0))*time.Second + time.Duration(n.Field("nanos").Uint(0)) //nolint:gosec // small numbers
+	}
+	d, _ := time.ParseDuration(n.Text) // 0 if there is none
+	return d
 }
 
 // Enum returns the name of an enum's value, which may be written as a number. The first name is the default.

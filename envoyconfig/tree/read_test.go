@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestJSONEqualsYAML compares the JSON reader with the YAML library, which reads JSON, too: values and positions
@@ -53,4 +54,32 @@ func FuzzJSON(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestForms covers values that Envoy accepts in several forms.
+func TestForms(t *testing.T) {
+	field := func(text string) *Node {
+		roots, err := Read("f", []byte("x: "+text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return roots[0].Field("x")
+	}
+	for text, want := range map[string]bool{"yes": true, "'true'": true, "On": true, "{ value: true }": true, "OFF": false, "{ value: no }": false, "": true, "{}": true} {
+		if got := field(text).Bool(true); got != want {
+			t.Errorf("%s is read as %v", text, got)
+		}
+	}
+	for text, want := range map[string]uint64{"7": 7, "'7'": 7, "0x10": 16, "1e3": 1000, "{ value: 7 }": 7, "x": 5, "": 5, "[7]": 5} {
+		if got := field(text).Uint(5); got != want {
+			t.Errorf("%s is read as %d", text, got)
+		}
+	}
+	for text, want := range map[string]time.Duration{
+		"{ seconds: 2, nanos: 500000000 }": 2500 * time.Millisecond, "0.25s": 250 * time.Millisecond, "500ms": 500 * time.Millisecond, "soon": 0, "5": 0, "": 0,
+	} {
+		if got := field(text).Duration(); got != want {
+			t.Errorf("%s is read as %v", text, got)
+		}
+	}
 }
