@@ -213,6 +213,7 @@ func (k *checker) checkRoute(
 		if !m.fragments {
 			k.noteRemoved(sent)
 		}
+		k.checkEndCall(sent)
 		if k.hasLeases {
 			k.checkSharedLeases(f, k.checkLeasesOnce(m, f, domain, sent), leases)
 		}

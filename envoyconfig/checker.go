@@ -66,6 +66,8 @@ type checker struct {
 	calledFor map[*descriptors.Rule]ruleCall
 	// hasLeases is true if some limit grants leases.
 	hasLeases bool
+	// reportedEndCall is true once it is reported that the end call of some element may crash Envoy.
+	reportedEndCall bool
 }
 
 // findingKey identifies a finding: its code and position.

@@ -35,6 +35,8 @@ type Config struct {
 	listenerSource            *tree.Node
 	// allowances are the warnings acknowledged by comments.
 	allowances rules.Allowances
+	// release is N of Envoy 1.N that wrote a dump, and patch the third part of its version; 0 without a dump.
+	release, patch uint64
 	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
 	// behind are the connection managers of the files that the endpoints of a cluster lead to.

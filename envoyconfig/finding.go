@@ -32,6 +32,7 @@ const (
 	Leases        Code = "leases"
 	Quota         Code = "quota"
 	Changed       Code = "changed"
+	Version       Code = "version"
 	Allow         Code = "allow"
 	ChangeMe      Code = "change-me"
 	Unknown       Code = "unknown"
@@ -39,7 +40,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Usage), string(Leases), string(Quota),
+	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Usage), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

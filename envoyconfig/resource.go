@@ -201,6 +201,7 @@ func (c *Config) readDump(n *tree.Node) (found bool) {
 		switch name {
 		case "BootstrapConfigDump":
 			c.readProcess(part.Field("bootstrap"))
+			c.readVersion(part.At("bootstrap", "node"))
 		case "ListenersConfigDump":
 			c.allListeners = true
 		case "ClustersConfigDump":
