@@ -64,9 +64,8 @@ func newBackend(s *Store, server *redis.Server, timeout time.Duration) *backend 
 		return f
 	case server.Sentinels != nil:
 		f.watch = sentinel.New(sentinel.Options{
-			Server: server, Timeout: timeout, Refresh: f.requestRefresh, Guard: s.options.guard,
+			Server: server, Timeout: timeout, Guard: s.options.guard,
 			Address: func() string { return f.shardOf(0).address() },
-			Failed:  func(kind redis.Kind) { s.options.observe().Failed(string(kind)) },
 		})
 	}
 	sh := newShard(f, server.String(), f.dialer(server))

@@ -206,17 +206,10 @@ func TestSentinelOverTLS(t *testing.T) {
 	if err := c.decide(s, oneHit(1, hugeBucket)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
 	}
-	storetest.Eventually(t, "both connections to Sentinel", func() bool {
+	storetest.Eventually(t, "a connection to Sentinel", func() bool {
 		secure, _ := side.connections()
-		return secure >= 2
+		return secure > 0
 	})
-	one := to.Sentinel(side.addr)
-	conn, err := redis.Dial(t.Context(), one, longTimeout)
-	must.OK(t, err)
-	defer conn.Close()
-	if _, err := conn.Replica(t.Context(), "main", "a:1"); err != nil {
-		t.Errorf("query of the replicas failed: %v", err)
-	}
 	if n := o.failuresOf(redis.Refused); n > 0 {
 		t.Errorf("access was refused %d times", n)
 	}

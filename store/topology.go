@@ -41,9 +41,8 @@ func (f *backend) run(ctx context.Context) {
 		defer c.close()
 		f.pollTopology(ctx, c.refresh)
 	case f.watch != nil:
-		f.running.Go(func() { f.watch.Listen(ctx) })
 		f.pollTopology(ctx, func(ctx context.Context) {
-			if address := f.watch.Current(ctx); address != "" { // a replaced primary may still answer
+			if address, err := f.watch.Primary(ctx); err == nil { // a replaced primary may still answer
 				f.shardOf(0).disconnectUnlessAt(address)
 			}
 		})

@@ -121,7 +121,6 @@ func newSharedStore(n *network, topology string) *sharedStore {
 		h.primary.Store(s.shards[0].address)
 		h.lies.Store("")
 		h.Sentinel = luahost.NewSentinel(masterName, func() string { return cmp.Or(h.lies.Load().(string), h.primary.Load().(string)) })
-		h.SetReplicas(s.replica.address)
 		h.service = s.startService(fmt.Sprint("sentinel-", i, sentinelPort), h.Serve)
 		s.sentinels = append(s.sentinels, h)
 	}
@@ -289,11 +288,7 @@ func (s *sharedStore) failOver(f fault) {
 	for _, h := range s.sentinels {
 		after := time.Duration(random.Int64N(int64(1500 * time.Millisecond)))
 		latest = max(latest, after)
-		time.AfterFunc(after, func() {
-			h.primary.Store(promoted.address)
-			h.SetReplicas(old.address)
-			h.Switch(old.address, promoted.address)
-		})
+		time.AfterFunc(after, func() { h.primary.Store(promoted.address) })
 	}
 	time.Sleep(max(f.d, latest+time.Millisecond))
 	old.stop()

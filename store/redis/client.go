@@ -26,17 +26,15 @@ type Conn struct {
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
-	waiting []*Exchange               // exchanges that wait for replies, in the order of their commands
-	idle    []*Exchange               // exchanges to reuse
-	ended   error                     // error that ended the connection
-	replied time.Time                 // when the server last replied
-	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
+	waiting []*Exchange // exchanges that wait for replies, in the order of their commands
+	idle    []*Exchange // exchanges to reuse
+	ended   error       // error that ended the connection
+	replied time.Time   // when the server last replied
 
-	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil
-	// for a pushed message. unnoted is true if a reply came after replied.
+	// Used by the reader alone: the reply being read, nil between replies, and its exchange.
+	// unnoted is true if a reply came after replied.
 	reply    *resp.Reply
 	exchange *Exchange
-	pushed   resp.Reply
 	unnoted  bool
 }
 
@@ -208,13 +206,6 @@ func (c *Conn) read() {
 	}
 }
 
-// Listen makes the reader call onPush for each message that is not a reply.
-func (c *Conn) Listen(onPush func(r *resp.Reply) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.onPush = onPush
-}
-
 func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 	defer c.noteReply()
 	for len(p) > 0 {
@@ -226,11 +217,8 @@ func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 			return BadReply("read from %s: %w", c.Address, err)
 		}
 		p = p[n:]
-		if !done {
-			continue
-		}
-		if err := c.deliver(); err != nil {
-			return err
+		if done {
+			c.deliver()
 		}
 	}
 	return nil
@@ -240,29 +228,22 @@ func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 func (c *Conn) nextReply() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.exchange = nil
-	switch {
-	case len(c.waiting) > 0:
-		c.exchange = c.waiting[0]
-		c.reply = c.exchange.replies[c.exchange.received]
-	case c.onPush != nil:
-		c.reply = &c.pushed
-		c.reply.Reset(ShortReply)
+	if len(c.waiting) == 0 {
+		return false
 	}
-	return c.reply != nil
+	c.exchange = c.waiting[0]
+	c.reply = c.exchange.replies[c.exchange.received]
+	return true
 }
 
 // deliver hands the completed reply to its exchange.
-func (c *Conn) deliver() error {
-	r := c.reply
+func (c *Conn) deliver() {
 	x := c.exchange
+	c.exchange = nil
 	c.reply = nil
-	if x == nil {
-		return c.onPush(r)
-	}
 	if x.received++; x.received < len(x.replies) {
 		c.unnoted = true
-		return nil
+		return
 	}
 	now := clock()
 	c.mu.Lock()
@@ -271,7 +252,6 @@ func (c *Conn) deliver() error {
 	c.unnoted = false
 	c.mu.Unlock()
 	x.done <- nil
-	return nil
 }
 
 // noteReply sets replied if the last reply was not that of a complete exchange.

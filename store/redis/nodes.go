@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -105,18 +104,6 @@ func (c *Conn) parseSlots(r *resp.Reply, i int) (s NodeSlots, err error) {
 	return NodeSlots{uint16(first), uint16(last), address}, err //nolint:gosec // below Slots
 }
 
-// IsPrimary reports whether the server claims to be a primary.
-func (c *Conn) IsPrimary(ctx context.Context) (bool, error) {
-	r, err := c.Query(ctx, roleLimits, "ROLE")
-	if err != nil {
-		return false, err
-	}
-	if r.Kind(0) != resp.Array || r.Len() < 2 {
-		return false, BadReply("ask %s for its role: %s is not a role", c.Address, Describe(r, 0))
-	}
-	return r.Text(1) == "master", nil
-}
-
 // DataID identifies the data of the server: it changes when the server starts, and when another server
 // becomes the primary. It is empty if the server does not report it, or forbids INFO.
 func (c *Conn) DataID(ctx context.Context) (string, error) {
@@ -145,42 +132,8 @@ func (c *Conn) info(ctx context.Context, section, field string) (string, error) 
 	return "", nil
 }
 
-var (
-	// infoLimits is enough for a section of INFO, with a hundred replicas.
-	infoLimits = resp.Limits{Values: 1, Bytes: 64 << 10}
-	// roleLimits is enough for a primary with a hundred replicas, which ROLE lists.
-	roleLimits = resp.Limits{Values: 512, Bytes: 16 << 10}
-	// replicasLimits is enough for a hundred replicas, with some fifty fields each.
-	replicasLimits = resp.Limits{Values: 8 << 10, Bytes: 128 << 10}
-)
-
-// Replica queries a Sentinel whether a replica of master is at address. It returns address if so,
-// and "" otherwise.
-func (c *Conn) Replica(ctx context.Context, master, address string) (string, error) {
-	r, err := c.Query(ctx, replicasLimits, "SENTINEL", "REPLICAS", master)
-	if err != nil {
-		return "", err
-	}
-	if r.Kind(0) != resp.Array {
-		return "", errors.New("no list of replicas")
-	}
-	for i := 1; i < r.Len(); i = r.After(i) {
-		host := ""
-		port := ""
-		for k := i + 1; k+1 < r.After(i); k += 2 {
-			switch r.Text(k) {
-			case "ip":
-				host = r.Text(k + 1)
-			case "port":
-				port = r.Text(k + 1)
-			}
-		}
-		if at, err := NodeAt(host, port, ""); err == nil && at == address {
-			return address, nil
-		}
-	}
-	return "", nil
-}
+// infoLimits is enough for a section of INFO, with a hundred replicas.
+var infoLimits = resp.Limits{Values: 1, Bytes: 64 << 10}
 
 // Describe describes value i of r, for errors.
 func Describe(r *resp.Reply, i int) string {

@@ -1,7 +1,6 @@
 package sentinel
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -12,24 +11,14 @@ import (
 
 // A Watch queries Sentinels for the primary. A Sentinel may lag behind, be cut off with an old
 // primary, or be malicious, so all are queried, and the answer of the majority counts. Without a
-// majority, an answer counts only if it is that of the last one, or a promoted replica.
-//
-// Sentinels agree on a new primary more than a second after it has started to accept writes, and
-// hits that the old primary counts in that time are lost. So a replica that a single Sentinel names
-// (promotion.go) is used as soon as it reports the role of a primary itself, provided that most
-// Sentinels list it as a replica.
+// majority, an answer counts only if it is that of the last one.
 type Watch struct {
 	options Options
 	all     []*sentinel
 	queries sync.WaitGroup
 
-	mu             sync.Mutex
-	Candidate      string    // a replica that may become the primary
-	CandidateUntil time.Time // until when it is checked
-	majority       string    // the primary that a majority named last
-	promoted       string    // a replica that has become the primary; empty if the vote is right
-	confirmed      time.Time // when promoted last reported that it is the primary
-	replaced       string    // the primary by the vote when promoted was set
+	mu       sync.Mutex
+	majority string // the primary that a majority named last
 }
 
 // A sentinel is one of the Sentinels.
@@ -48,10 +37,6 @@ type Options struct {
 	Timeout time.Duration
 	// Address returns the address that the store is connected to, "" while it is unavailable.
 	Address func() string
-	// Refresh makes the store call [Watch.Current] soon.
-	Refresh func()
-	// Failed counts a failure.
-	Failed func(kind redis.Kind)
 	// Guard calls do and reports whether it returns. It counts a panic.
 	Guard func(do func()) (returned bool)
 }
@@ -65,15 +50,6 @@ func New(options Options) *Watch {
 	return s
 }
 
-// Listen subscribes to the Sentinels until ctx ends.
-func (s *Watch) Listen(ctx context.Context) {
-	var listeners sync.WaitGroup
-	for _, one := range s.all {
-		listeners.Go(func() { s.listen(ctx, one) })
-	}
-	listeners.Wait()
-}
-
 // Dial connects to the current primary.
 func (s *Watch) Dial(ctx context.Context) (*redis.Conn, error) {
 	address, err := s.Primary(ctx)
@@ -83,48 +59,26 @@ func (s *Watch) Dial(ctx context.Context) (*redis.Conn, error) {
 	return redis.Dial(ctx, s.options.Server.At(address), s.options.Timeout)
 }
 
-// Current returns the address of the primary, "" if it is not known.
-func (s *Watch) Current(ctx context.Context) (address string) {
-	address, err := s.Primary(ctx)
-	if err != nil {
-		return ""
-	}
-	if err := s.CheckPromotion(ctx, address); err != nil {
-		s.options.Failed(redis.KindOf(err))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return cmp.Or(s.promoted, address)
-}
-
 // Primary returns the address of the primary.
 func (s *Watch) Primary(ctx context.Context) (string, error) {
-	address, votes, err := s.vote(ctx,
-		func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
+	address, votes, err := s.vote(ctx)
 	if err != nil {
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: %w", err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	agreed := votes > len(s.all)/2 // a minority may name the promoted replica before the others do
 	switch {
-	case agreed:
+	case votes > len(s.all)/2:
 		s.majority = address
-	case address != s.majority && address != s.promoted:
+	case address != s.majority:
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: only %d of %d Sentinels name %s; start the others", votes, len(s.all), address))
 	}
-	if s.promoted != "" && (address == s.replaced || address == s.promoted && !agreed) {
-		return s.promoted, nil
-	}
-	s.promoted = ""
 	return address, nil
 }
 
 // vote returns the most frequent answer, as soon as more than half of all agree, and the number of
 // its votes. In a tie the current address of the store wins.
-func (s *Watch) vote(
-	ctx context.Context, question func(c *redis.Conn) (string, error),
-) (best string, votes int, err error) {
+func (s *Watch) vote(ctx context.Context) (best string, votes int, err error) {
 	type answer struct {
 		text string
 		err  error
@@ -133,7 +87,7 @@ func (s *Watch) vote(
 	for _, one := range s.all {
 		s.queries.Go(func() {
 			a := answer{err: redis.ErrPanicked}
-			s.options.Guard(func() { a.text, a.err = one.query(ctx, s.options.Timeout, question) })
+			s.options.Guard(func() { a.text, a.err = one.query(ctx, s.options.Timeout, s.options.Server.Master) })
 			answers <- a
 		})
 	}
@@ -161,11 +115,10 @@ func (s *Watch) vote(
 	return best, votes, nil
 }
 
-// query queries one Sentinel, over a new connection if necessary. It waits for other queries for the
-// given timeout at most, so that they do not accumulate while the Sentinel is silent.
-func (s *sentinel) query(
-	ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error),
-) (answer string, err error) {
+// query asks one Sentinel for the primary with the name master, over a new connection if necessary.
+// It waits for other queries for the given timeout at most, so that they do not accumulate while the
+// Sentinel is silent.
+func (s *sentinel) query(ctx context.Context, timeout time.Duration, master string) (address string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {
@@ -180,11 +133,11 @@ func (s *sentinel) query(
 			return "", err
 		}
 	}
-	if answer, err = question(s.client); err != nil {
+	if address, err = s.client.Primary(ctx, master); err != nil {
 		s.client.Close()
 		s.client = nil
 	}
-	return answer, err
+	return address, err
 }
 
 // Close closes the connections after all queries have ended.

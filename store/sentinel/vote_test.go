@@ -52,7 +52,7 @@ func (s *servers) dial(_ context.Context, _, address string) (net.Conn, error) {
 	return client, nil
 }
 
-// serve answers commands. All servers are primaries, and all Sentinels list replica:1.
+// serve answers commands.
 func (s *servers) serve(c net.Conn, address string) {
 	defer func() { _ = c.Close() }()
 	r := bufio.NewReader(c)
@@ -63,12 +63,7 @@ func (s *servers) serve(c net.Conn, address string) {
 			return
 		}
 		reply := "+OK\r\n"
-		switch {
-		case command[0] == "ROLE":
-			reply = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
-		case len(command) > 1 && command[1] == "REPLICAS":
-			reply = "*1\r\n*4\r\n$2\r\nip\r\n$7\r\nreplica\r\n$4\r\nport\r\n$1\r\n1\r\n"
-		case command[0] == "SENTINEL":
+		if command[0] == "SENTINEL" {
 			host, port, _ := net.SplitHostPort(primary)
 			reply = fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
 		}
@@ -107,7 +102,7 @@ func newWatch(t *testing.T) (*sentinel.Watch, *servers) {
 		s.named[address] = "primary:1"
 	}
 	w := sentinel.New(sentinel.Options{
-		Server: to, Timeout: time.Second, Refresh: func() {}, Failed: func(redis.Kind) {},
+		Server: to, Timeout: time.Second,
 		Address: func() string { return "" },
 		Guard:   func(do func()) bool { do(); return true },
 	})
@@ -134,44 +129,6 @@ func TestMinority(t *testing.T) {
 		s.name("sentinel:2", "foreign:1")
 		if address, err := w.Primary(t.Context()); err == nil {
 			t.Errorf("one of three Sentinels moves the primary to %s", address)
-		}
-	})
-}
-
-// A promoted replica that fails before the Sentinels agree on it is given up.
-func TestPromotedReplicaFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := newWatch(t)
-		w.Candidate, w.CandidateUntil = "replica:1", time.Now().Add(time.Minute)
-		expect := func(when, want string) {
-			t.Helper()
-			if got := w.Current(t.Context()); got != want {
-				t.Errorf("%s: %s is the primary, want %s", when, got, want)
-			}
-		}
-		expect("after the promotion", "replica:1")
-		s.set("replica:1", true)
-		time.Sleep(4 * time.Second)
-		expect("4 s after the failure", "replica:1")
-		time.Sleep(2 * time.Second)
-		w.Current(t.Context()) // gives it up
-		expect("6 s after the failure", "primary:1")
-	})
-}
-
-// While Sentinels learn of a promotion one after another, the promoted replica stays the primary.
-func TestPromotedReplicaInATie(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := newWatch(t)
-		w.Candidate, w.CandidateUntil = "replica:1", time.Now().Add(time.Minute)
-		w.Current(t.Context())
-		s.set("sentinel:0", true)
-		s.set("primary:1", true)
-		s.name("sentinel:1", "replica:1")
-		for range 2 {
-			if address, err := w.Primary(t.Context()); err != nil || address != "replica:1" {
-				t.Errorf("the primary is %q, %v, want the promoted replica", address, err)
-			}
 		}
 	})
 }

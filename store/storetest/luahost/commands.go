@@ -50,7 +50,6 @@ var commands map[string]*command
 func init() { //nolint:gochecknoinits // scripts run commands: the table would depend on itself
 	commands = map[string]*command{
 		"PING":             {func(*Server, []string) reply { return status("PONG") }, 1, reads, 0},
-		"ROLE":             {role, 1, reads, 0},
 		"INFO":             {info, 2, reads, 0},
 		"TIME":             {serverTime, 1, reads, 0},
 		"DBSIZE":           {size, 1, reads, 0},
@@ -93,13 +92,6 @@ const (
 	notInteger  = failure("ERR value is not an integer or out of range")
 	syntaxError = failure("ERR syntax error")
 )
-
-func role(s *Server, _ []string) reply {
-	if s.role == Replica {
-		return []reply{Replica, "127.0.0.1", int64(0), "connected", int64(0)}
-	}
-	return []reply{s.role, int64(0), []reply{}}
-}
 
 // info replies with the fields that identify the data of a server.
 func info(s *Server, args []string) reply {

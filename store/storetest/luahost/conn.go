@@ -7,20 +7,14 @@ import (
 
 // A client is a connection and its state.
 type client struct {
-	conn    net.Conn
-	out     []byte        // replies that were not sent yet
-	asking  bool          // ASKING came before the next command
-	writing chan struct{} // full while a goroutine writes
-
-	channels []string // subscriptions
-	pushes   chan []byte
-	pushing  sync.WaitGroup
+	conn   net.Conn
+	out    []byte // replies that were not sent yet
+	asking bool   // ASKING came before the next command
 }
 
 // An executor runs commands of connections and appends the replies to out.
 type executor interface {
 	execute(c *client, args []string, out []byte) []byte
-	forget(c *client) // after the connection has ended
 }
 
 // ServeConn serves a connection until it ends, and closes it.
@@ -56,11 +50,8 @@ func serve(l net.Listener, serveConn func(net.Conn)) error {
 }
 
 func serveConn(e executor, conn net.Conn) {
-	c := &client{conn: conn, writing: make(chan struct{}, 1)}
-	defer func() {
-		_ = conn.Close()
-		e.forget(c)
-	}()
+	c := &client{conn: conn}
+	defer func() { _ = conn.Close() }()
 	in := newReader(c)
 	for {
 		args, err := in.command()
@@ -91,16 +82,9 @@ func (c *client) flush() error {
 	if len(c.out) == 0 {
 		return nil
 	}
-	err := c.write(c.out)
+	_, err := c.conn.Write(c.out)
 	if c.out = c.out[:0]; cap(c.out) > keptBuffer {
 		c.out = nil
 	}
-	return err
-}
-
-func (c *client) write(p []byte) error {
-	c.writing <- struct{}{}
-	defer func() { <-c.writing }()
-	_, err := c.conn.Write(p)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// The roles of a server, as ROLE reports them.
+// The roles of a server, as INFO reports them.
 const (
 	Primary = "master"
 	Replica = "slave"
@@ -166,8 +166,6 @@ func (s *Server) execute(c *client, args []string, out []byte) []byte {
 	})
 	return out
 }
-
-func (s *Server) forget(*client) {}
 
 // respond returns the reply to a command of a connection.
 func (s *Server) respond(name string, args []string) reply {
