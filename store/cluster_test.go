@@ -109,7 +109,7 @@ func testGroups(t *testing.T, s *Store, o *recorder) {
 			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))
 		}
 		leases.add(t, &want, &c.b)
-		r := s.split(0, &limiter.Batch{Charges: charges}, c.names, false)
+		r := s.split(0, &limiter.Batch{Charges: charges}, c.names)
 		if len(r.parts) > 1 {
 			split++
 		}

@@ -117,8 +117,7 @@
 // in parts (split.go). If one part denies a group that has charges in other parts, those are
 // refunded in the background. If one part fails, the request fails, and the other parts refund hits
 // that count only if the request is admitted. So other requests may be denied for a moment by hits
-// that are being refunded, but no counter exceeds its limit. A request for a key that another
-// program wrote is also decided in parts, one for each counter (foreign.go).
+// that are being refunded, but no counter exceeds its limit.
 //
 // # Invariants
 //
@@ -134,11 +133,9 @@
 //   - A shard has two messages in flight at most, or one for each 5 ms of the shortest round trip,
 //     up to 32. A run takes the store a millisecond at most, by an estimate that follows the
 //     server's speed (slowness.go).
-//   - A key of another program affects only the limit of its counter: the fallback decides that
-//     one, and the store the other limits of the request. With [Error] the request is not decided,
-//     and nothing is charged. If the deadline comes first, the fallback decides the complete
-//     request, and the hits on its other counters are unsynced. The key is not changed, but a fixed
-//     window with count_refused gives it an expiry.
+//   - A key of another program affects only requests on its counter. The fallback decides them, and
+//     the hits on their other counters are unsynced, or already counted by INCRBY. The key is not
+//     changed, but a fixed window with count_refused gives it an expiry.
 //
 // # Concurrency
 //

@@ -90,7 +90,7 @@ func TestForeignKeys(t *testing.T) {
 			}
 			storetest.Eventually(t, "a request without a decision removes no hits from another counter", func() bool {
 				n := srv.Must("EXISTS", partner)
-				return n == "0" || tt.p == counts && srv.Must("GET", partner) == "0" // INCRBY counted the hits, and they are refunded
+				return n == "0" || tt.p == counts // INCRBY has counted the hits
 			})
 			if err := c.decide(s, good); err != nil {
 				t.Errorf("%s %.20q: decide on another counter = %v", key, wrote, err)
@@ -192,4 +192,18 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	if passed != limit {
 		t.Errorf("%d requests were admitted under a limit of %d while the store could not count them", passed, limit)
 	}
+}
+
+// decideNamed is decide for counters with the given names.
+func (c *caller) decideNamed(s *Store, names [][]byte, charges ...limiter.Charge) error {
+	if c.decided == nil {
+		c.decided = make(chan error, 1)
+	}
+	c.b.Reset()
+	c.b.Charges = append(c.b.Charges, charges...)
+	done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c.b, names, c)
+	if !done {
+		err = <-c.decided
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -186,5 +187,42 @@ func TestPanicAfterAReply(t *testing.T) {
 			}
 		}
 		storetest.Eventually(t, "nothing is held", func() bool { return reader.heldHits(t, other, permit) == 0 && s.unsyncedCounters() == 0 })
+	}
+}
+
+// panicsOnce is an observer that panics at the store's first decision.
+type panicsOnce struct {
+	recorder
+	armed atomic.Bool
+}
+
+func (o *panicsOnce) Decided(by string, charges int) {
+	if by == byStore && o.armed.CompareAndSwap(true, false) {
+		panic("a bug")
+	}
+	o.recorder.Decided(by, charges)
+}
+
+// failedPanics is an observer that panics at each failure.
+type failedPanics struct{ recorder }
+
+func (*failedPanics) Failed(string) { panic("a bug") }
+
+// A request on a foreign key is decided although the observer panics.
+func TestPanicOnAForeignKey(t *testing.T) {
+	t.Parallel()
+	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"}
+	s := newStore(t, Options{Server: nowhere, Fallback: Deny, Observer: &failedPanics{}, Panicked: func(any) {}})
+	l := s.main.shardOf(0)
+	w := &caller{decided: make(chan error, 1)}
+	batch := limiter.Batch{Charges: []limiter.Charge{oneHit(1, hugeBucket)}}
+	a := newRequest()
+	a.call.Encode(1, &batch, [][]byte{[]byte("a")}, time.Minute)
+	a.decideFor(w, 1, &batch)
+	a.call.Err = &script.ForeignError{Key: "a"}
+	l.open.push(a)
+	must.OK(t, l.removeFailed(&batchRun{requests: []*request{a}}))
+	if len(w.decided) != 1 || !batch.Denied {
+		t.Errorf("%d decisions, denied is %t, want one denial", len(w.decided), batch.Denied)
 	}
 }

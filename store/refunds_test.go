@@ -31,8 +31,8 @@ func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge 
 }
 
 // If other hits on the counter are denied, a refund returns all of its hits, once and as far as the
-// counter has them. The denial may be due to their own limit, or to one that the same script,
-// another store or the fallback decides.
+// counter has them. The denial may be due to their own limit, or to one that the same script or
+// another store decides.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -45,10 +45,6 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 	}
 	none := &limiter.Policy{Algorithm: limiter.FixedWindow, Window: limiter.MaxWindow}
 	noneASecond := &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second}
-	foreign, loose := oneHit(999, none), oneHit(997, hugeFixedWindow)
-	for _, c := range []limiter.Charge{foreign, loose} {
-		first.Must("RPUSH", keyOf(&c), "x")
-	}
 	number := uint64(0)
 	for by, tt := range map[string]struct {
 		s      *Store
@@ -57,8 +53,6 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 		"its own limit": {one, nil},
 		"the script":    {one, []limiter.Charge{oneHit(998, none)}},
 		"a store":       {two, []limiter.Charge{oneHit(998, noneASecond)}},
-		"the fallback":  {one, []limiter.Charge{foreign}},
-		"a store, and the fallback decides another": {two, []limiter.Charge{loose, oneHit(998, noneASecond)}},
 	} {
 		for _, p := range refundable {
 			for _, refundFirst := range []bool{false, true} {

@@ -216,7 +216,7 @@ func (sh *shard) removeFailed(r *batchRun) (err error) {
 		r.requests[i] = nil
 		if req.call.Err != nil {
 			r.charges -= req.call.Size()
-			if !sh.options.guard(func() { err = cmp.Or(err, sh.handleError(r, req)) }) {
+			if !sh.options.guard(func() { err = cmp.Or(err, sh.handleError(req)) }) {
 				sh.backend.resolve(outcomeUncounted, req)
 			}
 			continue
@@ -225,9 +225,6 @@ func (sh *shard) removeFailed(r *batchRun) (err error) {
 		if req.call.LacksExpiry {
 			sh.expire(req)
 		}
-		if req.call.Negative {
-			sh.recount(req)
-		}
 	}
 	r.requests = decided
 	return err
@@ -235,9 +232,9 @@ func (sh *shard) removeFailed(r *batchRun) (err error) {
 
 // handleError handles a request that the store has not decided. It returns an error if the shard
 // becomes unavailable.
-func (sh *shard) handleError(r *batchRun, req *request) error {
+func (sh *shard) handleError(req *request) error {
 	if foreign, ok := errors.AsType[*script.ForeignError](req.call.Err); ok {
-		sh.handleForeign(r, req, foreign)
+		sh.handleForeign(req, foreign)
 	} else if where, elsewhere := sh.redirected(req.call.Err); elsewhere {
 		sh.redirect([]*request{req}, where)
 	} else {
@@ -247,37 +244,18 @@ func (sh *shard) handleError(r *batchRun, req *request) error {
 	return nil
 }
 
-// recount corrects counts that req found negative. Requests that arrive before the correction also
-// find them negative, and each of them is counted.
-func (sh *shard) recount(req *request) {
-	again := newRequest()
-	again.call.EncodeRecount(&req.call)
-	again.slot = req.slot
-	again.send(sh, sh.options.Timeout)
-}
-
-// handleForeign handles req after another program wrote the key of one of its counters. It is
-// decided in parts, one for each counter, or by the fallback if that is not possible.
-func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignError) {
+// handleForeign handles req after another program wrote the key of one of its counters: the fallback
+// decides it.
+func (sh *shard) handleForeign(req *request, why *script.ForeignError) {
 	sh.mu.Lock()
 	wasOpen := req.open
 	if wasOpen {
 		sh.open.remove(req)
 	}
 	sh.mu.Unlock()
-	if wasOpen {
-		req.loseOwn()
-	}
-	if wasOpen && sh.decidePerCounter(r, req) {
-		return
-	}
 	sh.options.guard(func() { // else a panic would leave the waiter without a decision
 		sh.options.observe().Failed(string(redis.Script))
 		sh.backend.store.logForeign(sh.name, why)
-		if refund := newRequest(); refund.call.EncodeRefund(&req.call) { // req is native
-			refund.slot = req.slot
-			refund.send(sh, sh.options.Timeout)
-		}
 	})
 	sh.backend.resolveForeign(req, why.Key)
 	switch {

@@ -70,7 +70,7 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		for i := range charges {
 			names = append(names, nameOf("s1", &charges[i]))
 		}
-		r := l.backend.store.split(0, &limiter.Batch{Charges: charges}, names, false)
+		r := l.backend.store.split(0, &limiter.Batch{Charges: charges}, names)
 		for _, p := range r.parts {
 			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MaxPart/slower {
 				t.Errorf("%d times slower: a part of %d charges is estimated at %v", times, n, p.cost)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,18 +13,16 @@ import (
 // A split is a request whose counters are in several slots or in two stores. Each part is decided
 // on its own. If a part denies a group that has charges in other parts, those charges are refunded.
 type split struct {
-	store      *Store
-	batch      *limiter.Batch
-	waiter     limiter.Waiter
-	now        limiter.Time
-	deadline   time.Time           // when the fallback decides at the latest; zero if the batch's budget determines it
-	parts      []*part             // beyond its length there is memory for reuse
-	locations  []location          // location of each charge
-	lastPart   map[[2]uint64]*part // part of the last charge on each counter
-	perCounter bool                // each counter has its own part: see foreign.go
-	bulk       bool                // the request is large, and must not delay others
-	pending    atomic.Int32
-	state      limiter.State
+	store     *Store
+	batch     *limiter.Batch
+	waiter    limiter.Waiter
+	now       limiter.Time
+	parts     []*part             // beyond its length there is memory for reuse
+	locations []location          // location of each charge
+	lastPart  map[[2]uint64]*part // part of the last charge on each counter
+	bulk      bool                // the request is large, and must not delay others
+	pending   atomic.Int32
+	state     limiter.State
 }
 
 // A location is a charge of a part.
@@ -51,19 +48,16 @@ type part struct {
 	request   *request
 	repliedAt limiter.Time
 	late      *request // the request, if it was in flight when the fallback decided; else nil
-
-	inner *split // split that has decided the part counter by counter, or nil
 }
 
 var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*part{}} }}
 
-// split groups the charges of b by slot, or by counter if perCounter is set.
-func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCounter bool) *split {
+// split groups the charges of b by slot.
+func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split {
 	r, _ := splits.Get().(*split)
 	r.store = s
 	r.batch = b
 	r.now = now
-	r.perCounter = perCounter
 	var quotas *part // the last one with quota charges
 	several := false // several parts have quota charges
 	for i := range b.Charges {
@@ -93,9 +87,6 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, perCou
 func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
-	if r.perCounter {
-		return r.partForCounter(f, slot, c.Policy, name)
-	}
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
 	if p := r.lastPart[id]; c.Choice == limiter.NoChoice && p != nil && p.backend == f && p.slot == slot &&
 		p.cost < 2*r.store.maxPart(f, slot) {
@@ -168,10 +159,6 @@ func (r *split) release() {
 			p.request.release()
 			p.request = nil
 		}
-		if p.inner != nil {
-			p.inner.release()
-			p.inner = nil
-		}
 	}
 	clear(r.locations)
 	clear(r.lastPart)
@@ -179,34 +166,24 @@ func (r *split) release() {
 	r.locations = r.locations[:0]
 	r.batch = nil
 	r.waiter = nil
-	r.deadline = time.Time{}
-	r.perCounter = false
 	r.bulk = false
 	splits.Put(r)
 }
 
 // start starts to decide the parts of r, and calls w.Decided at the end.
 func (r *split) start(w limiter.Waiter) {
-	r.setWaiter(w)
+	r.waiter = w
 	n := len(r.parts)
-	for i := range n { // after the last one r may be in use again
+	r.pending.Store(int32(n)) //nolint:gosec // charges are few
+	for i := range n {        // after the last one r may be in use again
 		r.parts[i].start()
 	}
-}
-
-// setWaiter sets the waiter that is notified when all parts have been decided.
-func (r *split) setWaiter(w limiter.Waiter) {
-	r.waiter = w
-	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
 }
 
 // start starts to decide p.
 func (p *part) start() {
 	r := p.split
 	wait := r.store.options.maxWait(p.batch.Budget)
-	if !r.deadline.IsZero() {
-		wait = r.deadline.Sub(clock())
-	}
 	if done, err := r.store.decide(p.backend, p.slot, r.now, &p.batch, p.names, p, wait, r.bulk); done {
 		p.Decided(err)
 	}
@@ -222,18 +199,13 @@ func (p *part) Decided(err error) {
 
 // replied implements [ending]: p keeps its request until the split is decided.
 func (p *part) replied(_ *Store, req *request, _ *limiter.State) (keeps bool) {
-	p.keepRequest(req, req.repliedAt)
+	p.request = req
+	p.repliedAt = req.repliedAt
 	return true
 }
 
 // fellBack implements [ending].
 func (p *part) fellBack(req *request) { p.late = req }
-
-// keepRequest keeps the request by which the store has decided p at the time at.
-func (p *part) keepRequest(req *request, at limiter.Time) {
-	p.request = req
-	p.repliedAt = at
-}
 
 // finish decides the request after all of its parts, and releases r.
 func (r *split) finish() {
@@ -244,25 +216,17 @@ func (r *split) finish() {
 		}
 	}
 	w := r.waiter
-	byParts := err == nil
-	outer, inner := w.(*part)
 	switch {
 	case err != nil:
 		r.refundParts()
 	case !r.store.options.guard(func() {
-		if r.combine(); !inner { // otherwise the outer request may deny some
-			r.updateMirror()
-		}
+		r.combine()
+		r.updateMirror()
 	}):
 		r.refundParts()
 		err = r.decideByFallback()
-		byParts = false
 	}
-	if inner && byParts { // the outer request may have to refund
-		outer.inner = r
-	} else {
-		r.release()
-	}
+	r.release()
 	w.Decided(err)
 }
 
@@ -302,17 +266,9 @@ func (r *split) combine() {
 		at.deny()
 		all.CopyDecision(i, &at.part.batch, at.charge)
 	})
-	if r.batch.Denied {
-		r.copyRefunds(all, r.batch)
-	}
-}
-
-// copyRefunds copies the decisions on refunds, which may have refunded more since charges were
-// denied.
-func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	for i, at := range r.locations {
-		if b.Charges[i].Refund {
-			to.CopyDecision(i, &at.part.batch, at.charge)
+		if r.batch.Denied && r.batch.Charges[i].Refund { // it may have refunded more since charges were denied
+			all.CopyDecision(i, &at.part.batch, at.charge)
 		}
 	}
 }
@@ -324,13 +280,6 @@ func (at location) deny() {
 	i := at.charge
 	d := p.batch.Decisions[i]
 	stored := p.batch.Stored()
-	if p.inner != nil {
-		own := p.inner.locations[i]
-		own.deny()
-		stored.CopyDecision(i, &own.part.batch, own.charge)
-		p.inner.copyRefunds(stored, &p.batch)
-		return
-	}
 	lease := p.batch.Lease(i)
 	c := p.batch.Charges[i]
 	if p.request == nil { // decided by the fallback
@@ -403,11 +352,8 @@ func (p *part) subtractUnsynced(i int, hits uint64) {
 // updateMirror writes the states in which the store has left the counters to the mirror.
 func (r *split) updateMirror() {
 	for _, p := range r.parts {
-		switch {
-		case p.request != nil:
+		if p.request != nil {
 			r.store.updateMirror(p.repliedAt, &p.batch, &r.state)
-		case p.inner != nil:
-			p.inner.updateMirror()
 		}
 	}
 }
@@ -420,13 +366,4 @@ func (p *part) chargeIndex(i int) int {
 // Exceeded implements [limiter.Waiter] for a part of a request.
 func (p *part) Exceeded(charge int) func(hits uint64) {
 	return p.split.waiter.Exceeded(p.chargeIndex(charge))
-}
-
-// partForCounter is partFor in a split by counters.
-func (r *split) partForCounter(f *backend, slot uint16, p *limiter.Policy, name []byte) *part {
-	at := slices.IndexFunc(r.parts, func(p *part) bool { return bytes.Equal(p.names[0], name) })
-	if at >= 0 {
-		return r.parts[at]
-	}
-	return r.addPart(f, slot, f.timeOf(slot, r.now, p, name))
 }

@@ -152,7 +152,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 	if s.singleSlot && cost <= part {
 		return s.decide(s.main, 0, now, b, names, w, s.options.maxWait(b.Budget), false)
 	}
-	r := s.split(now, b, names, false)
+	r := s.split(now, b, names)
 	r.bulk = cost > part
 	if len(r.parts) == 1 {
 		f := r.parts[0].backend

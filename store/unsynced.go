@@ -107,17 +107,15 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	defer f.outcomeMu.Unlock()
 	if req.sent {
 		req.end.fellBack(req)
-		req.addStrayLeases(now)
+		if req.foreignKey == "" { // otherwise the store has granted none
+			req.addStrayLeases(now)
+		}
 		if req.addUnsynced(now, by); req.outcome != outcomePending {
 			f.resolveLocked(req.outcome, req)
 		}
 		return
 	}
 	for i := range req.batch.Charges {
-		if req.foreignKey != "" && req.unsyncedName(i) == req.foreignKey {
-			f.countDropped(req.lostHits(by, i))
-			continue
-		}
 		f.recordUnsynced(by, now, req.batch, i, []byte(req.call.Name(i)), req.call.LeaseName(i), req.slot, req.waiter)
 	}
 	f.requestSync(req.slot)
@@ -188,19 +186,6 @@ func (req *request) unsyncedName(i int) string {
 	return req.call.Name(i)
 }
 
-// lostHits returns how many hits of charge i, admitted by the given fallback, cannot be charged to
-// the store.
-func (req *request) lostHits(by Fallback, i int) uint64 {
-	switch c := &req.batch.Charges[i]; {
-	case c.Refund || !by.recordsUnsynced() || req.batch.Decisions[i].Skipped:
-		return 0
-	case by == Local:
-		return req.batch.Decisions[i].Charged
-	default:
-		return req.batch.Stored().Hits(i)
-	}
-}
-
 // resolve sets the outcome of requests. The fallback may have decided some of them.
 func (f *backend) resolve(result outcome, requests ...*request) {
 	f.outcomeMu.Lock()
@@ -214,34 +199,32 @@ func (f *backend) resolve(result outcome, requests ...*request) {
 func (f *backend) resolveForeign(req *request, key string) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
-	req.sent = false
 	req.foreignKey = key
 	req.strays = nil
-	req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool {
-		if d.Name == key {
-			f.countDropped(d.Hits)
-		}
-		return d.Name == key
-	})
 	f.resolveLocked(outcomeUncounted, req)
 }
 
 // resolveLocked sets the outcome of req. Hits that the store has counted are not recorded; those
-// that it has denied are, since the fallback has admitted them. Leases of the fallback are recorded,
+// that it has denied are, since the fallback has admitted them, unless another program wrote the key
+// of their counter: those are dropped. Leases of the fallback are recorded,
 // and leases that the store has granted, or may have granted, are released.
 func (f *backend) resolveLocked(result outcome, req *request) {
 	req.outcome = result
-	switch {
-	case result == outcomeCounted:
+	if result == outcomeCounted {
 		counted := f.countedCharges(req)
 		req.unsynced = slices.DeleteFunc(req.unsynced,
 			func(d unsyncedCharge) bool { return !d.HasAcquired() && counted(d.charge) })
-	case req.foreignKey == "": // else its hits are refunded
-		for _, d := range req.unsynced {
+	} else {
+		req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool {
 			if req.call.Counted(d.Name) {
 				d.Subtract(d.Hits) // with 0 hits, so that the key gets an expiry
 			}
-		}
+			isForeign := d.Name == req.foreignKey
+			if isForeign {
+				f.countDropped(d.Hits)
+			}
+			return isForeign
+		})
 	}
 	for _, s := range req.strays {
 		if s.release.SetRelease(&req.call, s.charge, result == outcomeCounted) {

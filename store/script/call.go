@@ -33,7 +33,6 @@ type Call struct {
 	args       []string // arguments; numbers of keys are filled in later: see charge.keyArg
 	Native     bool     // args are native commands instead
 	ClockAhead int64    // seconds by which the server's clock, which expires keys, is ahead of the counters'. Set before encoding
-	Negative   bool     // a count was below 0 before a native command, so it must be corrected
 	Cost       time.Duration
 	buf        []byte
 
@@ -48,13 +47,10 @@ type charge struct {
 	key          int          // index in Call.Keys
 	first        bool         // first charge of the call on its counter
 	keyArg       int          // index in Call.args of the key's number
-	nameLen      int          // length of the counter's name without the start of a fixed window
 	end          limiter.Time // end of a fixed window
 	ring         limiter.Ring
 	hits         int64        // hits of a native command
 	counted      bool         // the last reply confirms that hits are counted
-	failed       bool         // the last reply lacks the state of the counter
-	missing      int64        // hits that EncodeRecount adds
 	lease        uint64       // the proposed lease
 	holdKey      int          // index in Call.Keys of the reservations; 0 for none
 	companionArg int          // index in Call.args of the number of holdKey or penaltyKey
@@ -71,7 +67,6 @@ func (c *Call) Reset() {
 	c.Keys = c.Keys[:0]
 	c.args = c.args[:0]
 	c.Native = false
-	c.Negative = false
 	c.Cost = 0
 	c.buf = c.buf[:0]
 	c.setOffs = 0
@@ -136,10 +131,6 @@ var sixteenths = [16]string{
 // Name returns the name of the counter of charge i, with the start of a fixed window. It is valid
 // until c is reset.
 func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
-
-// NameWithoutStart returns a copy of the name of the counter of charge i, without the start of a
-// fixed window.
-func (c *Call) NameWithoutStart(i int) []byte { return []byte(c.Name(i)[:c.charges[i].nameLen]) }
 
 // Size returns the number of charges, without set-offs.
 func (c *Call) Size() int { return len(c.charges) - c.setOffs }

@@ -45,7 +45,7 @@ var modes = [4][3]string{
 func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint64, name []byte, jitter time.Duration) {
 	from := &b.Charges[i]
 	p := from.Policy
-	at := charge{algorithm: p.Algorithm, nameLen: len(name)}
+	at := charge{algorithm: p.Algorithm}
 	act := "t"
 	switch {
 	case from.Refund && p.Reserve != nil:

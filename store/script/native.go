@@ -51,7 +51,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		c.buf = AppendName(c.buf, now, p, names[i])
 		key := c.tail(start)
 		at := charge{
-			algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now),
+			algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, end: p.WindowEnd(now),
 		}
 		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most maxNativeHits
 		c.Keys = append(c.Keys, key)
@@ -132,7 +132,6 @@ func (c *Call) readReply(command []string, reply *resp.Reply) {
 	at := &c.charges[len(c.Found)]
 	number := int64(0)
 	at.counted = false
-	at.failed = false
 	switch {
 	case err != nil:
 		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") ||
@@ -140,16 +139,13 @@ func (c *Call) readReply(command []string, reply *resp.Reply) {
 			err = &ForeignError{command[1], err}
 		}
 		c.Err = cmp.Or(c.Err, err)
-		at.failed = true
 	case reply.Kind(0) == resp.Integer:
 		number = reply.Int(0)
 		at.counted = true
-		c.checkSign(command[1], at, number)
 	case reply.Text(0) != "": // a peek
 		var ours bool
 		if number, ours = readCount(reply.Text(0)); !ours {
 			c.Err = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign})
-			at.failed = true
 		}
 	}
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
@@ -166,59 +162,6 @@ func (c *Call) EncodeExpire(native *Call) {
 		}
 	}
 }
-
-// maxNegative is how far a count may be below 0: read_count in counters.lua reads no more digits.
-const maxNegative = 1e17 - 1
-
-// checkSign records a count that was below 0 before INCRBY, which returned number. Only another
-// program can make a count negative. It counts as 0, and EncodeRecount corrects it.
-func (c *Call) checkSign(key string, at *charge, number int64) {
-	switch at.missing = 0; {
-	case number >= at.hits:
-	case number < -maxNegative:
-		c.Err = cmp.Or[error](c.Err, &ForeignError{key, errForeign})
-		at.failed = true
-	default:
-		c.Negative = true
-		at.missing = min(at.hits, at.hits-number)
-	}
-}
-
-// EncodeRecount encodes the correction of the counts that a native call found negative: the script
-// sets them to 0 and adds the missing hits.
-func (c *Call) EncodeRecount(native *Call) {
-	c.Reset()
-	for i := range native.charges {
-		if at := native.charges[i]; at.missing > 0 {
-			key, _ := c.keyIndex(c.text([]byte(native.Name(i))))
-			c.charges = append(c.charges,
-				charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
-			c.args = append(c.args, "f", "", "c", c.number(at.missing), "0",
-				c.number(int64(at.end+keyMargin)/int64(time.Second)))
-		}
-	}
-	c.Cost = time.Duration(len(c.charges)) * costOfFixed
-}
-
-// EncodeRefund encodes a refund of the hits that a call counted by native commands. It reports
-// false if there are none.
-func (c *Call) EncodeRefund(native *Call) bool {
-	c.Reset()
-	for i := range native.charges {
-		if at := native.charges[i]; native.Native && at.counted && at.hits > 0 {
-			key, _ := c.keyIndex(c.text([]byte(native.Name(i))))
-			c.charges = append(c.charges,
-				charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
-			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // creates no key, so it needs no expiry
-		}
-	}
-	c.Cost = time.Duration(len(c.charges)) * costOfFixed
-	return len(c.charges) > 0
-}
-
-// Failed reports whether c is a native call whose last reply lacks the state of charge i's counter,
-// because another program wrote its key or because of an error.
-func (c *Call) Failed(i int) bool { return c.Native && c.charges[i].failed }
 
 // Counted reports whether c is a native call and its last reply confirms that its hits on the named
 // counter are counted.

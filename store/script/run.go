@@ -135,7 +135,6 @@ func (r *Run) readNative() {
 		c.Found = c.Found[:0]
 		c.Err = nil
 		c.LacksExpiry = false
-		c.Negative = false
 		for command := range c.commands() {
 			c.readReply(command, replies[0])
 			replies = replies[1:]
