@@ -131,8 +131,7 @@
 //     abandoned connection run before those of the next one, or never, unless a proxy delivers them
 //     later.
 //   - A shard has two messages in flight at most, or one for each 5 ms of the shortest round trip,
-//     up to 32. A run takes the store a millisecond at most, by an estimate that follows the
-//     server's speed (slowness.go).
+//     up to 32. A run takes the store a millisecond at most, by estimate.
 //   - A key of another program affects only requests on its counter. The fallback decides them, and
 //     the hits on their other counters are unsynced, or already counted by INCRBY. The key is not
 //     changed, but a fixed window with count_refused gives it an expiry.
@@ -146,7 +145,6 @@
 //	backend.ledger.mu  the ledger
 //	shard.mu           the shard's queue, open requests, connection and timer
 //	shard.offsets.mu   the range of the offset of the server's clock
-//	shard.slowness.mu  the durations of recent runs
 //
 // Order: backend.mu before shard.mu, to ask whether a shard is available; backend.outcomeMu before
 // backend.ledger.mu. No other lock is acquired under one of them. Functions whose names end in

@@ -20,10 +20,6 @@ const (
 	// probeInterval is how often an available shard is probed, so that health and metrics notice an
 	// idle server that died.
 	probeInterval = time.Second
-	// Each measureEvery-th probe is followed by a measurement of the server's speed, and each probe
-	// until it is known. That of a new connection is measured for maxMeasuring before its use.
-	measureEvery = 10
-	maxMeasuring = 50 * time.Millisecond
 )
 
 // run runs the shard until ctx ends, and returns when all goroutines have ended.
@@ -204,7 +200,7 @@ func (sh *shard) logUnavailable(why *redis.Error) {
 func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	for n := 1; ; {
+	for {
 		select {
 		case lost := <-sh.lost: // before further work on c
 			return lost, true
@@ -246,12 +242,9 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 			late, cancel := sh.lateContext(ctx)
 			defer cancel()
 			return c.Within(late, sh.backend.probeTimeout(), func() error {
-				took, err := sh.sendProbe(c, &script.Run{})
+				_, err := sh.sendProbe(c, &script.Run{})
 				if s := sh.backend.store; s.blocks != nil && err == nil {
 					s.countReplicas(c)
-				}
-				if n = (n + 1) % measureEvery; err == nil && (n == 0 || sh.toMeasure > 0) {
-					sh.measureAgain(c, took)
 				}
 				return err
 			})
@@ -356,10 +349,6 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		}
 		if s.blocks != nil && err == nil {
 			s.countReplicas(c)
-		}
-		sh.toMeasure = len(sh.slowness.recent)
-		for began := clock(); err == nil && sh.toMeasure > 0 && clock().Sub(began) < maxMeasuring; {
-			sh.measureAgain(c, took)
 		}
 		return err
 	})

@@ -35,8 +35,8 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	if sh.closed {
 		return nil, nil
 	}
-	room := sh.slowness.bound(script.MaxRun)
-	part := sh.slowness.bound(script.MaxPart)
+	room := script.MaxRun
+	part := script.MaxPart
 	if len(sh.bulk) > 0 {
 		room -= part
 	}
@@ -186,7 +186,6 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 			r.Reply.Now = sh.time(sh.options.now())
 		case r.Err == nil:
 			sh.learnOffset(r.Reply.Now, sent, trip)
-			sh.slowness.add(r.Reply.Duration, trip, r.Cost())
 		case elsewhere:
 			redirected := r.requests
 			r.requests = nil // another shard may use them

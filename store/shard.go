@@ -41,7 +41,6 @@ type shard struct {
 	offset  atomic.Int64 // the server's time less the steady clock's, in nanoseconds, or unknown
 	offsets offsetRange  // derived from the replies so far
 
-	slowness          slowness     // slowness of the server
 	shortestTrip      atomic.Int64 // shortest round trip of the connection, in nanoseconds
 	replaced          atomic.Bool  // the shard has ended because other primaries have its slots
 	loggedUnavailable bool         // the log says that the shard is unavailable. Used by the prober alone
@@ -71,7 +70,6 @@ type shard struct {
 
 	// Used by the prober alone.
 	addSenders  func(most int)         // starts senders until there are most
-	toMeasure   int                    // number of measurements of the server's speed that are due
 	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced
 	retrySync   *time.Timer            // fires when these are to be synced again
 	otherConns  map[*shard]*redis.Conn // connections to nodes of other shards, once this shard has ended

@@ -89,12 +89,12 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	c := &all[i]
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
 	if p := r.lastPart[id]; c.Choice == limiter.NoChoice && p != nil && p.backend == f && p.slot == slot &&
-		p.cost < 2*r.store.maxPart(f, slot) {
+		p.cost < 2*r.store.partBound {
 		p.cost += script.CostOfRepeat + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
 	cost := script.CostOf(c.Policy, c.Hits)
-	limit := r.store.maxPart(f, slot)
+	limit := r.store.partBound
 	need := cost
 	if c.Choice == limiter.NextChoice { // a choice is not divided
 		p := r.locations[i-1].part
@@ -121,14 +121,6 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	p.cost += cost
 	r.lastPart[id] = p
 	return p
-}
-
-// maxPart returns the maximum estimate of a part in a slot of f.
-func (s *Store) maxPart(f *backend, slot uint16) time.Duration {
-	if sh := f.shardOf(slot); sh != nil {
-		return sh.slowness.bound(s.partBound)
-	}
-	return s.partBound
 }
 
 // addPart appends a part, whose counters use the time now.

@@ -148,12 +148,11 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 		s.decideTooLarge(now, b, names, w)
 		return true, nil
 	}
-	part := s.maxPart(s.main, 0)
-	if s.singleSlot && cost <= part {
+	if s.singleSlot && cost <= s.partBound {
 		return s.decide(s.main, 0, now, b, names, w, s.options.maxWait(b.Budget), false)
 	}
 	r := s.split(now, b, names)
-	r.bulk = cost > part
+	r.bulk = cost > s.partBound
 	if len(r.parts) == 1 {
 		f := r.parts[0].backend
 		slot := r.parts[0].slot

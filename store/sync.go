@@ -40,7 +40,7 @@ func (sh *shard) syncSome(ctx context.Context, c *redis.Conn, until time.Time, a
 			sh.requestSync()
 			return 0, nil
 		}
-		n := runLength(unsynced, sh.slowness.bound(script.MaxRun))
+		n := runLength(unsynced, script.MaxRun)
 		left, err := sh.syncRun(ctx, c, &f, unsynced[:n], false, all)
 		unsynced = unsynced[n:]
 		switch {

@@ -28,8 +28,7 @@ func TestBatchesInFlight(t *testing.T) {
 	}
 }
 
-// TestDistantSlowStore connects to a slow server at a distance. It is used after one measurement of
-// its speed, and the others follow.
+// A slow server at a distance is used after a few round trips.
 func TestDistantSlowStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,13 +50,6 @@ func TestDistantSlowStore(t *testing.T) {
 		}
 		if took := time.Since(start); took > 5*trip {
 			t.Errorf("connected after %v, want %v at most", took, 5*trip)
-		}
-		time.Sleep(10 * time.Second)
-		sl := &s.main.shardOf(0).slowness
-		sl.mu.Lock()
-		defer sl.mu.Unlock()
-		if sl.recent[len(sl.recent)-1] == 0 || sl.percent.Load() <= 100 {
-			t.Errorf("the measurements are %v, want seven, and a slower server", sl.recent)
 		}
 	})
 }

@@ -8,8 +8,7 @@ import (
 
 // A script blocks the store. So runs are bounded by estimated time, not by the number of charges: a
 // log of 4,096 hits takes as long as a hundred fixed windows. The figures are those of Redis 7.0 on
-// one machine, with a margin: see TestCostTable. Package store divides the bounds by the measured
-// slowdown of its server.
+// one machine, with a margin: see TestCostTable.
 const (
 	// MaxRun bounds a run, except for a counter that takes longer alone.
 	MaxRun = time.Millisecond

@@ -25,8 +25,7 @@
 -- counters before it. Then for each charge: its reservation or settlement; the penalty before it;
 -- for a log one more time; for a concurrency limit a lease. Set-offs of a log have that time as
 -- well, or 0 0. A request with a key that another program wrote changes nothing; its reply is -1
--- and the number of the key. The reply of a run of many charges ends with its duration in
--- microseconds, if the server can measure it.
+-- and the number of the key.
 
 -- parse_charge reads the charge at pos, and emits the state of its counter before this request.
 local function parse_charge()
@@ -376,8 +375,4 @@ for _, h in pairs(held_by_key) do
   if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl, h.tombstones) end
 end
 out[3] = admitted
-if began then
-  local took = floor(elapsed() - began)
-  if took > 0 then emit(took) end
-end
 return out

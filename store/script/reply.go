@@ -90,7 +90,6 @@ type reply struct {
 	at       int // index of the next value in raw
 	Now      limiter.Time
 	Admitted int64
-	Duration time.Duration // as reported by the server, 0 if it reports nothing
 	Err      error
 }
 
@@ -100,7 +99,6 @@ var errReply = redis.BadReply("read the script's reply: ends too soon")
 // sent instead, or why the reply is invalid.
 func (r *reply) begin() error {
 	r.at = 1
-	r.Duration = 0
 	r.Err = redis.ReplyError(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
 		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Describe(&r.raw, 0))
@@ -132,13 +130,6 @@ func (r *reply) next() int64 {
 			redis.Describe(&r.raw, r.at))
 	}
 	return 0
-}
-
-// readDuration reads the duration of the run, which may follow the calls.
-func (r *reply) readDuration() {
-	if r.Unread() == 1 && r.nextIs(resp.Integer) {
-		r.Duration = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
-	}
 }
 
 // readText returns the next value, which must be text.

@@ -2,7 +2,6 @@ package script
 
 import (
 	"strings"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -142,14 +141,6 @@ func (r *Run) readNative() {
 	}
 }
 
-// Cost estimates how long r takes in the store.
-func (r *Run) Cost() (total time.Duration) {
-	for _, c := range r.calls {
-		total += c.Cost
-	}
-	return total
-}
-
 // Read reads the states that the charges of each call found, or its foreign key.
 func (r *Run) Read() {
 	if r.Native { // already read
@@ -161,5 +152,4 @@ func (r *Run) Read() {
 			return
 		}
 	}
-	r.Reply.readDuration()
 }

@@ -16,7 +16,7 @@
 //   - commands, options, databases, passwords and Lua libraries that neither sluice nor the tests use
 //   - replication, persistence and eviction: a test copies keys by [Server.Snapshot] and
 //     [Server.Restore], and sets errors by [Server.SetError] and [Server.SetWriteError]
-//   - the time that commands take: they take none, and os.clock in a script stands still
+//   - the time that commands take: they take none
 //   - bounds of scripts: one that does not end is not interrupted
 //   - the slots of keys that a script accesses without naming them in KEYS
 //   - the exact texts of Lua's own errors, and of numbers from 1e15 on that a script concatenates

@@ -24,8 +24,6 @@ func (m *machine) openLibraries() {
 	}
 	globals.RawSetString("tonumber", l.NewFunction(toNumber))
 	globals.RawSetString("pcall", l.NewFunction(protectedCall))
-	clock := func(l *lua.LState) int { l.Push(lua.LNumber(0)); return 1 }
-	globals.RawSetString("os", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"clock": clock}))
 	globals.RawSetString("struct", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"pack": pack, "unpack": unpack}))
 	redis := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
 		"call": m.call, "pcall": m.pcall,
