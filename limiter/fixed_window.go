@@ -19,10 +19,8 @@ const (
 	liveSpan    = int64(MaxWindow/time.Second) + maxAhead
 
 	// MaxCount is the greatest number of hits that a fixed window counts. It exceeds the greatest
-	// limit.
-	MaxCount = maxWindowCount
-	// maxWindowCount excludes the count of a word that could equal dead.
-	maxWindowCount = windowCount - 1
+	// limit, and excludes the count of a word that could equal dead.
+	MaxCount = windowCount - 1
 )
 
 // fixedWindow implements [FixedWindow].
@@ -55,7 +53,7 @@ func (a fixedWindow) decide(
 }
 
 func (fixedWindow) force(_ uint64, st state, hits uint64) (after state, grown uint64) {
-	grown = min(hits, maxWindowCount-st.used)
+	grown = min(hits, MaxCount-st.used)
 	st.used += grown
 	return st, grown
 }
@@ -91,7 +89,7 @@ func (fixedWindow) importState(v *view, at Time, p *Policy) {
 		v.state = state{mark: windowEnd(p, at)}
 		return
 	}
-	v.state = state{used: min(v.reported.Hits, maxWindowCount), mark: v.reported.Time.seconds()}
+	v.state = state{used: min(v.reported.Hits, MaxCount), mark: v.reported.Time.seconds()}
 }
 
 func (fixedWindow) export(_ *view, _ Time, _ *Policy, st state, s *State) {

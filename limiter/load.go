@@ -233,9 +233,6 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag := binary.LittleEndian.Uint64(b)
 	word := binary.LittleEndian.Uint64(b[8:]) &^ generationBit
-	if kindOf(tag) == Concurrency {
-		return // its leases end with the process that granted them
-	}
 	id := s.partialID(block, tag)
 	id.Lo |= way
 	first, second := s.blockPair(id)
@@ -267,7 +264,7 @@ func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []b
 // fitsTag reports whether a counter with the tag can be in the size class.
 func (s *sizeClass) fitsTag(tag uint64) bool {
 	a := kindOf(tag)
-	known := a > 0 && (a < Algorithms || a == penaltyKind)
+	known := isSaved(tag) && a > 0 && (a < Algorithms || a == penaltyKind)
 	return known && (algorithmsByTag[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 

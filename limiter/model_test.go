@@ -133,7 +133,7 @@ func (m model) decide(now Time, b *Batch) {
 					d.RetryAfter = Never
 				}
 				if c.Policy.CountRefused {
-					after.used += min(left[i], maxWindowCount-after.used)
+					after.used += min(left[i], MaxCount-after.used)
 					d.Charged = after.used - now0.used
 				}
 				deny = deny || c.Mode == Enforce

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A snapshot contains the live counters of a table. Numbers are little-endian, or uvarints of
+// A snapshot contains the live counters of a table, except leases. Numbers are little-endian, or uvarints of
 // package encoding/binary. Sizes are in bytes:
 //
 //	magic, format 4, saved at 8, key 16, bytes of the table 8, CRC-32C of these 4
@@ -34,7 +34,7 @@ import (
 // If a counter occurs twice in a size class, the last occurrence is valid; see saver.
 const (
 	snapshotMagic  = "\x89SLUICE\n"
-	snapshotFormat = 2
+	snapshotFormat = 3
 	headerBytes    = len(snapshotMagic) + 4 + 8 + identity.KeyBytes + 8 + crcBytes
 	crcBytes       = 4
 )
@@ -194,7 +194,7 @@ func (s *saver) writeBlock(sc *sizeClass, ps *snapshotCursor, block uint64) bool
 	for j := range uint64(ways) {
 		index := block*ways + j
 		tag := sc.slotAt(index).tag.Load()
-		if tag == 0 || ps.skips(sc, block, tag) {
+		if !isSaved(tag) || ps.skips(sc, block, tag) {
 			continue
 		}
 		word := sc.slotAt(index).word.Load()
@@ -223,6 +223,10 @@ func (s *saver) writeBlock(sc *sizeClass, ps *snapshotCursor, block uint64) bool
 	ps.written.Store(block + 1)
 	return true
 }
+
+// isSaved reports whether snapshots contain the counter with a tag. Leases end with the process that
+// granted them.
+func isSaved(tag uint64) bool { return tag != 0 && kindOf(tag) != Concurrency }
 
 // appendMask appends the header of a block.
 func appendMask(b []byte, block uint64, mask byte) []byte {

@@ -70,10 +70,10 @@ func (s *sizeClass) noteMoveLocked(index, word uint64, to *sizeClass, block uint
 	if to != s {
 		into = to.cursor.Load() // no snapshot starts during a move between classes; see beginSave
 	}
-	if from == nil && into == nil {
+	tag := s.slotAt(index).tag.Load()
+	if from == nil && into == nil || !isSaved(tag) {
 		return
 	}
-	tag := s.slotAt(index).tag.Load()
 	saved := from.hasPassed(index/ways) || from.skips(s, index/ways, tag)
 	switch {
 	case saved == into.hasPassed(block):

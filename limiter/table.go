@@ -171,15 +171,6 @@ func (t *Table) Classes(now Time) []ClassStats {
 	return out
 }
 
-// Live returns the number of live counters; see [Table.Classes].
-func (t *Table) Live(now Time) int64 {
-	n := int64(0)
-	for p := range t.allPartitions() {
-		n += p.live(now)
-	}
-	return n
-}
-
 // allPartitions returns the partitions, the common one first and then that of pinned counters.
 func (t *Table) allPartitions() iter.Seq[*Partition] {
 	t.growthMu.Lock()
@@ -193,15 +184,6 @@ func (t *Table) allPartitions() iter.Seq[*Partition] {
 
 // oneWordPolicy is a policy whose counters have no cells.
 var oneWordPolicy = Policy{Algorithm: FixedWindow}
-
-// live returns the number of live counters of p.
-func (p *Partition) live(now Time) int64 {
-	n := int64(0)
-	for s := range p.sizeClasses() {
-		n += s.countLive(now)
-	}
-	return n
-}
 
 // countLive returns the number of live counters. It samples large classes by blocks, since slots of
 // a block are not used independently.
