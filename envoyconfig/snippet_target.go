@@ -73,8 +73,8 @@ func (s Source) action(key string) string {
 	key = strconv.Quote(key)
 	name := strconv.Quote(s.name)
 	switch s.kind {
-	case "jwt": // Istio writes the claims to payload; other configurations choose the name by payload_in_metadata
-		return "metadata: { descriptor_key: " + key + ", metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: " + name + " }] } }"
+	case "jwt":
+		return "metadata: { descriptor_key: " + key + ", metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: " + name + " }] } } # needs payload_in_metadata: payload in jwt_authn, which Istio sets"
 	case "certificate":
 		return `extension:
         name: envoy.rate_limit_descriptors.expr

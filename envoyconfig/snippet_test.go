@@ -127,7 +127,7 @@ descriptors:
 	for _, target := range snippetTargets {
 		got := Snippet(set, "mesh", SnippetOptions{Target: target, Sources: sources})
 		for _, want := range []string{
-			`- metadata: { descriptor_key: "user", metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: "sub" }] } }`,
+			`- metadata: { descriptor_key: "user", metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: payload }, { key: "sub" }] } } # needs payload_in_metadata: payload in jwt_authn`,
 			"text: connection.uri_san_peer_certificate\n", `- request_headers: { header_name: ":path", descriptor_key: "a b" }`,
 		} {
 			if !strings.Contains(got, want) {

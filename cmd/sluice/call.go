@@ -120,7 +120,7 @@ func (k *callCmd) writeAnswer(c console, a client.Answer, ds []descriptors.Descr
 		fmt.Fprintln(c.out, format.Escape(fmt.Sprintf("  %s: %s", name, s)))
 	}
 	if !a.Limited {
-		fmt.Fprintf(c.out, "no rule applies: the domain %q has none for this request, or is not configured (see sluice explain)\n", k.Domain)
+		fmt.Fprintf(c.out, "no limit applies: the domain %q exempts this request, has no rule for it, or is not configured (see sluice explain)\n", k.Domain)
 	}
 	return nil
 }
