@@ -155,6 +155,12 @@ func (r *Rule) Levels() []rules.Level {
 	return all
 }
 
+// SharesValues reports whether all values of a level have one counter (share_threshold).
+func (r *Rule) SharesValues(level int) bool {
+	shared := r.optionalOrZero().shared
+	return shared != nil && shared[level] != nil
+}
+
 // Path returns the rule's path in the tree, such as `user > plan=free`.
 func (r *Rule) Path() string { return pathText(r.node.lineage()) }
 

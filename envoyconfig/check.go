@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, sentBehind: map[*manager]map[*checkedList]bool{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, sentBehind: map[*manager]map[*checkedList]bool{}, checked: map[*manager]bool{}, connections: map[string]*tree.Node{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -44,12 +44,8 @@ func (k *checker) checkAll() {
 			k.sentBehind[m] = map[*checkedList]bool{}
 		}
 	}
-	for _, behind := range []bool{true, false} { // first the managers that other listeners lead to
-		for m := range c.filterChains() {
-			if (k.sentBehind[m] != nil) == behind {
-				hasFilters = k.checkManager(m) || hasFilters
-			}
-		}
+	for m := range c.filterChains() {
+		hasFilters = k.checkFromBehind(m) || hasFilters
 	}
 	for _, f := range c.networkFilters {
 		k.checkNetworkFilter(f)
@@ -80,6 +76,21 @@ func (k *checker) checkAll() {
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
 		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
 	}
+}
+
+// checkFromBehind checks a connection manager after those that its routes lead to, so that their charges are known. It
+// reports whether one of them has rate limit filters.
+func (k *checker) checkFromBehind(m *manager) (hasFilters bool) {
+	if k.checked[m] {
+		return false
+	}
+	k.checked[m] = true
+	for _, cluster := range m.leadsTo() {
+		for _, next := range k.config.behind[cluster] {
+			hasFilters = k.checkFromBehind(next) || hasFilters
+		}
+	}
+	return k.checkManager(m) || hasFilters
 }
 
 // checkManager checks the policies that the filters of a connection manager send on each route. It reports whether the
@@ -224,6 +235,9 @@ func (k *checker) checkRoute(
 			lists[c] = true
 		}
 	}
+	if at := r.action.Field("internal_redirect_policy"); at.Exists() && len(all) > 0 {
+		k.report(ChargedTwice, rules.Note, at.Pos(), "a request that Envoy redirects internally charges its counters again")
+	}
 	k.stateRoute(m, h, r, all, takenBy, notCalled)
 	for _, o := range results {
 		if !o.local {
@@ -240,10 +254,10 @@ type checkedList struct {
 	domain  string
 	all     []*evaluation
 	reached []*descriptors.Reach
-	// byCounter are the charges by counter. charges are parallel to the policies; nil if a policy charges no counter that
-	// others may charge.
+	// byCounter are the charges by counter. charges are parallel to the policies; empty if a policy charges no counter
+	// that others may charge.
 	byCounter map[string]*charge
-	charges   []*charge
+	charges   [][]*charge
 	// free is true if a route sends all policies to requests that no earlier route takes.
 	free     bool
 	removals removals
@@ -256,12 +270,13 @@ func (k *checker) checkList(m *manager, f *filter, domain string, l sentList, h 
 	c := k.lists[key]
 	if c == nil {
 		c = &checkedList{
-			listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]*charge{}, charges: make([]*charge, len(evaluated)),
+			listKey: listKey{limiter: f, list: l.policyList, own: l.own}, domain: domain, all: evaluated, byCounter: map[string]*charge{}, charges: make([][]*charge, len(evaluated)),
 		}
 		for i, e := range evaluated {
 			c.reached = append(c.reached, k.checkSent(m, f, domain, e))
-			k.countCharge(c, i)
+			k.countCharges(c, i)
 		}
+		k.checkOptional(c)
 		c.removals = k.newRemovals(c)
 		k.lists[key] = c
 		k.sent = append(k.sent, c)

@@ -14,7 +14,7 @@ var usageHeaders = []string{"x-sluice-domain", "x-sluice-descriptor"}
 // checkUsage warns if clients can choose the usage headers of a route to /usage: of one that adds a
 // usage header, or of another route to the same cluster.
 func (k *checker) checkUsage(m *manager) {
-	if m.table == nil {
+	if m.table == nil || !k.isFirst(m, "usage") {
 		return
 	}
 	type usageRoute struct {

@@ -46,6 +46,8 @@ type checker struct {
 	byRoute map[*tree.Node][]*evaluation
 	// sentBehind are the lists of the connection managers that routes of other ones lead to.
 	sentBehind map[*manager]map[*checkedList]bool
+	// checked are the connection managers whose check has begun.
+	checked map[*manager]bool
 	// managers are the checks of routes that have run.
 	managers map[managerKey]bool
 	// buckets maps a rule to the ID of a bucket that it can match.
@@ -58,6 +60,8 @@ type checker struct {
 	// rules are all charged.
 	removed map[*descriptors.Rule]string
 	charged map[*descriptors.Reach]bool
+	// connections are the descriptors of network filters by filter chain, service and entries.
+	connections map[string]*tree.Node
 	// networkDomains are the domains that only network filters use.
 	networkDomains map[string]bool
 	// quotaDomains are the domains of quota filters.

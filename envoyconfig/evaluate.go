@@ -210,23 +210,3 @@ func (e *evaluation) text() string {
 	}
 	return strings.Join(texts, ", ")
 }
-
-// counter identifies the counters that the descriptor reaches: equal texts reach the same ones for each request.
-func (e *evaluation) counter() string {
-	var b strings.Builder
-	for i := range e.entries {
-		s := &e.entries[i]
-		if s.form.anyKey {
-			return ""
-		}
-		value := "=" + s.form.value
-		if s.form.anyValue {
-			value = s.source
-		}
-		if only := s.origin.only; only != nil && only.isCopy {
-			value = only.header + " header"
-		}
-		fmt.Fprintf(&b, "%q%q", s.form.key, value)
-	}
-	return b.String()
-}

@@ -46,6 +46,10 @@ func (m *manager) evaluateAction(f *filter, p filterPolicy, a *action, h *virtua
 		}
 	case "query_parameter_value_match":
 		e.condition = "whose query matches"
+	case "masked_remote_address":
+		if v4, v6 := a.node.Field("v4_prefix_mask_len").Uint(32), a.node.Field("v6_prefix_mask_len").Uint(128); v4 != 32 || v6 != 128 {
+			e.source = fmt.Sprintf("network /%d or /%d of the address", v4, v6)
+		}
 	case "remote_address_match":
 		e.condition = "whose address matches"
 		matcher := a.node.Field("address_matcher")
@@ -97,6 +101,7 @@ func (m *manager) evaluateMetadata(f *filter, p *policy, a *action, r *route, e 
 			e.never = "CLUSTER_LOCALITY_ENTRY has no value before Envoy has selected an upstream host: use another source"
 		}
 	default:
+		e.source += " of the cluster"
 		e.condition = "whose cluster has the metadata " + rules.Shorten(name)
 		if m.allClusters && !anyClusterHas(m.clusters, at) {
 			e.never = "no cluster has a text in its metadata " + name

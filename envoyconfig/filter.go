@@ -24,6 +24,8 @@ type filter struct {
 	routePolicies sync.Map
 	// matcher selects requests that skip the filter; nil if there is none.
 	matcher *tree.Node
+	// chain is the filter chain of a network filter, or missing.
+	chain *tree.Node
 	// perRouteStrings are the strings in the per-route configurations of a filter that may use them as metadata
 	// namespaces.
 	perRouteStrings map[string]bool

@@ -43,24 +43,6 @@ type manager struct {
 	evaluations sync.Map
 }
 
-// findChained finds the clusters whose endpoints are listeners of the same files.
-func (c *Config) findChained() {
-	at := map[string][]*manager{}
-	for _, m := range c.managers {
-		if m.address != "" && m.hasLimits() {
-			at[m.address] = append(at[m.address], m)
-		}
-	}
-	c.behind = map[string][]*manager{}
-	for name, n := range c.clusters {
-		for locality := range n.At("load_assignment", "endpoints").Elements() {
-			for endpoint := range locality.Field("lb_endpoints").Elements() {
-				c.behind[name] = append(c.behind[name], at[addressText(endpoint.At("endpoint", "address"))]...)
-			}
-		}
-	}
-}
-
 // rateLimitFilters returns the rate limit filters before the router.
 func (m *manager) rateLimitFilters() []*filter { return m.filtersOf(api.RateLimit) }
 

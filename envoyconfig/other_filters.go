@@ -1,6 +1,8 @@
 package envoyconfig
 
 import (
+	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -26,19 +28,23 @@ func (c *Config) findOtherFilters() {
 		_, inner := config.Typed()
 		known[inner] = true
 	}
+	chain := &tree.Missing
 	visit := func(n *tree.Node) {
 		typeName, config := n.Typed()
 		switch {
+		case n.Field("filters").Kind == tree.List:
+			chain = n
 		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
 			c.localFilters = append(c.localFilters, n)
 		case typeName == api.NetworkRateLimit:
-			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
+			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config, chain: chain})
 		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !known[config],
 			slices.Contains(uncheckedTypes, typeName):
 			c.uncheckedFilters = append(c.uncheckedFilters, n)
 		}
 	}
 	for _, root := range c.roots {
+		chain = &tree.Missing
 		root.Walk(visit)
 	}
 }
@@ -88,6 +94,14 @@ func (k *checker) checkNetworkFilter(f *filter) {
 			if names := leaseNames(r); len(names) > 0 {
 				k.report(Leases, rules.Error, n.Pos(), "the lease of %s is never released, since a network filter makes no call at the end of a connection: use the rate limit filter for HTTP, or a limit without leases", r.Path())
 			}
+		}
+		if f.chain.Exists() {
+			key := fmt.Sprintf("%p %s %q %v", f.chain, f.service(), domain, forms)
+			if first := k.connections[key]; first != nil {
+				k.report(ChargedTwice, rules.Warning, n.Pos(), "each connection charges the counter of %s twice, since the descriptor at %v "+
+					"is the same: remove one", formsText(forms), first.Pos())
+			}
+			k.connections[key] = cmp.Or(k.connections[key], n)
 		}
 		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
 			k.report(Unmatched, rules.Error, n.Pos(),

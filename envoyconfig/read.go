@@ -20,7 +20,7 @@ type File struct {
 // Read reads files that together form one configuration. The error joins all problems found.
 func Read(files []File) (*Config, error) {
 	c := &Config{
-		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{},
+		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{}, proxies: map[string][]string{},
 		nodeCluster: &tree.Missing, listenerSource: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][]byte{},
 	}
 	var errs []error

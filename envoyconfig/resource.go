@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"net/netip"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -86,6 +85,8 @@ func (c *Config) readListener(n *tree.Node) {
 			config := n.Field("typed_config")
 			if typeName, inner := config.Typed(); typeName == api.NetworkRateLimit {
 				m.networkFilters = append(m.networkFilters, &filter{node: config, typeName: typeName, config: inner})
+			} else if typeName == tcpProxy && address != "" {
+				c.proxies[address] = append(c.proxies[address], inner.Field("cluster").Text)
 			}
 			c.readManager(config, &m)
 		}
@@ -108,20 +109,6 @@ func (c *Config) readListener(n *tree.Node) {
 	}
 	chain(n.Field("default_filter_chain"), unused)
 	c.readManager(n.At("api_listener", "api_listener"), &manager{listener: name})
-}
-
-// addressText returns an address that is equal for a listener and for the endpoints that connect to it on the same
-// machine.
-func addressText(n *tree.Node) string {
-	socket := n.Field("socket_address")
-	if !socket.Exists() {
-		return n.At("envoy_internal_address", "server_listener_name").Text
-	}
-	host := socket.Field("address").Text
-	if ip, err := netip.ParseAddr(host); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
-		host = ""
-	}
-	return host + ":" + socket.Field("port_value").Text
 }
 
 // readManager reads a connection manager, whose other fields are those of base.

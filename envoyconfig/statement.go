@@ -3,7 +3,6 @@ package envoyconfig
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -157,85 +156,6 @@ func (r *route) describe(h *virtualHost) string {
 	return host + ", route " + rules.Shorten(text)
 }
 
-// countCharge counts how often the i-th policy of a list charges its counter together with the policies before it.
-func (k *checker) countCharge(c *checkedList, i int) {
-	key := c.counterOf(i)
-	if key == "" {
-		return
-	}
-	x := c.byCounter[key]
-	if x == nil {
-		x = &charge{key: key, first: i}
-		c.byCounter[key] = x
-	} else {
-		k.reportChargedTwice(c.all[i], c.all[x.first])
-	}
-	x.n++
-	c.charges[i] = x
-}
-
-// charge counts the charges of one counter by a list.
-type charge struct {
-	key   string
-	first int // the first policy of the list that charges it
-	n     int
-}
-
-// counterOf identifies the counters that the i-th policy charges; "" if it charges none.
-func (c *checkedList) counterOf(i int) string {
-	e := c.all[i]
-	counts := func(r *descriptors.Rule) bool { return !r.Unlimited && len(leaseNames(r)) == 0 }
-	uses := slices.ContainsFunc(c.reached[i].Rules, counts)
-	counter := e.counter()
-	if e.never != "" || !e.hits.charges || !uses || counter == "" {
-		return ""
-	}
-	service := c.limiter.config.At("rate_limit_service", "grpc_service")
-	// A cost at the end may add to the hit at the start.
-	isCost := e.streamDone && e.hits.text != "1 hit"
-	return fmt.Sprintf("%s %s %s %t %s", service.At("envoy_grpc", "cluster_name").Text,
-		service.At("google_grpc", "target_uri").Text, c.domain, isCost, counter)
-}
-
-func (k *checker) reportChargedTwice(e, first *evaluation) {
-	if e.node == first.node && e.limiter != first.limiter {
-		k.report(ChargedTwice, rules.Warning,
-			e.limiter.node.Pos(), "each request charges its counters twice, since the "+
-				"filter at %v sends the same descriptors (such as at %v) to the same domain: remove one filter, or give one "+
-				"another stage or domain",
-			first.limiter.node.Pos(), e.node.Pos())
-		return
-	}
-	k.report(ChargedTwice, rules.Warning,
-		e.node.Pos(), "each request charges the counter of %s twice, since the element at %v "+
-			"sends the same descriptor: remove one", e.text(), first.node.Pos())
-}
-
-// sharedCounters returns the counters that two lists of a route charge. It reports them when it is called for the earlier
-// list first.
-func (k *checker) sharedCounters(a, b *checkedList) []string {
-	pair := [2]*checkedList{a, b}
-	found, known := k.pairs[pair]
-	if !known {
-		few := a
-		many := b
-		if len(b.byCounter) < len(a.byCounter) {
-			few = b
-			many = a
-		}
-		for _, key := range slices.Sorted(maps.Keys(few.byCounter)) {
-			if many.byCounter[key] != nil {
-				found = append(found, key)
-				if k.pairs[[2]*checkedList{b, a}] == nil {
-					k.reportChargedTwice(b.all[b.byCounter[key].first], a.all[a.byCounter[key].first])
-				}
-			}
-		}
-		k.pairs[pair] = found
-	}
-	return found
-}
-
 // rowsKey identifies the rows of a list on the routes of a virtual host on which its descriptors do the same.
 type rowsKey struct {
 	list    *checkedList
@@ -281,33 +201,6 @@ func (k *checker) stateRoute(
 	}
 	if len(all) == 0 {
 		k.stateUnlimited(h, r, cmp.Or(notCalled, "no rate_limits apply"))
-	}
-}
-
-// addChargesBehind adds the charges of the listeners of the same files to which a route sends its requests.
-func (k *checker) addChargesBehind(others map[string]int, c *checkedList, r *route) {
-	most := map[string]int{} // a request takes one route there
-	for _, m := range k.config.behind[r.action.Field("cluster").Text] {
-		for other := range k.sentBehind[m] {
-			for _, key := range k.sharedCounters(c, other) {
-				most[key] = max(most[key], other.byCounter[key].n)
-			}
-		}
-	}
-	for key, n := range most {
-		others[key] += n
-	}
-}
-
-// chargesOf returns how often a request charges the counter of the i-th policy, together with the charges of other lists.
-func (c *checkedList) chargesOf(i int, others map[string]int) int {
-	switch e := c.all[i]; {
-	case e.never != "" || !e.hits.charges:
-		return 0
-	case c.charges[i] == nil:
-		return 1
-	default:
-		return c.charges[i].n + others[c.charges[i].key]
 	}
 }
 
