@@ -139,6 +139,7 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 				candidates[l.Name] = true
 			}
 		}
+		delete(candidates, e.Text()) // that of a later limit of a list, or set by defaults
 		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule has %s%s", e.Target(),
 			rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
 	}

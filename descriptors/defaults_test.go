@@ -142,6 +142,7 @@ descriptors:
      algorithm: token_bucket, name: own}}
   - key: many
     rate_limit: {unit: day, requests_per_unit: 5000}
+  - {key: own*, rate_limit: {unit: day, requests_per_unit: 1, algorithm: fixed_window, name: own}}
 `
 	for _, tt := range []struct {
 		name, defaults string
@@ -218,12 +219,13 @@ descriptors:
 			`defaults.yaml:5:49: error: domain "shop" > defaults[2]: "shadow_mode" must be true or false (or yes, no, on, off; without quotes), not "true"`,
 		}},
 		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
-			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{
+			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n- {path: [{key: many}], rate_limit: {name: q}}\n- {name: q, shadow_mode: true}\n---\ndomain: shops", []string{
 			`defaults.yaml:3:3: warning: unused-defaults: domain "shop" > defaults[0]: no rule has the name "per_user"; did you mean "per-user"?`,
 			`defaults.yaml:4:3: warning: unused-defaults: domain "shop" > defaults[1]: no rule has the path "path=/a > methods"; did you mean "path=/a > method"?`,
 			`defaults.yaml:5:3: warning: unused-defaults: domain "shop" > defaults[2]: these defaults apply to no rule: the rules with the name "own" are unlimited, lists, have fields of their own, or match an earlier item`,
 			`defaults.yaml:6:3: warning: unused-defaults: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
-			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
+			`defaults.yaml:8:3: warning: unused-defaults: domain "shop" > defaults[5]: no rule has the name "q"`,
+			`defaults.yaml:10:1: warning: unused-defaults: domain "shops": no rules for this domain, so its defaults have no effect; did you mean "shop"?`,
 		}},
 		{"unit, values, cidr and prefix", "domain: shop\nexempt: [{key: '*', value: x}]\ndefaults:\n- {values: [a], exempt: [], rate_limit: {unit: fortnight}}\n- rate_limit: {unit: day}\n- {name: own, values: [a], cidr: [10.0.0.1/8], prefix: {v4: 33}}", []string{
 			`defaults.yaml:2:10: error: domain "shop" > exempt[0]: "key" requires a key without "*", not "*"; add an item for each key`,
@@ -237,7 +239,7 @@ descriptors:
 			`defaults.yaml:6:61: error: domain "shop" > defaults[2] > prefix: "v4" must be a whole number from 1 to 32, not 33`,
 		}},
 		{"values for a level with a value", "domain: shop\ndefaults:\n- {name: own, values: [a]}\n- {path: [{key: many}], values: [a, a]}\n- {name: per-user, rate_limit: {unit: year, unit_multiplier: 11}}", []string{
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "own" value "v" at rules.yaml:10:38 does not support these fields: "values", "cidr" and "prefix" require a key without "value" and "*"; change the fields, or add an item for this rule`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "own" value "v" at rules.yaml:10:38 does not support these fields: "values", "cidr" and "prefix" require a key without "value" and "*"; change the fields, or add an item for this rule (and 1 more rules)`,
 			`defaults.yaml:4:37: error: domain "shop" > key "many" value "a,a": duplicate value "a" on this level; first at rules.yaml:12:5, defaults from defaults.yaml:4:3`,
 			`defaults.yaml:5:3: error: domain "shop" > defaults[2]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: a window of 11 years is longer than 10 years; the maximum unit_multiplier of unit year is 10; change the fields, or add an item for this rule`,
 		}},
@@ -272,6 +274,10 @@ func TestDefaultsShareExemptions(t *testing.T) {
 		if got := set.domains[domain].exemptField(); got != ", exempt: ["+want+"]" {
 			t.Errorf("domain %s has%s, want %s", domain, got, want)
 		}
+	}
+	set, _ = compileWith(t, "domain: a\n---\ndomain: b", "{domain: a, exempt: [{key: k, value: a}]}\n---\n{domain: b, exempt: [{key: k, value: b}]}")
+	if got := set.domains["b"].exemptField(); got != ", exempt: [k=b]" {
+		t.Errorf("domain b has%s, want only its own items", got)
 	}
 }
 
