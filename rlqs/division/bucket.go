@@ -156,7 +156,7 @@ func (b *bucket) lostRate() int64 {
 }
 
 // takeAction returns the queued action and records that batch seq contains it.
-func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
+func (s *share) takeAction(b *bucket, seq uint32) Action {
 	isRenewal := s.assignment == assigned && s.abandonment == kept && s.next == s.current
 	if !isRenewal {
 		s.rateSeq = seq
@@ -173,7 +173,7 @@ func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
 	s.assignment = assigned
 	s.current = s.next
 	s.maxRate = max(s.maxRate, s.next)
-	a := Action{Bucket: b.key, ID: b.id, Kind: AssignDenyAll, TTL: ttl}
+	a := Action{Bucket: b.key, ID: b.id, Kind: AssignDenyAll, TTL: TTL}
 	if s.next == unlimited {
 		a.Kind = AssignAllowAll
 	} else if s.next > 0 {
@@ -186,11 +186,11 @@ func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
 
 // confirm records that the Envoy has received all actions up to batch seq. It reports whether
 // maxRate fell.
-func (s *share) confirm(now Time, seq uint32, o *Options) bool {
+func (s *share) confirm(now Time, seq uint32) bool {
 	before := s.maxRate
 	if s.has(expiryUnknown) && int32(seq-s.renewalSeq) >= 0 {
 		s.flags &^= expiryUnknown
-		s.expiry = now + o.TTL + o.ExpiryMargin
+		s.expiry = now + maxLife
 	}
 	if s.has(rateUnconfirmed) && int32(seq-s.rateSeq) >= 0 {
 		s.flags = s.flags&^rateUnconfirmed | everConfirmed
@@ -217,9 +217,7 @@ func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.envoyInterval(), 0), time.Hour), index: uint32(len(s.shares))}
 	if r.Elapsed > 0 {
 		n.flags |= reconnected
-		if !d.o.Strict {
-			n.adoptReportedRate(b, max(d.predecessorExpiry, d.handoverExpiry(b)), r)
-		}
+		n.adoptReportedRate(b, max(d.predecessorExpiry, d.handoverExpiry(b)), r)
 	}
 	if len(b.shares) == cap(b.shares) { // shares use most of the memory, so grow by a quarter; append would double
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)

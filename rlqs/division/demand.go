@@ -15,7 +15,7 @@ const maxJitter = 500 * time.Millisecond
 const maxCount = 1 << 30
 
 // addReport updates the share with a report.
-func (s *share) addReport(now, assignTimeout Time, r Report) {
+func (s *share) addReport(now Time, r Report) {
 	s.counted += float32(min(r.Allowed, maxCount)) + float32(min(r.Denied, maxCount))
 	s.flags |= replyDue
 	s.flags &^= denied

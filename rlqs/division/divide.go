@@ -65,7 +65,7 @@ func (d *Divider) divide(b *bucket) {
 // again.
 func (d *Divider) retireShare(b *bucket, s *share) bool {
 	switch {
-	case s.maxRate == 0 && d.now-s.reported > d.o.TTL:
+	case s.maxRate == 0 && d.now-s.reported > TTL:
 		return true
 	case s.abandonment != kept:
 		isOver := s.abandonment == retired || s.deadline <= d.now
@@ -187,7 +187,7 @@ func (d *Divider) nextChange(b *bucket) Time {
 	for i := range b.shares {
 		s := &b.shares[i]
 		if s.maxRate == 0 {
-			next = min(next, s.reported+d.o.TTL+1)
+			next = min(next, s.reported+TTL+1)
 		}
 		switch {
 		case s.has(expiryUnknown):

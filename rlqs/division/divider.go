@@ -102,11 +102,8 @@ func New(now Time, o Options) *Divider {
 		o: o, now: now, nextTickBy: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[StreamID]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{},
 	}
 	if !o.Fresh {
-		d.predecessorExpiry = now + o.TTL + o.ExpiryMargin
-		d.learnUntil = d.predecessorExpiry
-		if !o.Strict {
-			d.learnUntil = min(d.predecessorExpiry, now+learnPeriod)
-		}
+		d.predecessorExpiry = now + maxLife
+		d.learnUntil = now + learnPeriod
 	}
 	return d
 }
@@ -166,7 +163,7 @@ func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 	}
 	share := &b.shares[i]
 	wasProbed := share.abandonment == probed && b.limit.Strategy == Divide && b.assignedRate() <= b.limit.perFill()
-	share.addReport(d.now, d.o.AssignTimeout, r)
+	share.addReport(d.now, r)
 	if wasProbed && share.abandonment == kept { // the Envoy need not wait for the next division
 		d.queueAssignment(b, share, share.reserved)
 	}
@@ -212,7 +209,7 @@ func (d *Divider) Confirm(now Time, id StreamID, seq uint64) {
 		if !found {
 			continue
 		}
-		if share := &b.shares[i]; share.confirm(d.now, uint32(seq), &d.o) {
+		if share := &b.shares[i]; share.confirm(d.now, uint32(seq)) {
 			d.markDirty(b)
 		} else if share.maxRate > 0 && !share.has(expiryUnknown) {
 			d.due.add(b, share.expiry)
@@ -337,7 +334,7 @@ func (d *Divider) TakeActions(
 	n := min(maxActions-(len(dst)-before), len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.findShare(id); found && b.shares[i].removeFromOutbox() {
-			dst = append(dst, b.shares[i].takeAction(b, uint32(s.seq), d.o.TTL))
+			dst = append(dst, b.shares[i].takeAction(b, uint32(s.seq)))
 			s.sent = append(s.sent, b)
 		}
 	}

@@ -164,33 +164,24 @@ func TestPeersWhileLearning(t *testing.T) {
 
 // TestLearning checks the assignments of a divider whose predecessor may have assigned everything.
 func TestLearning(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		o        division.Options
-		admits   int64 // assigned to a stream that reports 60 admitted requests per second: half of the limit
-		learning time.Duration
-	}{
-		{name: "plain", admits: int64(perHour(50)), learning: 6 * time.Second},
-		{name: "strict", o: division.Options{Strict: true}, admits: -1, learning: 12500 * time.Millisecond},
-	} {
-		r := newRig(tt.o)
-		r.report(1, 0, hundred, 300, 0, 5*time.Second)
-		if got := r.takeRate(1); got != tt.admits {
-			t.Errorf("%s: a stream that admitted 60 per second is assigned %d, want %d", tt.name, got, tt.admits)
-		}
-		r.reportFirst(2, 0, hundred)
-		r.advance(5 * time.Second)
-		if got := r.takeRate(2); got != -1 {
-			t.Errorf("%s: a new stream is assigned %d during the learning period", tt.name, got)
-		}
-		if v, _ := r.View(r.now, bucketOf(0)); v.Learning != tt.learning-5*time.Second || v.AssignedRate != int64(perHour(100)) {
-			t.Errorf("%s: learning for %v, %d in effect", tt.name, v.Learning, v.AssignedRate)
-		}
-		r.advance(tt.learning - 5*time.Second)
-		r.report(1, 0, hundred, 300, 0, 5*time.Second)
-		if got := r.takeRate(1); got <= 0 {
-			t.Errorf("%s: assigned is %d after the learning period", tt.name, got)
-		}
+	const learning = 6 * time.Second
+	r := newRig(division.Options{})
+	r.report(1, 0, hundred, 300, 0, 5*time.Second)
+	if got := r.takeRate(1); got != int64(perHour(50)) {
+		t.Errorf("a stream that admitted 60 per second is assigned %d, want half of the limit", got)
+	}
+	r.reportFirst(2, 0, hundred)
+	r.advance(5 * time.Second)
+	if got := r.takeRate(2); got != -1 {
+		t.Errorf("a new stream is assigned %d during the learning period", got)
+	}
+	if v, _ := r.View(r.now, bucketOf(0)); v.Learning != learning-5*time.Second || v.AssignedRate != int64(perHour(100)) {
+		t.Errorf("learning for %v, %d in effect", v.Learning, v.AssignedRate)
+	}
+	r.advance(learning - 5*time.Second)
+	r.report(1, 0, hundred, 300, 0, 5*time.Second)
+	if got := r.takeRate(1); got <= 0 {
+		t.Errorf("assigned is %d after the learning period", got)
 	}
 }
 

@@ -28,7 +28,7 @@
 //     no_assignment_behavior.
 //
 // The bound assumes that confirmations are true, that time is a monotonic clock, that an Envoy
-// applies nothing later than [Options].ExpiryMargin after its stream has ended, and that
+// applies nothing later than [ExpiryMargin] after its stream has ended, and that
 // [Options].Fresh is set. Without Fresh the limit may be exceeded while the divider learns what its
 // predecessor assigned.
 //

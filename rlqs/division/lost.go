@@ -24,7 +24,7 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 	if len(d.peers) > 64+2*len(d.streams) && d.now-d.peersPurgedAt > time.Second {
 		d.peersPurgedAt = d.now
 		for id, p := range d.peers {
-			if p.open == 0 && d.now-p.idleSince > 2*(d.o.TTL+d.o.ExpiryMargin) {
+			if p.open == 0 && d.now-p.idleSince > 2*maxLife {
 				delete(d.peers, id)
 			}
 		}
@@ -66,7 +66,7 @@ func (d *Divider) leavePeer(s *stream) {
 const sharedPeriod = 10 * time.Minute
 
 func (d *Divider) markShared(p *peer) {
-	p.exclusiveFrom = d.now + d.o.TTL + d.o.ExpiryMargin + 1
+	p.exclusiveFrom = d.now + maxLife + 1
 	p.sharedUntil = d.now + sharedPeriod
 }
 
@@ -91,7 +91,7 @@ func (d *Divider) addLostShare(b *bucket, s *share) {
 // lostExpiry returns when the rate of a closed stream's share expires.
 func (d *Divider) lostExpiry(s *share) Time {
 	if s.has(expiryUnknown) {
-		return s.stream.closedAt + d.o.TTL + d.o.ExpiryMargin
+		return s.stream.closedAt + maxLife
 	}
 	return s.expiry
 }
@@ -161,7 +161,7 @@ func (d *Divider) expireRates(b *bucket) (n int) {
 			n++
 		case s.maxRate > 0 && !s.has(expiryUnknown) && s.expiry <= d.now:
 			s.maxRate = 0
-			s.setUnassigned(d.now + d.o.AssignTimeout)
+			s.setUnassigned(d.now + assignTimeout)
 		}
 	}
 	if b.lost == nil {
@@ -230,7 +230,7 @@ func (d *Divider) handoverExpiry(b *bucket) Time {
 	if b.limit == nil || b.limit.PredecessorUntil == 0 {
 		return 0
 	}
-	return b.limit.PredecessorUntil + d.o.TTL + d.o.ExpiryMargin
+	return b.limit.PredecessorUntil + maxLife
 }
 
 func (b *bucket) isLearning() bool {

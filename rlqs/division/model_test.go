@@ -16,8 +16,7 @@ var worlds = []worldOptions{
 	{envoys: 2, buckets: 1, peers: true, allow: true},
 	{envoys: 3, buckets: 2, limitChanges: true},
 	{envoys: 3, buckets: 2, limitChanges: true, peers: true, allow: true},
-	{envoys: 3, buckets: 1, restarts: true, o: division.Options{Strict: true}},
-	{envoys: 3, buckets: 1, restarts: true, peers: true, o: division.Options{Strict: true}},
+	{envoys: 3, buckets: 1, restarts: true},
 	{envoys: 3, buckets: 2, restarts: true, peers: true},
 	{envoys: 12, buckets: 1, peers: true},
 	{envoys: 20, buckets: 1, limitChanges: true},
@@ -31,7 +30,7 @@ func (o worldOptions) withDefaults() worldOptions {
 	if o.o.MaxLate == 0 {
 		o.o.MaxLate = -1
 	}
-	o.o.TTL, o.o.ExpiryMargin, o.o.IdleReports = 12*time.Second, 500*time.Millisecond, 2
+	o.o.IdleReports = 2
 	return o
 }
 
@@ -51,7 +50,7 @@ func run(o worldOptions, steps int, choose chooser) (*world, string) {
 // is none. Each scheduled division must change something, so that after a while none is scheduled.
 func (w *world) checkQuiescence() string {
 	shares := w.d.Counts().Shares + len(w.envoys)
-	begun, end := w.d.Counts().Divisions, w.now+5*w.o.TTL
+	begun, end := w.d.Counts().Divisions, w.now+5*division.TTL
 	for w.now < end {
 		w.logf("quiet")
 		if next := w.d.Tick(w.now); next > w.now {

@@ -2,20 +2,24 @@ package division
 
 import "time"
 
-// Options configure a divider. The zero value is valid.
-type Options struct {
-	// TTL is the assignment_time_to_live, rounded down to whole seconds. 0 means 12 s. An Envoy
-	// reports every 5 s, and each report renews its assignments. After its stream has ended, an
-	// Envoy reconnects at its next report, so with 12 s its assignments outlast a service outage of
-	// 4 s.
-	TTL time.Duration
+const (
+	// TTL is the assignment_time_to_live. An Envoy reports every 5 s, and each report renews its
+	// assignments. After its stream has ended, an Envoy reconnects at its next report, so its
+	// assignments outlast a service outage of 4 s.
+	TTL = 12 * time.Second
 	// ExpiryMargin is how long an Envoy may apply an assignment after its time to live has passed.
 	// After its stream has ended, an Envoy may still apply an action from a queue, and its clock
-	// may drift. 0 means 500 ms.
-	ExpiryMargin time.Duration
-	// AssignTimeout is how long an Envoy without an assignment waits while other streams have not
-	// confirmed lower rates. After that it is assigned DENY_ALL. 0 means 1 s.
-	AssignTimeout time.Duration
+	// may drift.
+	ExpiryMargin = 500 * time.Millisecond
+	// maxLife is how long an assignment may be in effect after it was sent.
+	maxLife = TTL + ExpiryMargin
+	// assignTimeout is how long an Envoy without an assignment waits while other streams have not
+	// confirmed lower rates. After that it is assigned DENY_ALL.
+	assignTimeout = time.Second
+)
+
+// Options configure a divider. The zero value is valid.
+type Options struct {
 	// IdleReports is the number of consecutive reports without a request after which a bucket is
 	// abandoned. 0 means 6.
 	IdleReports int
@@ -45,25 +49,12 @@ type Options struct {
 	// its last seconds, or an Envoy continues to serve but cannot reconnect. At most twice the
 	// limit is then in effect, for a TTL.
 	Fresh bool
-	// Strict extends the learning period to TTL plus ExpiryMargin and assigns nothing during it.
-	// The bound in the package comment then holds, but the assignments of the predecessor expire
-	// before there are new ones. Strict has no effect if Fresh is set.
-	Strict bool
 }
 
 func (o Options) withDefaults() Options {
-	setDefault := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	setDefault(&o.TTL, 12*time.Second)
-	setDefault(&o.ExpiryMargin, 500*time.Millisecond)
-	setDefault(&o.AssignTimeout, time.Second)
 	if o.MaxLate == 0 {
 		o.MaxLate = 500 * time.Millisecond
 	}
-	o.TTL = max(o.TTL.Truncate(time.Second), time.Second)
 	if o.IdleReports <= 0 {
 		o.IdleReports = 6
 	}

@@ -138,10 +138,10 @@ func (w *world) step(choose chooser) {
 	case n < 32 && l != nil && l.atServer:
 		w.takeActions(l, []int{1, 100}[choose(2)])
 	case n < 36:
-		short, medium, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
+		short, medium, ttl := time.Millisecond, 300*time.Millisecond, division.TTL
 		w.advance([]time.Duration{
 			short, short, short, short, short, medium, medium, medium, medium, time.Second, time.Second, 5 * time.Second, 5 * time.Second,
-			ttl - 100*time.Millisecond, ttl, ttl + w.o.ExpiryMargin + 1,
+			ttl - 100*time.Millisecond, ttl, ttl + division.ExpiryMargin + 1,
 		}[choose(16)])
 	case n == 36 && l != nil && l.atEnvoy && choose(3) == 0:
 		l.atEnvoy, l.down = false, nil // messages in transit to the server may still arrive
@@ -242,7 +242,7 @@ func (w *world) advance(dt time.Duration) {
 // close ends a stream at the server. Messages in transit may still arrive for a while.
 func (w *world) close(l *link) {
 	w.logf("server lost %d", l.stream)
-	l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
+	l.atServer, l.up, l.gone = false, nil, w.now+division.ExpiryMargin
 	w.d.CloseStream(w.now, l.stream)
 	w.d.Tick(w.now)
 }
@@ -277,11 +277,11 @@ func (w *world) restart(service bool, e *envoy) {
 	w.logf("service restarts")
 	for _, l := range w.links {
 		if l.atServer {
-			l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
+			l.atServer, l.up, l.gone = false, nil, w.now+division.ExpiryMargin
 		}
 	}
 	w.d = division.New(w.now, w.o)
-	w.predecessorExpiry = w.now + w.o.TTL + w.o.ExpiryMargin
+	w.predecessorExpiry = w.now + division.TTL + division.ExpiryMargin
 }
 
 // removeEnded ends links at the Envoy once their time has come, and removes links that have ended
@@ -322,17 +322,12 @@ func (w *world) rateInEffect(i int) int64 {
 func (w *world) check() string {
 	for i, limit := range w.limits {
 		actual := w.rateInEffect(i)
-		ledger, known := w.d.AssignedRate(bucketOf(i))
+		ledger, _ := w.d.AssignedRate(bucketOf(i))
 		rate := rateOf(limit)
 		switch {
-		case w.now < w.predecessorExpiry && !w.o.Strict:
+		case w.now < w.predecessorExpiry:
 			if actual > 2*rate {
 				return fmt.Sprintf("bucket %d after a restart: %d is in effect of %d", i, actual, rate)
-			}
-			continue
-		case w.now < w.predecessorExpiry && !known:
-			if actual > w.maxRates[i] {
-				return fmt.Sprintf("bucket %d after a restart: %d is in effect of %d", i, actual, w.maxRates[i])
 			}
 			continue
 		case actual > ledger:
