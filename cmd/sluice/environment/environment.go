@@ -110,7 +110,6 @@ func (e *Environment) assign() {
 	e.assignListeners()
 	e.assignSource()
 	e.assignStats()
-	e.assignMapper()
 	e.assignTracing()
 	for v := range All() {
 		if on := v.requiredSwitch(); on != "" && !e.isTrue(on) && !e.given[lookup(on).Flag] {

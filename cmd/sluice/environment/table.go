@@ -174,7 +174,7 @@ var sections = []section{
 		{"USE_PROMETHEUS", aBool, "false", "metrics-addr", computed, "unset: on, unless the port is in use"},
 		{"PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", computed | lenient, ""},
 		{"PROMETHEUS_PATH", aString, "/metrics", "PROMETHEUS_PATH", 0, ""},
-		{"PROMETHEUS_MAPPER_YAML", aString, "", "", accepted | computed, "metrics are not translated from StatsD: they have the names of the default mapping of envoyproxy/ratelimit, and a warning lists the names of this mapping that are missing"},
+		{"PROMETHEUS_MAPPER_YAML", aString, "", "", accepted, "metrics are not translated from StatsD: they have the names of the default mapping of envoyproxy/ratelimit"},
 		{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", 0, ""},
 		{"DESCRIPTOR_KEY_CONFIG", aString, "", "", accepted, "only proposed in envoyproxy/ratelimit. The series of overrides are bounded without it: at most 1,000 rules with values of requests have their own, and the rest share `other`"},
 		{"SANITIZE_DESCRIPTOR_METRIC_DOTS", aBool, "false", "SANITIZE_DESCRIPTOR_METRIC_DOTS", 0, ""},
