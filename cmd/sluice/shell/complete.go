@@ -7,30 +7,18 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Rules reads the rules that a command line names. Its methods return nil if the rules fail to
-// load, because a completion cannot report errors.
-type Rules interface {
-	// Domains returns the domains of the rules at the paths, or at the default path of serve if
-	// there are none.
-	Domains(paths []string) []string
-	// Keys returns candidates for the next entry of a descriptor: keys, or key=value if the rules
-	// have a value.
-	Keys(paths []string, domain, descriptor string) []string
-}
-
 // Completion has the candidates for the last word of a command line.
 type Completion struct {
-	Words   []Word
-	Files   bool // file names are candidates too
-	NoSpace bool // no space follows a candidate, for example after a key
+	Words []Word
+	Files bool // file names are candidates too
 }
 
 // Word is a candidate and its help.
 type Word struct{ Text, Help string }
 
 // Complete completes the last of words, which are those after the name of the program.
-func Complete(app *kong.Application, rules Rules, words []string) Completion {
-	l := line{command: app.Node, rules: rules}
+func Complete(app *kong.Application, words []string) Completion {
+	l := line{command: app.Node}
 	last := words[len(words)-1]
 	for _, word := range words[:len(words)-1] {
 		l.consume(word)
@@ -41,13 +29,9 @@ func Complete(app *kong.Application, rules Rules, words []string) Completion {
 // line is the parsed part of a command line, before the word to complete.
 type line struct {
 	command    *kong.Node
-	rules      Rules
 	pending    *kong.Flag // its value is the next word
 	flagsEnded bool       // an argument -- has ended the flags
 	argCount   int        // positional arguments so far
-
-	paths  []string // files of rules
-	domain string
 }
 
 // selected returns the command, or the default command.
@@ -59,20 +43,15 @@ func (l *line) selected() *kong.Node {
 }
 
 func (l *line) consume(word string) {
-	switch name, value, has := strings.Cut(word, "="); {
+	switch name, _, has := strings.Cut(word, "="); {
 	case l.pending != nil:
-		l.recordValue(l.pending, word)
 		l.pending = nil
 	case l.flagsEnded:
 		l.argCount++
 	case word == "--":
 		l.flagsEnded = true
 	case strings.HasPrefix(word, "-"):
-		switch flag := l.flag(name); {
-		case flag == nil || flag.IsBool():
-		case has:
-			l.recordValue(flag, value)
-		default:
+		if flag := l.flag(name); flag != nil && !flag.IsBool() && !has {
 			l.pending = flag
 		}
 	default:
@@ -83,15 +62,6 @@ func (l *line) consume(word string) {
 			}
 		}
 		l.argCount++
-	}
-}
-
-func (l *line) recordValue(flag *kong.Flag, recordValue string) {
-	switch flag.Name {
-	case "config":
-		l.paths = append(l.paths, recordValue)
-	case "domain":
-		l.domain = recordValue
 	}
 }
 
@@ -111,13 +81,13 @@ func (l *line) flag(word string) *kong.Flag {
 func (l *line) complete(word string) Completion {
 	switch name, value, has := strings.Cut(word, "="); {
 	case l.pending != nil:
-		return l.flagValues(l.pending, word).withPrefix(word)
+		return flagValues(l.pending).withPrefix(word)
 	case !l.flagsEnded && has && strings.HasPrefix(word, "--"):
 		flag := l.flag(name)
 		if flag == nil || flag.IsBool() {
 			return Completion{}
 		}
-		c := l.flagValues(flag, value).withPrefix(value)
+		c := flagValues(flag).withPrefix(value)
 		for i := range c.Words {
 			c.Words[i].Text = name + "=" + c.Words[i].Text
 		}
@@ -154,27 +124,9 @@ func (l *line) flagNames() (c Completion) {
 }
 
 // flagValues returns candidates for the value of a flag.
-func (l *line) flagValues(flag *kong.Flag, value string) (c Completion) {
-	switch flag.Name {
-	case "domain":
-		for _, domain := range l.rules.Domains(l.paths) {
-			c.Words = append(c.Words, Word{Text: domain})
-		}
-		return c
-	case "descriptor":
-		for _, key := range l.rules.Keys(l.paths, l.domain, value) {
-			c.Words = append(c.Words, Word{Text: key})
-		}
-		c.NoSpace = true
-		return c
-	}
-	c.Words = enumWords(flag.Value)
-	switch {
-	case flag.PlaceHolder == "PATH", flag.PlaceHolder == "FILE", flag.PlaceHolder == "ENVOY",
-		flag.Tag.Type == "existingfile":
-		c.Files = true
-	}
-	return c
+func flagValues(flag *kong.Flag) Completion {
+	isFile := slices.Contains([]string{"PATH", "FILE", "ENVOY"}, flag.PlaceHolder) || flag.Tag.Type == "existingfile"
+	return Completion{Words: enumWords(flag.Value), Files: isFile}
 }
 
 // enumWords returns the values of an enumeration, nil for other values.

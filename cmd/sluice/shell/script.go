@@ -23,7 +23,7 @@ func Script(shell string) string {
 }
 
 // Write writes a completion in the format of the scripts: one line for each candidate, with its
-// help after a tab, and lines with options, which start with a colon.
+// help after a tab, and a line :files if file names are candidates too.
 func (c Completion) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, word := range c.Words {
@@ -35,9 +35,6 @@ func (c Completion) Write(w io.Writer) error {
 	}
 	if c.Files {
 		b.WriteString(":files\n")
-	}
-	if c.NoSpace {
-		b.WriteString(":nospace\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

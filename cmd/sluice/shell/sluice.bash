@@ -16,7 +16,6 @@ _sluice() {
 			compopt -o filenames 2>/dev/null
 			while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "${typed#"$kept"}")
 			;;
-		:nospace) compopt -o nospace 2>/dev/null ;;
 		*) COMPREPLY+=("$(line=${line%%$'\t'*} && printf '%s' "${line#"$kept"}")") ;;
 		esac
 	done < <("${words[0]}" completion bash -- "${words[@]:1}" 2>/dev/null)

@@ -7,7 +7,6 @@ function __sluice
 		switch $line
 			case ':files'
 				__fish_complete_path (string replace -r '^--[^=]*=' '' -- "$typed")
-			case ':nospace'
 			case '*'
 				echo $line
 		end

@@ -2,16 +2,15 @@
 # Completion of sluice for zsh. Once: source <(sluice completion zsh). For good: put the output into
 # a file _sluice in a directory of $fpath.
 _sluice() {
-	local line files open
+	local line files
 	local -a all
 	while IFS= read -r line; do
 		case $line in
 		:files) files=1 ;;
-		:nospace) open=1 ;;
 		*) all+=("${${${line%%$'\t'*}//\\/\\\\}//:/\\:}:${line#*$'\t'}") ;;
 		esac
 	done < <("$words[1]" completion zsh -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)
-	(( $#all )) && _describe -t sluice sluice all ${open:+-S} ${open:+''}
+	(( $#all )) && _describe -t sluice sluice all
 	if [[ -n $files ]]; then
 		compset -P '--*='
 		_files
