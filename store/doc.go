@@ -141,7 +141,7 @@
 // No lock is held while waiting for a server. The locks, and the data that they protect:
 //
 //	backend.mu         the set of shards; the map of slots is immutable, and replaced atomically
-//	backend.outcomeMu  outcome, unsynced, strays and foreignKey of all requests of the backend
+//	backend.outcomeMu  outcome, unsynced, strays and foreign of all requests of the backend
 //	backend.ledger.mu  the ledger
 //	shard.mu           the shard's queue, open requests, connection and timer
 //	shard.offsets.mu   the range of the offset of the server's clock

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// If another program wrote the key of a counter, only the limit on that counter is affected. Other
+// If another program wrote the key of a counter, only requests on that counter are affected. Other
 // hits of the request, if the fallback admits it, count in the store, whether or not the caller still
 // waits.
 func TestKeyOfAnotherProgramAffectsOneLimit(t *testing.T) {

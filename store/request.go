@@ -22,13 +22,13 @@ type request struct {
 	queuedAt    time.Time
 	deadline    time.Time // when the fallback decides at the latest
 
-	sent       bool             // a sender has taken it
-	outcome    outcome          // protected by backend.outcomeMu, as are the fields up to foreignKey
-	unsynced   []unsyncedCharge // hits and leases of the fallback, until the outcome is known
-	copied     *limiter.Batch   // a copy of batch if there are unsynced hits, to see which hits the store counted
-	strays     []strayLease     // leases that the store may have granted, until the outcome is known
-	foreignKey string           // key of another program, because of which the store has not decided the request
-	repliedAt  limiter.Time     // time of the reply by the counter's clock; written before outcomeCounted
+	sent      bool             // a sender has taken it
+	outcome   outcome          // protected by backend.outcomeMu, as are the fields up to foreign
+	unsynced  []unsyncedCharge // hits and leases of the fallback, until the outcome is known
+	copied    *limiter.Batch   // a copy of batch if there are unsynced hits, to see which hits the store counted
+	strays    []strayLease     // leases that the store may have granted, until the outcome is known
+	foreign   bool             // the store has not decided the request, because another program wrote a key
+	repliedAt limiter.Time     // time of the reply by the counter's clock; written before outcomeCounted
 
 	own      []ownPart   // hits of this replica's blocks that are part of the charges
 	only     *redis.Conn // connection to be sent on, nil for any

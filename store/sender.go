@@ -256,7 +256,7 @@ func (sh *shard) handleForeign(req *request, why *script.ForeignError) {
 		sh.options.observe().Failed(string(redis.Script))
 		sh.backend.store.logForeign(sh.name, why)
 	})
-	sh.backend.resolveForeign(req, why.Key)
+	sh.backend.resolveForeign(req)
 	switch {
 	case !wasOpen:
 	case !req.end.fallsBack():

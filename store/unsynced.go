@@ -107,7 +107,7 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	defer f.outcomeMu.Unlock()
 	if req.sent {
 		req.end.fellBack(req)
-		if req.foreignKey == "" { // otherwise the store has granted none
+		if !req.foreign { // otherwise the store has granted none
 			req.addStrayLeases(now)
 		}
 		if req.addUnsynced(now, by); req.outcome != outcomePending {
@@ -196,17 +196,16 @@ func (f *backend) resolve(result outcome, requests ...*request) {
 }
 
 // resolveForeign records that the store has not decided req because another program wrote a key.
-func (f *backend) resolveForeign(req *request, key string) {
+func (f *backend) resolveForeign(req *request) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
-	req.foreignKey = key
+	req.foreign = true
 	req.strays = nil
 	f.resolveLocked(outcomeUncounted, req)
 }
 
 // resolveLocked sets the outcome of req. Hits that the store has counted are not recorded; those
-// that it has denied are, since the fallback has admitted them, unless another program wrote the key
-// of their counter: those are dropped. Leases of the fallback are recorded,
+// that it has denied are, since the fallback has admitted them. Leases of the fallback are recorded,
 // and leases that the store has granted, or may have granted, are released.
 func (f *backend) resolveLocked(result outcome, req *request) {
 	req.outcome = result
@@ -215,16 +214,11 @@ func (f *backend) resolveLocked(result outcome, req *request) {
 		req.unsynced = slices.DeleteFunc(req.unsynced,
 			func(d unsyncedCharge) bool { return !d.HasAcquired() && counted(d.charge) })
 	} else {
-		req.unsynced = slices.DeleteFunc(req.unsynced, func(d unsyncedCharge) bool {
+		for _, d := range req.unsynced {
 			if req.call.Counted(d.Name) {
 				d.Subtract(d.Hits) // with 0 hits, so that the key gets an expiry
 			}
-			isForeign := d.Name == req.foreignKey
-			if isForeign {
-				f.countDropped(d.Hits)
-			}
-			return isForeign
-		})
+		}
 	}
 	for _, s := range req.strays {
 		if s.release.SetRelease(&req.call, s.charge, result == outcomeCounted) {
