@@ -55,18 +55,15 @@ func (c *compiler) checkChoice(d *domain, n *node, cfg *rules.Descriptor) {
 		if l.NeverDenies() {
 			continue // it does not take part in the choice
 		}
-		for _, f := range []struct {
-			name, why string
-			set       bool
-		}{
-			{"penalty", "where a limit that denies is not the end of a request", l.Penalty != nil},
-			{"count_refused: true", "where a limit that denies stays as it is", rules.ValueOr(l.CountRefused, false)},
-			{"max_wait", "where the next limit is tried instead of a delay", rules.ValueOr(l.MaxWait, 0) > 0},
-			{"replaces", "where a request is charged to one of several limits", len(l.Replaces) > 0},
-			{"reserve", "since a lease would not show which limit it is of", l.Reserve != nil},
-			{"algorithm: concurrency", "since a lease would not show which limit it is of", l.Algorithm == limiter.Concurrency},
+		for _, f := range [...]struct{ name, why string }{
+			{"penalty", "where a limit that denies is not the end of a request"},
+			{"count_refused: true", "where a limit that denies stays as it is"},
+			{"max_wait", "where the next limit is tried instead of a delay"},
+			{"replaces", "where a request is charged to one of several limits"},
+			{"reserve", "since a lease would not show which limit it is of"},
+			{"algorithm: concurrency", "since a lease would not show which limit it is of"},
 		} {
-			if f.set {
+			if l.Has(f.name) {
 				c.fail(l.Pos, limitPath(d, n, cfg.List, i), `"%s" is not supported with %s, %s; remove it, or move the limit to a descriptor of its own`, f.name, field, f.why)
 			}
 		}

@@ -215,6 +215,7 @@ descriptors:
 		{"fields that exclude each other", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, penalty: [2m]}\n- {name: own, rate_limit: {penalty: [2m, 1m], reserve: {amount: 1}}}\n- {name: rare, detailed_metric: 1, shadow_mode: 'true'}", []string{
 			`defaults.yaml:3:41: error: domain "shop" > defaults[0] > rate_limit: "penalty" is not supported by algorithm leaky_bucket; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
 			`defaults.yaml:4:28: error: domain "shop" > defaults[1] > rate_limit: "penalty" is not supported with "reserve", where a denial may be due to reservations that are released later; remove one of them`,
+			`defaults.yaml:4:37: error: domain "shop" > defaults[1] > rate_limit: "penalty" does not increase: 1m comes after 2m; each step must be longer than the one before, and the last repeats`,
 			`defaults.yaml:5:33: error: domain "shop" > defaults[2]: "detailed_metric" must be true or false (or yes, no, on, off; without quotes), not 1`,
 			`defaults.yaml:5:49: error: domain "shop" > defaults[2]: "shadow_mode" must be true or false (or yes, no, on, off; without quotes), not "true"`,
 		}},

@@ -197,10 +197,6 @@ func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q",
 			rules.Shorten(l.Name))
 	}
-	if l.Shadow && len(l.Replaces) > 0 {
-		p.fail(b.path, b.given["replaces"].key,
-			`"replaces" has no effect with "shadow: true", since such a limit replaces none; remove one of them`)
-	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
 		l.RequestsPerUnit = 0

@@ -78,38 +78,35 @@ func (l *Limit) calendar() *limiter.Calendar {
 	return c.WithUnit(unit)
 }
 
-func (l *Limit) calendarMistakes() (all []Mistake) {
-	wrong := func(word, format string, args ...any) {
-		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})
-	}
+func (l *Limit) checkCalendar(all *mistakes) {
 	if !ValueOr(l.Calendar, false) {
 		const alone = `%q has no effect without "calendar: true"`
 		if l.Timezone != "" {
-			wrong("timezone", alone, "timezone")
+			all.misplaced("timezone", alone, "timezone")
 		}
 		if l.AnchorDay > 0 {
-			wrong("anchor_day", alone, "anchor_day")
+			all.misplaced("anchor_day", alone, "anchor_day")
 		}
-		return all
+		return
 	}
 	_, has := calendarUnits[l.Unit]
 	switch a := l.algorithm(); {
 	case !has:
-		wrong("calendar", `"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
+		all.misplaced("calendar",
+			`"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
 	case l.UnitMultiplier > 1:
-		wrong("calendar", `"calendar" requires one %s, not %s, whose start would be undefined; remove unit_multiplier`,
-			l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+		all.misplaced("calendar",
+			`"calendar" requires one %s, not %s, whose start would be undefined; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
 	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
-		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" or "algorithm: sliding_window"`, AlgorithmName(a))
+		all.misplaced("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" or "algorithm: sliding_window"`, AlgorithmName(a))
 	}
 	if l.AnchorDay > 0 && l.Unit != Month {
-		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit,
-			windowStarts[l.Unit])
+		all.misplaced("anchor_day",
+			`"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit, windowStarts[l.Unit])
 	}
 	if text := ZoneMistake(l.Timezone); text != "" {
-		all = append(all, Mistake{"timezone", false, text})
+		all.wrong("timezone", "%s", text)
 	}
-	return all
 }
 
 // windowStarts describe when calendar windows begin.
@@ -161,7 +158,8 @@ func CalendarFields(c *limiter.Calendar) string {
 func (l *Limit) UseCalendarMonth() {
 	changed := *l
 	changed.Calendar = new(true)
-	if l.Calendar == nil && l.Unit == Month && len(changed.calendarMistakes()) == 0 {
+	var wrong mistakes
+	if changed.checkCalendar(&wrong); l.Calendar == nil && l.Unit == Month && len(wrong) == 0 {
 		l.Calendar = changed.Calendar
 	}
 }

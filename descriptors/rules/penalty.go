@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -35,32 +34,31 @@ func spanText(d time.Duration) string {
 	return text
 }
 
-func (l *Limit) penaltyMistakes() []Mistake {
+func (l *Limit) checkPenalty(all *mistakes) {
 	algorithm := l.algorithm()
-	wrong := func(misplaced bool, format string, args ...any) []Mistake {
-		return []Mistake{{"penalty", misplaced, fmt.Sprintf(format, args...)}}
-	}
 	switch {
+	case l.Penalty == nil:
 	case !slices.Contains(penaltyAlgorithms, algorithm):
-		return wrong(true, `"penalty" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
+		all.misplaced("penalty", `"penalty" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
 			AlgorithmName(algorithm))
-	case l.Reserve != nil:
-		return wrong(true, `"penalty" is not supported with "reserve", where a denial may be due to reservations that are released later; remove one of them`)
+		return
 	case len(l.Penalty) == 0:
-		return wrong(false, `"penalty" is empty; it must be a list of increasing durations, such as [2m, 5m, 10m]`)
+		all.wrong("penalty", `"penalty" is empty; it must be a list of increasing durations, such as [2m, 5m, 10m]`)
 	case len(l.Penalty) > limiter.MaxPenalties:
-		return wrong(false, `"penalty" has %d steps; it must have at most %d, the last of which repeats`,
+		all.wrong("penalty", `"penalty" has %d steps; it must have at most %d, the last of which repeats`,
 			len(l.Penalty), limiter.MaxPenalties)
+		return
 	}
 	for i, step := range l.Penalty {
 		if step < time.Second || step > limiter.MaxPenalty || step%time.Second != 0 {
-			return wrong(false, `a step of "penalty" must be whole seconds from 1s to %s, not %s`,
+			all.wrong("penalty", `a step of "penalty" must be whole seconds from 1s to %s, not %s`,
 				spanText(limiter.MaxPenalty), spanText(step))
+			return
 		}
 		if i > 0 && step <= l.Penalty[i-1] {
-			return wrong(false, `"penalty" does not increase: %s comes after %s; each step must be longer than the one before, and the last repeats`,
+			all.wrong("penalty", `"penalty" does not increase: %s comes after %s; each step must be longer than the one before, and the last repeats`,
 				spanText(step), spanText(l.Penalty[i-1]))
+			return
 		}
 	}
-	return nil
 }

@@ -77,37 +77,37 @@ func (r *Reserve) String() string {
 	return fmt.Sprintf("reserve: { %s, ttl: %s, unsettled: %s }", amount, r.TTL, unsettled)
 }
 
-func (l *Limit) reserveMistakes() (all []Mistake) {
+func (l *Limit) checkReserve(all *mistakes) {
 	r := l.Reserve
-	algorithm := l.algorithm()
-	wrong := func(format string, args ...any) {
-		all = append(all, Mistake{"reserve", false, fmt.Sprintf(format, args...)})
+	if r == nil {
+		return
 	}
-	if !slices.Contains(reserveAlgorithms, algorithm) {
-		return append(all, Mistake{"reserve", true, fmt.Sprintf(
-			`"reserve" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window" or "token_bucket"`, AlgorithmName(algorithm))})
+	if algorithm := l.algorithm(); !slices.Contains(reserveAlgorithms, algorithm) {
+		all.misplaced("reserve", `"reserve" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window" or "token_bucket"`, AlgorithmName(algorithm))
+		return
 	}
 	switch {
 	case r.Amount == 0 && r.First == 0:
-		wrong(`"reserve" has neither "amount" nor "first"; write "amount: 2000", or "p90: true, first: 2000"`)
+		all.wrong("reserve",
+			`"reserve" has neither "amount" nor "first"; write "amount: 2000", or "p90: true, first: 2000"`)
 	case r.Amount > 0 && r.First > 0:
-		wrong(`"reserve" has both "amount" and "first"; "first" belongs to "p90: true"; remove one of them`)
+		all.wrong("reserve",
+			`"reserve" has both "amount" and "first"; "first" belongs to "p90: true"; remove one of them`)
 	}
 	if r.TTL < time.Second || r.TTL > MaxTTL || r.TTL%time.Second != 0 {
-		wrong(`"ttl" of reserve must be whole seconds from 1s to %s, not %s`, MaxTTL, r.TTL)
+		all.wrong("reserve", `"ttl" of reserve must be whole seconds from 1s to %s, not %s`, MaxTTL, r.TTL)
 	}
 	p := l.policy()
 	if p.Validate() != nil {
-		return all // another check reports the error
+		return // another check reports the error
 	}
 	amount := uint64(max(r.Amount, r.First))
 	switch lowest := minAmount(p.Capacity()); {
 	case amount > 0 && amount < lowest:
-		wrong(`"reserve" of %d permits %d reservations at once on a limit of %d; at most %d are supported, so it must be at least %d`,
+		all.wrong("reserve", `"reserve" of %d permits %d reservations at once on a limit of %d; at most %d are supported, so it must be at least %d`,
 			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, lowest)
 	case amount > p.Capacity() && p.Limit > 0:
-		wrong(`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`,
-			amount, p.Capacity())
+		all.wrong("reserve",
+			`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`, amount, p.Capacity())
 	}
-	return all
 }

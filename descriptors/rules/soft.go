@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // A soft limit counts and never denies. Envoy learns its name while it is exceeded. A limit with
@@ -72,61 +70,16 @@ func AppendSoftName(dst []byte, name string) []byte {
 	return bytes.TrimRight(AppendSentName(dst, strings.TrimSpace(name)), " ")
 }
 
-// reportingField returns the field for which Envoy learns the limit's name, or "".
-func (l *Limit) reportingField() string {
-	switch {
-	case l.IsSoft():
-		return "soft"
-	case l.NotifyAt.Exist():
-		return "notify_at"
-	default:
-		return ""
-	}
-}
-
 // MissingNameMistake returns an error if the limit lacks the name that soft or notify_at require, or
 // "". It is not one of the Mistakes, because the name may be that of a rule, and the field of a
 // [DefaultItem].
 func (l *Limit) MissingNameMistake() string {
-	field := l.reportingField()
-	if field == "" || strings.TrimSpace(l.Name) != "" {
+	field := "soft"
+	if !l.IsSoft() {
+		field = "notify_at"
+	}
+	if !l.IsSoft() && !l.NotifyAt.Exist() || strings.TrimSpace(l.Name) != "" {
 		return ""
 	}
 	return fmt.Sprintf(`%q requires a "name", which Envoy receives; add one, such as "name: monthly-budget"`, field)
-}
-
-func (l *Limit) softMistakes() (all []Mistake) {
-	wrong := func(word, format string, args ...any) {
-		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})
-	}
-	field := l.reportingField()
-	if field == "" {
-		return nil
-	}
-	if l.Shadow {
-		wrong(field, `%q is not supported with "shadow: true", which affects only metrics; remove one of them`, field)
-	}
-	if l.Quota != nil {
-		wrong(field, `%q is not supported with "quota": Envoy decides without a reply that could name the limit; remove one of them`, field)
-	}
-	if !l.IsSoft() {
-		return all
-	}
-	if l.NotifyAt.Exist() {
-		wrong("notify_at", `"notify_at" is not supported with "soft: true", which reports that the limit is exceeded; lower "requests_per_unit" and remove "notify_at"`)
-	}
-	if len(l.Replaces) > 0 {
-		wrong("replaces",
-			`"replaces" is not supported with "soft: true", since such a limit replaces none; remove one of them`)
-	}
-	if l.Penalty != nil {
-		wrong("penalty", `"penalty" is not supported with "soft: true", which denies nothing; remove one of them`)
-	}
-	if l.Reserve != nil {
-		wrong("reserve", `"reserve" is not supported with "soft: true": requests pass whatever remains; remove "reserve", and charge the cost at the end`)
-	}
-	if l.MaxWait != nil && l.algorithm() == limiter.LeakyBucket {
-		wrong("max_wait", `"max_wait" is not supported with "soft: true", which delays nothing; remove it, and set "slack" for late requests`)
-	}
-	return all
 }
