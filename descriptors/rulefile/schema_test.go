@@ -51,7 +51,7 @@ func TestSchemaHasFieldsOfParse(t *testing.T) {
 		want fieldSet
 	}{
 		{root.Properties, rootFields},
-		{decode(decode(root.Properties["exempt"]).Items).Properties, exemptFields},
+		{decode(decode(root.Definitions["exempt"]).Items).Properties, exemptFields},
 		{descriptor.Properties, descriptorFields},
 		{cidr.Properties, cidrFields},
 		{prefix.Properties, prefixFields},
