@@ -33,7 +33,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 		},
 		{
 			"no such code", "- {key: a} # sluice:allow restarts\n",
-			[]string{`d.yaml:3:12: warning: allow: "restarts" is not the code of a warning that comments can acknowledge; did you mean "restart", "leases", "replicas"?`},
+			[]string{`d.yaml:3:12: warning: allow: "restarts" is not the code of a warning that comments can acknowledge; did you mean "restart"?`},
 		},
 		{
 			"no code", "- {key: a} # sluice:allow\n",

@@ -112,7 +112,7 @@ func (c *compiler) finishDefaults() {
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
 		if name != rules.EveryDomain && c.set.domains[name] == nil {
-			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(name, c.set.names))
 			continue
 		}
 		for _, e := range dd.Items {
@@ -141,6 +141,6 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 		}
 		delete(candidates, e.Text()) // that of a later limit of a list, or set by defaults
 		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule has %s%s", e.Target(),
-			rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
+			rules.DidYouMean(e.Text(), slices.Sorted(maps.Keys(candidates))))
 	}
 }

@@ -28,7 +28,7 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	fmt.Fprintf(&b, "domain %q", domain)
 	d := s.domains[domain]
 	if d == nil {
-		b.WriteString(" is not configured" + rules.DidYouMean(rules.Nearest(domain, s.names)) + "\n")
+		b.WriteString(" is not configured" + rules.DidYouMean(domain, s.names) + "\n")
 		return Explanation{
 			trace: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain),
 		}
@@ -43,33 +43,23 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 }
 
 func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reason string) {
-	if len(entries) == 0 {
-		return nil, "a descriptor without entries matches nothing"
-	}
-	n := &d.root
+	at := []*node{&d.root}
 	for i := range entries {
-		switch {
-		case n.below != nil:
-		case n.parent == nil:
-			return nil, "the domain has no descriptors"
-		default:
-			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s, so longer descriptors match nothing",
-				len(entries), pathText(n.lineage()), n.pos)
+		e := &entries[i]
+		var next *node
+		if below := at[0].below; below != nil {
+			fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, e.Key, e.Value)
+			next = below.explain(b, e)
 		}
-		fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, entries[i].Key, entries[i].Value)
-		at := n
-		if n = n.below.explain(b, &entries[i]); n == nil {
-			return nil, fmt.Sprintf("no descriptor matches entry %d; matching does not backtrack", i+1) +
-				rules.DidYouMean(similar(string(entries[i].Key), []*node{at}))
+		if next == nil {
+			return nil, whyNoRule(at, &Form{Key: string(e.Key), Value: string(e.Value)}, i)
 		}
+		at[0] = next
 	}
-	if n.rule == nil {
-		reason = fmt.Sprintf("the descriptor %s at %s has no limit", pathText(n.lineage()), n.pos)
-		if n.below != nil {
-			reason += "; only descriptors below it do"
-		}
+	if rule = at[0].rule; rule == nil {
+		reason = whyNoRule(at, nil, 0)
 	}
-	return n.rule, reason
+	return rule, reason
 }
 
 // explain is next, and writes each attempt.

@@ -44,7 +44,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 			}
 		}
 		if len(next) == 0 {
-			r.Reason = noMatchReason(at, &forms[i], i)
+			r.Reason = whyNoRule(at, &forms[i], i)
 			return r
 		}
 		at = next
@@ -58,11 +58,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 		}
 	}
 	if len(r.Rules) == 0 && !r.Passes {
-		r.Reason = "the descriptor is empty"
-		if n := at[0]; n.parent != nil {
-			r.Reason = fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos,
-				keysText([]*node{n}))
-		}
+		r.Reason = whyNoRule(at, nil, 0)
 	}
 	return r
 }
@@ -91,8 +87,9 @@ func reachable(at []*node, f *Form) []*node {
 	return next
 }
 
-// noMatchReason returns why an entry matches nothing below any of the nodes.
-func noMatchReason(at []*node, f *Form, i int) string {
+// whyNoRule returns why entry i, which has the given form, matches nothing below any of the nodes. If f is
+// nil all entries match, and it returns why the first node has no rule.
+func whyNoRule(at []*node, f *Form, i int) string {
 	var open []*node
 	for _, n := range at {
 		if n.below != nil {
@@ -101,6 +98,12 @@ func noMatchReason(at []*node, f *Form, i int) string {
 	}
 	n := at[0]
 	switch {
+	case f == nil && n.parent == nil:
+		return "the descriptor is empty"
+	case f == nil && n.below == nil:
+		return fmt.Sprintf("%s at %s has no limit", pathText(n.lineage()), n.pos)
+	case f == nil:
+		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos, keysText(at[:1]))
 	case len(open) == 0 && n.parent == nil:
 		return "the domain has no descriptors"
 	case len(open) == 0:
@@ -117,7 +120,7 @@ func noMatchReason(at []*node, f *Form, i int) string {
 		entry += "=" + f.Value
 	}
 	return fmt.Sprintf("nothing matches entry %d, %s: %s%s%s", i+1, rules.Shorten(entry), below, keysText(open),
-		rules.DidYouMean(similar(f.Key, open)))
+		rules.DidYouMean(f.Key, otherKeys(f.Key, open)))
 }
 
 // keysText lists the first few descriptors below nodes, with their places.
@@ -142,11 +145,10 @@ func keysText(at []*node) string {
 	return list
 }
 
-// similar returns the key below nodes that was likely meant, or none if the key exists. It compares the first 1,000
-// keys, since a configuration may have a mistake for each of many rules.
-func similar(key string, at []*node) []string {
+// otherKeys returns the first 1,000 keys below nodes, since a configuration may have a mistake for each of many
+// rules, or nil if the given key is one.
+func otherKeys(key string, at []*node) (keys []string) {
 	const most = 1000
-	var keys []string
 	for _, n := range at {
 		for i := range n.below.children {
 			switch child := n.below.children[i].key; {
@@ -157,8 +159,5 @@ func similar(key string, at []*node) []string {
 			}
 		}
 	}
-	if found := rules.Suggest(key, keys); found != "" {
-		return []string{found}
-	}
-	return nil
+	return keys
 }

@@ -176,7 +176,7 @@ func (u *TableUse) CheckColumns(columns []string) error {
 	if _, missing := u.levelsOf(columns); missing != "" {
 		allowed := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
 		return fmt.Errorf("column %q is not an entry of the rule %s%s (allowed: %s)", rules.Shorten(missing),
-			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, allowed)), strings.Join(allowed, ", "))
+			rules.Shorten(u.path), rules.DidYouMean(missing, allowed), strings.Join(allowed, ", "))
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func TestRowChangesKeepUsage(t *testing.T) {
 func TestTableErrors(t *testing.T) {
 	for file, want := range map[string]string{
 		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"? (known: t)`,
-		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay; did you mean "kay"? (allowed: kay)`,
+		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is not an entry of the rule kay (allowed: kay)`,
 		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `rows cannot apply to this rule`,
 		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is not an entry of the rule a > k*; did you mean "a"? (allowed: a)`,
 		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or is a field of rows (requests_per_unit, unit, burst, unlimited, name)`,

@@ -1,10 +1,6 @@
 package descriptors
 
-import (
-	"fmt"
-
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-)
+import "github.com/sluice-ratelimit/sluice/descriptors/rules"
 
 // Unmatched describes where a request's descriptor that matches no rule leaves the tree: the last
 // node that it matches, and the entry that matches nothing below that. The zero value means that a
@@ -52,16 +48,12 @@ func (u Unmatched) Reached() string { return pathText(u.at.lineage()) }
 // Explain returns a sentence that explains why descriptors with the given key in that entry match
 // no rule, and lists the nearest descriptors. meant is the key that was likely meant, or "".
 func (u Unmatched) Explain(key string) (why, meant string) {
-	switch {
-	case u.at.parent == nil && u.entry < 0:
-		return "the descriptor is empty", ""
-	case u.entry < 0:
-		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", u.Reached(), u.at.pos,
-			keysText([]*node{u.at})), ""
-	case u.at.below != nil:
-		if similar := similar(key, []*node{u.at}); len(similar) > 0 {
-			meant = similar[0]
-		}
+	at := []*node{u.at}
+	if u.entry < 0 {
+		return whyNoRule(at, nil, 0), ""
 	}
-	return noMatchReason([]*node{u.at}, &Form{Key: rules.Shorten(key), AnyValue: true}, u.entry), meant
+	if u.at.below != nil {
+		meant = rules.Suggest(key, otherKeys(key, at))
+	}
+	return whyNoRule(at, &Form{Key: rules.Shorten(key), AnyValue: true}, u.entry), meant
 }

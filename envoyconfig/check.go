@@ -381,7 +381,7 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 	if names := k.set.Domains(); !slices.Contains(names, name) {
 		k.report(Domain, rules.Error, at.Pos(),
 			"there are no rules for the domain %q of this filter, so nothing is limited%s",
-			rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)))
+			rules.Shorten(name), rules.DidYouMean(name, names))
 	}
 }
 

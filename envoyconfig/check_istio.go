@@ -83,15 +83,15 @@ func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 			unreached = p
 		}
 	}
-	near := rules.Nearest(at.Text, names)
+	near := rules.DidYouMean(at.Text, names)
 	switch {
 	case !at.Exists():
 	case unreached != nil:
 		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so every call fails: the patch that adds it, at %v, is for other proxies: give both patches the same context, selector and namespace",
 			at.Describe(), unreached.Node.Pos())
 	case strings.Contains(at.Text, "|"): // istiod generates it from a Service
-	case len(near) > 0:
-		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))
+	case near != "":
+		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so every call fails: correct the name%s", at.Describe(), near)
 	default:
 		k.report(Unknown, rules.Note, at.Pos(), "no patch in these files adds the cluster %s, and clusters of Istio have names such as outbound|8081||sluice.default.svc.cluster.local: also pass the EnvoyFilter that adds it", at.Describe())
 	}

@@ -193,7 +193,7 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 		return leaseLimit(key, e.names)
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
 		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key),
-			e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
+			e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(key, e.names))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
 		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(),
 			rules.Shorten(namespace), want)

@@ -32,7 +32,7 @@ func impossibleExpression(text string) string {
 	for _, found := range requestAttribute.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(requestAttributes, found[1]) {
 			return "an expression has no attribute " + rules.Shorten(found[0]) +
-				rules.DidYouMean(rules.Nearest(found[1], requestAttributes))
+				rules.DidYouMean(found[1], requestAttributes)
 		}
 	}
 	return ""

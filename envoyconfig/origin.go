@@ -250,11 +250,11 @@ func (m *manager) findKey(
 	case why != "" || last == nil:
 		return why, nil
 	case namespace == namespaces[jwtAuthn]:
-		return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], keys))), nil
+		return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]), rules.DidYouMean(path[0], keys)), nil
 	default:
 		slices.Sort(keys)
 		return fmt.Sprintf("the filter at %v sets the metadata %s, but not its key %s%s", last.node.Pos(), namespace,
-			rules.Shorten(path[0]), rules.DidYouMean(rules.Nearest(path[0], slices.Compact(keys)))), nil
+			rules.Shorten(path[0]), rules.DidYouMean(path[0], slices.Compact(keys))), nil
 	}
 }
 

@@ -133,5 +133,5 @@ func checkDomain(domain string, names []string) error {
 		return nil
 	}
 	return fmt.Errorf("--domain %q: the rules have no such domain%s", domain,
-		rules.DidYouMean(rules.Nearest(domain, names)))
+		rules.DidYouMean(domain, names))
 }

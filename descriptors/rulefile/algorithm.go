@@ -22,7 +22,7 @@ func (p *parser) algorithm(path string, f field) limiter.Algorithm {
 		return a
 	}
 	allowed := rules.AlgorithmNames()
-	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), didYouMean(name, allowed),
+	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), rules.DidYouMean(name, allowed),
 		strings.Join(allowed, ", "))
 	return 0
 }
@@ -79,14 +79,6 @@ func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 			`"max_waiting" is 0, so no request waits and "max_wait" has no effect`)
 	}
 	return true
-}
-
-// didYouMean returns the end of a message that offers the most similar allowed value, or "".
-func didYouMean(word string, allowed []string) string {
-	if s := rules.Suggest(word, allowed); s != "" {
-		return rules.DidYouMean([]string{s})
-	}
-	return ""
 }
 
 // timezone reads the field timezone. It returns "" if it reported an error.

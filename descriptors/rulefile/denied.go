@@ -24,7 +24,7 @@ func (p *parser) deniedResponse(path string, f field) *rules.DeniedResponse {
 	d := rules.DeniedPreset(name)
 	if ok && d == nil {
 		p.fail(path, f.value, "unknown denied_response %q%s (allowed: %s, or a map with %s)", rules.Shorten(name),
-			didYouMean(name, presets), strings.Join(presets, ", "), strings.Join(deniedFields.names, ", "))
+			rules.DidYouMean(name, presets), strings.Join(presets, ", "), strings.Join(deniedFields.names, ", "))
 	}
 	return d
 }

@@ -124,7 +124,7 @@ func (p *parser) charge(path string, f field) bool {
 	text, ok := p.text(path, f)
 	if ok && text != only {
 		p.fail(path, f.value, "unknown value %q of charge%s (allowed: %s)", rules.Shorten(text),
-			didYouMean(text, []string{only}), only)
+			rules.DidYouMean(text, []string{only}), only)
 	}
 	return ok && text == only
 }

@@ -238,7 +238,7 @@ func (p *parser) reportUnknownUnit(b *limitBlock) {
 		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
 	default:
 		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit),
-			didYouMean(b.unit, rules.UnitNames()), allowed)
+			rules.DidYouMean(b.unit, rules.UnitNames()), allowed)
 	}
 }
 

@@ -66,7 +66,7 @@ func (p *parser) unsettled(path string, f field) bool {
 	allowed := []string{"keep", "release"}
 	if ok && !slices.Contains(allowed, text) {
 		p.fail(path, f.value, "unknown value %q of unsettled%s (allowed: keep, release)", rules.Shorten(text),
-			didYouMean(text, allowed))
+			rules.DidYouMean(text, allowed))
 	}
 	return text == "release"
 }

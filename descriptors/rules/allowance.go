@@ -97,7 +97,7 @@ func (a Allowances) UnusedOf(codes []string) Diagnostics {
 		message := fmt.Sprintf("line %d has no warning %s: remove the acknowledgement", k.line, k.code)
 		if !slices.Contains(codes, string(k.code)) {
 			message = fmt.Sprintf("%q is not the code of a warning that comments can acknowledge%s",
-				Shorten(string(k.code)), DidYouMean(Nearest(string(k.code), codes)))
+				Shorten(string(k.code)), DidYouMean(string(k.code), codes))
 		}
 		ds = append(ds, Diagnostic{Pos: v.at, Severity: Warning, Code: Allow, Message: message})
 	}

@@ -64,7 +64,7 @@ func newTemplate(text string, isJSON bool) (*DeniedText, error) {
 		name := found[1 : len(found)-1]
 		if !slices.Contains(placeholders, name) {
 			return nil, fmt.Errorf("unknown placeholder %s%s (allowed: {%s})", Shorten(found),
-				DidYouMean(Nearest(name, placeholders)), strings.Join(placeholders, "}, {"))
+				DidYouMean(name, placeholders), strings.Join(placeholders, "}, {"))
 		}
 	}
 	return preset(text, isJSON), nil

@@ -1,9 +1,7 @@
 package rules
 
 import (
-	"cmp"
-	"slices"
-	"strconv"
+	"fmt"
 	"strings"
 	"unicode"
 )
@@ -18,10 +16,11 @@ func Suggest(word string, candidates []string) string {
 	best := ""
 	bestDistance := 1 + len(word)/4
 	for _, c := range candidates {
-		if len(word) >= 3 && strings.HasPrefix(c, word) {
+		name := snakeCase(c)
+		if len(word) >= 3 && strings.HasPrefix(name, word) {
 			return c // an abbreviation: min, sec
 		}
-		if d := EditDistance(word, c); d <= bestDistance && (best == "" || d < bestDistance) {
+		if d := EditDistance(word, name); d <= bestDistance && (best == "" || d < bestDistance) {
 			best = c
 			bestDistance = d
 		}
@@ -80,40 +79,10 @@ func EditDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// Nearest returns at most five names that are similar to name, most similar first.
-func Nearest(name string, names []string) []string {
-	const most, longest = 5, 64 // computing a distance takes quadratic time
-	if len(name) > longest {
-		return nil
+// DidYouMean returns the end of a message that offers the result of [Suggest], or "" if there is none.
+func DidYouMean(word string, candidates []string) string {
+	if s := Suggest(word, candidates); s != "" {
+		return fmt.Sprintf("; did you mean %q?", s)
 	}
-	type near struct {
-		name     string
-		distance int
-	}
-	var all []near
-	for _, other := range names {
-		if len(other) <= longest {
-			if d := EditDistance(strings.ToLower(name), strings.ToLower(other)); d <= 1+max(len(name), len(other))/2 {
-				all = append(all, near{other, d})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
-	var found []string
-	for _, n := range all[:min(most, len(all))] {
-		found = append(found, n.name)
-	}
-	return found
-}
-
-// DidYouMean returns the end of a message that offers similar names, or "" if there are none.
-func DidYouMean(similar []string) string {
-	if len(similar) == 0 {
-		return ""
-	}
-	quoted := make([]string, len(similar))
-	for i, s := range similar {
-		quoted[i] = strconv.Quote(s)
-	}
-	return "; did you mean " + strings.Join(quoted, ", ") + "?"
+	return ""
 }

@@ -234,8 +234,8 @@ func splitHeader(header []string) (fields []string, keys []int, err error) {
 
 // nearColumn returns a hint at the column that may be a misspelling of requests_per_unit, or "".
 func nearColumn(columns []string) string {
-	if near := rules.Nearest(fieldNumber, columns); len(near) > 0 {
-		return fmt.Sprintf(" (is %q a misspelling?)", near[0])
+	if near := rules.Suggest(fieldNumber, columns); near != "" {
+		return fmt.Sprintf(" (is %q a misspelling?)", near)
 	}
 	return ""
 }

@@ -103,7 +103,7 @@ func (r *lineReader) field(key string, first bool) (err error) {
 		return fmt.Errorf("duplicate field %q", rules.Shorten(key))
 	case i < 0 && !first:
 		return fmt.Errorf("unknown column %q%s (allowed: %s)", rules.Shorten(key),
-			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(RowFields), r.b.columns...))),
+			rules.DidYouMean(key, append(slices.Clone(RowFields), r.b.columns...)),
 			strings.Join(r.b.columns, ", "))
 	case i < 0:
 		i = len(r.b.columns)

@@ -124,7 +124,7 @@ func (r *Registry) Table(name string) (*Entry, error) {
 			rules.Shorten(name), rules.Shorten(name))
 	}
 	return nil, fmt.Errorf("unknown table %q%s (known: %s)", rules.Shorten(name),
-		rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
+		rules.DidYouMean(name, all), strings.Join(all, ", "))
 }
 
 // Names returns the names of all tables, sorted.

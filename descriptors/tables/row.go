@@ -84,7 +84,7 @@ func (r *Row) set(field, value string) error {
 		u, ok := rules.UnitNamed(value)
 		if !ok {
 			return fmt.Errorf("unknown unit %q%s (allowed: %s)", rules.Shorten(value),
-				rules.DidYouMean(rules.Nearest(value, rules.UnitNames())), strings.Join(rules.UnitNames(), ", "))
+				rules.DidYouMean(value, rules.UnitNames()), strings.Join(rules.UnitNames(), ", "))
 		}
 		r.Unit = u
 	case fieldBurst:

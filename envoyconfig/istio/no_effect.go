@@ -71,13 +71,13 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 		func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
 		return nil
 	}
-	near := rules.Nearest(sub.Text, generatedFilters)
+	near := rules.DidYouMean(sub.Text, generatedFilters)
 	severity := rules.Warning
-	if len(near) > 0 || strings.HasPrefix(sub.Text, "envoy.") && !strings.HasPrefix(sub.Text, "envoy.filters.http.") {
+	if near != "" || strings.HasPrefix(sub.Text, "envoy.") && !strings.HasPrefix(sub.Text, "envoy.filters.http.") {
 		severity = rules.Error
 	}
 	return &NoEffect{sub, fmt.Sprintf("Istio adds no filter named %s, and no patch in these files does: unless something else adds it, this patch does nothing: write %s%s",
-		sub.Describe(), Router, rules.DidYouMean(near)), severity}
+		sub.Describe(), Router, near), severity}
 }
 
 // routesWithoutEffect reports names that no virtual host and no gateway of Istio has.

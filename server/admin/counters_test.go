@@ -216,9 +216,9 @@ func TestSpecialCounters(t *testing.T) {
 	}
 	for descriptor, reason := range map[string]string{
 		"free=alice":   "an unlimited rule has no counters",
-		"nobody=alice": "no descriptor matches entry 1",
-		"parent=alice": "has no limit; only descriptors below it do",
-		"":             "a descriptor without entries matches nothing",
+		"nobody=alice": "nothing matches entry 1, nobody=alice",
+		"parent=alice": "has no limit; deeper ones require",
+		"":             "the descriptor is empty",
 	} {
 		if r := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor}); len(r.Counters) != 0 || !strings.Contains(r.Reason, reason) {
 			t.Errorf("%q: %+v, want the reason %q", descriptor, r, reason)

@@ -99,7 +99,7 @@ func (h *resetHandler) whyNothing(which live.Selection) string {
 	active, err := h.service.Active()
 	switch {
 	case err == nil && !slices.Contains(active.Set.Domains(), which.Domain):
-		return "the rules have no such domain" + rules.DidYouMean(rules.Nearest(which.Domain, active.Set.Domains()))
+		return "the rules have no such domain" + rules.DidYouMean(which.Domain, active.Set.Domains())
 	case which.Descriptor != "":
 		return "no limit applies to it (see sluice explain)"
 	default:

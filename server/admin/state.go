@@ -138,9 +138,8 @@ func (a *API) State(now time.Time, which StateRules) *live.State {
 			continue
 		}
 		rate, _ := a.unknown.Rate(domain, live.Counts{Hits: n}, now)
-		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: rate.Hits}
-		if near := rules.Nearest(domain, r.Set.Domains()); len(near) > 0 {
-			u.Meant = near[0]
+		u := live.UnknownDomain{
+			Domain: domain, Descriptors: n, PerSecond: rate.Hits, Meant: rules.Suggest(domain, r.Set.Domains()),
 		}
 		state.UnknownDomains = append(state.UnknownDomains, u)
 	}

@@ -206,7 +206,7 @@ func TestRejectedRows(t *testing.T) {
 		{"PUT", "/users", "", "405 Method Not Allowed"},
 		{"PATCH", "/users/al", "", "405 Method Not Allowed"},
 		{"GET", "/none", "", `404 Not Found {
-  "error": "unknown table \"none\"; did you mean \"file\"? (known: file, users)"`},
+  "error": "unknown table \"none\" (known: file, users)"`},
 		{"GET", "/users/bo", "", "404 Not Found"},
 		{"GET", "/file/bo", "", "404 Not Found"},
 		{"DELETE", "/users/bo", "", "404 Not Found"},

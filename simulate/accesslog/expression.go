@@ -82,7 +82,7 @@ func (e *Expression) Resolve(f *Format) error {
 		}
 		if p.slot = f.Select(p.field); p.slot < 0 {
 			return fmt.Errorf("{%s}: unknown field; the log has %s%s", p.field, f.FieldList(),
-				rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
+				rules.DidYouMean(p.field, f.Fields()))
 		}
 	}
 	return nil

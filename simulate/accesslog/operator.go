@@ -115,5 +115,5 @@ func checkOperator(name string) error {
 		return nil
 	}
 	return fmt.Errorf("%%%s%% is not an operator of Envoy; for one of your own extensions, write %%REQ(ANY)%%%s",
-		name, rules.DidYouMean(rules.Nearest(name, operatorNames)))
+		name, rules.DidYouMean(name, operatorNames))
 }

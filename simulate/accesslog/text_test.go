@@ -86,7 +86,7 @@ func TestInvalidFormats(t *testing.T) {
 		"%START_TIME":                 "unterminated",
 		"%START_TIME%%REQ(A)%":        "no text between",
 		"%START_TIME% %REQ(A)%%PATH%": "no text between",
-		"%START_TIMES% %PATH%":        `%START_TIMES% is not an operator of Envoy; for one of your own extensions, write %REQ(ANY)%; did you mean "START_TIME",`,
+		"%START_TIMES% %PATH%":        `%START_TIMES% is not an operator of Envoy; for one of your own extensions, write %REQ(ANY)%; did you mean "START_TIME"?`,
 		"%start_time%":                "not an operator",
 		"%REQ(A%":                     "unterminated",
 	} {

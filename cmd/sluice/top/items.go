@@ -219,7 +219,7 @@ func unknownItem(u *live.UnknownDomain) item {
 func unmatchedItem(domain string, u *live.Unmatched, now time.Time) item {
 	text := fmt.Sprintf("%s, seen %d, last %s: ", domain, u.Seen, format.TimeAt(u.Last, now))
 	// The positions of rules are long and may be truncated, so the suggestion comes first.
-	if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean([]string{u.Meant})); ok && u.Meant != "" {
+	if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean(u.Meant, []string{u.Meant})); ok && u.Meant != "" {
 		text += fmt.Sprintf("did you mean %q? %s", u.Meant, why)
 	} else {
 		text += u.Why
