@@ -39,10 +39,10 @@ func limitPath(d *domain, n *node, list bool, i int) string {
 // checkDescriptor checks a descriptor from any source.
 func (c *compiler) checkDescriptor(d *domain, n *node) {
 	if n.key == "" {
-		c.fail(n.pos, nodePath(d, n), "the key is empty; every descriptor needs one")
+		c.fail(n.pos, nodePath(d, n), "the key is missing or empty; every descriptor needs one")
 	}
 	if n.share && !n.matchesSeveral() {
-		c.fail(n.pos, nodePath(d, n), `share_threshold requires a "*" in value or key, or values or cidr`)
+		c.fail(n.pos, nodePath(d, n), `"share_threshold" requires a "*" in "value" or "key", or "values" or "cidr"`)
 	}
 }
 
@@ -51,7 +51,8 @@ const penaltyInQuotaMode = `"penalty" is not supported with "quota_mode: true", 
 // checkLimits checks the limits of a descriptor from any source.
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	if rules.AreCandidates(cfg.RateLimits) {
-		c.fail(cfg.Pos, nodePath(d, n), rules.NoActiveLimit)
+		c.fail(cfg.Pos, nodePath(d, n),
+			`"shadow: true" is for items of "rate_limits" next to an active limit; to try a single limit, set "shadow_mode: true" next to "rate_limit"`)
 	}
 	first := map[counterKey]int{}
 	for i := range cfg.RateLimits {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -112,19 +113,24 @@ func TestCompileChecksDescriptors(t *testing.T) {
 		change(&l)
 		return []rules.Limit{l}
 	}
+	candidate := with(func(l *rules.Limit) { l.Shadow = true })[0]
+	bucket := with(func(l *rules.Limit) { l.Algorithm = limiter.TokenBucket })[0]
 	for _, tc := range []struct {
 		desc rules.Descriptor
 		want string
 	}{
-		{rules.Descriptor{}, "the key is empty"},
-		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold requires a "*"`},
+		{rules.Descriptor{}, "the key is missing or empty"},
+		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `"share_threshold" requires a "*"`},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 0 })}, "unknown unit 0"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 8 })}, "unknown unit 8"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 87601 })}, "is 87600"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Name, l.Replaces = "n", []string{"n"} })}, "cannot replace itself"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Replaces = []string{""} })}, "has no name"},
-		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unit: rules.Minute, UnitMultiplier: 60}}}, "the same algorithm and window"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unit: rules.Minute, UnitMultiplier: 60}}}, "the same algorithm and window, the first at an unknown place; only the lower would apply"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, candidate, candidate}}, "they would share a counter; try one after the other"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{bucket, bucket}}, "give one of them another window"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{candidate}}, `"shadow: true" is for items of "rate_limits"`},
 		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unlimited: true}}}, "must be the only limit of its list"},
 	} {
 		s, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{tc.desc}}}, Options{})

@@ -167,7 +167,7 @@ func TestRejectsWholeResponse(t *testing.T) {
 	set(t, s, "2", domain("a", 7), bad, domain("c", 8), &pb.RateLimitConfig{Name: "second-c", Domain: "c"}, &pb.RateLimitConfig{Name: "nameless"})
 	want := []string{
 		`xds:listener-b: error: domain "b" > key "user" > rate_limit: unknown unit 0; allowed are second, minute, hour, day, week, month, year`,
-		`xds:listener-b: error: domain "b" > key "" value "x": the key is empty; every descriptor needs one`,
+		`xds:listener-b: error: domain "b" > key "" value "x": the key is missing or empty; every descriptor needs one`,
 		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; remove one of them`,
 		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; add the name of the limit to replace`,
 		`xds:listener-b: error: domain "b" > key "r": duplicate key and value on this level; first at xds:listener-b`,

@@ -46,8 +46,6 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	d.Pos = p.pos(item)
 	var single *limitBlock
 	var several *field
-	keyAt := item
-	keyOK := true
 	flat := p.flatLimit(path, fields)
 	for _, f := range fields {
 		if flat[f.name] {
@@ -55,9 +53,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		}
 		switch f.name {
 		case "key":
-			d.Key, keyOK = p.text(path, f)
+			d.Key, _ = p.text(path, f)
 			d.Key = p.intern(d.Key)
-			keyAt = f.at
 		case "value":
 			d.Value, _ = p.text(path, f)
 		case "values", "cidr", "prefix":
@@ -80,10 +77,6 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.ValueToMetric = p.bool(path, f)
 		case "share_threshold":
 			d.ShareThreshold = p.bool(path, f)
-			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold &&
-				!strings.Contains(key+value, "*") && !hasField(fields, "values", "cidr") {
-				p.fail(path, f.key, `"share_threshold" requires a "*" in "value" or "key", or "values" or "cidr"; not %q and %q`, rules.Shorten(value), rules.Shorten(key))
-			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
 		case "charge":
@@ -91,21 +84,13 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "denied_response":
 			d.Denied = p.deniedResponse(path, f)
 		default:
-			if p.reportUnknownField(path, descriptorFields, f) == "key" {
-				keyOK = false // do not report the key as missing, too
-			}
+			p.reportUnknownField(path, descriptorFields, f)
 		}
-	}
-	if keyOK && d.Key == "" {
-		p.fail(path, keyAt, `"key" is missing or empty; every descriptor needs one`)
 	}
 	if d.Set != nil {
 		p.checkValueSet(path, fields, &d)
 	}
 	if single != nil {
-		if single.config.Shadow {
-			p.fail(single.path, single.given["shadow"].key, `"shadow" is only for items of "rate_limits" with another, active limit; to try a single limit, set "shadow_mode: true" next to "rate_limit"`)
-		}
 		limit, ok := p.finishLimit(single)
 		if several != nil {
 			p.fail(path, several.key,

@@ -49,39 +49,14 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		return nil
 	}
 	var limits []rules.Limit
-	items := 0
-	candidates := 0
-	type counters struct {
-		kinds [2]uint64
-		name  string
-	}
-	lines := map[counters]int{} // line of the first limit with these counters
 	p.eachMap(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
 		b := p.readLimit(here, at, m, nil)
-		if items++; b.config.Shadow {
-			candidates++
-		}
 		if b.config.Unlimited {
 			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
-			return
+		} else if limit, ok := p.finishLimit(b); ok {
+			limits = append(limits, limit)
 		}
-		limit, ok := p.finishLimit(b)
-		if !ok {
-			return
-		}
-		// The compiler reports limits that have the same counter only with or only without
-		// --calendar-months.
-		counted := counters{[2]uint64{limit.CounterKind(false), limit.CounterKind(true)}, limit.Counter}
-		if line, ok := lines[counted]; ok && (!limit.IsSoft() || limit.Counter != "") { // other soft limits have their own counters
-			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s", line, limit.SameCounterHelp())
-			return
-		}
-		lines[counted] = limit.Pos.Line
-		limits = append(limits, limit)
 	})
-	if items > 0 && candidates == items {
-		p.fail(rules.Below(path, f.name), f.value, rules.NoActiveLimit)
-	}
 	return limits
 }
 
@@ -193,10 +168,6 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 func (p *parser) finishLimit(b *limitBlock) (l rules.Limit, ok bool) {
 	l = b.config
 	l.Pos = p.pos(b.node)
-	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
-		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q",
-			rules.Shorten(l.Name))
-	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
 		l.RequestsPerUnit = 0

@@ -158,9 +158,6 @@ func CountActive(limits []Limit) (n int) {
 	return n
 }
 
-// NoActiveLimit is the error for a list of candidates only.
-const NoActiveLimit = "all limits of the list have shadow: true, so none is active; to try a single limit, set shadow_mode: true next to rate_limit"
-
 // SameCounterHelp returns the remedy if another limit has l's counters.
 func (l *Limit) SameCounterHelp() string {
 	if l.IsSoft() {

@@ -296,7 +296,6 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	want := []string{
 		"a.yaml:4: duplicate key and value on this level",
 		`a.yaml:5: unknown field "valeu" in a descriptor`,
-		`a.yaml:8: "share_threshold" requires a "*" in "value" or "key", or "values" or "cidr"`,
 		`a.yaml:8: unknown field "valeu" in a descriptor`,
 		"a.yaml:10: duplicate key and value on this level",
 		`a.yaml:11: unknown unit "hours"`,
