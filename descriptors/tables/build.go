@@ -78,30 +78,23 @@ func (b *builder) add(values []string, row Row, line int) error {
 	if len(b.rows) == MaxRows && !b.lastWins {
 		return fmt.Errorf("the table has more than %d rows", MaxRows)
 	}
-	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), flags: isUsed} //nolint:gosec // a unit is small
-	if row.Unlimited {
-		s.flags |= isUnlimited
-	}
-	if row.Name != "" {
-		i := b.names[row.Name]
-		if i == 0 {
-			if len(b.listed) == MaxNames {
-				return fmt.Errorf("the table has more than %d names; each is a series of metrics, and rows may share one", MaxNames)
-			}
-			if b.names == nil {
-				b.names = map[string]uint16{}
-			}
-			b.listed = append(b.listed, row.Name)
-			i = uint16(len(b.listed)) //nolint:gosec // at most MaxNames
-			b.names[row.Name] = i
+	name := b.names[row.Name]
+	if row.Name != "" && name == 0 {
+		if len(b.listed) == MaxNames {
+			return fmt.Errorf("the table has more than %d names; each is a series of metrics, and rows may share one", MaxNames)
 		}
-		s.name = i
+		if b.names == nil {
+			b.names = map[string]uint16{}
+		}
+		b.listed = append(b.listed, row.Name)
+		name = uint16(len(b.listed)) //nolint:gosec // at most MaxNames
+		b.names[row.Name] = name
 	}
 	h := b.hasher
 	for i, v := range values {
 		h.AddBytesAt(i, []byte(v))
 	}
-	s.id = h.Sum()
+	s := slotOf(h.Sum(), row, name)
 	b.keys = appendKey(b.keys, values)
 	if len(b.keys) > maxKeyBytes && !b.lastWins { // the size of a journal is bounded
 		return fmt.Errorf("the keys take more than %d MiB", maxKeyBytes>>20)

@@ -156,15 +156,12 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 
 // csvRow adds a record. It returns true if reading must end.
 func (b *builder) csvRow(r *csv.Reader, record []string, fields []string, keys []int, values []string) (end bool) {
-	var row Row
-	numbered := false
+	var row parsedRow
 	for i, field := range fields {
 		if field == "" {
 			continue
 		}
-		value := strings.TrimSpace(record[i])
-		numbered = numbered || field == fieldNumber && value != ""
-		if err := row.set(field, value); err != nil {
+		if err := row.set(field, strings.TrimSpace(record[i])); err != nil {
 			line, col := r.FieldPos(i)
 			return b.fail(line, col, "%v", err)
 		}
@@ -173,14 +170,14 @@ func (b *builder) csvRow(r *csv.Reader, record []string, fields []string, keys [
 		values[i] = record[at]
 	}
 	line, col := r.FieldPos(0)
-	err := row.check(numbered)
+	err := row.check()
 	if err == nil {
 		err = checkValues(values)
 	}
 	if err != nil {
 		return b.fail(line, col, "%v", err)
 	}
-	if err := b.add(values, row, line); err != nil {
+	if err := b.add(values, row.Row, line); err != nil {
 		b.fail(line, col, "%v", err)
 		return true
 	}

@@ -21,13 +21,11 @@ type lineReader struct {
 	b       *builder
 	line    int
 	scanner jsonview.Scanner
-	row     Row
+	row     parsedRow
 	values  []string
 	given   []bool // parallel to values: true for those in the line
 	scratch []byte
-	// numbered is true if the line has a number; fields are the [RowFields] that it has.
-	numbered bool
-	fields   []string
+	fields  []string // the [RowFields] of the line
 }
 
 // readJSON reads lines of JSON. The first line determines the columns.
@@ -53,8 +51,7 @@ func (b *builder) readJSON(in io.Reader) {
 func (r *lineReader) read(line []byte) (end bool) {
 	first := r.b.columns == nil
 	r.scanner = jsonview.Scanner{Bytes: line}
-	r.row = Row{}
-	r.numbered = false
+	r.row = parsedRow{}
 	r.fields = r.fields[:0]
 	r.scratch = r.scratch[:0]
 	clear(r.given)
@@ -66,7 +63,7 @@ func (r *lineReader) read(line []byte) (end bool) {
 		err = r.complete(first)
 	}
 	if err == nil {
-		if err := r.b.add(r.values, r.row, r.line); err != nil {
+		if err := r.b.add(r.values, r.row.Row, r.line); err != nil {
 			r.b.fail(r.line, 1, "%v", err)
 			return true
 		}
@@ -94,7 +91,6 @@ func (r *lineReader) field(key string, first bool) (err error) {
 			return fmt.Errorf("duplicate field %q", key)
 		}
 		r.fields = append(r.fields, key)
-		r.numbered = r.numbered || key == fieldNumber && len(text) > 0
 		return r.row.set(key, string(text))
 	}
 	i := slices.Index(r.b.columns, key)
@@ -126,7 +122,7 @@ func (r *lineReader) complete(first bool) error {
 	if i := slices.Index(r.given, false); i >= 0 {
 		return fmt.Errorf("column %q is missing, which the first line has", r.b.columns[i])
 	}
-	if err := r.row.check(r.numbered); err != nil {
+	if err := r.row.check(); err != nil {
 		return err
 	}
 	return checkValues(r.values)

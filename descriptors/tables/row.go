@@ -24,6 +24,12 @@ type Row struct { //nolint:recvcheck // it is read from JSON in place, and writt
 	Name string
 }
 
+// parsedRow is a row that is read from text.
+type parsedRow struct {
+	Row
+	numbered bool // whether it has a number
+}
+
 // String returns a row as `500/minute, burst: 20, name: "gold"`.
 func (r Row) String() string {
 	text := "unlimited"
@@ -68,7 +74,7 @@ const (
 )
 
 // set sets one of [RowFields] from text.
-func (r *Row) set(field, value string) error {
+func (r *parsedRow) set(field, value string) error {
 	if value == "" { // an empty cell does not set the field
 		return nil
 	}
@@ -80,6 +86,7 @@ func (r *Row) set(field, value string) error {
 				rules.Shorten(value))
 		}
 		r.RequestsPerUnit = uint32(n)
+		r.numbered = true
 	case fieldUnit:
 		u, ok := rules.UnitNamed(value)
 		if !ok {
@@ -113,12 +120,12 @@ func (r *Row) set(field, value string) error {
 	return nil
 }
 
-// check checks the fields of a row together. numbered is true if it has a number.
-func (r *Row) check(numbered bool) error {
+// check checks the fields of a row together.
+func (r *parsedRow) check() error {
 	switch {
-	case !r.Unlimited && !numbered:
+	case !r.Unlimited && !r.numbered:
 		return errors.New("requests_per_unit is missing; write 0 to deny every request, or unlimited")
-	case r.Unlimited && (numbered || r.Unit != 0 || r.Burst > 0):
+	case r.Unlimited && (r.numbered || r.Unit != 0 || r.Burst > 0):
 		return errors.New("unlimited excludes requests_per_unit, unit and burst; remove them")
 	}
 	return nil

@@ -62,6 +62,15 @@ const (
 	isDeleted   = 4 // only while a journal is read
 )
 
+// slotOf returns a row with a hash and the index of its name, without a key.
+func slotOf(id identity.ID, row Row, name uint16) slot {
+	s := slot{id: id, number: row.RequestsPerUnit, burst: row.Burst, name: name, unit: uint8(row.Unit), flags: isUsed} //nolint:gosec // a unit is small
+	if row.Unlimited {
+		s.flags |= isUnlimited
+	}
+	return s
+}
+
 // A Hit is a row from [Rows.Find]. It does not allocate.
 type Hit struct {
 	RequestsPerUnit, Burst uint32
@@ -89,7 +98,11 @@ func (r *Rows) Find(id identity.ID) (Hit, bool) {
 	if s == nil {
 		return Hit{}, false
 	}
-	return Hit{s.number, s.burst, rules.Unit(s.unit), s.flags&isUnlimited != 0, s.name}, true
+	return s.hit(), true
+}
+
+func (s *slot) hit() Hit {
+	return Hit{s.number, s.burst, rules.Unit(s.unit), s.flags&isUnlimited != 0, s.name}
 }
 
 // NameOf returns the name of a row, or "".
@@ -130,16 +143,12 @@ func (r *Rows) All() iter.Seq2[[]string, Row] {
 		for i := range r.shards {
 			s := r.shards[i].Load()
 			for j := range s.slots {
-				if t := &s.slots[j]; t.flags&isUsed != 0 && !yield(s.values(t), r.rowOf(t)) {
+				if t := &s.slots[j]; t.flags&isUsed != 0 && !yield(s.values(t), r.Row(t.hit())) {
 					return
 				}
 			}
 		}
 	}
-}
-
-func (r *Rows) rowOf(t *slot) Row {
-	return r.Row(Hit{t.number, t.burst, rules.Unit(t.unit), t.flags&isUnlimited != 0, t.name})
 }
 
 // shardOf returns the index of the shard of a hash.
@@ -171,13 +180,8 @@ func (s *shard) find(id identity.ID) *slot {
 
 // values returns the key of a slot.
 func (s *shard) values(t *slot) []string {
-	var values []string
-	for b := s.keyOf(t); len(b) > 0; {
-		n, size := binary.Uvarint(b)
-		values = append(values, string(b[size:size+int(n)])) //nolint:gosec // written by appendKey
-		b = b[size+int(n):]                                  //nolint:gosec // see above
-	}
-	return values
+	key := payloadReader{b: s.keyOf(t)}
+	return key.readValues(nil)
 }
 
 // keyOf returns the key of a slot as appendKey wrote it.

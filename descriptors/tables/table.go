@@ -65,13 +65,9 @@ func (t *Table) Put(columns, values []string, row Row) error {
 	if !ok {
 		return fmt.Errorf("table %s has %d names already; each is a series of metrics", t.name, MaxNames)
 	}
-	s := slot{id: id, number: row.RequestsPerUnit, burst: row.Burst, name: name, unit: uint8(row.Unit), flags: isUsed} //nolint:gosec // a unit is small
-	if row.Unlimited {
-		s.flags |= isUnlimited
-	}
 	at := &r.shards[r.shardOf(id)]
 	old := at.Load()
-	next := old.with(s, appendKey(nil, values))
+	next := old.with(slotOf(id, row, name), appendKey(nil, values))
 	r.n.Add(int64(next.n - old.n))
 	at.Store(next)
 	t.rows.Store(r)

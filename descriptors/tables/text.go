@@ -18,8 +18,8 @@ import (
 )
 
 // ParseRow parses the fields of one row: a JSON object, or a form as curl --data sends it.
-func ParseRow(text string) (row Row, err error) {
-	numbered := false
+func ParseRow(text string) (_ Row, err error) {
+	var row parsedRow
 	var given []string
 	set := func(field, value string) error {
 		switch {
@@ -29,7 +29,6 @@ func ParseRow(text string) (row Row, err error) {
 			return fmt.Errorf("duplicate field %q", field)
 		}
 		given = append(given, field)
-		numbered = numbered || field == fieldNumber && value != ""
 		return row.set(field, value)
 	}
 	if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") {
@@ -52,18 +51,18 @@ func ParseRow(text string) (row Row, err error) {
 		for field, values := range form {
 			for _, value := range values {
 				if err := set(field, value); err != nil {
-					return row, err
+					return row.Row, err
 				}
 			}
 		}
 	}
 	if err == nil {
-		err = row.check(numbered)
+		err = row.check()
 	}
 	if errors.Is(err, jsonview.ErrSyntax) {
 		err = errors.New(`the row is neither a JSON object, such as {"requests_per_unit":500}, nor a form, such as requests_per_unit=500&name=gold`)
 	}
-	return row, err
+	return row.Row, err
 }
 
 // fields returns the values of the row in the order of [RowFields].
