@@ -42,7 +42,8 @@ type parser struct {
 	nodes, depth int
 	// rangeFiles are the files of ranges that descriptors name.
 	rangeFiles []string
-	lines      textLines
+	// lines are the lines of a file with embedded texts, once they are needed.
+	lines [][]byte
 	// objects are the Kubernetes objects of the file.
 	objects objects
 	// gateway collects the objects from which Envoy Gateway makes rules; if it is nil they are
