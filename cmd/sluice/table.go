@@ -141,7 +141,7 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 }
 
 // rowsReport is the output of table list NAME --output json. A row has a field for each of its cells that is not
-// empty, as in files of JSON Lines.
+// empty, as PUT accepts them.
 type rowsReport struct {
 	Table string           `json:"table"`
 	Rows  []map[string]any `json:"rows"`
@@ -266,7 +266,7 @@ type tableImportCmd struct {
 	replicasFlags `embed:""`
 
 	Name string `arg:"" help:"Name of the table."`
-	File string `arg:"" help:"CSV file with a header, or JSON Lines file. - is standard input."`
+	File string `arg:"" help:"CSV file with a header. - is standard input."`
 }
 
 // importBytes is the maximum size of the CSV in one request. It is below the limit of the debug

@@ -18,7 +18,7 @@ import (
 
 // tableFlags configures tables of limits by key.
 type tableFlags struct {
-	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Table of limits by key, for rules that name it: NAME=PATH for a CSV (with a header) or JSON Lines file, or NAME for a table in --tables-dir. May be repeated."`
+	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Table of limits by key, for rules that name it: NAME=PATH for a CSV file with a header, or NAME for a table in --tables-dir. May be repeated."`
 	TablesDir string      `placeholder:"DIR" help:"Directory of the tables that are changed row by row. serve creates it if it does not exist. No other process may write to it."`
 }
 

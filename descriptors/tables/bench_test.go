@@ -29,21 +29,18 @@ func cpu(b *testing.B) (end func()) {
 // BenchmarkRead reads a file of a million rows. It reports the memory of a row without its key of
 // 16 bytes and the length of the key.
 func BenchmarkRead(b *testing.B) {
-	for _, text := range []struct{ name, text string }{{"csv", lines(million)}, {"json", jsonLines(million)}} {
-		b.Run(text.name, func(b *testing.B) {
-			table := New("t")
-			before := heap()
-			end := cpu(b)
-			for b.Loop() {
-				rows, found := table.Read("t", strings.NewReader(text.text))
-				must.OK(b, found.Err())
-				table.Replace(rows)
-			}
-			end()
-			b.ReportMetric(float64(heap()-before)/million-17, "B/row")
-			runtime.KeepAlive(table)
-		})
+	text := lines(million)
+	table := New("t")
+	before := heap()
+	end := cpu(b)
+	for b.Loop() {
+		rows, found := table.Read("t", strings.NewReader(text))
+		must.OK(b, found.Err())
+		table.Replace(rows)
 	}
+	end()
+	b.ReportMetric(float64(heap()-before)/million-17, "B/row")
+	runtime.KeepAlive(table)
 }
 
 // BenchmarkFind looks up rows of a table with a million rows in random order.
@@ -77,13 +74,4 @@ func BenchmarkPut(b *testing.B) {
 		key := fmt.Sprintf("customer-%07d", rand.IntN(million))
 		must.OK(b, table.Put(columns, []string{key}, Row{RequestsPerUnit: 1}))
 	}
-}
-
-// jsonLines returns the rows of lines as JSON.
-func jsonLines(n int) string {
-	var b strings.Builder
-	for i := range n {
-		fmt.Fprintf(&b, "{\"customer\":\"customer-%07d\",\"requests_per_unit\":%d}\n", i, i)
-	}
-	return b.String()
 }

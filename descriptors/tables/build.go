@@ -15,7 +15,6 @@ const maxErrors = 20
 // builder collects the rows of a file.
 type builder struct {
 	file    string
-	before  int // number of empty lines before the first line, which line numbers do not count
 	columns []string
 	hasher  identity.Hasher
 	rows    []pending
@@ -48,7 +47,7 @@ func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
 
 func (b *builder) report(severity rules.Severity, line, col int, message string) {
 	b.found = append(b.found, rules.Diagnostic{
-		Pos: rules.Pos{File: b.file, Line: b.before + line, Col: col}, Severity: severity, Message: message,
+		Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: severity, Message: message,
 	})
 }
 
@@ -197,5 +196,5 @@ func (b *builder) keyOf(i int) []byte {
 // more errors are reported.
 func (b *builder) reportDuplicate(indexes []uint32, row *pending) (last bool) {
 	i := slices.IndexFunc(indexes, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
-	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.before+int(b.rows[indexes[i]].line))
+	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.rows[indexes[i]].line)
 }

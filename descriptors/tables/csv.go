@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Read reads the rows of a file: CSV with a header, or one JSON object on each line. They are nil
-// if a diagnostic is an error. A file without a final newline may be truncated: a warning names its
+// Read reads the rows of a file: CSV with a header. They are nil if a diagnostic is an error. A file without a final newline may be truncated: a warning names its
 // last row. [Table.Replace] activates the rows.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
@@ -27,15 +26,7 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 		b.fail(1, 1, "the file is UTF-16; write it as UTF-8")
 		return nil, b.found
 	}
-	switch first := b.skipEmptyLines(in); {
-	case bytes.HasPrefix(first, []byte("{")):
-		b.readJSON(in)
-	case bytes.HasPrefix(first, []byte("[")) && bytes.HasPrefix(withoutSpace(first[1:]), []byte("{")):
-		b.fail(1, 1, "the file is a JSON array; write one object on each line, without brackets and commas")
-	default:
-		b.readCSV(in)
-	}
-	if len(b.found) > 0 {
+	if b.readCSV(in); len(b.found) > 0 {
 		return nil, b.found
 	}
 	rows := b.build()
@@ -62,23 +53,6 @@ func (r *endReader) Read(p []byte) (n int, err error) {
 	}
 	return n, r.err
 }
-
-// skipEmptyLines discards empty lines at the start of a file. It returns the start of the rest,
-// without leading space.
-func (b *builder) skipEmptyLines(in *bufio.Reader) (first []byte) {
-	for {
-		start, _ := in.Peek(1 << 10)
-		first = withoutSpace(start)
-		end := bytes.LastIndexByte(start[:len(start)-len(first)], '\n') + 1
-		if end == 0 {
-			return first
-		}
-		b.before += bytes.Count(start[:end], []byte("\n"))
-		_, _ = in.Discard(end) // cannot fail after Peek
-	}
-}
-
-func withoutSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
 
 // readCSV reads CSV as in RFC 4180.
 func (b *builder) readCSV(in io.Reader) {

@@ -19,7 +19,7 @@ func TestTruncatedBodies(t *testing.T) {
 	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 	for _, target := range []struct{ method, path, body string }{
 		{http.MethodPost, "/users", "user,requests_per_unit\nal,12\nbo,1\n"},
-		{http.MethodPost, "/users", "{\"user\":\"al\",\"requests_per_unit\":12}\n"},
+		{http.MethodPost, "/users", "user,requests_per_unit\nal,12\n"},
 		{http.MethodPut, "/users/al?columns=user", "requests_per_unit=12"},
 		{http.MethodPut, "/users/al?columns=user", `{"requests_per_unit":12}`},
 	} {
