@@ -6,7 +6,6 @@ import (
 	"math"
 	"net"
 	"regexp"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -167,16 +166,11 @@ func (l *limit) read(w *ruleSpec) error {
 	return l.readRateLimit(w)
 }
 
-// readRateLimit sets l.allowed from a rule.
+// readRateLimit sets l.rateLimit from a rule.
 func (l *limit) readRateLimit(w *ruleSpec) error {
-	unit := rules.Unit(0)
-	for u := rules.Second; u <= rules.Week; u++ {
-		if strings.EqualFold(u.String(), w.Limit.Unit) {
-			unit = u
-		}
-	}
+	unit, known := rules.UnitNamed(w.Limit.Unit)
 	switch n := w.Limit.Requests; {
-	case unit == 0:
+	case !known:
 		return fmt.Errorf("limit.unit %q must be Second, Minute, Hour, Day, Week, Month or Year", w.Limit.Unit)
 	case n == nil || *n < 0 || *n > math.MaxUint32:
 		return fmt.Errorf("limit.requests must be a number from 0 to %d", uint32(math.MaxUint32))
