@@ -26,6 +26,7 @@ var page = sync.OnceValue(func() *template.Template {
 		"headline":    (*Report).headline,
 		"subject":     (*Report).subject,
 		"keysOf":      func(title string, keys []Key) any { return titledKeys{title, keys} },
+		"diagramOf":   func(title, class string, bars []bar) any { return diagram{title, class, bars} },
 		"notes":       (*Report).notes,
 		"advice":      func(r *Report) string { return strings.TrimSuffix(r.recommendedText(), ":") },
 		"outcomes":    (*Report).outcomes,
@@ -35,8 +36,10 @@ var page = sync.OnceValue(func() *template.Template {
 		"title":       (*Limit).Title,
 		"recommended": (*Recommendation).text,
 		"width":       (*Outcome).width,
-		"timeline":    drawTimeline,
-		"histogram":   drawHistogram,
+		"most":        (*Limit).mostHits,
+		"endOf":       (*Outcome).end,
+		"timeline":    timelineBars,
+		"histogram":   histogramBars,
 	}).Parse(reportHTML))
 })
 
@@ -78,138 +81,65 @@ func (r *Report) outcomes() []titledOutcome {
 	return all
 }
 
+type diagram struct {
+	Title, Class string
+	Bars         []bar
+}
+
 // width returns the length of a bin.
 func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * time.Second }
 
-// Dimensions of the diagrams.
-const (
-	pictureWidth  = 560
-	pictureHeight = 170
-	footHeight    = 22 // for labels below the axis
-	headHeight    = 22
-	plotLeft      = 48 // for numbers of the axis
-	plotWidth     = pictureWidth - plotLeft
-	plotBottom    = pictureHeight - footHeight
-	plotHeight    = plotBottom - headHeight
-)
+// bar is a bar of a diagram. Admitted and Over are the heights of its parts, in percent of the
+// diagram's.
+type bar struct {
+	Admitted, Over float64
+	Number, Label  string
+}
 
-// drawTimeline draws the hits of each bin, with those over the limit on top.
-func drawTimeline(l *Limit, o *Outcome) template.HTML {
-	maxHits := uint64(1)
+// timelineBars returns a bar for the hits of each bin.
+func timelineBars(l *Limit) (all []bar) {
+	most := float64(max(1, l.mostHits()))
 	for _, b := range l.Timeline {
-		maxHits = max(maxHits, b.Hits)
+		all = append(all, bar{Admitted: height(float64(b.Hits-b.Over) / most), Over: height(float64(b.Over) / most)})
 	}
-	var b strings.Builder
-	beginSVG(&b, "Hits by time")
-	wide := float64(plotWidth) / float64(len(l.Timeline))
-	height := func(n uint64) float64 { return float64(n) / float64(maxHits) * plotHeight }
-	step := tickStep(maxHits)
-	for i := range maxHits/step + 1 {
-		tick(&b, height(i*step), i*step)
-	}
-	bars := func(class string, of func(Bin) (from, to uint64)) {
-		fmt.Fprintf(&b, `<path class="%s" d="`, class)
-		for i, bin := range l.Timeline {
-			if from, to := of(bin); to > from {
-				bar(&b, float64(i)*wide, max(wide-0.5, 0.5), height(from), height(to))
-			}
-		}
-		b.WriteString(`"/>`)
-	}
-	bars("admitted", func(bin Bin) (uint64, uint64) { return 0, bin.Hits - bin.Over })
-	bars("over", func(bin Bin) (uint64, uint64) { return bin.Hits - bin.Over, bin.Hits })
-	fmt.Fprintf(&b, `<text x="0" y="12">hits in %s</text>`, o.width())
-	length := time.Duration(len(l.Timeline)) * o.width()
-	clock := "15:04:05"
-	if length > 24*time.Hour {
-		clock = "2006-01-02 15:04"
-	}
-	for _, at := range []struct {
-		class string
-		share float64
-	}{{"", 0}, {"middle roomy", 0.5}, {"end", 1}} {
-		text := o.BinStart.Add(time.Duration(at.share * float64(length))).Format(clock)
-		if at.share == 1 {
-			text += o.BinStart.Format(" MST")
-		}
-		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, plotLeft+at.share*plotWidth,
-			pictureHeight-4, text)
-	}
-	return endSVG(&b)
+	return all
 }
 
-// tickStep returns the distance between the numbers of an axis: a round number, so that at most
-// five fit.
-func tickStep(maximum uint64) uint64 {
-	for step := uint64(1); ; step *= 10 {
-		for _, round := range []uint64{step, 2 * step, 5 * step} {
-			if maximum/round < 5 {
-				return round
-			}
-		}
+// height returns a share as a rounded percentage.
+func height(share float64) float64 { return math.Round(1000*share) / 10 }
+
+// mostHits returns the hits of the largest bin.
+func (l *Limit) mostHits() (most uint64) {
+	for _, b := range l.Timeline {
+		most = max(most, b.Hits)
 	}
+	return most
 }
 
-// tick draws a number of an axis.
-func tick(b *strings.Builder, height float64, n uint64) {
-	y := plotBottom - height
-	if n > 0 {
-		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fh%d"/>`, plotLeft, y, plotWidth)
-	}
-	fmt.Fprintf(b, `<text class="end" x="%d" y="%.1f">%s</text>`, plotLeft-6, y+4, short(n))
+// end returns the end of a limit's timeline.
+func (o *Outcome) end(l *Limit) time.Time {
+	return o.BinStart.Add(time.Duration(len(l.Timeline)) * o.width())
 }
 
-// bar draws a bar between two heights.
-func bar(b *strings.Builder, x, wide, from, to float64) {
-	fmt.Fprintf(b, "M%.1f %.1fv%.1fh%.1fv%.1fz", plotLeft+x, plotBottom-from, from-to, wide, to-from)
-}
-
-// drawHistogram draws the number of windows by the share of the limit used, on a logarithmic scale.
-func drawHistogram(l *Limit) template.HTML {
-	var b strings.Builder
-	beginSVG(&b, "Use of the limit")
-	maxWindows := uint64(1)
+// histogramBars returns a bar for the windows of each range of use, on a logarithmic scale.
+func histogramBars(l *Limit) (all []bar) {
+	most := uint64(1)
 	for _, u := range l.Use {
-		maxWindows = max(maxWindows, u.Windows)
+		most = max(most, u.Windows)
 	}
-	height := func(n uint64) float64 {
-		return math.Log2(1+float64(n)) / math.Log2(1+float64(maxWindows)) * plotHeight
-	}
-	every := uint64(1 + math.Log10(float64(maxWindows))/5) // number about five powers of ten
-	for n, i := uint64(1), uint64(0); n <= maxWindows && n < math.MaxUint64/10; n, i = n*10, i+1 {
-		if i%every == 0 {
-			tick(&b, height(n), n)
-		}
-	}
-	wide := float64(plotWidth) / float64(len(l.Use))
-	for i, u := range l.Use {
-		class := "admitted"
-		if u.From >= 1 {
-			class = "over"
-		}
-		x := float64(i) * wide
-		fmt.Fprintf(&b, `<path class="%s" d="`, class)
-		bar(&b, x, wide-3, 0, height(u.Windows))
-		b.WriteString(`"/>`)
-		middle := plotLeft + x + wide/2 - 1.5
+	for _, u := range l.Use {
+		b := bar{Label: u.label()}
 		if u.Windows > 0 {
-			fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%.1f">%s</text>`, middle,
-				plotBottom-height(u.Windows)-3, short(u.Windows))
+			b.Number = short(u.Windows)
 		}
-		fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%d">%s</text>`, middle, pictureHeight-4, u.label())
+		of := &b.Admitted
+		if u.From >= 1 {
+			of = &b.Over
+		}
+		*of = height(math.Log2(1+float64(u.Windows)) / math.Log2(1+float64(most)))
+		all = append(all, b)
 	}
-	return endSVG(&b)
-}
-
-func beginSVG(b *strings.Builder, title string) {
-	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth,
-		pictureHeight, title)
-}
-
-// endSVG completes the diagram of beginSVG.
-func endSVG(b *strings.Builder) template.HTML {
-	fmt.Fprintf(b, `<path class="axis" d="M%d %dh%d"/></svg>`, plotLeft, plotBottom, plotWidth)
-	return template.HTML(b.String()) //nolint:gosec // numbers and times only
+	return all
 }
 
 // short abbreviates a number, such as 1.5k.
