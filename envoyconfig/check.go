@@ -364,7 +364,7 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, e *evaluation)
 	} else {
 		k.reportFaults(e, reach)
 	}
-	k.checkHits(e.filterPolicy, reach)
+	k.checkHits(e, reach)
 	k.checkActions(m, e.filterPolicy)
 	k.checkMaxWait(f, reach)
 	k.checkRuleValues(e, reach)

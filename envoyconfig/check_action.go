@@ -10,46 +10,37 @@ import (
 )
 
 // checkHits checks that limits count the hits sent at the end of a stream.
-func (k *checker) checkHits(p filterPolicy, reach *descriptors.Reach) {
-	if !p.streamDone {
+func (k *checker) checkHits(e *evaluation, reach *descriptors.Reach) {
+	if !e.streamDone {
 		return
 	}
 	for _, r := range reach.Rules {
-		if names := leaseNames(r); len(names) > 0 && slices.Contains(names, leaseKey(p.policy)) {
+		if names := leaseNames(r); len(names) > 0 && slices.Contains(names, e.leaseKey()) {
 			continue
 		}
-		least := p.limitBelowHits(r)
+		least := e.limitBelowHits(r)
 		for _, l := range r.Limits {
 			switch {
 			case r.Unlimited || l.Policy.CountRefused || l.Policy.UsesLeases():
 			case least != nil:
-				k.report(UncountedHits, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream exceed the limit at %v, which allows %d: set count_refused: true",
-					r.Path(), l.Pos, rules.Count(p.hitCount(), "hit"), least.Pos, least.Policy.Capacity())
+				k.report(UncountedHits, rules.Error, e.node.Pos(), "%s at %v is never charged: %s at the end of a stream exceed the limit at %v, which allows %d: set count_refused: true",
+					r.Path(), l.Pos, e.hits.text, least.Pos, least.Policy.Capacity())
 			default:
-				k.report(UncountedHits, rules.Warning, p.node.Pos(), "hits sent at the end of a stream have already happened, but %s at %v does not count them once it is over its limit: set count_refused: true", r.Path(), l.Pos)
+				k.report(UncountedHits, rules.Warning, e.node.Pos(), "hits sent at the end of a stream have already happened, but %s at %v does not count them once it is over its limit: set count_refused: true", r.Path(), l.Pos)
 			}
 		}
 	}
 }
 
-// hitCount returns the number of hits sent, 1 if it is unknown.
-func (p filterPolicy) hitCount() int {
-	hits := p.node.Field("hits_addend")
-	if !p.own || hits.Field("format").Exists() || hits.Field("is_negative_hits").Bool(false) {
-		return 1
-	}
-	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy accepts at most 10^9
-}
-
 // limitBelowHits returns a limit of the rule that is lower than the number of hits sent. Such a limit denies every
 // request, so that no limit of the rule is charged. It returns nil if there is none; a limit of 0 is meant to deny.
-func (p filterPolicy) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
-	if p.node.Field("limit").Exists() ||
+func (e *evaluation) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
+	if e.node.Field("limit").Exists() ||
 		slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return l.Table != nil }) {
 		return nil // other numbers apply
 	}
 	for _, l := range r.Limits {
-		if most := l.Policy.Capacity(); !l.Policy.UsesLeases() && 0 < most && most < uint64(p.hitCount()) { //nolint:gosec // it is positive
+		if most := l.Policy.Capacity(); !l.Policy.UsesLeases() && 0 < most && most < e.hits.number {
 			return l
 		}
 	}

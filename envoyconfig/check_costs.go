@@ -20,20 +20,25 @@ var celValue = regexp.MustCompile(`filter_metadata\[['"]([^'"]+)['"]\](?:\.([A-Z
 // metadataValue is a value of the dynamic metadata.
 type metadataValue struct{ namespace, key string }
 
-// metadataValues returns the values that hits_addend.format reads.
-func metadataValues(p *policy) (all []metadataValue) {
-	switch name, argument := commandOf(p); name {
+// readFormat reads the command of hits_addend.format, and the values of the metadata that it reads.
+func (p *policy) readFormat() {
+	found := anyCommand.FindStringSubmatch(p.node.At("hits_addend", "format").Text)
+	if found == nil {
+		return
+	}
+	p.command = found[1]
+	p.argument = found[2]
+	switch p.command {
 	case "DYNAMIC_METADATA":
-		path := strings.Split(argument+":", ":")
-		all = append(all, metadataValue{path[0], path[1]})
+		path := strings.Split(p.argument+":", ":")
+		p.readValues = []metadataValue{{path[0], path[1]}}
 	case "CEL", "TYPED_CEL":
-		for _, found := range celValue.FindAllStringSubmatch(argument, -1) {
-			if v := (metadataValue{found[1], cmp.Or(found[2], found[3])}); !slices.Contains(all, v) {
-				all = append(all, v)
+		for _, found := range celValue.FindAllStringSubmatch(p.argument, -1) {
+			if v := (metadataValue{found[1], cmp.Or(found[2], found[3])}); !slices.Contains(p.readValues, v) {
+				p.readValues = append(p.readValues, v)
 			}
 		}
 	}
-	return all
 }
 
 // reserves returns the names of the limits of e that reserve hits, and whether one of them charges a
@@ -56,16 +61,15 @@ func (k *checker) checkCosts(m *manager, f *filter, e *leasePolicy, same []*leas
 		return
 	}
 	format := e.node.At("hits_addend", "format")
-	name, _ := commandOf(e.policy)
+	name := e.command
 	if name == "RESPONSE_CODE" {
 		k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code",
 			format.Text, snippetAdvice)
 	}
-	values := metadataValues(e.policy)
-	readsLease := slices.ContainsFunc(values, func(v metadataValue) bool {
+	readsLease := slices.ContainsFunc(e.readValues, func(v metadataValue) bool {
 		return v.namespace == f.namespace() && slices.Contains(names, leaseLimit(v.key, names))
 	})
-	for _, v := range values {
+	for _, v := range e.readValues {
 		isLease := slices.Contains(names, leaseLimit(v.key, names))
 		isOther := v.namespace == filterNamespace || isLease && !readsLease // if it is in another namespace
 		if v.namespace == f.namespace() {

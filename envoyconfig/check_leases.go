@@ -39,27 +39,17 @@ type leasePolicy struct {
 	same uint64
 }
 
-// commandOf returns the command and argument of hits_addend.format.
-func commandOf(p *policy) (name, argument string) {
-	if m := anyCommand.FindStringSubmatch(p.node.At("hits_addend", "format").Text); m != nil {
-		return m[1], m[2]
-	}
-	return "", ""
-}
-
 // leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the name of a lease.
-func leaseKey(p *policy) string {
-	name, argument := commandOf(p)
-	if name != "DYNAMIC_METADATA" {
+func (p *policy) leaseKey() string {
+	if p.command != "DYNAMIC_METADATA" {
 		return ""
 	}
-	return secondLeaseSuffix.ReplaceAllString(argument[strings.LastIndexByte(argument, ':')+1:], "")
+	return secondLeaseSuffix.ReplaceAllString(p.argument[strings.LastIndexByte(p.argument, ':')+1:], "")
 }
 
 // isLease reports whether hits_addend reads the metadata of the rate limit filter.
-func isLease(p *policy) bool {
-	name, argument := commandOf(p)
-	return name == "DYNAMIC_METADATA" && strings.HasPrefix(argument, filterNamespace+":")
+func (p *policy) isLease() bool {
+	return p.command == "DYNAMIC_METADATA" && strings.HasPrefix(p.argument, filterNamespace+":")
 }
 
 // clientCommands are the format commands whose values the client chooses.
@@ -143,8 +133,7 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 
 // acquires reports whether Envoy sends the descriptor at the start of a request, when no metadata of replies exists.
 func (e *leasePolicy) acquires(f *filter) bool {
-	name, argument := commandOf(e.policy)
-	return name != "DYNAMIC_METADATA" || !strings.HasPrefix(argument, f.namespace()+":")
+	return e.command != "DYNAMIC_METADATA" || !strings.HasPrefix(e.argument, f.namespace()+":")
 }
 
 // limitsOf returns the limits of a rule and its candidates, none of an unlimited rule.
@@ -180,10 +169,10 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	hits := e.node.Field("hits_addend")
 	format := hits.Field("format")
 	fail := func(at *tree.Node, text string, args ...any) { k.report(Leases, rules.Error, at.Pos(), text, args...) }
-	name, argument := commandOf(e.policy)
+	name := e.command
 	want := fmt.Sprintf(`format: "%%DYNAMIC_METADATA(%s:%s)%%"`, f.namespace(), e.names[0])
 	onlyPermits := !slices.ContainsFunc(e.rules, hasSettlement)
-	switch namespace, key, _ := strings.Cut(argument, ":"); {
+	switch namespace, key, _ := strings.Cut(e.argument, ":"); {
 	case slices.Contains(clientCommands, name):
 		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; use %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
@@ -283,11 +272,10 @@ func (k *checker) checkLeaseEnd(e, start *leasePolicy) {
 // checkLeaseOfOtherRule reports a policy that releases a lease of a limit that its actions do not match.
 func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p filterPolicy) {
 	format := p.node.At("hits_addend", "format")
-	name, argument := commandOf(p.policy)
-	if name != "DYNAMIC_METADATA" {
+	if p.command != "DYNAMIC_METADATA" {
 		return
 	}
-	namespace, key, _ := strings.Cut(argument, ":")
+	namespace, key, _ := strings.Cut(p.argument, ":")
 	for _, l := range k.set.Limits {
 		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
 			k.report(Leases, rules.Error, format.Pos(), "the lease %q belongs to %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)

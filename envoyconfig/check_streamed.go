@@ -12,7 +12,7 @@ func (k *checker) checkStreamedCost(m *manager, h *virtualHost, r *route, p filt
 	if !p.streamDone || !p.own || r.node.At("match", "grpc").Exists() || m.hasUpstreamFilters && k.config.allClusters {
 		return
 	}
-	for _, v := range metadataValues(p.policy) {
+	for _, v := range p.readValues {
 		k.checkStreamedValue(m, h, r, p, v)
 	}
 }

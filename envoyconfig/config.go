@@ -22,9 +22,9 @@ type Config struct {
 	// envoyFilters are Istio's EnvoyFilters in the order of the files; patches are the patches of all of them.
 	envoyFilters []*istio.EnvoyFilter
 	patches      []*istio.Patch
-	// roots are the documents of the files. sources maps file names to contents while the files are read.
+	// roots are the documents of the files. sources maps file names to lines while the files are read.
 	roots   []*tree.Node
-	sources map[string][]byte
+	sources map[string][][]byte
 	// localFilters are local rate limit filters. uncheckedFilters call a service but are not checked.
 	localFilters, uncheckedFilters []*tree.Node
 	// networkFilters are rate limit filters that call the service once per connection.

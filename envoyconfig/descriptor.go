@@ -61,7 +61,7 @@ func (d *Descriptor) String() string {
 
 // descriptor computes the descriptor for a request.
 func (e *evaluation) descriptor(x *exchange) Descriptor {
-	d := Descriptor{Pos: e.node.Pos(), StreamDone: e.streamDone, Lease: e.streamDone && isLease(e.policy)}
+	d := Descriptor{Pos: e.node.Pos(), StreamDone: e.streamDone, Lease: e.streamDone && e.isLease()}
 	for _, a := range e.actions {
 		d.keys = append(d.keys, a.form.key)
 	}

@@ -16,6 +16,8 @@ type evaluatedHits struct {
 	text string
 	// charges is true if the descriptor can charge a counter: the number may be positive and is not returned.
 	charges bool
+	// number is the number of hits if it is a constant, and not a refund.
+	number uint64
 }
 
 var (
@@ -36,20 +38,20 @@ func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 	at := e.node.Field("hits_addend")
 	if !at.Exists() {
 		if m.setsHits(e.limiter) {
-			return evaluatedHits{"hits of the filter state " + hitsState, true}
+			return evaluatedHits{text: "hits of the filter state " + hitsState, charges: true}
 		}
-		return evaluatedHits{"1 hit", true}
+		return evaluatedHits{"1 hit", true, 1}
 	}
 	refund := at.Field("is_negative_hits").Bool(false)
 	format := at.Field("format")
 	n := at.Field("number").Uint(0)
 	if !e.own && n == 1 && !refund && format.Text == "" {
-		return evaluatedHits{"1 hit", true} // Envoy ignores hits_addend of a route, with the same result
+		return evaluatedHits{"1 hit", true, 1} // Envoy ignores hits_addend of a route, with the same result
 	}
 	if !e.own {
 		e.fail(HitsDropped, rules.Error, at, "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
 			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
-		return evaluatedHits{"1 hit", true}
+		return evaluatedHits{"1 hit", true, 1}
 	}
 	switch {
 	case format.Text != "":
@@ -60,9 +62,9 @@ func (m *manager) evaluateHits(e *evaluation) evaluatedHits {
 		}
 		return h
 	case refund:
-		return evaluatedHits{"a refund of " + rules.Count(int(min(n, 1<<31)), "hit"), false}
+		return evaluatedHits{text: "a refund of " + rules.Count(int(min(n, 1<<31)), "hit")}
 	default:
-		return evaluatedHits{rules.Count(int(min(n, 1<<31)), "hit"), n > 0}
+		return evaluatedHits{rules.Count(int(min(n, 1<<31)), "hit"), n > 0, n}
 	}
 }
 
@@ -75,14 +77,12 @@ func (m *manager) setsHits(limiter *filter) bool {
 }
 
 func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits {
-	found := anyCommand.FindStringSubmatch(format.Text)
-	if found == nil {
+	command := e.command
+	if command == "" {
 		n, err := strconv.ParseFloat(format.Text, 64)
-		return evaluatedHits{"hits of " + rules.Shorten(format.Text), err != nil || n >= 1}
+		return evaluatedHits{text: "hits of " + rules.Shorten(format.Text), charges: err != nil || n >= 1}
 	}
-	command := found[1]
-	argument := found[2]
-	hits := evaluatedHits{"hits of " + rules.Shorten(strings.Trim(format.Text, "%")), true}
+	hits := evaluatedHits{text: "hits of " + rules.Shorten(strings.Trim(format.Text, "%")), charges: true}
 	switch {
 	case slices.Contains(clientCommands, command):
 		e.fail(ClientHits, rules.Warning, format, "clients choose the hits with %s: a request with 0 charges nothing, and one without a number is not limited at all: set the value in a filter before the rate limit filter, or use a number", rules.Shorten(format.Text))
@@ -97,12 +97,11 @@ func (m *manager) evaluateFormat(e *evaluation, format *tree.Node) evaluatedHits
 	case command == "FILTER_STATE" && e.limiter != nil && !m.fragments && !m.mayRunCodeBefore(e.limiter):
 		e.fail(NoEffect, rules.Warning, format, "no filter before the rate limit filter sets %s, so requests are not limited: add the one that does, or use dynamic metadata", rules.Shorten(format.Text))
 	case command == "DYNAMIC_METADATA" && e.limiter != nil:
-		namespace, path, _ := strings.Cut(argument, ":")
-		name, _, _ := strings.Cut(path, ":")
-		if namespace == e.limiter.namespace() {
+		read := e.readValues[0]
+		if read.namespace == e.limiter.namespace() {
 			break // see checkReleasedLease
 		}
-		if origin := m.originOfValue(e.limiter, metadataValue{namespace, name}, e.streamDone); origin.whyUnset != "" {
+		if origin := m.originOfValue(e.limiter, read, e.streamDone); origin.whyUnset != "" {
 			e.neverSend(format, "the hits have no value: "+origin.whyUnset)
 		}
 	}

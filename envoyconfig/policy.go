@@ -14,6 +14,9 @@ type policy struct {
 	actions []*action
 	// streamDone is true if the descriptor is sent at the end of the stream.
 	streamDone bool
+	// command and argument are those of hits_addend.format, and readValues the metadata that it reads.
+	command, argument string
+	readValues        []metadataValue
 }
 
 // policyList contains the elements of a rate_limits list that have the same stage. A route sends all of them or none.
@@ -33,6 +36,7 @@ func newPolicies(list *tree.Node) (all []*policyList) {
 			node: n, stage: n.Field("stage").Uint(0), streamDone: n.Field("apply_on_stream_done").Bool(false),
 			actions: tree.Map(n.Field("actions"), newAction),
 		}
+		p.readFormat()
 		i := slices.IndexFunc(all, func(l *policyList) bool { return l.stage == p.stage })
 		if i < 0 {
 			i = len(all)

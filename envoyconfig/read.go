@@ -21,7 +21,7 @@ type File struct {
 func Read(files []File) (*Config, error) {
 	c := &Config{
 		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{}, proxies: map[string][]string{},
-		nodeCluster: &tree.Missing, listenerSource: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][]byte{},
+		nodeCluster: &tree.Missing, listenerSource: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][][]byte{},
 	}
 	var errs []error
 	for _, f := range files {
@@ -50,7 +50,7 @@ func (c *Config) readFile(f File) error {
 	if err != nil {
 		return withTemplateHint(f, err)
 	}
-	c.sources[f.Name] = f.Content
+	c.sources[f.Name] = bytes.SplitAfter(f.Content, []byte{'\n'})
 	found := false
 	for i := range roots {
 		c.findPlaceholders(&roots[i])

@@ -71,6 +71,14 @@ var largeInputs = map[string]func(n int) (envoy, rules string){
 		}
 		return list.String(), "  - { key: user, rate_limit: { unit: hour, requests_per_unit: 9 } }\n  - { key: path, rate_limit: { unit: hour, requests_per_unit: 9 } }\n"
 	},
+	"files": func(n int) (string, string) { // of a ConfigMap
+		var list strings.Builder
+		list.WriteString("kind: ConfigMap\ndata:\n")
+		for i := range n {
+			fmt.Fprintf(&list, "  f%d.yaml: |\n    name: t%d\n    virtual_hosts: [{ name: all, domains: ['*'], rate_limits: %s }]\n", i, i, userPolicy)
+		}
+		return list.String(), "  - { key: user, rate_limit: { unit: hour, requests_per_unit: 9 } }\n"
+	},
 	"patches": func(n int) (string, string) {
 		var list strings.Builder
 		list.WriteString(envoyFilters)

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ReadText returns the documents of a file embedded as text in n, where source is the content of the outer file. If
-// the text is a block scalar, nodes have their positions in source; otherwise all have the position of n.
-func ReadText(n *Node, source []byte) ([]Node, error) {
+// ReadText returns the documents of a file embedded as text in n, where lines are those of the outer file. If the
+// text is a block scalar, nodes have their positions in the outer file; otherwise all have the position of n.
+func ReadText(n *Node, lines [][]byte) ([]Node, error) {
 	if n.Kind != Text {
 		return nil, nil
 	}
@@ -20,7 +20,7 @@ func ReadText(n *Node, source []byte) ([]Node, error) {
 		at.line = n.line
 		at.col = n.col
 	}
-	if lines := bytes.SplitAfterN(source, []byte{'\n'}, int(n.line)+2); isBlockScalar(lines, n) {
+	if isBlockScalar(lines, n) {
 		first := lines[n.line]
 		indent := int32(len(first) - len(bytes.TrimLeft(first, " "))) //nolint:gosec // files are smaller than 2 GiB
 		setPos = func(at *Node) {
