@@ -75,14 +75,13 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if h != nil {
 		calls.VirtualHost = h.name
 	}
-	m, rejected := m.resolveUpgrade(x, found)
 	if noRoute != "" {
 		return calls, nil
 	}
 	calls.Route = found.displayName()
 	calls.Pos = found.node.Pos()
 	x.routeNode = found.node
-	calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x),
+	calls.NotCalled = cmp.Or(x.upgradeReason(), h.redirectReason(x), found.noCallReason(), c.noClusterReason(x),
 		m.onlyQuotasReason())
 	if calls.NotCalled != "" {
 		return calls, nil

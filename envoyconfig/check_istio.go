@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -12,26 +13,11 @@ import (
 // same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
-	partners, others := relatePatches(all)
 	for _, p := range all {
 		if ignored := p.NoEffect(all); ignored != nil && (p.AddsFilter || p.AddsPolicies) {
 			k.report(NoEffect, ignored.Severity, ignored.At.Pos(), "%s", ignored.Why)
 		}
-		misses := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
-		switch {
-		case len(partners[p.Class()]) > 0 &&
-			!slices.ContainsFunc(partners[p.Class()], func(o *istio.Patch) bool { return !misses(o) }):
-			why, pos := p.MissedGatewayReason(partners[p.Class()][0])
-			k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", partners[p.Class()][0].Node.Pos(), why)
-		case len(partners[p.Class()]) == 0 && len(others[p.Class()]) > 0 && p.AddsPolicies:
-			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be in another file
-			if slices.ContainsFunc(others[p.Class()],
-				func(o *istio.Patch) bool { return len(partners[o.Class()]) == 0 }) {
-				severity = rules.Error
-			}
-			why, pos := p.DisjointReason(others[p.Class()][0])
-			k.report(NoEffect, severity, pos, "no filter sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: %s: select the same proxies in both", others[p.Class()][0].Node.Pos(), why)
-		}
+		k.checkComplement(p, all)
 	}
 	clusters := slices.DeleteFunc(slices.Clone(all), func(p *istio.Patch) bool { return p.ApplyTo != istio.Cluster })
 	for _, m := range k.config.managers {
@@ -43,24 +29,28 @@ func (k *checker) checkPatches() {
 	}
 }
 
-// relatePatches returns, by class, the first patches of the classes that complement it: partners may share a listener
-// with it, others do not.
-func relatePatches(all []*istio.Patch) (partners, others map[string][]*istio.Patch) {
-	partners = map[string][]*istio.Patch{}
-	others = map[string][]*istio.Patch{}
-	classes := istio.Classes(all)
-	for _, p := range classes {
-		for _, o := range classes {
-			switch {
-			case !p.Complements(o):
-			case p.MayShareListener(o):
-				partners[p.Class()] = append(partners[p.Class()], o)
-			case !isLocal(o):
-				others[p.Class()] = append(others[p.Class()], o)
+// checkComplement checks that a listener with the rate_limits of a patch may get the filter of another one, and that a
+// patch for gateways reaches those of the other.
+func (k *checker) checkComplement(p *istio.Patch, all []*istio.Patch) {
+	var disjoint *istio.Patch
+	for _, o := range all {
+		switch {
+		case !p.Complements(o):
+		case !p.MayShareListener(o):
+			if !isLocal(o) {
+				disjoint = cmp.Or(disjoint, o)
 			}
+		default:
+			if why, pos := p.MissedGatewayReason(o); why != "" {
+				k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", o.Node.Pos(), why)
+			}
+			return
 		}
 	}
-	return partners, others
+	if disjoint != nil && p.AddsPolicies {
+		why, pos := p.DisjointReason(disjoint)
+		k.report(NoEffect, rules.Warning, pos, "no filter in these files sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: %s: select the same proxies in both", disjoint.Node.Pos(), why)
+	}
 }
 
 // checkPatchCluster checks that the proxies which get a filter also get the cluster of its service.

@@ -33,7 +33,7 @@ func (k *checker) checkSoft(m *manager, f *filter) {
 			if name := n.Field("name"); strings.EqualFold(name.Text, header) && !m.strips(header) {
 				k.report(Soft, rules.Error,
 					name.Pos(), "clients can choose this route, since they can send the header %s: "+
-						"match the metadata instead (sluice envoy snippet soft), or remove the header from requests with "+
+						"match the metadata instead, or remove the header from requests with "+
 						"early_header_mutation_extensions or, for clients outside, internal_only_headers", header)
 			}
 		}
@@ -42,7 +42,7 @@ func (k *checker) checkSoft(m *manager, f *filter) {
 			if isSoft && !m.fragments && !m.selectsAgain(f) {
 				k.report(Soft, rules.Warning, n.Pos(), "no request takes this route: Envoy selects the route before it calls sluice, "+
 					"and no filter after the rate limit filter makes it select again: add set_filter_state with "+
-					"clear_route_cache: true (sluice envoy snippet soft)")
+					"clear_route_cache: true")
 			}
 		}
 	}

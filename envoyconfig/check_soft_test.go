@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 const softRules = `domain: shop
@@ -99,42 +98,5 @@ func TestCheckSoft(t *testing.T) {
 				t.Error("the name of --soft-header is ignored")
 			}
 		})
-	}
-}
-
-// TestSoftSnippet checks that the snippet has a route for each name, as Envoy receives it, and that
-// the only findings of the snippet with that of the filter are placeholders.
-func TestSoftSnippet(t *testing.T) {
-	set := ruleSet(t, softRules)
-	for _, target := range snippetTargets {
-		istio := target != EnvoyTarget
-		got, err := SoftSnippet(set, "shop", target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{`exact: "hard"`, `exact: "gr????e \"a\""`, "rules.yaml:5:9", "clear_route_cache: true"} {
-			if strings.Count(got, want) != 1 {
-				t.Errorf("%s: the snippet has %d %s:\n%s", target, strings.Count(got, want), want, got)
-			}
-		}
-		if first, second := strings.Index(got, `"hard"`), strings.Index(got, `"gr`); istio != (first > second) {
-			t.Errorf("%s: the routes are in the wrong order:\n%s", target, got)
-		}
-		files := []File{{"soft.yaml", []byte(fillSnippet(got))}}
-		if istio {
-			files = append([]File{{"snippet.yaml", []byte(fillSnippet(Snippet(set, "shop", SnippetOptions{Target: target})))}}, files...)
-		}
-		c, err := Read(files)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", target, err, got)
-		}
-		for _, f := range c.Check(set) {
-			if f.Severity == rules.Error && (istio || f.Code != Domain) || f.Code == Soft {
-				t.Errorf("%s: %v\n%s", target, f, got)
-			}
-		}
-	}
-	if _, err := SoftSnippet(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]"), "shop", EnvoyTarget); err == nil || !strings.Contains(err.Error(), "add soft: true") {
-		t.Errorf("rules without soft limits: %v", err)
 	}
 }

@@ -85,12 +85,10 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 		return nil, "headers_with_underscores_action is " + action
 	}
 	if slices.ContainsFunc(x.internalOnly, func(only string) bool { return strings.EqualFold(only, name) }) {
-		switch internal, unknown := x.isInternal(); {
-		case unknown != "":
+		if unknown := x.mayBeInternal(); unknown != "" {
 			return nil, "it is one of internal_only_headers: " + unknown
-		case !internal:
-			return nil, ""
 		}
+		return nil, ""
 	}
 	return x.clientValues(name), ""
 }
@@ -226,7 +224,7 @@ func (x *exchange) clientAddress() (a netip.Addr, unknown string) {
 	}
 	hops := m.Field("xff_num_trusted_hops").Uint(0)
 	trusted := true
-	forwarded, _ := x.forwardedFor()
+	forwarded := x.forwardedFor()
 	if m.Field("use_remote_address").Bool(false) {
 		// The peer is the nearest trusted proxy.
 		trusted = hops > 0

@@ -11,56 +11,26 @@ import (
 // typeMismatchReason returns why a filter with the given request_type does not call the service for the request; empty
 // if it does. The reason begins with [UnknownPrefix] if it is unknown whether the request is internal.
 func (x *exchange) typeMismatchReason(requestType string) string {
-	if requestType != "internal" && requestType != "external" {
-		return ""
-	}
-	internal, unknown := x.isInternal()
+	unknown := x.mayBeInternal()
 	switch {
+	case requestType != "internal" && requestType != "external":
+		return ""
 	case unknown != "":
 		return UnknownPrefix + "request_type is " + requestType + ": " + unknown
-	case internal && requestType == "external":
-		return "request_type is external, but the request is internal"
-	case !internal && requestType == "internal":
+	case requestType == "internal":
 		return "request_type is internal, but the request is external"
 	default:
 		return ""
 	}
 }
 
-// isInternal reports whether Envoy treats the request as internal. As measured on Envoy 1.40, no request is internal
-// without internal_address_config. With it, a connection manager with use_remote_address uses the peer's address if
-// there is no x-forwarded-for; others use x-forwarded-for if it is a single address.
-func (x *exchange) isInternal() (internal bool, unknown string) {
-	m := x.managerNode
-	ranges := m.Field("internal_address_config")
-	switch {
-	case !ranges.Exists():
-		return false, ""
-	case m.Field("original_ip_detection_extensions").Exists():
-		return false, "original_ip_detection_extensions determine the client's address"
-	case len(x.clientValues("x-envoy-internal")) > 0:
-		return false, "the request already has the header x-envoy-internal"
+// mayBeInternal returns why Envoy may treat the request as internal; empty if it does not. As measured on Envoy 1.40, no
+// request is internal without internal_address_config.
+func (x *exchange) mayBeInternal() (unknown string) {
+	if x.managerNode.Field("internal_address_config").Exists() {
+		return "with internal_address_config it depends on the client's address"
 	}
-	if unknown := x.unloggedReason("x-forwarded-for"); unknown != "" {
-		return false, unknown
-	}
-	networks, _ := readNetworks(ranges.Field("cidr_ranges"))
-	forwarded, present := x.forwardedFor()
-	if m.Field("use_remote_address").Bool(false) {
-		switch {
-		case present:
-			return false, ""
-		case !x.Remote.IsValid():
-			return false, x.unknownRemoteReason()
-		default:
-			return isWithin(networks, x.Remote), ""
-		}
-	}
-	if !present || strings.Contains(forwarded, ",") || m.Field("xff_num_trusted_hops").Uint(0) > 0 {
-		return false, ""
-	}
-	address, ok := fromForwarded(forwarded, 0)
-	return ok && isWithin(networks, address), ""
+	return ""
 }
 
 // readNetworks reads a list of CidrRange. prefix_len defaults to 0; Envoy truncates a longer one.
@@ -83,20 +53,19 @@ func isWithin(networks []netip.Prefix, address netip.Addr) bool {
 
 // forwardedFor returns x-forwarded-for as the client sent it. In a log the value may end with the peer's address, which
 // Envoy appended; forwardedFor removes that address and stores it in x.Remote.
-func (x *exchange) forwardedFor() (value string, present bool) {
-	given := x.clientValues("x-forwarded-for")
-	value = strings.Join(given, ",")
+func (x *exchange) forwardedFor() string {
+	value := strings.Join(x.clientValues("x-forwarded-for"), ",")
 	if m := x.managerNode; x.Logged == nil || !m.Field("use_remote_address").Bool(false) ||
 		m.Field("skip_xff_append").Bool(false) {
-		return value, len(given) > 0
+		return value
 	}
 	i := strings.LastIndexByte(value, ',')
 	direct, err := netip.ParseAddr(strings.Trim(value[i+1:], " \t"))
 	if err != nil {
-		return value, len(given) > 0
+		return value
 	}
 	x.Remote = direct
-	return value[:max(0, i)], i >= 0
+	return value[:max(0, i)]
 }
 
 // unknownRemoteReason returns why the peer's address is unknown and how to provide it.

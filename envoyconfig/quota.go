@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -80,67 +79,30 @@ func inputSource(input *tree.Node) (typeName, name string) {
 	return typeName, config.Field("query_param").Text
 }
 
-// maxValueLength is the length of the longest ID value that can be assigned a quota.
-const maxValueLength = 512
-
-// isGuarded reports whether the guards restrict a client's value to valid ID values: present, not empty, not too
-// long, and printable.
+// isGuarded reports whether the guards restrict a client's value to ID values that can be assigned a quota: present, at
+// most 512 bytes, and printable.
 func (b *bucket) isGuarded(input *tree.Node) bool {
 	typeName, name := inputSource(input)
 	return slices.ContainsFunc(b.guards, func(g guard) bool {
 		guarded, guardedName := inputSource(g.input)
-		if guarded != typeName || guardedName != name {
-			return false
-		}
-		if g.exact || g.value.Field("exact").Text != "" {
-			return true
-		}
-		pattern := g.value.At("safe_regex", "regex")
-		re, err := syntax.Parse(pattern.Text, syntax.Perl)
-		if err != nil || !pattern.Exists() || newStringMatcher(g.value)("").yes {
-			return false
-		}
-		longest, printable := matchBounds(re)
-		return printable && longest <= maxValueLength
+		return guarded == typeName && guardedName == name &&
+			(g.exact || g.value.Field("exact").Text != "" || isAssignable(g.value.Field("safe_regex")))
 	})
 }
 
-// matchBounds returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
-// unbounded, and whether all matches are printable ASCII.
-func matchBounds(re *syntax.Regexp) (longest int, printable bool) {
-	const tooLong = maxValueLength + 1
-	printable = true
-	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
-		return 1, false
-	}
-	if re.Op == syntax.OpLiteral || re.Op == syntax.OpCharClass {
-		for _, r := range re.Rune {
-			printable = printable && ' ' <= r && r <= '~'
-		}
-		if re.Op == syntax.OpLiteral {
-			return len(re.Rune), printable
-		}
-		return 1, printable
-	}
-	for _, sub := range re.Sub {
-		n, p := matchBounds(sub)
-		printable = printable && p
-		switch re.Op {
-		case syntax.OpConcat:
-			longest = min(longest+n, tooLong)
-		case syntax.OpRepeat:
-			longest = min(n*re.Max, tooLong)
-			if re.Max < 0 {
-				longest = tooLong
-			}
-		case syntax.OpStar, syntax.OpPlus:
-			longest = tooLong
-		default:
-			longest = max(longest, n)
-		}
-	}
-	return longest, printable
+// isAssignable reports whether a regular expression matches none of some values that cannot be assigned a quota.
+func isAssignable(regex *tree.Node) bool {
+	unassignable := []string{"", strings.Repeat("a", 513), strings.Repeat("0", 513), "\u00fc"}
+	return regex.Exists() &&
+		!slices.ContainsFunc(unassignable, func(value string) bool { return newRegex(regex)(value).yes })
 }
+
+// quotaOrder is the key of the bucket ID entry that lists the other keys in the order of the descriptor.
+const quotaOrder = "sluice"
+
+// assignable is a regular expression for client values in bucket IDs. Requests with other IDs, such as binary ones, may
+// not be limited, since no service can assign a quota to them.
+const assignable = `"[!-~]{1,200}"`
 
 // idEntries returns the entries of a bucket's ID in the order given by its entry [quotaOrder]. wrong is the reason
 // why no rule can match the ID; empty if a rule may match it. at is the position of the problem.

@@ -204,7 +204,7 @@ func (k *checker) checkQuotaRules() {
 			if call.at != nil {
 				more = fmt.Sprintf("; the element at %v calls the rate limit service for it, which counts separately from the Envoys' quotas", call.at.Pos())
 			}
-			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: sluice envoy snippet --rlqs prints one", r.Path(), more)
+			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: add one, as in examples/quota-service", r.Path(), more)
 		}
 	}
 }

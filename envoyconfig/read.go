@@ -85,49 +85,10 @@ func unrecognisedError(name string, roots []tree.Node) error {
 			found = "an object with " + rules.Shorten(roots[0].Nodes[0].Name)
 		}
 	}
-	for i := range roots {
-		if n, hint := controlPlaneObject(&roots[i]); hint != "" {
-			return fmt.Errorf("%v: found an object of kind %s; %s", n.Pos(), rules.Shorten(n.Field("kind").Text), hint)
-		}
-	}
 	return fmt.Errorf("%v: found %s, which is not Envoy configuration: want a bootstrap (static_resources or dynamic_resources), "+
-		"xDS resources (resources, or @type), routes, the output of /config_dump (configs), or an EnvoyFilter of Istio",
+		"xDS resources (resources, or @type), routes, the output of /config_dump (configs), or an EnvoyFilter of Istio; "+
+		"for objects of a control plane, pass the /config_dump of its proxy",
 		pos, found)
-}
-
-// controlPlaneObject returns the first Kubernetes object that a control plane translates into Envoy's configuration,
-// and a hint on how to get the translation. The hint is empty if there is no such object.
-func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
-	items := n.Field("items")
-	if n.Kind == tree.List {
-		items = n
-	}
-	for item := range items.Elements() {
-		if object, hint = controlPlaneObject(item); hint != "" {
-			return object, hint
-		}
-	}
-	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
-	return n, controlPlaneHint(group)
-}
-
-// controlPlaneHint returns how to get the Envoy configuration generated from objects of an API group; empty for unknown
-// groups.
-func controlPlaneHint(group string) string {
-	switch {
-	case group == "gateway.envoyproxy.io":
-		return "Envoy Gateway generates Envoy's configuration from it: pass the output of egctl x translate --from gateway-api --to xds -o yaml -f FILE, with its Gateways and routes in FILE"
-	case group == "gateway.networking.k8s.io":
-		return "a control plane generates Envoy's configuration from it: pass the output of the proxy's /config_dump, or with Envoy Gateway the output of " +
-			"egctl x translate --from gateway-api --to xds -o yaml -f FILE"
-	case strings.HasSuffix(group, "istio.io"):
-		return "Istio generates Envoy's configuration from it: pass the output of istioctl proxy-config all POD -o json"
-	case group == "projectcontour.io", strings.HasSuffix(group, "getambassador.io"),
-		strings.HasSuffix(group, ".solo.io"):
-		return "a control plane generates Envoy's configuration from it: pass the output of the proxy's /config_dump"
-	default:
-		return ""
-	}
 }
 
 // readDocument reads one document and reports whether it is configuration of Envoy.

@@ -160,13 +160,7 @@ func TestReadErrors(t *testing.T) {
 		"":                             "f.yaml:1:1: found nothing, which is not Envoy configuration",
 		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, which is not Envoy configuration: want a bootstrap",
 
-		// Objects of control planes.
-		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                     "f.yaml:4:1: found an object of kind HTTPRoute; a control plane generates",
-		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }": "f.yaml:1:39: found an object of kind BackendTrafficPolicy; Envoy Gateway generates Envoy's configuration from it: pass the output of egctl x translate",
-		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                        "found an object of kind VirtualService; Istio generates Envoy's configuration from it: pass the output of istioctl",
-		"[{ apiVersion: getambassador.io/v2, kind: RateLimitService }]":                                                       "f.yaml:1:2: found an object of kind RateLimitService; a control plane",
-		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                               "pass the output of the proxy's /config_dump",
-
+		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }": "found an object of kind VirtualService, which is not Envoy configuration: want",
 		// Other text.
 		"{ apiVersion: v1, kind: Service }": "found an object of kind Service, which is not Envoy configuration: want",
 		"just text":                         `f.yaml:1:1: found "just text", which`,

@@ -257,13 +257,8 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	if scheme != "http" {
 		return ""
 	}
-	if tls == "EXTERNAL_ONLY" {
-		switch internal, unknown := x.isInternal(); {
-		case unknown != "":
-			return UnknownPrefix + "require_tls is EXTERNAL_ONLY: " + unknown
-		case internal:
-			return ""
-		}
+	if unknown := x.mayBeInternal(); tls == "EXTERNAL_ONLY" && unknown != "" {
+		return UnknownPrefix + "require_tls is EXTERNAL_ONLY: " + unknown
 	}
 	return "require_tls is " + tls + ": Envoy redirects to https without calling the service"
 }

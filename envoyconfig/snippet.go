@@ -46,7 +46,7 @@ func Snippet(set *descriptors.Set, domain string, o SnippetOptions) string {
 	}
 	llm := llms[o.LLM]
 	lists, values := snippetLists(set, domain, llm, o.Sources)
-	return renderSnippet("", o.Target, map[string]any{
+	return renderSnippet(o.Target, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": lists,
 		"PerRoute": llm != nil || hasLimit(func(l *descriptors.Limit) bool { return l.Policy.UsesLeases() }),
@@ -54,11 +54,8 @@ func Snippet(set *descriptors.Set, domain string, o SnippetOptions) string {
 	})
 }
 
-// textFunc executes a template.
-type textFunc func(name string, data any) string
-
-// newSnippetTemplate returns the function that executes the templates of snippet.tmpl.
-func newSnippetTemplate() textFunc {
+// renderSnippet executes the template for a target.
+func renderSnippet(target Target, data map[string]any) string {
 	t := template.New("")
 	text := func(name string, data any) string {
 		var b strings.Builder
@@ -66,22 +63,16 @@ func newSnippetTemplate() textFunc {
 		return b.String()
 	}
 	template.Must(t.Funcs(template.FuncMap{"text": text, "indent": indentText, "item": listItem}).Parse(snippetText))
-	return text
-}
-
-// renderSnippet executes a template of the given kind.
-func renderSnippet(kind string, target Target, data map[string]any) string {
-	text := newSnippetTemplate()
 	data["Placeholder"] = placeholder
 	data["Filters"] = []string{"filter"}
 	if llm, _ := data["LLM"].(*llmAPI); llm != nil {
 		data["Filters"] = []string{"json", "sse", "filter"}
 	}
 	if target == "" || target == EnvoyTarget {
-		return text(kind+"envoy", data)
+		return text("envoy", data)
 	}
 	data["Proxies"] = proxiesOf[target]
-	return text(kind+"istio", data)
+	return text("istio", data)
 }
 
 func domainRules(set *descriptors.Set, domain string) []*descriptors.Rule {
@@ -133,7 +124,7 @@ func snippetLists(
 	var b, divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
-			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs prints the filter for it\n",
+			fmt.Fprintf(&divided, "# %s at %v has quota, which the quota filter uses\n",
 				rules.Shorten(r.Path()), r.Pos())
 			continue
 		}

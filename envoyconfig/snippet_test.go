@@ -267,3 +267,16 @@ descriptors:
 		t.Errorf("the snippet does not charge three numbers under one comment:\n%s", got)
 	}
 }
+
+// TestSnippetOmitsRulesWithQuota checks that the snippet has no actions for a rule with quota.
+func TestSnippetOmitsRulesWithQuota(t *testing.T) {
+	got := Snippet(ruleSet(t, `domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
+  - { key: path, rate_limit: { unit: second, requests_per_unit: 100 } }
+`), "d", SnippetOptions{})
+	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
+		!strings.Contains(got, "# user at rules.yaml:3:5 has quota, which the quota filter uses") {
+		t.Errorf("the snippet for a rule with quota and one without is\n%s", got)
+	}
+}

@@ -51,56 +51,11 @@ func (m *manager) hasLimits() bool {
 	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// resolveUpgrade returns the connection manager with the filters for a request, which may request a protocol upgrade.
-// rejected is the reason why no filters run, or why that is unknown. r may be nil.
-func (m *manager) resolveUpgrade(x *exchange, r *route) (of *manager, rejected string) {
-	protocol := strings.Join(x.clientValues("upgrade"), ",")
-	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
-		return m, ""
+// upgradeReason returns why the filters for a request are unknown: if it asks for another protocol, they depend on
+// upgrade_configs. It is empty for other requests.
+func (x *exchange) upgradeReason() string {
+	if values := x.clientValues("upgrade"); len(values) > 0 && !strings.EqualFold(values[0], "h2c") {
+		return UnknownPrefix + "the request has upgrade: " + values[0]
 	}
-	if unknown := x.unloggedReason("connection"); unknown != "" {
-		return m, UnknownPrefix + "upgrade: connection: " + unknown
-	}
-	if !hasToken(x.clientValues("connection"), "upgrade") {
-		return m, ""
-	}
-	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").Exists() {
-		return m, UnknownPrefix + "the request has upgrade: " + protocol
-	}
-	hasProtocol := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
-	enabled := false
-	found := upgrade{}
-	for _, u := range m.upgrades {
-		if hasProtocol(u.node) {
-			found = u
-			enabled = u.node.Field("enabled").Bool(true)
-		}
-	}
-	if r != nil {
-		for u := range r.action.Field("upgrade_configs").Elements() {
-			if hasProtocol(u) {
-				enabled = u.Field("enabled").Bool(true)
-			}
-		}
-	}
-	switch {
-	case !enabled:
-		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy responds with 403"
-	case found.own != nil:
-		return found.own, ""
-	default:
-		return m, ""
-	}
-}
-
-// hasToken reports whether a comma-separated list contains the token, ignoring case.
-func hasToken(lists []string, want string) bool {
-	for _, list := range lists {
-		for token := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(strings.Trim(token, " \t"), want) {
-				return true
-			}
-		}
-	}
-	return false
+	return ""
 }

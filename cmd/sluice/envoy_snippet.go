@@ -2,7 +2,6 @@ package main
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,13 +12,11 @@ import (
 )
 
 type envoySnippetCmd struct {
-	Part      string   `arg:"" optional:"" enum:"soft," default:"" placeholder:"soft" help:"soft: print only routes for requests above soft limits, and the filter that they need. By default, print what calls sluice for the rules."`
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
 	Domain    string   `short:"d" placeholder:"DOMAIN" help:"Domain of the rules. Required if there are several."`
 	For       string   `enum:"envoy,istio,istio-sidecar" default:"envoy" placeholder:"envoy|istio|istio-sidecar" help:"Output: envoy (parts of an Envoy bootstrap or xDS resources), istio (an EnvoyFilter for an ingress gateway) or istio-sidecar (one for the sidecars of a workload)."`
 	From      []string `sep:"none" placeholder:"KEY=SOURCE" help:"Source of a key's value: header:NAME, jwt:CLAIM (of a token that an earlier filter has verified) or certificate (the URI name in the client's certificate). May be repeated."`
 	LLM       string   `name:"llm" enum:"openai,anthropic," default:"" placeholder:"openai|anthropic" help:"Charge the tokens of this API's responses, streamed or not. Without --config, rules are printed, too."`
-	RLQS      bool     `name:"rlqs" help:"Print the rate limit quota filter, for rules with quota, instead of the rate limit filter."`
 	ruleFlags `embed:""`
 }
 
@@ -29,12 +26,6 @@ type envoySnippetCmd struct {
 var llmRules string
 
 func (k *envoySnippetCmd) Run(c console) error {
-	if k.LLM != "" && k.RLQS {
-		return errors.New("--llm and --rlqs cannot be combined: the rate limit quota filter does not charge tokens")
-	}
-	if k.Part != "" && (k.LLM != "" || k.RLQS) {
-		return errors.New("soft cannot be combined with --llm or --rlqs: it prints other parts of the configuration; use two commands")
-	}
 	header := ""
 	parsed, _ := rulefile.Parse("llm.yaml", []byte(llmRules))
 	set, _ := descriptors.Compile(parsed, descriptors.Options{}) // valid, as tests check
@@ -64,27 +55,13 @@ func (k *envoySnippetCmd) Run(c console) error {
 		return err
 	}
 	target := envoyconfig.Target(k.For)
-	snippet := header +
-		envoyconfig.Snippet(set, domain, envoyconfig.SnippetOptions{Target: target, LLM: k.LLM, Sources: sources})
-	if k.Part != "" {
-		if snippet, err = envoyconfig.SoftSnippet(set, domain, target); err != nil {
-			return err
-		}
-	}
-	if k.RLQS {
-		if snippet, err = envoyconfig.QuotaSnippet(set, domain, target); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprint(c.out, snippet)
+	snippet := envoyconfig.Snippet(set, domain, envoyconfig.SnippetOptions{Target: target, LLM: k.LLM, Sources: sources})
+	_, err = fmt.Fprint(c.out, header+snippet)
 	return err
 }
 
 // sources parses --from. A key without a rule is an error.
 func (k *envoySnippetCmd) sources(set *descriptors.Set, domain string) (map[string]envoyconfig.Source, error) {
-	if len(k.From) > 0 && (k.RLQS || k.Part != "") {
-		return nil, errors.New("--from cannot be combined with --rlqs or soft")
-	}
 	sources := map[string]envoyconfig.Source{}
 	for _, arg := range k.From {
 		key, text, found := strings.Cut(arg, "=")

@@ -40,27 +40,6 @@ func TestEnvoyLoadsSnippets(t *testing.T) {
 	}
 }
 
-// TestEnvoyLoadsQuotaSnippets does the same for rules with quota, for each form of bucket.
-func TestEnvoyLoadsQuotaSnippets(t *testing.T) {
-	binary := suite.Envoy(t, root)
-	parsed, _ := rulefile.Parse("rules.yaml", []byte(`domain: "a: b"
-descriptors:
-  - { key: all, value: 'x "y"', rate_limit: &q { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }
-  - { key: user, rate_limit: *q, descriptors: [{ key: remote_address, rate_limit: *q }, { key: plan, value: "p*", rate_limit: *q }] }
-  - { key: remote_address, rate_limit: *q }
-  - { key: user, value: vip, rate_limit: *q }
-`))
-	set, wrong := descriptors.Compile(parsed, descriptors.Options{})
-	if set == nil {
-		t.Fatal(wrong)
-	}
-	snippet, err := envoyconfig.QuotaSnippet(set, "a: b", envoyconfig.EnvoyTarget)
-	if err != nil {
-		t.Fatal(err)
-	}
-	loadSnippet(t, binary, "rules.yaml", snippet)
-}
-
 // loadSnippet has Envoy load a snippet.
 func loadSnippet(t *testing.T, binary, path, snippet string) {
 	t.Helper()

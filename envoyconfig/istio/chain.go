@@ -21,8 +21,6 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	for _, f := range all {
 		patches = append(patches, f.Patches...)
 	}
-	hasFilter := slices.ContainsFunc(patches, addsFilter)
-	hasPolicies := slices.ContainsFunc(patches, addsPolicies)
 	seen := map[string]bool{}
 	hasComplement := map[*Patch]bool{}
 	addChains := func(s scope) {
@@ -32,8 +30,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		seen[s.key()] = true
 		for _, chain := range chainsOf(all, s) {
 			chains = append(chains, chain)
-			hasFilter := slices.ContainsFunc(chain, addsFilter)
-			hasPolicies := slices.ContainsFunc(chain, addsPolicies)
+			hasFilter := slices.ContainsFunc(chain, func(p *Patch) bool { return p.AddsFilter })
+			hasPolicies := slices.ContainsFunc(chain, func(p *Patch) bool { return p.AddsPolicies })
 			for _, p := range chain {
 				hasComplement[p] = hasComplement[p] || p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
 			}
@@ -42,37 +40,15 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	for _, f := range all {
 		addChains(f.scope)
 	}
-	classes := Classes(patches)
-	tried := map[string]bool{}
 	for _, p := range patches {
-		mayComplement := p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
-		if hasComplement[p] || tried[p.Class()] || !mayComplement {
-			continue
-		}
-		tried[p.Class()] = true
-		for _, other := range classes {
-			if p.Complements(other) && p.MayShareListener(other) {
+		for _, other := range patches {
+			if p.Complements(other) && !hasComplement[p] && p.MayShareListener(other) {
 				addChains(p.parent.scope.intersect(other.parent.scope))
 			}
 		}
 	}
 	return chains
 }
-
-// Classes returns the first patch of each class about rate limits.
-func Classes(all []*Patch) (classes []*Patch) {
-	seen := map[string]bool{}
-	for _, p := range all {
-		if class := p.Class(); (p.AddsFilter || p.AddsPolicies) && !seen[class] {
-			seen[class] = true
-			classes = append(classes, p)
-		}
-	}
-	return classes
-}
-
-func addsFilter(p *Patch) bool   { return p.AddsFilter }
-func addsPolicies(p *Patch) bool { return p.AddsPolicies }
 
 // chainsOf returns a chain for each context of the patches for the proxies of a scope.
 func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {

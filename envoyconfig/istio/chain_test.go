@@ -20,7 +20,7 @@ func object(meta, spec string, patches ...string) string {
 func patch(context, operation, sub, value string) string {
 	match := "context: " + context
 	if sub != "" {
-		match += ", listener: { filterChain: { filter: { name: " + connectionManager + ", subFilter: { name: " + sub + " } } } }"
+		match += ", listener: { filterChain: { filter: { name: " + "envoy.filters.network.http_connection_manager" + ", subFilter: { name: " + sub + " } } } }"
 	}
 	return fmt.Sprintf("{ applyTo: HTTP_FILTER, match: { %s }, patch: { operation: %s, value: { %s } } }", match, operation, value)
 }

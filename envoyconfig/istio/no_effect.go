@@ -18,8 +18,6 @@ type NoEffect struct {
 	Severity rules.Severity
 }
 
-const connectionManager = "envoy.filters.network.http_connection_manager"
-
 // hostNameForms match the names of virtual hosts by context.
 var hostNameForms = map[string]*regexp.Regexp{
 	gateway:    regexp.MustCompile(`:[0-9]+$`),
@@ -32,71 +30,55 @@ var hostNameForms = map[string]*regexp.Regexp{
 // files, some of which add filters.
 func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 	operation := p.Node.At("patch", "operation")
-	if !slices.Contains(targets[p.ApplyTo].operations, p.Operation) {
-		return &NoEffect{
-			operation, fmt.Sprintf("istiod ignores %s for applyTo: %s: write %s", p.Operation, p.ApplyTo, targets[p.ApplyTo].usual), rules.Error,
-		}
-	}
 	switch {
+	case !slices.Contains(targets[p.ApplyTo].operations, p.Operation):
+		why := fmt.Sprintf("istiod ignores %s for applyTo: %s: write %s", p.Operation, p.ApplyTo, targets[p.ApplyTo].usual)
+		return &NoEffect{operation, why, rules.Error}
 	case p.ApplyTo == HTTPFilter:
 		return p.filterWithoutEffect(all, operation)
-	case p.ApplyTo == VirtualHost && p.IsComplete() && len(p.Value.Field("domains").Nodes) == 0:
-		return &NoEffect{
-			operation, p.Operation + " adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE", rules.Error,
-		}
-	case p.ApplyTo == HTTPRoute && p.IsComplete() && !p.Value.Field("match").Exists():
-		return &NoEffect{
-			operation, p.Operation + " adds a route, which Envoy rejects without match, and changes none: write MERGE", rules.Error,
-		}
+	default:
+		return p.routesWithoutEffect()
 	}
-	return p.routesWithoutEffect()
 }
 
 // filterWithoutEffect is NoEffect for an HTTP filter.
 func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffect {
+	const connectionManager = "envoy.filters.network.http_connection_manager"
+	name := p.match.At("listener", "filter_chain", "filter", "name")
 	sub := p.subFilter()
-	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.Exists() &&
-		name.Text != connectionManager {
-		return &NoEffect{
-			name, fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error,
-		}
-	}
 	isGenerated := slices.Contains(generatedFilters, sub.Text)
+	isAdded := func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }
 	switch {
+	case name.Exists() && name.Text != connectionManager:
+		why := fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager)
+		return &NoEffect{name, why, rules.Error}
 	case p.Operation == replace && !sub.Exists():
 		return &NoEffect{operation, "istiod ignores REPLACE without subFilter: name the filter to replace", rules.Error}
 	case p.Operation == merge && (isGenerated || !sub.Exists()):
 		return &NoEffect{operation, "MERGE changes existing filters and adds none: write INSERT_BEFORE", rules.Error}
-	case !sub.Exists() || isGenerated || slices.ContainsFunc(all,
-		func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
+	case !sub.Exists(), isGenerated, slices.ContainsFunc(all, isAdded):
 		return nil
 	}
-	near := rules.DidYouMean(sub.Text, generatedFilters)
 	severity := rules.Warning
+	near := rules.DidYouMean(sub.Text, generatedFilters)
 	if near != "" || strings.HasPrefix(sub.Text, "envoy.") && !strings.HasPrefix(sub.Text, "envoy.filters.http.") {
 		severity = rules.Error
 	}
-	return &NoEffect{sub, fmt.Sprintf("Istio adds no filter named %s, and no patch in these files does: unless something else adds it, this patch does nothing: write %s%s",
-		sub.Describe(), Router, near), severity}
+	why := fmt.Sprintf("Istio adds no filter named %s, and no patch in these files does: unless something else adds it, this patch does nothing: write %s%s", sub.Describe(), Router, near)
+	return &NoEffect{sub, why, severity}
 }
 
 // routesWithoutEffect reports names that no virtual host and no gateway of Istio has.
 func (p *Patch) routesWithoutEffect() *NoEffect {
 	routes := p.match.Field("route_configuration")
 	if at := routes.Field("gateway"); at.Exists() && !strings.Contains(at.Text, "/") {
-		return &NoEffect{
-			at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write NAMESPACE/NAME", at.Describe()), rules.Error,
-		}
+		why := fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write NAMESPACE/NAME", at.Describe())
+		return &NoEffect{at, why, rules.Error}
 	}
 	at := routes.At("vhost", "name")
 	if form := hostNameForms[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {
 		return nil
 	}
-	want := fmt.Sprintf("host:port, such as %q", rules.Shorten(at.Text)+":80")
-	if p.Context == inbound {
-		want = "such as inbound|http|8080"
-	}
-	return &NoEffect{
-		at, fmt.Sprintf("no virtual host has the name %s, and istiod compares names exactly: names are %s; without a name the patch applies to all virtual hosts", at.Describe(), want), rules.Error,
-	}
+	why := fmt.Sprintf("no virtual host has the name %s, and istiod compares names exactly: names are host:port or, for SIDECAR_INBOUND, such as inbound|http|8080; without a name the patch applies to all virtual hosts", at.Describe())
+	return &NoEffect{at, why, rules.Error}
 }

@@ -1,7 +1,6 @@
 package istio
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -83,16 +82,6 @@ type Patch struct {
 
 	parent *EnvoyFilter
 	match  *tree.Node
-	class  string
-}
-
-// Class is equal for patches with equal kinds of values that apply to the same listeners.
-func (p *Patch) Class() string {
-	if p.class == "" {
-		typeName, _ := p.Value.Field("typed_config").Typed()
-		p.class = fmt.Sprint(p.AddsFilter, p.AddsPolicies, typeName, p.Context, p.parent.scope.key())
-	}
-	return p.class
 }
 
 // Read reads an EnvoyFilter.
@@ -114,9 +103,6 @@ func Read(n *tree.Node) *EnvoyFilter {
 	}
 	return f
 }
-
-// IsComplete reports whether the value is a complete object and not merged into another.
-func (p *Patch) IsComplete() bool { return p.Value.Exists() && !p.IsMerge() }
 
 // IsMerge reports whether the value is merged into the matching objects.
 func (p *Patch) IsMerge() bool { return p.Operation == merge || p.Operation == mergeLists }
