@@ -1,8 +1,6 @@
 package descriptors
 
 import (
-	"slices"
-
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
@@ -24,21 +22,6 @@ func (s *Set) DeniedResponse(p *Plan, i int) *rules.DeniedResponse {
 		return d.denied
 	}
 	return nil
-}
-
-// DeniedResponses returns the fields denied_response of a domain and its rules.
-func (s *Set) DeniedResponses(domain string) []*rules.DeniedResponse {
-	d := s.domains[domain]
-	if d == nil {
-		return nil
-	}
-	all := []*rules.DeniedResponse{d.denied}
-	for _, l := range s.Limits {
-		if l.Rule.domain == d {
-			all = append(all, l.Rule.optionalOrZero().denied)
-		}
-	}
-	return slices.DeleteFunc(all, func(r *rules.DeniedResponse) bool { return r == nil })
 }
 
 // deniedResponse sets the domain's denied_response: that of its first file that has one, and that

@@ -113,8 +113,6 @@ func (k *checker) checkManager(m *manager) bool {
 		k.checkDomain(f.domain(), f.config.Field("domain"))
 		k.fragmentDomains[f.domain()] = k.fragmentDomains[f.domain()] || m.fragments
 		k.checkFilter(f)
-		k.checkDenials(m, f)
-		k.checkLimitHeaders(f)
 		k.checkSoft(m, f)
 		k.checkRequestType(m, f)
 		if m.table == nil {

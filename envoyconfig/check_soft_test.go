@@ -3,7 +3,6 @@ package envoyconfig
 import (
 	"strings"
 	"testing"
-
 )
 
 const softRules = `domain: shop

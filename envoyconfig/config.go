@@ -50,8 +50,4 @@ type Config struct {
 	runtime     runtimeValues
 	// SoftHeader is the name in serve --soft-header; empty for [DefaultSoftHeader].
 	SoftHeader string
-	// AddsLimitHeaders reports whether serve adds headers with limits. DeniedResponse is the value of serve
-	// --denied-response, or empty.
-	AddsLimitHeaders bool
-	DeniedResponse   string
 }

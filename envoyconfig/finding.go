@@ -26,7 +26,6 @@ const (
 	Cluster       Code = "cluster"
 	UncountedHits Code = "uncounted-hits"
 	StreamedCost  Code = "streamed-cost"
-	Denial        Code = "denial"
 	Soft          Code = "soft-limit"
 	Usage         Code = "usage"
 	Leases        Code = "leases"
@@ -40,7 +39,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Denial), string(Soft), string(Usage), string(Leases), string(Quota), string(Version),
+	string(Unmatched), string(Unsent), string(NoEffect), string(NeverDenies), string(ClientHits), string(ChargedTwice), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(UncountedHits), string(StreamedCost), string(Soft), string(Usage), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is a mismatch between a configuration and its rules.

@@ -159,12 +159,7 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	id := formsText(forms)
 	switch {
 	case reach.Reason != "":
-		more := ""
-		if order := k.findMatchingOrder(domain, forms); order != nil {
-			more = "; the rules have these entries in the order " + formsText(order) + ": change the entry " +
-				quotaOrder
-		}
-		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match the bucket id %s, so the bucket gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
+		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match the bucket id %s, so the bucket gets no assignment: %s", quote(domain), id, reach.Reason)
 	case len(with) == 0 && len(without) > 0:
 		k.report(Unmatched, rules.Error, at.Pos(), "the bucket id %s matches %s at %v, which has no quota, so the bucket gets no assignment: add quota to the rule's rate_limit, or use the rate limit filter instead",
 			id, without[0].Path(), without[0].Pos())

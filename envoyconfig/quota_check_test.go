@@ -46,8 +46,7 @@ descriptors:
 			"f:15:46: error: unmatched: the bucket id (api, a)(user, vip) matches api > user=vip at rules.yaml:6:9, which has no quota, so the bucket gets no assignment: add quota to the rule's rate_limit, or use the rate limit filter instead", unsent,
 		},
 		`{ sluice: { string_value: "user,api" }, user: { string_value: al }, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: no rule of domain \"shop\" can match the bucket id (user, al)(api, a), so the bucket gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5); " +
-				"the rules have these entries in the order (api, a)(user, al): change the entry sluice", unsent,
+			"f:15:46: error: unmatched: no rule of domain \"shop\" can match the bucket id (user, al)(api, a), so the bucket gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5)", unsent,
 		},
 		`{ sluice: { string_value: plan }, plan: { string_value: free } }`: {
 			"f:15:46: error: unmatched: the bucket id (plan, free) matches a rule without a limit, so the bucket gets no assignment, and no_assignment_behavior applies forever: add quota to the rule, or remove the bucket", unsent,

@@ -19,9 +19,7 @@ type envoyCheckCmd struct {
 
 	// These are flags of serve.
 
-	SoftHeader       string `type:"soft-header" placeholder:"NAME" help:"Name in serve --soft-header. Default: x-ratelimit-soft."`
-	RateLimitHeaders string `name:"ratelimit-headers" enum:"none,legacy,structured" default:"none" placeholder:"none|legacy|structured" help:"Value of serve --ratelimit-headers; legacy also stands for LIMIT_RESPONSE_HEADERS_ENABLED. Warns if Envoy adds headers with limits, too."`
-	DeniedResponse   string `enum:"none,text,problem,openai,anthropic" default:"none" placeholder:"none|text|problem|openai|anthropic" help:"Value of serve --denied-response. Checks that clients receive it unchanged."`
+	SoftHeader string `type:"soft-header" placeholder:"NAME" help:"Name in serve --soft-header. Default: x-ratelimit-soft."`
 }
 
 // envoyReport is the output of envoy check --output json.
@@ -80,8 +78,6 @@ func (k *envoyCheckCmd) run(c console) error {
 	if err != nil {
 		return err
 	}
-	config.AddsLimitHeaders = k.RateLimitHeaders != "none"
-	config.DeniedResponse = k.DeniedResponse
 	config.SoftHeader = k.SoftHeader
 	findings, statement := config.Verify(set)
 	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })

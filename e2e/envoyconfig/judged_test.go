@@ -32,7 +32,7 @@ const (
 
 // advice are the codes of findings that do not claim that a limit has no effect.
 var advice = []envoyconfig.Code{
-	envoyconfig.Timeout, envoyconfig.SameAddress, envoyconfig.QueryInKey, envoyconfig.Version, envoyconfig.Denial, envoyconfig.ClientHits, envoyconfig.HitsDropped,
+	envoyconfig.Timeout, envoyconfig.SameAddress, envoyconfig.QueryInKey, envoyconfig.Version, envoyconfig.ClientHits, envoyconfig.HitsDropped,
 }
 
 // isAdvice reports whether a finding leaves open whether a limit works.
