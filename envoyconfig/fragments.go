@@ -41,7 +41,7 @@ func (c *Config) readFragment(n *tree.Node) bool {
 		m := c.fragmentManager(n)
 		m.filters = append(m.filters, newFilter(n))
 	default:
-		return isUnrelated(n)
+		return false
 	}
 	return true
 }
@@ -64,7 +64,7 @@ func isPolicies(list *tree.Node) bool {
 func (c *Config) readSnippet(n *tree.Node) {
 	m := c.fragmentManager(n)
 	m.filters = append(m.filters, tree.Map(n.Field("http_filters"), newFilter)...)
-	c.readResources(n.Field("clusters"))
+	c.readDocument(n.Field("clusters"))
 	m.addFragment("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
 }
 
@@ -98,17 +98,6 @@ func (c *Config) addUnusedTables() {
 			m.table.hosts = append(m.table.hosts, t.hosts...)
 		}
 	}
-}
-
-// readWrapped reads documents that a tool printed below fields of its own, and reports whether it found any. Kubernetes objects are skipped.
-func (c *Config) readWrapped(n *tree.Node) (found bool) {
-	if n.Field("kind").Exists() && n.Field("api_version").Exists() {
-		return false
-	}
-	for f := range n.Fields() {
-		found = c.readDocument(f) || found
-	}
-	return found
 }
 
 // readConfigMap reads the files of a ConfigMap that are configuration of Envoy.

@@ -94,12 +94,10 @@ func unrecognisedError(name string, roots []tree.Node) error {
 // readDocument reads one document and reports whether it is configuration of Envoy.
 func (c *Config) readDocument(n *tree.Node) (found bool) {
 	kind := n.Field("kind").Text
+	if inner := n.Field("resource"); inner.Exists() { // of an envoy.service.discovery.v3.Resource
+		n = inner
+	}
 	switch {
-	case n.Kind == tree.List: // a list of resources, as printed by istioctl
-		for child := range n.Elements() {
-			found = c.readDocument(child) || found
-		}
-		return found
 	case n.Field("http_filters").Kind == tree.List &&
 		(n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").Exists()):
 		c.readSnippet(n)
@@ -114,12 +112,8 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 	case n.Field("static_resources").Exists() || n.Field("dynamic_resources").Exists() ||
 		n.At("admin", "address").Exists():
 		c.readBootstrap(n)
-	case n.Field("configs").Kind == tree.List:
-		return c.readDump(n)
-	case n.Field("resources").Kind == tree.List:
-		return c.readResources(n.Field("resources"))
 	default:
-		return c.readResource(n) || c.readDumpPart(n, "") || c.readFragment(n) || c.readWrapped(n)
+		return c.readResource(n) || c.readFragment(n) || c.readInside(n)
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -54,18 +55,6 @@ func (c *Config) readMessage(n *tree.Node, message string) bool {
 	}
 	read(n)
 	return true
-}
-
-// readResources reads a list of resources and reports whether it contains one, including unrelated ones. An element
-// may be wrapped in an envoy.service.discovery.v3.Resource.
-func (c *Config) readResources(list *tree.Node) (found bool) {
-	for n := range list.Elements() {
-		if inner := n.Field("resource"); inner.Exists() {
-			n = inner
-		}
-		found = c.readResource(n) || isUnrelated(n) || found
-	}
-	return found
 }
 
 // readListener reads the connection managers of a listener.
@@ -162,52 +151,32 @@ func (c *Config) readProcess(n *tree.Node) {
 	}
 }
 
-// dumpedResources are the paths of resources in the output of /config_dump: a list, and the path to the resource in
-// each element. Static route configurations are skipped because the listeners contain them; so are the listeners and
-// clusters of the bootstrap, and unrelated resources such as secrets and endpoints.
-var dumpedResources = []struct {
-	part, list string
-	path       []string
-}{
-	{"ListenersConfigDump", "static_listeners", []string{"listener"}},
-	{"ListenersConfigDump", "dynamic_listeners", []string{"active_state", "listener"}},
-	{"ClustersConfigDump", "static_clusters", []string{"cluster"}},
-	{"ClustersConfigDump", "dynamic_active_clusters", []string{"cluster"}},
-	{"RoutesConfigDump", "dynamic_route_configs", []string{"route_config"}},
-	{"EcdsConfigDump", "ecds_filters", []string{"ecds_filter"}},
+// inactive are fields of /config_dump with resources that Envoy does not use, or that listeners contain, too.
+var inactive = []string{
+	"static_route_configs", "warming_state", "draining_state", "error_state", "dynamic_warming_clusters",
 }
 
-// readDump reads the output of /config_dump.
-func (c *Config) readDump(n *tree.Node) (found bool) {
-	for part := range n.Field("configs").Elements() {
-		name, ok := strings.CutPrefix(part.TypeName(), api.DumpPart)
-		if !ok {
-			continue
-		}
+// readInside reads the values of a list or an object, such as a part of /config_dump, and reports whether it found any
+// configuration. Kubernetes objects are skipped.
+func (c *Config) readInside(n *tree.Node) (found bool) {
+	name, isPart := strings.CutPrefix(n.TypeName(), api.DumpPart)
+	switch {
+	case n.Field("kind").Exists() && n.Field("api_version").Exists():
+		return false
+	case name == "BootstrapConfigDump": // other parts have its listeners and clusters
+		c.readProcess(n.Field("bootstrap"))
+		c.readVersion(n.At("bootstrap", "node"))
+		return true
+	case isPart:
+		c.allListeners = c.allListeners || name == "ListenersConfigDump"
+		c.allClusters = c.allClusters || name == "ClustersConfigDump"
 		found = true
-		switch name {
-		case "BootstrapConfigDump":
-			c.readProcess(part.Field("bootstrap"))
-			c.readVersion(part.At("bootstrap", "node"))
-		case "ListenersConfigDump":
-			c.allListeners = true
-		case "ClustersConfigDump":
-			c.allClusters = true
-		}
-		c.readDumpPart(part, name)
+	case isUnrelated(n):
+		return true
 	}
-	return found
-}
-
-// readDumpPart reads the resources of a part of a dump and reports whether there are any. Without a name, the fields
-// identify the part.
-func (c *Config) readDumpPart(part *tree.Node, name string) (found bool) {
-	for _, d := range dumpedResources {
-		if name != "" && d.part != name {
-			continue
-		}
-		for n := range part.Field(d.list).Elements() {
-			found = c.readResource(n.At(d.path...)) || found
+	for i := range n.Nodes {
+		if child := &n.Nodes[i]; !slices.Contains(inactive, tree.SnakeCase(child.Name)) {
+			found = c.readDocument(child) || found
 		}
 	}
 	return found
