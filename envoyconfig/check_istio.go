@@ -13,11 +13,15 @@ import (
 // same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
+	severity := rules.Error
+	if slices.ContainsFunc(k.config.managers, func(m *manager) bool { return m.chain.IsComplete() }) {
+		severity = rules.Warning // the filter of other patches may be in another file
+	}
 	for _, p := range all {
 		if ignored := p.NoEffect(all); ignored != nil && (p.AddsFilter || p.AddsPolicies) {
 			k.report(NoEffect, ignored.Severity, ignored.At.Pos(), "%s", ignored.Why)
 		}
-		k.checkComplement(p, all)
+		k.checkComplement(p, all, severity)
 	}
 	clusters := slices.DeleteFunc(slices.Clone(all), func(p *istio.Patch) bool { return p.ApplyTo != istio.Cluster })
 	for _, m := range k.config.managers {
@@ -31,7 +35,7 @@ func (k *checker) checkPatches() {
 
 // checkComplement checks that a listener with the rate_limits of a patch may get the filter of another one, and that a
 // patch for gateways reaches those of the other.
-func (k *checker) checkComplement(p *istio.Patch, all []*istio.Patch) {
+func (k *checker) checkComplement(p *istio.Patch, all []*istio.Patch, severity rules.Severity) {
 	var disjoint *istio.Patch
 	for _, o := range all {
 		switch {
@@ -41,15 +45,14 @@ func (k *checker) checkComplement(p *istio.Patch, all []*istio.Patch) {
 				disjoint = cmp.Or(disjoint, o)
 			}
 		default:
-			if why, pos := p.MissedGatewayReason(o); why != "" {
-				k.report(NoEffect, rules.Warning, pos, "this patch probably does not reach the proxies of the patch at %v: %s: move it to the namespace of the gateways", o.Node.Pos(), why)
+			if p.MissesGateways(o) {
+				k.report(NoEffect, rules.Warning, p.Node.Pos(), "this patch is for gateways in its namespace only, and the patch at %v also for those in istio-system, so it probably does not reach them: move it to the namespace of the gateways", o.Node.Pos())
 			}
 			return
 		}
 	}
 	if disjoint != nil && p.AddsPolicies {
-		why, pos := p.DisjointReason(disjoint)
-		k.report(NoEffect, rules.Warning, pos, "no filter in these files sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: %s: select the same proxies in both", disjoint.Node.Pos(), why)
+		k.report(NoEffect, severity, p.Node.Pos(), "no filter in these files sends the rate_limits of this patch, because no listener gets both the patch and the filter at %v: give both the same context, namespace and workloadSelector", disjoint.Node.Pos())
 	}
 }
 

@@ -41,10 +41,10 @@ const (
 // Read or Check.
 var istioMistakes = []struct{ name, old, put, want string }{
 	{"after the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
-	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "warning: no-effect: no filter in these files sends the rate_limits of this patch, because no listener gets both the patch and the filter at envoyfilter.yaml:12:7: this patch is for context SIDECAR_INBOUND, the other one for GATEWAY: select the same proxies in both"},
+	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: no-effect: no filter in these files sends the rate_limits of this patch, because no listener gets both the patch and the filter at envoyfilter.yaml:12:7: give both the same context"},
 	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: no-effect: no filter in these files sends the rate_limits of this patch, because no listener gets both the patch and the filter"},
-	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this patch is for proxies with istio: ingress-gateway, the other one for istio: ingressgateway"},
-	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this patch is for gateways in the namespace shop only"},
+	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "error: no-effect: no filter in these files sends"},
+	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this patch is for gateways in its namespace only"},
 	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `no virtual host has the name "*", and istiod compares names exactly: names are host:port`},
 	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `no virtual host has the name "shop.example.com", and istiod compares names exactly: names are host:port`},
 	{"the name of a filter before Istio 1.6", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.router }", `Istio adds no filter named "envoy.router", and no patch in these files does: unless something else adds it, this patch does nothing: write envoy.filters.http.router`},

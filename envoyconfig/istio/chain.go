@@ -30,10 +30,9 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		seen[s.key()] = true
 		for _, chain := range chainsOf(all, s) {
 			chains = append(chains, chain)
-			hasFilter := slices.ContainsFunc(chain, func(p *Patch) bool { return p.AddsFilter })
-			hasPolicies := slices.ContainsFunc(chain, func(p *Patch) bool { return p.AddsPolicies })
+			complete := chain.IsComplete()
 			for _, p := range chain {
-				hasComplement[p] = hasComplement[p] || p.AddsFilter && hasPolicies || p.AddsPolicies && hasFilter
+				hasComplement[p] = hasComplement[p] || complete
 			}
 		}
 	}
@@ -88,6 +87,12 @@ func (p *Patch) appliesTo(context string) bool {
 	sidecar := func(c string) bool { return c == inbound || c == outbound }
 	return p.Context == context || p.Context == anyContext ||
 		p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
+}
+
+// IsComplete reports whether the chain has both a rate limit filter and rate_limits.
+func (c Chain) IsComplete() bool {
+	return slices.ContainsFunc(c, func(p *Patch) bool { return p.AddsFilter }) &&
+		slices.ContainsFunc(c, func(p *Patch) bool { return p.AddsPolicies })
 }
 
 // Contains reports whether the chain contains the patch.
