@@ -123,19 +123,19 @@ func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node)
 	case len(id.Nodes) > maxEntries:
 		return nil, "the id has more than 16 entries, and gets no assignment: use fewer", id
 	}
-	seen := map[string]bool{quotaOrder: true}
-	for name := range strings.SplitSeq(order.Field("string_value").Text, ",") {
-		entry := id.Value(name)
-		if !entry.Exists() || seen[name] {
-			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is repeated or not another entry of the id, so no rule matches the id: name each other entry once, separated by commas", order
-		}
-		seen[name] = true
-		entries = append(entries, entry)
-	}
+	names := strings.Split(order.Field("string_value").Text, ",")
+	others := []string{}
 	for entry := range id.Fields() {
-		if !seen[entry.Name] {
-			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so no rule matches the id: name each other entry once, separated by commas, in the order of the descriptor", order
+		if entry.Name != quotaOrder {
+			others = append(others, entry.Name)
 		}
+	}
+	slices.Sort(others)
+	if !slices.Equal(slices.Sorted(slices.Values(names)), others) {
+		return nil, "the entry " + quotaOrder + " does not name each other entry once, so no rule matches the id: name " + quote(strings.Join(others, ",")) + ", in the order of the descriptor", order
+	}
+	for _, name := range names {
+		entries = append(entries, id.Value(name))
 	}
 	return entries, "", order
 }

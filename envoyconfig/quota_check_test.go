@@ -55,10 +55,10 @@ descriptors:
 			at(`error: unmatched: the id has no entry sluice, so no rule matches it, and an id with an empty value gets no assignment: add the entry, with the other keys in the order of the descriptor: sluice: { string_value: "path,user" }`), unsent,
 		},
 		`{ sluice: { string_value: "api" }, user: { string_value: al }, api: { string_value: a } }`: {
-			`f:15:46: error: unmatched: the entry sluice does not name "user", so no rule matches the id: name each other entry once, separated by commas, in the order of the descriptor`, unsent,
+			`f:15:46: error: unmatched: the entry sluice does not name each other entry once, so no rule matches the id: name "api,user", in the order of the descriptor`, unsent,
 		},
 		`{ sluice: { string_value: "api,api" }, api: { string_value: a } }`: {
-			`f:15:46: error: unmatched: the entry sluice names "api", which is repeated or not another entry of the id, so no rule matches the id: name each other entry once, separated by commas`, unsent,
+			`f:15:46: error: unmatched: the entry sluice does not name each other entry once, so no rule matches the id: name "api", in the order of the descriptor`, unsent,
 		},
 		`{ sluice: ` + address + `, api: { string_value: a } }`: {
 			"f:15:46: error: unmatched: the entry sluice must be the same for all requests: use string_value", unsent,

@@ -98,9 +98,6 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 		n = inner
 	}
 	switch {
-	case n.Field("http_filters").Kind == tree.List &&
-		(n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").Exists()):
-		c.readSnippet(n)
 	case kind == "EnvoyFilter":
 		c.readEnvoyFilter(n)
 	case kind == "EnvoyPatchPolicy":
