@@ -92,7 +92,7 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 
 // isAssignable reports whether a regular expression matches none of some values that cannot be assigned a quota.
 func isAssignable(regex *tree.Node) bool {
-	unassignable := []string{"", strings.Repeat("a", 513), strings.Repeat("0", 513), "\u00fc"}
+	unassignable := []string{"", strings.Repeat("a", 513), strings.Repeat("0", 513), "\x7f"}
 	return regex.Exists() &&
 		!slices.ContainsFunc(unassignable, func(value string) bool { return newRegex(regex)(value).yes })
 }

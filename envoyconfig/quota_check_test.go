@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 const quotaFilterText = `http_filters:
@@ -109,6 +111,19 @@ func TestMisplacedQuotaFilters(t *testing.T) {
 		}
 		if all := strings.Join(got, "\n"); want == "" && all != "" || !strings.Contains(all, want) {
 			t.Errorf("want %q, found\n%s\nin\n%s", want, all, text)
+		}
+	}
+}
+
+// TestAssignable covers regular expressions that match values for which no quota can be assigned.
+func TestAssignable(t *testing.T) {
+	for pattern, want := range map[string]bool{"[!-~]{1,200}": true, "vip": true, "a*": false, "[0-9]+": false, "[^a]": false, ".{1,9}": false, "x?": false} {
+		roots, err := tree.Read("f", []byte("{ regex: '"+pattern+"' }"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := isAssignable(&roots[0]); got != want {
+			t.Errorf("%s: %v", pattern, got)
 		}
 	}
 }

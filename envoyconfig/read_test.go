@@ -39,6 +39,7 @@ func indent(text, by string) string {
 
 // TestReadForms checks that each form of configuration results in the same listener and descriptor.
 func TestReadForms(t *testing.T) {
+	const limited = `{ "@type": x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, http_filters: [{ typed_config: { "@type": x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: other } }], route_config: {} }`
 	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
 	for name, text := range map[string]string{
 		"bootstrap":          "static_resources:\n  listeners:\n    - " + indent(listenerText, "      "),
@@ -55,9 +56,12 @@ func TestReadForms(t *testing.T) {
   - "@type": type.googleapis.com/envoy.admin.v3.ListenersConfigDump
     dynamic_listeners:
       - name: ingress
+        warming_state: { listener: { name: other, filter_chains: [{ filters: [{ typed_config: &limited ` + limited + ` }] }] } }
         active_state:
           listener:
-            ` + indent(listenerText, "            "),
+            ` + indent(listenerText, "            ") + `
+  - "@type": type.googleapis.com/envoy.admin.v3.RoutesConfigDump
+    static_route_configs: [{ route_config: *limited }]`,
 		"TypedStruct": "static_resources:\n  listeners:\n    - " + indent(strings.Replace(listenerText,
 			`                "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
                 domain: shop
