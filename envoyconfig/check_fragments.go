@@ -17,7 +17,7 @@ func (k *checker) reportNoFilter() {
 		k.report(Unknown, rules.Note, c.localFilters[0].Pos(),
 			"all rate limit filters are local and do not call a service")
 	case c.fragments != nil && !slices.ContainsFunc(c.managers, hasMisplacedFilter):
-		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "no file contains a rate limit filter, so nothing is checked: also pass its listener, or the output of /config_dump")
+		k.report(Unknown, rules.Warning, c.fragments.node.Pos(), "no file contains a rate limit filter, so nothing is checked: also pass its listener, or the output of /config_dump")
 	case c.fragments != nil:
 	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
 		at := c.listenerSource

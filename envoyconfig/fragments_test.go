@@ -37,7 +37,7 @@ typed_config:
 		"name: limit, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } } }\n" +
 		"    - operation: { op: add, path: /y, value: [{ actions: [{ request_headers: { header_name: x, descriptor_key: usr } }] }] }\n"
 	retiredText   = "http_filters: [{ name: envoy.rate_limit, config: { domain: a } }, { name: envoy.rate_limit, config: {} }]"
-	noteElsewhere = "note: unknown: no file contains a rate limit filter, so nothing is checked: also pass its listener, or the output of /config_dump"
+	noteElsewhere = "warning: unknown: no file contains a rate limit filter, so nothing is checked: also pass its listener, or the output of /config_dump"
 	noteLocal     = "note: unknown: all rate limit filters are local and do not call a service"
 	noteParts     = "note: unknown: these files are excerpts of a configuration, checked one by one; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"
 	noteApplied   = "note: unknown: these files are excerpts of a configuration, merged as istiod merges them; to check the complete configuration, with clusters and routes from other sources, pass the output of the proxy's /config_dump"

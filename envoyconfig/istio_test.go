@@ -57,7 +57,7 @@ func TestIstio(t *testing.T) {
 			"i.yaml:9:11: error: no-effect: the filter is after the router, which ends the chain, so it never runs: put it before the router",
 		}},
 		"a filter from elsewhere": {descriptorsOnly, []string{
-			"i.yaml:1:1: note: unknown: no file contains a rate limit filter, so nothing is checked: also pass its listener, or the output of /config_dump",
+			"i.yaml:1:1: warning: unknown: no file contains a rate limit filter, so nothing is checked: also pass its listener, or the output of /config_dump",
 		}},
 		"a stage without a filter": {strings.Replace(envoyFilters, "timeout: 1s", "stage: 1", 1), []string{
 			note,

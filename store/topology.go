@@ -42,9 +42,12 @@ func (f *backend) run(ctx context.Context) {
 		f.pollTopology(ctx, c.refresh)
 	case f.watch != nil:
 		f.pollTopology(ctx, func(ctx context.Context) {
-			if address, err := f.watch.Primary(ctx); err == nil { // a replaced primary may still answer
-				f.shardOf(0).disconnectUnlessAt(address)
+			address, err := f.watch.Primary(ctx)
+			if err != nil {
+				f.options.observe().Failed(string(redis.KindOf(err)))
+				return
 			}
+			f.shardOf(0).disconnectUnlessAt(address) // a replaced primary may still answer
 		})
 	default:
 		<-ctx.Done()
