@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -17,30 +18,58 @@ func (c *Config) findChained() {
 		}
 	}
 	c.behind = map[string][]*manager{}
-	for name := range c.clusters {
-		next := []string{name}
-		for i := 0; i < len(next); i++ {
-			n := c.clusters[next[i]]
-			if n == nil {
-				continue
+	found := map[string][]*manager{} // by what clusters lead to: many may lead to the same
+	for name, n := range c.clusters {
+		addresses, clusters := leadsTo(n)
+		targets := strings.Join(addresses, " ") + "\x00" + strings.Join(clusters, " ")
+		if _, known := found[targets]; !known {
+			found[targets] = c.managersBehind(name, at)
+		}
+		c.behind[name] = found[targets]
+	}
+}
+
+// managersBehind returns the managers with limits to which a cluster leads. at has all managers by address.
+func (c *Config) managersBehind(cluster string, at map[string][]*manager) (found []*manager) {
+	next := []string{cluster}
+	seen := map[string]bool{cluster: true} // clusters and addresses
+	add := func(names []string) {
+		for _, name := range names {
+			if !seen[name] {
+				seen[name] = true
+				next = append(next, name)
 			}
-			var more []string
-			for _, address := range endpoints(n) {
-				more = append(more, c.proxies[address]...)
+		}
+	}
+	for len(next) > 0 {
+		n := c.clusters[next[0]]
+		next = next[1:]
+		if n == nil {
+			continue
+		}
+		addresses, clusters := leadsTo(n)
+		add(clusters)
+		for _, address := range addresses {
+			if key := "\x00" + address; !seen[key] {
+				seen[key] = true
+				add(c.proxies[address])
 				for _, m := range at[address] {
-					more = append(more, m.leadsTo()...)
-					if m.hasLimits() && !slices.Contains(c.behind[name], m) {
-						c.behind[name] = append(c.behind[name], m)
+					if m.table != nil && len(m.table.clusters) == 1 { // each request takes this route
+						add(m.table.clusters)
 					}
-				}
-			}
-			for _, other := range append(more, tree.Texts(n.At("cluster_type", "typed_config", "clusters"))...) {
-				if !slices.Contains(next, other) {
-					next = append(next, other)
+					if m.hasLimits() {
+						found = append(found, m)
+					}
 				}
 			}
 		}
 	}
+	return found
+}
+
+// leadsTo returns the endpoints of a cluster, and the clusters that it aggregates.
+func leadsTo(n *tree.Node) (addresses, clusters []string) {
+	return endpoints(n), tree.Texts(n.At("cluster_type", "typed_config", "clusters"))
 }
 
 // leadsTo returns the clusters of the manager's routes.
@@ -80,12 +109,22 @@ func addressText(n *tree.Node) string {
 
 // clusters returns the clusters to which the route sends requests, or copies of them.
 func (r *route) clusters() []string {
-	all := []string{r.action.Field("cluster").Text}
-	for n := range r.action.At("weighted_clusters", "clusters").Elements() {
-		all = append(all, n.Field("name").Text)
-	}
+	all := append([]string{r.action.Field("cluster").Text}, weightedClusters(r.action)...)
 	for n := range r.action.Field("request_mirror_policies").Elements() {
-		all = append(all, n.Field("cluster").Text)
+		share := n.Field("runtime_fraction")
+		if !share.Exists() || share.At("default_value", "numerator").Uint(0) > 0 {
+			all = append(all, n.Field("cluster").Text)
+		}
+	}
+	return all
+}
+
+// weightedClusters returns the clusters of a route or TCP proxy that have a weight.
+func weightedClusters(n *tree.Node) (all []string) {
+	for one := range n.At("weighted_clusters", "clusters").Elements() {
+		if one.Field("weight").Uint(1) > 0 {
+			all = append(all, one.Field("name").Text)
+		}
 	}
 	return all
 }

@@ -25,7 +25,7 @@ func (k *checker) countCharges(c *checkedList, i int) {
 	for _, key := range c.countersOf(i) {
 		x := c.byCounter[key]
 		if x != nil && mayExclude(x.first, e) {
-			key += strconv.FormatUint(e.matchers(), 16)
+			key += strconv.FormatUint(e.matchers(), 16) + strings.Join(e.conditions, ", ")
 			x = c.byCounter[key]
 		}
 		if x == nil {
@@ -48,10 +48,7 @@ func (c *checkedList) countersOf(i int) (all []string) {
 	if e.never != "" || !e.hits.charges || !slices.ContainsFunc(reached, counts) || own == "" {
 		return nil
 	}
-	prefix := c.limiter.service() + c.domain
-	if e.streamDone && e.hits.text != "1 hit" { // a cost, which may add to the hit at the start
-		prefix += " cost"
-	}
+	prefix := c.counterPrefix(e)
 	all = append(all, prefix+own)
 	for _, l := range reached[0].Limits {
 		name := l.SharedCounter()
@@ -63,15 +60,24 @@ func (c *checkedList) countersOf(i int) (all []string) {
 	return all
 }
 
+// counterPrefix begins the keys of the counters that a policy charges.
+func (c *checkedList) counterPrefix(e *evaluation) string {
+	prefix := c.limiter.service() + c.domain
+	if e.streamDone && e.hits.text != "1 hit" { // a cost, which may add to the hit at the start
+		prefix += " cost"
+	}
+	return prefix
+}
+
 // checkOptional reports the policies that charge the counter of another one when an entry with skip_if_absent is absent.
 func (k *checker) checkOptional(c *checkedList) {
 	for _, e := range c.all {
 		for i := range e.entries {
-			if !e.entries[i].form.optional {
+			if !e.entries[i].form.optional || e.never != "" || !e.hits.charges {
 				continue
 			}
 			rest := evaluation{entries: slices.Delete(slices.Clone(e.entries), i, i+1)}
-			if x := c.byCounter[c.limiter.service()+c.domain+rest.counter(nil)]; x != nil && e.never == "" {
+			if x := c.byCounter[c.counterPrefix(e)+rest.counter(nil)]; x != nil && !excludeByMatchers(x.first, e) {
 				k.report(ChargedTwice, rules.Warning, e.node.Pos(), "requests without %s charge the counter of %s twice, since the "+
 					"element at %v sends the same descriptor: remove skip_if_absent", rules.Shorten(e.entries[i].form.key), x.first.text(), x.first.node.Pos())
 			}
@@ -145,7 +151,17 @@ func (e *evaluation) matchers() (sum uint64) {
 
 // mayExclude reports whether there may be no request for which Envoy sends both descriptors.
 func mayExclude(a, b *evaluation) bool {
+	differ := a.counter(nil) != b.counter(nil) // they share the counter of a rule
+	return differ && !includes(a.conditions, b.conditions) && !includes(b.conditions, a.conditions) || excludeByMatchers(a, b)
+}
+
+func excludeByMatchers(a, b *evaluation) bool {
 	return a.matchers() != 0 && b.matchers() != 0 && a.matchers() != b.matchers()
+}
+
+// includes reports whether all contains each condition of some.
+func includes(all, some []string) bool {
+	return allOf(some, func(s string) bool { return slices.Contains(all, s) })
 }
 
 func (k *checker) reportChargedTwice(e, first *evaluation) {
@@ -195,9 +211,11 @@ func (k *checker) addChargesBehind(others map[string]int, c *checkedList, r *rou
 	most := map[string]int{} // a request takes one route there
 	for _, cluster := range r.clusters() {
 		for _, m := range k.config.behind[cluster] {
-			for other := range k.sentBehind[m] {
-				for _, key := range k.sharedCounters(c, other) {
-					most[key] = max(most[key], other.byCounter[key].n)
+			for key := range c.byCounter {
+				for other := range k.sentBehind[m][key] {
+					if slices.Contains(k.sharedCounters(c, other), key) {
+						most[key] = max(most[key], other.byCounter[key].n)
+					}
 				}
 			}
 		}

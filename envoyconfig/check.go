@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, sentBehind: map[*manager]map[*checkedList]bool{}, checked: map[*manager]bool{}, connections: map[string]*tree.Node{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, sentBehind: map[*manager]map[string]map[*checkedList]bool{}, checked: map[*manager]bool{}, connections: map[string]*tree.Node{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -41,7 +41,7 @@ func (k *checker) checkAll() {
 	k.checkPatches()
 	for _, all := range c.behind {
 		for _, m := range all {
-			k.sentBehind[m] = map[*checkedList]bool{}
+			k.sentBehind[m] = map[string]map[*checkedList]bool{}
 		}
 	}
 	for m := range c.filterChains() {
@@ -230,7 +230,12 @@ func (k *checker) checkRoute(
 	}
 	if lists := k.sentBehind[m]; lists != nil {
 		for _, c := range all {
-			lists[c] = true
+			for key := range c.byCounter {
+				if lists[key] == nil {
+					lists[key] = map[*checkedList]bool{}
+				}
+				lists[key][c] = true
+			}
 		}
 	}
 	if at := r.action.Field("internal_redirect_policy"); at.Exists() && len(all) > 0 {

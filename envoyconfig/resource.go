@@ -76,6 +76,7 @@ func (c *Config) readListener(n *tree.Node) {
 				m.networkFilters = append(m.networkFilters, &filter{node: config, typeName: typeName, config: inner})
 			} else if typeName == tcpProxy && address != "" {
 				c.proxies[address] = append(c.proxies[address], inner.Field("cluster").Text)
+				c.proxies[address] = append(c.proxies[address], weightedClusters(inner)...)
 			}
 			c.readManager(config, &m)
 		}

@@ -52,6 +52,7 @@ func (r *jsonReader) readValue(n *Node) error {
 		return r.Object(func(key []byte) error { return r.readChild(n, r.intern(key)) })
 	case '[':
 		n.Kind = List
+		defer n.flatten()
 		return r.List(func() error { return r.readChild(n, "") })
 	}
 	value, _, err := r.Value(nil)

@@ -141,6 +141,23 @@ func (n *Node) Elements() iter.Seq[*Node] {
 	}
 }
 
+// flatten replaces the lists in a list by their elements, as Envoy does.
+func (n *Node) flatten() {
+	isList := func(e Node) bool { return e.Kind == List }
+	if !slices.ContainsFunc(n.Nodes, isList) {
+		return
+	}
+	var all []Node
+	for _, e := range n.Nodes {
+		if isList(e) {
+			all = append(all, e.Nodes...)
+		} else {
+			all = append(all, e)
+		}
+	}
+	n.Nodes = all
+}
+
 // Fields returns the fields of an object, and none for other kinds.
 func (n *Node) Fields() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {

@@ -70,6 +70,9 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s is read as %v", text, got)
 		}
 	}
+	if got := strings.Join(Texts(field("[[a, b], [[c]], d]")), " "); got != "a b c d" {
+		t.Errorf("lists in a list are read as %s", got)
+	}
 	for text, want := range map[string]uint64{"7": 7, "'7'": 7, "0x10": 16, "1e3": 1000, "{ value: 7 }": 7, "x": 5, "": 5, "[7]": 5} {
 		if got := field(text).Uint(5); got != want {
 			t.Errorf("%s is read as %d", text, got)

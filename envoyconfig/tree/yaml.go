@@ -97,6 +97,7 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 				return err
 			}
 		}
+		n.flatten()
 	case yaml.ScalarNode:
 		n.Text = y.Value
 		switch y.ShortTag() {
