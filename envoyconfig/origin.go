@@ -98,11 +98,12 @@ func (f *filter) keyWrites(namespace string) (all []keyWrite, complete bool) {
 
 // verifiesTokens reports whether a jwt_authn filter has a rule that requires a token.
 func (f *filter) verifiesTokens() bool {
-	return slices.ContainsFunc(f.config.Field("rules").Nodes, requiresToken) || f.verifiesElsewhere()
+	requires := tree.Map(f.config.Field("rules"), requiresToken)
+	return slices.Contains(requires, true) || f.verifiesElsewhere()
 }
 
 // requiresToken reports whether a rule of jwt_authn requires a token.
-func requiresToken(rule tree.Node) bool {
+func requiresToken(rule *tree.Node) bool {
 	return len(rule.Field("requires").Nodes) > 0 || rule.Field("requirement_name").Text != ""
 }
 
@@ -143,10 +144,10 @@ func (f *filter) verifiesTokensOf(r *route) bool {
 			!path.HasName("prefix") && !path.HasName("path"):
 			return true
 		case strings.HasPrefix(path.Text, prefix.Text) && len(match.Nodes) == 1:
-			return requiresToken(*rule)
+			return requiresToken(rule)
 		case strings.HasPrefix(path.Text, prefix.Text),
 			path.HasName("prefix") && strings.HasPrefix(prefix.Text, path.Text):
-			if requiresToken(*rule) {
+			if requiresToken(rule) {
 				return true
 			}
 		}

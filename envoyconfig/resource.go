@@ -84,7 +84,7 @@ func (c *Config) readListener(n *tree.Node) {
 	for of := range n.Field("filter_chains").Elements() {
 		match := of.Field("filter_chain_match")
 		unused := ""
-		if names := match.Field("server_names"); len(names.Nodes) > 0 && len(n.Field("listener_filters").Nodes) == 0 &&
+		if names := match.Field("server_names"); len(tree.Texts(names)) > 0 && len(n.Field("listener_filters").Nodes) == 0 &&
 			n.Field("address").Exists() && !n.Field("udp_listener_config").Exists() {
 			unused = "the listener has no tls_inspector in listener_filters, so no connection has one of the server_names at " + names.Pos().String()
 		} else if len(match.Nodes) == 0 && !n.Field("filter_chain_matcher").Exists() {

@@ -30,6 +30,7 @@ func TestSetters(t *testing.T) {
 		before, after, action, more, route, want, calls string
 	}{
 		"jwt before":             {before: jwt, action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"jwt with one rule":      {before: strings.NewReplacer("[{ requires", "{ requires", "}]", "}").Replace(jwt), action: ofJWT, calls: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
 		"jwt after":              {after: jwt, action: ofJWT, want: "error: no-effect: the descriptor is never sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", calls: "shop: not sent: the filter that sets the metadata"},
 		"no jwt":                 {action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", calls: "shop: not sent: no filter before"},
 		"no jwt among others":    {before: cors, action: ofJWT, want: "error: no-effect: the descriptor is never sent: no filter before", calls: "shop: not sent: no filter before"},
