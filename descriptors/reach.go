@@ -78,8 +78,12 @@ func reachable(at []*node, f *Form) []*node {
 		}
 		for i := range n.below.children {
 			child := &n.below.children[i]
-			key := newPattern(child.key)
-			if f.AnyKey || child.key == f.Key || isWildcard(child.key) && key.matches([]byte(f.Key)) {
+			found := f.AnyKey || child.key == f.Key
+			if !found && isWildcard(child.key) {
+				key := newPattern(child.key)
+				found = key.matches([]byte(f.Key))
+			}
+			if found {
 				next = append(next, child)
 			}
 		}
