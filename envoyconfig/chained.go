@@ -18,9 +18,9 @@ func (c *Config) findChained() {
 		}
 	}
 	c.behind = map[string][]*manager{}
-	found := map[string][]*manager{} // by what clusters lead to: many may lead to the same
+	found := map[string][]*manager{} // by targets, since many clusters may have the same
 	for name, n := range c.clusters {
-		addresses, clusters := leadsTo(n)
+		addresses, clusters := targetsOf(n)
 		targets := strings.Join(addresses, " ") + "\x00" + strings.Join(clusters, " ")
 		if _, known := found[targets]; !known {
 			found[targets] = c.managersBehind(name, at)
@@ -47,7 +47,7 @@ func (c *Config) managersBehind(cluster string, at map[string][]*manager) (found
 		if n == nil {
 			continue
 		}
-		addresses, clusters := leadsTo(n)
+		addresses, clusters := targetsOf(n)
 		add(clusters)
 		for _, address := range addresses {
 			if key := "\x00" + address; !seen[key] {
@@ -67,8 +67,8 @@ func (c *Config) managersBehind(cluster string, at map[string][]*manager) (found
 	return found
 }
 
-// leadsTo returns the endpoints of a cluster, and the clusters that it aggregates.
-func leadsTo(n *tree.Node) (addresses, clusters []string) {
+// targetsOf returns the endpoints of a cluster, and the clusters that it aggregates.
+func targetsOf(n *tree.Node) (addresses, clusters []string) {
 	return endpoints(n), tree.Texts(n.At("cluster_type", "typed_config", "clusters"))
 }
 

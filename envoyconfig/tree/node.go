@@ -130,7 +130,9 @@ func (n *Node) Exists() bool { return n.Kind != Absent }
 func (n *Node) Elements() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		if n.Kind != List {
-			_ = n.Exists() && yield(n)
+			if n.Exists() {
+				yield(n)
+			}
 			return
 		}
 		for i := range n.Nodes {
