@@ -187,9 +187,11 @@ TORTURE := go test -vet=off -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/to
 # Torture tests to run with the race detector: those that do not measure memory or speed.
 RACED := ^Test(CPUStarvation|Logs|Reloads)$$
 
-# Tests that are not run with the race detector: long tests of one goroutine, which it slows tenfold and in
-# which it finds nothing, and scripts of short commands. make test runs them.
-ALONE := ^Test(DamagedSnapshotIsRejected|AbsurdTimes|MergeInto|Booleans|BytesPerLiveCounter|CalendarWindowsEqualThoseOfPython|CountersMoveWhileTheyAreSaved|HeaderBlockTooLarge|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesAreUnambiguous|RecommendedNumbersAreTheSmallest|ReservedMemory|LastBlock|SimulatePage|SizeChangesNothing|MatchesService|StoreDecidesAsMemory|SplitRefundsDecideAsMemory|MovingSlotsDecideAsMemory|SyncedAsMemory|BytesPerCounter|CalendarEdges)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
+# Tests that are not run with the race detector: long tests that decide one request after another, which it
+# slows tenfold, and scripts of short commands. make test runs them.
+ALONE := ^Test(AFloodLeavesRoomForOtherSizes|AFullSnapshot|BlocksOfAlgorithms|CountersOfOneSize|Flood|MemoryIsUsedBeforeEvictions
+ALONE := $(ALONE)|PinnedCountersSurviveAFlood|RemovedPartitionTakesNoMemory|SnapshotSize|UnusedClassesGiveMemoryBack
+ALONE := $(ALONE)|DamagedSnapshotIsRejected|AbsurdTimes|MergeInto|Booleans|BytesPerLiveCounter|CalendarWindowsEqualThoseOfPython|CountersMoveWhileTheyAreSaved|HeaderBlockTooLarge|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesAreUnambiguous|RecommendedNumbersAreTheSmallest|ReservedMemory|LastBlock|SimulatePage|SizeChangesNothing|MatchesService|StoreDecidesAsMemory|SplitRefundsDecideAsMemory|MovingSlotsDecideAsMemory|SyncedAsMemory|BytesPerCounter|CalendarEdges)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
 
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
