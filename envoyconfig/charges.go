@@ -206,25 +206,6 @@ func (k *checker) sharedCounters(a, b *checkedList) []string {
 	return found
 }
 
-// addChargesBehind adds the charges of the listeners of the same files to which a route sends its requests.
-func (k *checker) addChargesBehind(others map[string]int, c *checkedList, r *route) {
-	most := map[string]int{} // a request takes one route there
-	for _, cluster := range r.clusters() {
-		for _, m := range k.config.behind[cluster] {
-			for key := range c.byCounter {
-				for other := range k.sentBehind[m][key] {
-					if slices.Contains(k.sharedCounters(c, other), key) {
-						most[key] = max(most[key], other.byCounter[key].n)
-					}
-				}
-			}
-		}
-	}
-	for key, n := range most {
-		others[key] += n
-	}
-}
-
 // chargesOf returns how often a request charges a counter of the i-th policy, together with the charges of other lists.
 func (c *checkedList) chargesOf(i int, others map[string]int) (most int) {
 	if e := c.all[i]; e.never != "" || !e.hits.charges {

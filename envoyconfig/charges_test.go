@@ -61,52 +61,6 @@ func TestChargedTwice(t *testing.T) {
 	checkCharges(t, "two filter chains", "filter_chains: [{ filters: ["+network+"] }, { filters: ["+network+"] }]", ofUser, "")
 }
 
-// TestChargedBehind covers listeners that other listeners lead to.
-func TestChargedBehind(t *testing.T) {
-	const limiter = "{ name: a, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } }"
-	listener := func(address, filters, route string) string {
-		return "{ address: " + address + ", filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, http_filters: [" + filters + "], " +
-			"route_config: { virtual_hosts: [{ name: v, domains: ['*'], routes: [{ match: { prefix: / }, route: { " + route + ", rate_limits: " + userPolicy + " } }] }] } } }] }] }"
-	}
-	proxy := func(address, to string) string {
-		return "{ address: " + address + ", filter_chains: [{ filters: [{ typed_config: { '@type': x/" + tcpProxy + ", cluster: " + to + " } }] }] }"
-	}
-	cluster := func(name, address string) string {
-		return "{ name: " + name + ", load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: " + address + " } }] }] } }"
-	}
-	port := func(host string, n int) string {
-		return fmt.Sprintf("{ socket_address: { address: %s, port_value: %d } }", host, n)
-	}
-	outer := port("0.0.0.0", 1)
-	inner := port("0.0.0.0", 2)
-	toInner := cluster("in", port("127.0.0.1", 2))
-	const pipe = "{ pipe: { path: /a } }"
-	third := listener(port("0.0.0.0", 3), limiter, "cluster: out")
-	toThird := cluster("third", port("127.0.0.1", 3))
-	const weights = "weighted_clusters: { clusters: [{ name: in, weight: 1 }] }"
-	for name, tt := range map[string]struct{ listeners, clusters string }{
-		"weights of a TCP proxy": {strings.Replace(proxy(outer, "in"), "cluster: in", weights, 1) + "," + listener(inner, limiter, "cluster: third") + "," + third, toInner + "," + toThird},
-		"weights":                {listener(outer, limiter, "weighted_clusters: { clusters: [{ name: in }] }") + "," + listener(inner, limiter, "cluster: out"), toInner},
-		"copies":                 {listener(outer, limiter, "cluster: out, request_mirror_policies: [{ cluster: in }]") + "," + listener(inner, limiter, "cluster: out"), toInner},
-		"a name":                 {listener(outer, limiter, "cluster: in") + "," + listener(inner, limiter, "cluster: out"), cluster("in", port("localhost", 2))},
-		"a pipe":                 {listener(outer, limiter, "cluster: in") + "," + listener(pipe, limiter, "cluster: out"), cluster("in", pipe)},
-		"two behind one":         {listener(outer, "", "cluster: in") + "," + listener(inner, limiter, "cluster: third") + "," + listener(port("0.0.0.0", 3), limiter, "cluster: out"), toInner + "," + cluster("third", port("127.0.0.1", 3))},
-		"one between":            {listener(outer, limiter, "cluster: in") + "," + listener(inner, "", "cluster: third") + "," + listener(port("0.0.0.0", 3), limiter, "cluster: out"), toInner + "," + cluster("third", port("127.0.0.1", 3))},
-		"a TCP proxy":            {listener(outer, limiter, "cluster: in") + "," + proxy(inner, "third") + "," + listener(port("0.0.0.0", 3), limiter, "cluster: out"), toInner + "," + cluster("third", port("127.0.0.1", 3))},
-		"an aggregate":           {listener(outer, limiter, "cluster: all") + "," + listener(inner, limiter, "cluster: out"), toInner + ", { name: all, cluster_type: { name: a, typed_config: { '@type': x/a, clusters: [in] } } }"},
-	} {
-		checkCharges(t, name, "static_resources: { listeners: ["+tt.listeners+"], clusters: ["+tt.clusters+"] }", "{ key: user, rate_limit: { unit: hour, requests_per_unit: 60 } }", "warning: charged-twice")
-	}
-	twoRoutes := strings.Replace(listener(inner, "", "cluster: out"), "routes: [", "routes: [{ match: { path: /a }, route: { cluster: third } }, ", 1)
-	for name, listeners := range map[string]string{
-		"no weight":   listener(outer, limiter, "weighted_clusters: { clusters: [{ name: in, weight: 0 }] }") + "," + listener(inner, limiter, "cluster: out"),
-		"no copies":   listener(outer, limiter, "cluster: out, request_mirror_policies: [{ cluster: in, runtime_fraction: { default_value: { numerator: 0 } } }]") + "," + listener(inner, limiter, "cluster: out"),
-		"other paths": listener(outer, limiter, "cluster: in") + "," + twoRoutes + "," + third,
-	} {
-		checkCharges(t, name, "static_resources: { listeners: ["+listeners+"], clusters: ["+toInner+","+toThird+"] }", "{ key: user, rate_limit: { unit: hour, requests_per_unit: 60 } }", "")
-	}
-}
-
 func checkCharges(t *testing.T, name, envoy, rules, want string) {
 	t.Helper()
 	c, err := Read([]File{{"envoy.yaml", []byte(envoy)}})

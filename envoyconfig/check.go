@@ -20,7 +20,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 // limit does.
 func (c *Config) Verify(set *descriptors.Set) ([]Finding, *Statement) {
 	k := &checker{
-		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, sentBehind: map[*manager]map[string]map[*checkedList]bool{}, checked: map[*manager]bool{}, connections: map[string]*tree.Node{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
+		config: c, set: set, reaches: map[string]*descriptors.Reach{}, needs: map[valueKey]*ruleNeeds{}, lists: map[checkedKey]*checkedList{}, ends: map[any]bool{}, managers: map[managerKey]bool{}, byRoute: map[*tree.Node][]*evaluation{}, connections: map[string]*tree.Node{}, pairs: map[[2]*checkedList][]string{}, rows: map[rowsKey][]*Row{}, charged: map[*descriptors.Reach]bool{}, waits: map[waitKey]bool{}, unlimited: map[unlimitedKey]*Row{}, leaseLists: map[string][]leasePolicy{},
 		domains: map[string]rules.Pos{}, unknownDomains: map[string]bool{}, sentDomains: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*policyList]*tally{}, reported: map[findingKey]bool{}, networkDomains: map[string]bool{}, hasLeases: set.GrantsLeases(),
 		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, taken: map[*tree.Node]string{}, removed: map[*descriptors.Rule]string{}, calledFor: map[*descriptors.Rule]ruleCall{},
@@ -39,13 +39,8 @@ func (k *checker) checkAll() {
 	c := k.config
 	hasFilters := false
 	k.checkPatches()
-	for _, all := range c.behind {
-		for _, m := range all {
-			k.sentBehind[m] = map[string]map[*checkedList]bool{}
-		}
-	}
 	for m := range c.filterChains() {
-		hasFilters = k.checkFromBehind(m) || hasFilters
+		hasFilters = k.checkManager(m) || hasFilters
 	}
 	for _, f := range c.networkFilters {
 		k.checkNetworkFilter(f)
@@ -76,21 +71,6 @@ func (k *checker) checkAll() {
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
 		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
 	}
-}
-
-// checkFromBehind checks a connection manager after those that its routes lead to, so that their charges are known. It
-// reports whether one of them has rate limit filters.
-func (k *checker) checkFromBehind(m *manager) (hasFilters bool) {
-	if k.checked[m] {
-		return false
-	}
-	k.checked[m] = true
-	for _, cluster := range m.leadsTo() {
-		for _, next := range k.config.behind[cluster] {
-			hasFilters = k.checkFromBehind(next) || hasFilters
-		}
-	}
-	return k.checkManager(m) || hasFilters
 }
 
 // checkManager checks the policies that the filters of a connection manager send on each route. It reports whether the
@@ -160,11 +140,11 @@ type managerKey struct {
 }
 
 // isFirst reports whether no connection manager with the same table and the same settings had the same check: many
-// listeners may share a table. Those that other listeners lead to are all checked, to count their charges.
+// listeners may share a table.
 func (k *checker) isFirst(m *manager, check string) bool {
 	key := managerKey{check: check, unused: m.unused, table: m.table}
 	hasPolicies := func(f *filter) bool { return len(f.policies) > 0 }
-	if len(m.upgrades) > 0 || m.fragments || k.sentBehind[m] != nil || slices.ContainsFunc(m.filters, hasPolicies) {
+	if len(m.upgrades) > 0 || m.fragments || slices.ContainsFunc(m.filters, hasPolicies) {
 		return true
 	}
 	for n := range m.node.Fields() {
@@ -227,16 +207,6 @@ func (k *checker) checkRoute(
 			k.checkSharedLeases(f, k.checkLeasesOnce(m, f, domain, sent), leases)
 		}
 		all = append(all, sent...)
-	}
-	if lists := k.sentBehind[m]; lists != nil {
-		for _, c := range all {
-			for key := range c.byCounter {
-				if lists[key] == nil {
-					lists[key] = map[*checkedList]bool{}
-				}
-				lists[key][c] = true
-			}
-		}
 	}
 	if at := r.action.Field("internal_redirect_policy"); at.Exists() && len(all) > 0 {
 		k.report(ChargedTwice, rules.Note, at.Pos(), "a request that Envoy redirects internally charges its counters again")

@@ -44,11 +44,6 @@ type checker struct {
 	unlimited map[unlimitedKey]*Row
 	// byRoute are the evaluations of policies that depend on routes.
 	byRoute map[*tree.Node][]*evaluation
-	// sentBehind are the lists of the connection managers that routes of other ones lead to, by the counters that they
-	// charge.
-	sentBehind map[*manager]map[string]map[*checkedList]bool
-	// checked are the connection managers whose check has begun.
-	checked map[*manager]bool
 	// managers are the checks of routes that have run.
 	managers map[managerKey]bool
 	// buckets maps a rule to the ID of a bucket that it can match.

@@ -39,10 +39,6 @@ type Config struct {
 	release, patch uint64
 	// placeholders are the positions of snippet placeholders that were not replaced.
 	placeholders []rules.Pos
-	// behind are the connection managers of the files that the endpoints of a cluster lead to, directly or through others.
-	// proxies are the clusters to which TCP proxies lead, by their addresses.
-	behind  map[string][]*manager
-	proxies map[string][]string
 	// clustersFilter is true if clusters may have filters of their own.
 	clustersFilter bool
 	// nodeCluster is node.cluster of a bootstrap, or missing.

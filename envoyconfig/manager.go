@@ -22,8 +22,6 @@ type manager struct {
 	networkFilters []*filter
 	// plaintext is true if its filter chain accepts no TLS.
 	plaintext bool
-	// address is the text of the listener's address; see [addressText].
-	address string
 	// unused is the reason why no connection uses the filter chain; empty if one may.
 	unused string
 	// table is nil if no file contains the routes.

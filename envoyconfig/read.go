@@ -20,7 +20,7 @@ type File struct {
 // Read reads files that together form one configuration. The error joins all problems found.
 func Read(files []File) (*Config, error) {
 	c := &Config{
-		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{}, proxies: map[string][]string{},
+		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{},
 		nodeCluster: &tree.Missing, listenerSource: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][][]byte{},
 	}
 	var errs []error
@@ -40,7 +40,6 @@ func Read(files []File) (*Config, error) {
 	c.addUnusedTables()
 	c.applyPatches()
 	c.findOtherFilters()
-	c.findChained()
 	return c, nil
 }
 

@@ -61,22 +61,12 @@ func (c *Config) readMessage(n *tree.Node, message string) bool {
 func (c *Config) readListener(n *tree.Node) {
 	name := n.Field("name").Text
 	everything := &tree.Missing // a filter chain that takes all connections
-	address := addressText(n.Field("address"))
-	switch {
-	case n.Field("internal_listener").Exists():
-		address = name
-	case !n.Field("bind_to_port").Bool(true): // it gets the connections of another listener, such as Istio's
-		address = ""
-	}
 	chain := func(n *tree.Node, unused string) {
-		m := manager{listener: name, unused: unused, address: address, plaintext: !n.Field("transport_socket").Exists()}
+		m := manager{listener: name, unused: unused, plaintext: !n.Field("transport_socket").Exists()}
 		for n := range n.Field("filters").Elements() {
 			config := n.Field("typed_config")
 			if typeName, inner := config.Typed(); typeName == api.NetworkRateLimit {
 				m.networkFilters = append(m.networkFilters, &filter{node: config, typeName: typeName, config: inner})
-			} else if typeName == tcpProxy && address != "" {
-				c.proxies[address] = append(c.proxies[address], inner.Field("cluster").Text)
-				c.proxies[address] = append(c.proxies[address], weightedClusters(inner)...)
 			}
 			c.readManager(config, &m)
 		}
@@ -105,7 +95,7 @@ func (c *Config) readListener(n *tree.Node) {
 func (c *Config) readManager(n *tree.Node, base *manager) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
 		c.managers = append(c.managers, &manager{
-			node: n, listener: base.listener, unused: base.unused, networkFilters: base.networkFilters, plaintext: base.plaintext, address: base.address,
+			node: n, listener: base.listener, unused: base.unused, networkFilters: base.networkFilters, plaintext: base.plaintext,
 			filters: tree.Map(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, base.listener),
 		})
 	}

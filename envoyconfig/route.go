@@ -16,8 +16,6 @@ type table struct {
 	hosts []*virtualHost
 	// hash is equal for tables with equal virtual hosts.
 	hash uint64
-	// clusters are the clusters of all routes.
-	clusters []string
 	// used is true if a connection manager uses the table.
 	used bool
 	// all are the levels, once they are known.
@@ -58,7 +56,6 @@ func newTable(n *tree.Node) *table {
 		h.routes = tree.Map(host.Field("routes"), newRoute)
 		t.hosts = append(t.hosts, h)
 	}
-	t.clusters = newClusters(t.hosts)
 	return t
 }
 

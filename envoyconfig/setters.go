@@ -32,7 +32,6 @@ const (
 	withMatcher      = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
 	headerMutation   = filterTypes + "header_mutation.v3.HeaderMutation"
 	luaCode          = filterTypes + "lua.v3.Lua"
-	tcpProxy         = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 )
 
 // writesNoMetadata are the filters that write no dynamic metadata.

@@ -176,7 +176,6 @@ func (k *checker) stateRoute(
 				}
 			}
 		}
-		k.addChargesBehind(others, c, r)
 		key := rowsKey{c, h, fmt.Sprint(others, taken[c])}
 		if rows := k.rows[key]; rows != nil {
 			for _, row := range rows {
