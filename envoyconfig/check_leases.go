@@ -126,7 +126,7 @@ func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*chec
 		first[reached] = cmp.Or(first[reached], e)
 	}
 	for i := range all {
-		k.checkCosts(m, f, &all[i], same[all[i].same])
+		k.checkCosts(f, &all[i], same[all[i].same])
 	}
 	return all
 }
