@@ -56,11 +56,11 @@ func (p *policy) isLease() bool {
 var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
 // checkLeasesOnce calls checkLeases once for all routes that send the same lists.
-func (k *checker) checkLeasesOnce(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
-	key := fmt.Sprintf("%p %p %q %v", m, f, domain, sent) // the addresses of the lists
+func (k *checker) checkLeasesOnce(f *filter, domain string, sent []*checkedList) []leasePolicy {
+	key := fmt.Sprintf("%p %q %v", f, domain, sent) // the addresses of the lists
 	all, ok := k.leaseLists[key]
 	if !ok {
-		all = k.checkLeases(m, f, domain, sent)
+		all = k.checkLeases(f, domain, sent)
 		k.leaseLists[key] = all
 	}
 	return all
@@ -68,7 +68,7 @@ func (k *checker) checkLeasesOnce(m *manager, f *filter, domain string, sent []*
 
 // checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
 // returns the policies for rules with leases.
-func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
+func (k *checker) checkLeases(f *filter, domain string, sent []*checkedList) []leasePolicy {
 	var all []leasePolicy
 	found := map[*descriptors.Reach]leasePolicy{}
 	for _, c := range sent {
