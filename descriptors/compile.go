@@ -288,7 +288,7 @@ func (c *compiler) level(d *domain, parent *node, path []rules.Level, configs []
 		if !nestedFirst {
 			below = c.level(d, n, path, cfg.Descriptors)
 		}
-		digests.add(n, c.sha.descriptor(cfg, below))
+		digests.add(n, c.sha.descriptor(n, cfg.Set, below))
 		if c.opt.clearConfigs {
 			*from = rules.Descriptor{}
 		}

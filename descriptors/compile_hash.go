@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"slices"
-	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -86,76 +84,14 @@ func (h *hasher) level(all *levelDigests) digest {
 	return h.sum()
 }
 
-// descriptor returns the digest of a descriptor with its fields from defaults, given the digest of
-// the level below.
-func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
-	metadata := ""
-	if c.Metadata != nil {
-		metadata = metadataText(c.Metadata)
+// descriptor returns the digest of a compiled descriptor, given the digest of the level below. set has
+// its values, or is nil. Of a rule it depends on what [Changes] show, so the two agree.
+func (h *hasher) descriptor(n *node, set *rules.ValueSet, below digest) digest {
+	b := fmt.Appendf(h.buf[:0], "%q %q %t %t ", n.key, n.value, n.share, n.valueToMetric)
+	if set != nil {
+		b = set.AppendDigest(b)
 	}
-	b := h.buf[:0]
-	for _, text := range []string{c.Key, c.Value, metadata} {
-		b = append(strconv.AppendQuote(b, text), ' ')
-	}
-	for _, set := range []bool{
-		rules.ValueOr(c.ShadowMode, false), c.QuotaMode, rules.ValueOr(c.DetailedMetric, false), c.ValueToMetric, c.ShareThreshold, c.List,
-	} {
-		b = append(strconv.AppendBool(b, set), ' ')
-	}
-	if c.Set != nil {
-		b = c.Set.AppendDigest(b)
-	}
-	if c.Denied != nil {
-		b = append(strconv.AppendQuote(b, c.Denied.String()), ' ')
-	}
-	if c.FirstWithRoom {
-		b = append(b, "charge "...)
-	}
-	for i := range c.RateLimits {
-		l := &c.RateLimits[i]
-		b = append(strconv.AppendBool(b, l.Unlimited), ' ')
-		b = append(strconv.AppendQuote(b, l.Name), ' ')
-		if l.Shadow {
-			b = append(b, "shadow "...)
-		}
-		if rules.ValueOr(l.Hidden, false) {
-			b = append(b, "hidden "...)
-		}
-		b = append(b, rules.SoftFields(l.IsSoft(), &l.NotifyAt)...)
-		if l.Table != "" {
-			b = fmt.Appendf(b, "table %q ", l.Table)
-		}
-		if l.Counter != "" {
-			b = fmt.Appendf(b, "counter %q ", l.Counter)
-		}
-		if len(l.Replaces) > 0 {
-			b = fmt.Appendf(b, "%q ", slices.Sorted(slices.Values(l.Replaces)))
-		}
-		if l.Quota != nil {
-			b = append(append(b, l.Quota.String()...), ' ')
-		}
-		if l.Unlimited {
-			continue
-		}
-		p := l.Policy()
-		for _, n := range []int64{
-			int64(l.RequestsPerUnit), int64(l.Unit), int64(max(1, l.UnitMultiplier)), int64(p.Algorithm),
-			int64(p.SubWindows), int64(p.Burst), int64(p.Slack), int64(p.MaxWait), int64(p.MaxWaiting),
-		} {
-			b = append(strconv.AppendInt(b, n, 10), ' ')
-		}
-		b = append(b, rules.CalendarFields(p.Calendar)...)
-		b = append(b, rules.BlocksField(p.NoBlocks)...)
-		if l.Reserve != nil {
-			b = append(append(b, l.Reserve.String()...), ' ')
-		}
-		if l.Penalty != nil {
-			b = append(append(b, rules.PenaltyText(l.Penalty)...), ' ')
-		}
-		if l.CountRefused != nil {
-			b = append(strconv.AppendBool(b, *l.CountRefused), ' ')
-		}
-	}
+	b = append(b, n.rule.text()...)
 	h.state.Write(b)
 	h.buf = b
 	h.add(below)

@@ -264,7 +264,7 @@ func TestHash(t *testing.T) {
 	for _, change := range []string{
 		"hour|day", "unit: 1,|unit: 2,", "key: a|key: b", "key: a|key: a, value: a", "x: 1|x: 2", "x: 1|x: .inf", "[b]|[c]", "name: n|name: q",
 		"name: m|name: o", "key: a|key: a, shadow_mode: true", "key: a|key: a, quota_mode: true", "key: a|key: a, detailed_metric: true",
-		"unit: 1,|unit: 1, count_refused: true,", "unit: 1,|unit: 1, unit_multiplier: 2,", "unit: 1,|unit: 1, algorithm: sliding_log,",
+		"unit: 1,|unit: 1, count_refused: false,", "unit: 1,|unit: 1, unit_multiplier: 2,", "unit: 1,|unit: 1, algorithm: sliding_log,",
 		"unit: 1,|unit: 1, algorithm: sliding_window, sub_windows: 9,", "unit: 1,|unit: 1, algorithm: leaky_bucket, max_wait: 1s,",
 		"domain: d|domain: d\nall_or_nothing: true", "domain: d|domain: d\nmax_counters: 5", "domain: d|domain: e", "}]|}, {key: z}]",
 	} {

@@ -81,7 +81,7 @@ func (c *compiler) compileExemptions(d *domain, configs []*rules.Config) {
 			sets[i] = item.Set
 			n.set = newValueSet(item.Set)
 		}
-		digests.add(n, c.sha.descriptor(item, digest{}))
+		digests.add(n, c.sha.descriptor(n, item.Set, digest{}))
 	}
 	d.exempt = newLevel(children, sets, func(pos rules.Pos, n, first *node, what string) {
 		if n.pos.File == first.pos.File {

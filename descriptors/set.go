@@ -36,8 +36,8 @@ type Options struct {
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
 type Set struct {
 	Limits []*Limit
-	// Hash is 16 hexadecimal digits for operators to compare. The same rules with the same defaults
-	// have the same hash, whatever their source and the other [Options].
+	// Hash is 16 hexadecimal digits for operators to compare. With equal [Options] the same rules
+	// have the same hash, whatever their source.
 	Hash string
 
 	divides bool
