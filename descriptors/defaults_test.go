@@ -155,7 +155,7 @@ descriptors:
 			`defaults.yaml:1:1: error: unknown field "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, denied_response, exempt, defaults)`,
 		}},
 		{"rules", "domain: shop\ndescriptors: []", []string{
-			`defaults.yaml:2:1: error: domain "shop": "descriptors" is for rules and not allowed at the top level of defaults (allowed: domain, all_or_nothing, max_counters, denied_response, exempt, defaults)`,
+			`defaults.yaml:2:1: error: domain "shop": "descriptors" is not allowed at the top level of defaults; it belongs at the top level or in a descriptor`,
 		}},
 		{"a domain twice", "domain: shop\n---\ndomain: '*'\n---\ndomain: shop", []string{
 			`defaults.yaml:5:9: error: domain "shop": duplicate defaults for this domain, first on line 1; merge the two`,
@@ -181,10 +181,10 @@ descriptors:
 			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
 		}},
 		{"fields", "domain: shop\ndefaults:\n- rate_limit: {requests_per_unit: 1, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
-			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "requests_per_unit" is for rules and not allowed in rate_limit of defaults (allowed: name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
+			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "requests_per_unit" is not allowed in rate_limit of defaults; it belongs in rate_limit`,
 			`defaults.yaml:3:49: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
 			`defaults.yaml:3:62: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
-			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks, not an empty one`,
+			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: "rate_limit" must be a map, such as { algorithm: sliding_window }, not an empty one`,
 			`defaults.yaml:5:66: error: domain "shop" > defaults[2] > rate_limit: "sub_windows" must be a whole number from 1 to 60, not 99`,
 			`defaults.yaml:5:70: error: domain "shop" > defaults[2] > rate_limit: "slack" is not supported by algorithm sliding_window; it requires "algorithm: leaky_bucket"`,
 		}},
@@ -231,7 +231,7 @@ descriptors:
 		{"unit, values, cidr and prefix", "domain: shop\nexempt: [{key: '*', value: x}]\ndefaults:\n- {values: [a], exempt: [], rate_limit: {unit: fortnight}}\n- rate_limit: {unit: day}\n- {name: own, values: [a], cidr: [10.0.0.1/8], prefix: {v4: 33}}", []string{
 			`defaults.yaml:2:10: error: domain "shop" > exempt[0]: "key" requires a key without "*", not "*"; add an item for each key`,
 			`defaults.yaml:4:3: error: domain "shop" > defaults[0]: "unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`,
-			`defaults.yaml:4:17: error: domain "shop" > defaults[0]: "exempt" is for a domain; move it next to "defaults" (allowed: name, path, rate_limit, denied_response, detailed_metric, shadow_mode, values, cidr, prefix)`,
+			`defaults.yaml:4:17: error: domain "shop" > defaults[0]: "exempt" is not allowed in an item of defaults; it belongs at the top level`,
 			`defaults.yaml:4:48: error: domain "shop" > defaults[0] > rate_limit: unknown unit "fortnight" (allowed: second, minute, hour, day, week, month, year)`,
 			`defaults.yaml:5:3: error: domain "shop" > defaults[1]: "unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`,
 			`defaults.yaml:6:28: error: domain "shop" > defaults[2]: "values" and "cidr" exclude each other; remove one of them`,

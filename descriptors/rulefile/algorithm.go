@@ -2,50 +2,15 @@ package rulefile
 
 import (
 	"slices"
-	"strings"
-	"time"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
-
-// algorithm reads the field algorithm. It returns 0 if it reported an error.
-func (p *parser) algorithm(path string, f field) limiter.Algorithm {
-	name, ok := p.text(path, f)
-	if !ok {
-		return 0
-	}
-	a, ok := rules.AlgorithmNamed(name)
-	if ok {
-		return a
-	}
-	allowed := rules.AlgorithmNames()
-	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), rules.DidYouMean(name, allowed),
-		strings.Join(allowed, ", "))
-	return 0
-}
 
 // optional reads an optional number. It returns nil if it reported an error.
 func (p *parser) optional(path string, f field, smallest, largest int64) *uint32 {
 	if n, ok := p.number(path, f, smallest, largest); ok {
 		return &n
 	}
-	return nil
-}
-
-// maxWait reads the field max_wait. It returns nil if it reported an error.
-func (p *parser) maxWait(path string, f field) *time.Duration {
-	if f.value.Kind == yaml.ScalarNode {
-		s := resolveScalar(f.value)
-		d, err := time.ParseDuration(s.text)
-		if err == nil && d >= 0 && d <= rules.MaxMaxWait {
-			return &d
-		}
-	}
-	p.fail(path, f.value, "%q must be a duration from 0s to 60s, such as 50ms or 1.5s, not %s", f.name,
-		kindName(f.value))
 	return nil
 }
 

@@ -1,10 +1,8 @@
 package rulefile
 
 import (
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -46,6 +44,7 @@ func DefaultsRangeFiles(file string, content []byte) []string {
 
 func parseDefaults(file string, content []byte) (*parser, *rules.Defaults) {
 	p := newParser(file, content)
+	p.isDefaults = true
 	d := &rules.Defaults{Allowances: p.allowances}
 	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
 	return p, d
@@ -83,7 +82,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		case "defaults":
 			p.defaultItems(path, f, dd)
 		default:
-			ok = p.reportUnknownDefaultField(path, defaultsRootFields, f) != "domain" && ok
+			ok = p.reportUnknownField(path, defaultsRootFields, f) != "domain" && ok
 		}
 	}
 	switch {
@@ -95,21 +94,6 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 			p.fail(path, at, "duplicate defaults for this domain, first on line %d; merge the two", first.Pos.Line)
 		}
 	}
-}
-
-// reportUnknownDefaultField reports a field that a map of defaults cannot have. It returns the field that
-// was likely meant, so that it is not reported as missing, too.
-func (p *parser) reportUnknownDefaultField(path string, v fieldSet, f field) (meant string) {
-	message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
-	if v.where != defaultsRootFields.where && slices.Contains(defaultsRootFields.names, f.name) {
-		message = fmt.Sprintf("%q is for a domain; move it next to \"defaults\"", f.name)
-	} else if len(fieldSetsOf(f.name)) > 0 {
-		message = fmt.Sprintf("%q is for rules and not allowed %s", f.name, v.where)
-	} else if meant = rules.Suggest(f.name, v.names); meant != "" {
-		message += fmt.Sprintf("; did you mean %q?", meant)
-	}
-	p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.names, ", "))
-	return meant
 }
 
 func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
@@ -135,7 +119,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 
 // defaultItem reads an item of defaults. It returns nil if it reported an error.
 func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem {
-	errors := p.errors
+	failures := p.failures
 	e := &rules.DefaultItem{Pos: p.pos(item), At: path, Limit: rules.Limit{UnitMultiplier: 1}}
 	given := map[string]field{}
 	fields := p.fields(path, m, fieldName)
@@ -161,7 +145,7 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		case "values", "cidr", "prefix":
 			p.valueSet(path, f, &selection)
 		default:
-			given[p.reportUnknownDefaultField(path, defaultItemFields, f)] = f
+			given[p.reportUnknownField(path, defaultItemFields, f)] = f
 		}
 	}
 	sets := func(field string) bool { _, ok := given[field]; return ok }
@@ -180,7 +164,7 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		p.fail(path, item,
 			`"unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`)
 	}
-	if p.errors > errors {
+	if p.failures > failures {
 		return nil
 	}
 	return e
@@ -204,7 +188,7 @@ func (p *parser) defaultPath(path string, f field) []rules.Level {
 			case "value":
 				level.Value, _ = p.text(here, g)
 			default:
-				ok = p.reportUnknownDefaultField(here, defaultPathFields, g) != "key" && ok
+				ok = p.reportUnknownField(here, defaultPathFields, g) != "key" && ok
 			}
 		}
 		if ok && level.Key == "" {
@@ -216,17 +200,12 @@ func (p *parser) defaultPath(path string, f field) []rules.Level {
 }
 
 func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
-	if f.value.Kind != yaml.MappingNode || len(f.value.Content) == 0 {
-		got := kindName(f.value)
-		if f.value.Kind == yaml.MappingNode {
-			got = "an empty one"
-		}
-		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s",
-			strings.Join(defaultLimitFields.names, ", "), got)
+	fields, ok := p.mapFields(path, f, "{ algorithm: sliding_window }")
+	if !ok {
 		return
 	}
 	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
-	for _, g := range p.fields(path, f.value, fieldName) {
+	for _, g := range fields {
 		b.given[g.name] = g
 		switch g.name {
 		case "name":
@@ -245,7 +224,7 @@ func (p *parser) defaultLimit(path string, f field, e *rules.DefaultItem) {
 		if p.readDefaultableField(path, g, b) {
 			continue
 		}
-		if meant := p.reportUnknownDefaultField(path, defaultLimitFields, g); meant != "" {
+		if meant := p.reportUnknownField(path, defaultLimitFields, g); meant != "" {
 			b.suppressed = append(b.suppressed, meant)
 		}
 	}

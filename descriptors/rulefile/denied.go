@@ -31,7 +31,7 @@ func (p *parser) deniedResponse(path string, f field) *rules.DeniedResponse {
 
 // deniedMap reads a response of its own. It returns nil if it reported an error.
 func (p *parser) deniedMap(path string, f field) *rules.DeniedResponse {
-	before := p.errors
+	before := p.failures
 	d := &rules.DeniedResponse{}
 	given := map[string]field{}
 	for _, g := range p.fields(path, f.value, fieldName) {
@@ -60,7 +60,7 @@ func (p *parser) deniedMap(path string, f field) *rules.DeniedResponse {
 		p.fail(path, f.value, "denied_response is empty; set one of %s, or write denied_response: none",
 			strings.Join(deniedFields.names, ", "))
 	}
-	if p.errors > before {
+	if p.failures > before {
 		return nil
 	}
 	return d

@@ -2,8 +2,6 @@ package rulefile
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -46,11 +44,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	d.Pos = p.pos(item)
 	var single *limitBlock
 	var several *field
-	flat := p.flatLimit(path, fields)
 	for _, f := range fields {
-		if flat[f.name] {
-			continue
-		}
 		switch f.name {
 		case "key":
 			d.Key, _ = p.text(path, f)
@@ -60,6 +54,10 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "values", "cidr", "prefix":
 			p.valueSet(path, f, &d)
 		case "rate_limit":
+			if isNull(f.value) && hasField(fields, "unit", "requests_per_unit") {
+				p.fail(path, f.key, `"rate_limit" is empty, and its fields are next to it; indent them to move them below it`)
+				continue
+			}
 			single = p.rateLimit(path, f, single)
 		case "rate_limits":
 			several = &f
@@ -80,7 +78,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
 		case "charge":
-			d.FirstWithRoom = p.charge(path, f)
+			d.FirstWithRoom = p.choice(path, f, []string{"first_with_room"}) != ""
 		case "denied_response":
 			d.Denied = p.deniedResponse(path, f)
 		default:
@@ -101,17 +99,6 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	}
 	p.warnWithoutLimit(path, fields, &d)
 	return d
-}
-
-// charge reads the field charge.
-func (p *parser) charge(path string, f field) bool {
-	const only = "first_with_room"
-	text, ok := p.text(path, f)
-	if ok && text != only {
-		p.fail(path, f.value, "unknown value %q of charge%s (allowed: %s)", rules.Shorten(text),
-			rules.DidYouMean(text, []string{only}), only)
-	}
-	return ok && text == only
 }
 
 // warnWithoutLimit warns of fields that modify a limit on a node without one: as in
@@ -135,34 +122,6 @@ func (p *parser) intern(text string) string {
 	}
 	p.texts[text] = text
 	return text
-}
-
-// flatLimit reports an empty rate_limit whose fields are next to it instead of below. It returns
-// these fields, so that they are not reported again. As in envoyproxy/ratelimit each of them alone
-// has no effect, but together they are a missing limit.
-func (p *parser) flatLimit(path string, fields []field) map[string]bool {
-	var empty *field
-	flat := map[string]bool{}
-	names := []string{}
-	for i, f := range fields {
-		switch {
-		case f.name == "rate_limit":
-			empty = nil
-			if isNull(f.value) {
-				empty = &fields[i]
-			}
-		case !flat[f.name] && slices.Contains(limitFields.names, f.name):
-			flat[f.name] = true
-			names = append(names, strconv.Quote(f.name))
-		}
-	}
-	if empty == nil || len(names) == 0 {
-		return nil
-	}
-	flat["rate_limit"] = true
-	p.fail(path, empty.key, `"rate_limit" is empty, and its fields are next to it; indent %s to move them below it`,
-		strings.Join(names, ", "))
-	return flat
 }
 
 // descriptorPath returns the path of a descriptor by key and value, or by index if it has no key.

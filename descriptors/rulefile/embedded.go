@@ -15,12 +15,11 @@ func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
 	inner := newParser(p.file, []byte(text.Value))
 	inner.mapPos = p.placesOf(content, text)
 	inner.allowances = inner.allowances.Moved(func(at rules.Pos) rules.Pos { return inner.at(at.Line, at.Col) })
-	inner.nodes = p.nodes // bounds the nodes of all files of the object together
+	inner.nodes = p.nodes // bounds the nodes and the findings of all files of the object together
+	inner.found = p.found
 	configs := inner.read([]byte(text.Value), nil)
 	p.nodes = inner.nodes
-	p.errors += inner.errors
-	p.warnings += inner.warnings
-	p.diagnostics = append(p.diagnostics, inner.diagnostics...)
+	p.found = inner.found
 	p.rangeFiles = append(p.rangeFiles, inner.rangeFiles...)
 	return configs
 }

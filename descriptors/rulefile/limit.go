@@ -113,9 +113,9 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	l := &b.config
 	switch f.name {
 	case "reserve":
-		found := len(p.diagnostics)
+		failures := p.failures
 		l.Reserve = p.reserve(path, f)
-		if len(p.diagnostics) > found {
+		if p.failures > failures {
 			// A field that it lacks may have been reported as unknown.
 			b.suppressed = append(b.suppressed, f.name)
 		}
@@ -126,7 +126,8 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 			l.UnitMultiplier = m
 		}
 	case "algorithm":
-		if l.Algorithm = p.algorithm(path, f); l.Algorithm == 0 {
+		var ok bool
+		if l.Algorithm, ok = rules.AlgorithmNamed(p.choice(path, f, rules.AlgorithmNames())); !ok {
 			b.suppressed = append(b.suppressed, f.name)
 		}
 	case "sub_windows":
@@ -136,7 +137,9 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	case "slack":
 		l.Slack = p.optional(path, f, 0, math.MaxUint32)
 	case "max_wait":
-		l.MaxWait = p.maxWait(path, f)
+		if d, ok := p.duration(path, f); ok {
+			l.MaxWait = &d
+		}
 	case "max_waiting":
 		l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
 	case "count_refused":
@@ -208,8 +211,7 @@ func (p *parser) reportUnknownUnit(b *limitBlock) {
 	case b.unit == "":
 		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
 	default:
-		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit),
-			rules.DidYouMean(b.unit, rules.UnitNames()), allowed)
+		p.failChoice(b.path, f, b.unit, rules.UnitNames())
 	}
 }
 

@@ -60,17 +60,12 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 			if word == "rate_limit" || word == "metadata" {
 				outcome = "their fields are merged, as in envoyproxy/ratelimit"
 			}
-			p.warnDuplicate(path, key, word, first, outcome)
+			p.warn(rules.Twice, path, key, "%q is a duplicate, first on line %d; %s", word, p.pos(first).Line, outcome)
 		}
 		explicit[word] = key
 		all = append(all, field{word, key, p.resolveAlias(at), at})
 	}
 	return all
-}
-
-// warnDuplicate warns of a key that the map has already.
-func (p *parser) warnDuplicate(path string, key *yaml.Node, word string, first *yaml.Node, outcome string) {
-	p.warn(rules.Twice, path, key, "%q is a duplicate, first on line %d; %s", word, p.pos(first).Line, outcome)
 }
 
 // fieldName is the keyText of maps of fields.

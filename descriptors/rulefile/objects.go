@@ -2,8 +2,6 @@ package rulefile
 
 import (
 	"cmp"
-	"encoding/base64"
-	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -24,9 +22,6 @@ type objects struct {
 	unread []unreadObject
 	// gateway is true if there are objects of Envoy Gateway.
 	gateway bool
-	// deployments are those whose replicas of sluice count separately, and autoscalers may scale
-	// them.
-	deployments, autoscalers []*yaml.Node
 }
 
 // unreadObject is an object without rules.
@@ -73,12 +68,6 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, o
 		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace"
 		return nil, true
 	default:
-		switch {
-		case kind.Value == "Deployment" && countsSeparately(n):
-			p.objects.deployments = append(p.objects.deployments, n)
-		case kind.Value == "HorizontalPodAutoscaler":
-			p.objects.autoscalers = append(p.objects.autoscalers, n)
-		}
 		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that contains the rules, or their file")
 		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil, true
@@ -138,27 +127,14 @@ var remedies = map[string]string{
 // rulesAtMargin finds a field that only files of rules have at the left margin.
 var rulesAtMargin = regexp.MustCompile(`(?m)^(?:\{\s*)?["']?(?:domain|descriptors)["']?[ \t]*:`)
 
-// rulesAnywhere finds such a field in indented rules, too.
-var rulesAnywhere = regexp.MustCompile(`\b(?:domain|descriptors)["']?[ \t]*:`)
-
 // configMap reads the files of a ConfigMap as if it were mounted.
 func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config) {
 	files := map[string]*yaml.Node{}
 	var isRules bool
-	p.warnDuplicates(n, "data", "binaryData")
-	for _, word := range []string{"data", "binaryData"} {
-		data, _ := lookUp(n, word)
-		if data == nil || data.Kind != yaml.MappingNode || !p.enter(data) {
-			continue
-		}
-		defer p.leave()
-		p.warnDuplicates(data)
+	if data, _ := lookUp(n, "data"); data != nil && data.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(data.Content); i += 2 {
 			key := p.resolveAlias(data.Content[i])
 			text := p.resolveAlias(data.Content[i+1])
-			if word == "binaryData" {
-				text = p.decodeBinaryData(key.Value, text)
-			}
 			if !strings.HasPrefix(key.Value, ".") { // mounted files with such names are skipped
 				files[key.Value] = text
 				isRules = isRules || text.Kind == yaml.ScalarNode && rulesAtMargin.MatchString(text.Value)
@@ -181,42 +157,12 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		case text.Kind != yaml.ScalarNode:
 			p.fail("", text, "%s in the data of a ConfigMap must be text, not %s", rules.Shorten(name), kindName(text))
 		case IsBackup(name):
-			p.diagnostics = append(p.diagnostics,
-				rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
-		case !rulesAnywhere.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
-			p.fail("",
-				text, "%s of this %s is not a file of rules, but would be read as one if the ConfigMap is mounted; "+
-					"move it to a ConfigMap of its own", rules.Shorten(name), objectName(n))
+			p.note(text, NotReadBackup)
 		default:
 			configs = append(configs, p.embedded(content, text)...)
 		}
 	}
 	return configs
-}
-
-// warnDuplicates warns of duplicate keys of a map: of those given, or of all if none is.
-func (p *parser) warnDuplicates(n *yaml.Node, only ...string) {
-	first := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := p.resolveAlias(n.Content[i])
-		if len(only) > 0 && !slices.Contains(only, key.Value) {
-			continue
-		}
-		if other := first[key.Value]; other != nil {
-			p.warnDuplicate("", key, rules.Shorten(key.Value), other, "the last one wins")
-		} else {
-			first[key.Value] = key
-		}
-	}
-}
-
-// decodeBinaryData returns the value of a key of binaryData, with its place.
-func (p *parser) decodeBinaryData(name string, text *yaml.Node) *yaml.Node {
-	content, err := base64.StdEncoding.DecodeString(text.Value)
-	if err != nil {
-		p.fail("", text, "%s in the binaryData of a ConfigMap must be base64: %v", rules.Shorten(name), err)
-	}
-	return &yaml.Node{Kind: text.Kind, Value: string(content), Line: text.Line, Column: text.Column}
 }
 
 // NotReadBackup is the note about a file that [IsBackup].
@@ -237,38 +183,15 @@ func IsBackup(name string) bool {
 // reportUnreadObjects reports the objects without rules: as a note, or as errors if no rules were
 // found at all.
 func (p *parser) reportUnreadObjects() {
-	others := p.objects.unread
-	if len(others) == 0 {
-		return
-	}
-	if !p.objects.found && !p.objects.gateway {
-		for len(others) > 0 {
-			alike := func(o unreadObject) bool { return o.remedy == others[0].remedy }
-			rest := slices.DeleteFunc(slices.Clone(others), alike)
-			others = slices.DeleteFunc(others, func(o unreadObject) bool { return !alike(o) })
-			this := ""
-			if len(others) == 1 {
-				this = "this "
-			}
-			p.fail("", others[0].at, "no rules in %s%s: %s", this, namesOf(others), others[0].remedy)
-			others = rest
-		}
-		return
-	}
-	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since they contain no rules: " + namesOf(others),
-	})
-}
-
-// namesOf lists the names of the first few objects.
-func namesOf(others []unreadObject) string {
-	const few = 5
+	unread := p.objects.unread
 	var names []string
-	for _, o := range others[:min(few, len(others))] {
+	for _, o := range unread {
 		names = append(names, o.name)
+		if !p.objects.found && !p.objects.gateway {
+			p.fail("", o.at, "no rules in this %s: %s", o.name, o.remedy)
+		}
 	}
-	if more := len(others) - few; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
+	if len(unread) > 0 && (p.objects.found || p.objects.gateway) {
+		p.note(unread[0].at, "not read, since they contain no rules: "+rules.Shorten(strings.Join(names, ", ")))
 	}
-	return strings.Join(names, ", ")
 }

@@ -58,7 +58,6 @@ func parseWith(file string, content []byte, list *longList, gateway *envoygatewa
 	p.gateway = gateway
 	configs := p.read(content, list)
 	p.reportUnreadObjects()
-	p.warnSeparateReplicas()
 	return p, configs
 }
 

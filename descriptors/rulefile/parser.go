@@ -24,15 +24,15 @@ const (
 
 // parser reads one file.
 type parser struct {
-	file string
+	file       string
+	isDefaults bool // whether the file is one of defaults
 	// list is the list that is read in pieces, or nil.
 	list *longList
 	// allowances are the warnings that the file acknowledges.
 	allowances rules.Allowances
 	// texts interns the keys of descriptors: a file has few, but many descriptors.
-	texts            map[string]string
-	diagnostics      rules.Diagnostics
-	errors, warnings int
+	texts map[string]string
+	found rules.Findings
 	// failures is the number of errors, including repeated ones of an anchor. omitted is the number
 	// of errors for which descriptors were omitted.
 	failures, omitted int
@@ -59,15 +59,16 @@ type parser struct {
 func newParser(file string, content []byte) *parser {
 	return &parser{
 		file: file, allowances: rules.FindAllowances(file, content), seen: map[finding]bool{}, texts: map[string]string{},
+		found: rules.Findings{Max: maxDiagnostics},
 	}
 }
 
 // sorted returns the diagnostics in the order of lines.
 func (p *parser) sorted() rules.Diagnostics {
-	slices.SortStableFunc(p.diagnostics, func(a, b rules.Diagnostic) int {
+	slices.SortStableFunc(p.found.All, func(a, b rules.Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
 	})
-	return p.diagnostics
+	return p.found.All
 }
 
 type finding struct {
@@ -142,26 +143,12 @@ func (p *parser) report(code rules.Code, path string, line, col int, message str
 	if p.stopped || p.seen[key] {
 		return
 	}
-	count := &p.warnings
-	if s == rules.Error {
-		count = &p.errors
-	}
-	*count++
-	switch {
-	case *count > maxDiagnostics+1:
-		return
-	case *count == maxDiagnostics+1:
-		path = ""
-		if code != "" {
-			code = rules.TooMany
-		}
-		message = fmt.Sprintf("more than %d %ss; the rest is not shown", maxDiagnostics, s)
-	}
 	p.seen[key] = true
-	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.at(line, col), Severity: s, Code: code, Path: path, Message: message,
-	})
-	if p.errors > maxDiagnostics {
-		p.stopped = true
-	}
+	p.found.Add(rules.Diagnostic{Pos: p.at(line, col), Severity: s, Code: code, Path: path, Message: message})
+	p.stopped = p.found.Full()
+}
+
+// note adds a note, which does not report a mistake.
+func (p *parser) note(n *yaml.Node, message string) {
+	p.found.Add(rules.Diagnostic{Pos: p.pos(n), Severity: rules.Note, Message: message})
 }

@@ -9,12 +9,12 @@ import (
 )
 
 // reportUnknownField reports a field that a map cannot have. Fields of envoyproxy/ratelimit have no
-// effect there and are warnings only. It returns the field that was likely meant, so that it is not
+// effect there and are warnings only in rules. It returns the field that was likely meant, so that it is not
 // reported as missing, too.
 func (p *parser) reportUnknownField(path string, v fieldSet, f field) (meant string) {
 	home := fieldSetsOf(f.name)
 	switch {
-	case slices.Contains(referenceFields, f.name):
+	case slices.Contains(referenceFields, f.name) && !p.isDefaults:
 		p.warn(rules.NoEffect, path, f.key, "%q has no effect %s; it belongs %s", f.name, v.where, whereText(home))
 	case len(home) > 0:
 		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.name, v.where, whereText(home))

@@ -3,6 +3,8 @@ package rulefile
 import (
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -95,6 +97,45 @@ func (p *parser) number(path string, f field, smallest, largest int64) (n uint32
 	p.fail(path, f.value, "%q must be a whole number from %d to %d, not %s", f.name, smallest, largest,
 		kindName(f.value))
 	return 0, false
+}
+
+// duration reads a duration. ok is false if it reported an error.
+func (p *parser) duration(path string, f field) (d time.Duration, ok bool) {
+	if f.value.Kind == yaml.ScalarNode {
+		if d, err := time.ParseDuration(resolveScalar(f.value).text); err == nil {
+			return d, true
+		}
+	}
+	p.fail(path, f.value, "%q must be a duration, such as 50ms, 90s or 24h, not %s", f.name, kindName(f.value))
+	return 0, false
+}
+
+// choice reads one of the allowed texts. It returns "" if it reported an error.
+func (p *parser) choice(path string, f field, allowed []string) string {
+	text, ok := p.text(path, f)
+	if ok && !slices.Contains(allowed, text) {
+		p.failChoice(path, f, text, allowed)
+		return ""
+	}
+	return text
+}
+
+func (p *parser) failChoice(path string, f field, text string, allowed []string) {
+	p.fail(path, f.value, "unknown %s %q%s (allowed: %s)", f.name, rules.Shorten(text),
+		rules.DidYouMean(text, allowed), strings.Join(allowed, ", "))
+}
+
+// mapFields reads the fields of a map, of which example is one. ok is false if it reported an error.
+func (p *parser) mapFields(path string, f field, example string) (fields []field, ok bool) {
+	got := kindName(f.value)
+	if f.value.Kind == yaml.MappingNode {
+		if len(f.value.Content) > 0 {
+			return p.fields(path, f.value, fieldName), true
+		}
+		got = "an empty one"
+	}
+	p.fail(path, f.value, "%q must be a map, such as %s, not %s", f.name, example, got)
+	return nil, false
 }
 
 // shares reads a number above 0 and at most 1, or a list of such numbers.

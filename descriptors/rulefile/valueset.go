@@ -96,15 +96,8 @@ func (p *parser) eachText(path string, f field, example string, visit func(here 
 func (p *parser) prefixLengths(path string, f field) *rules.PrefixLengths {
 	path = rules.Below(path, f.name)
 	lengths := &rules.PrefixLengths{V4: 32, V6: 128}
-	if f.value.Kind != yaml.MappingNode || len(f.value.Content) == 0 {
-		got := kindName(f.value)
-		if f.value.Kind == yaml.MappingNode {
-			got = "an empty one"
-		}
-		p.fail(path, f.value, `"prefix" must be a map, such as { v4: 24, v6: 64 }, not %s`, got)
-		return lengths
-	}
-	for _, g := range p.fields(path, f.value, fieldName) {
+	fields, _ := p.mapFields(path, f, "{ v4: 24, v6: 64 }")
+	for _, g := range fields {
 		switch g.name {
 		case "v4":
 			n, _ := p.number(path, g, 1, 32)

@@ -27,7 +27,6 @@ const (
 	Leases         Code = "leases"          // leases may be lost, or end before or long after their requests
 	SmallQuota     Code = "small-quota"     // a limit is too small for Envoys to divide
 	MaxCounters    Code = "max-counters"    // max_counters does not bound counters in a store
-	Replicas       Code = "replicas"        // replicas of a Deployment count separately
 	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
 	TooMany        Code = "too-many"        // more warnings are not shown
 	Allow          Code = "allow"           // an acknowledgement has no effect
@@ -41,7 +40,7 @@ const Unsent Code = "unsent"
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
 	string(MergeOrder), string(Template), string(Differ), string(Hides), string(ReplacesNone), string(ReplacesMutual),
-	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent), string(Replicas),
+	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent),
 }
 
 // Allowances are the warnings that comments acknowledge. They are not safe for concurrent use. Nil

@@ -129,6 +129,9 @@ func (l *Limit) checkNumbers(all *mistakes, own *algorithmInfo) {
 		all.wrong("count_refused",
 			`"count_refused: true" is not supported by algorithm concurrency, where a denied request holds no permit; remove it`)
 	}
+	if p.MaxWait < 0 || p.MaxWait > MaxMaxWait {
+		all.wrong("max_wait", `"max_wait" must be from 0s to %s, not %s`, spanText(MaxMaxWait), spanText(p.MaxWait))
+	}
 	if p.Limit > own.maxRequests {
 		all.wrong("requests_per_unit", `"requests_per_unit" under %s must be at most %d, not %d, %s`,
 			own.name, own.maxRequests, p.Limit, own.maxReason)
