@@ -12,26 +12,12 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/internal/file"
 )
 
 // console has the standard streams of a command.
 type console struct {
 	in       io.Reader
 	out, err io.Writer
-}
-
-// statInput records standard input as an input of this process and returns the info of its file, nil
-// if it is not a file.
-func (c console) statInput() (info os.FileInfo, err error) {
-	f, ok := c.in.(*os.File)
-	if !ok {
-		return nil, nil //nolint:nilnil // see above
-	}
-	if info, err = f.Stat(); err == nil {
-		file.AddInput("-", info)
-	}
-	return info, err
 }
 
 // writeJSON writes a value as indented JSON.

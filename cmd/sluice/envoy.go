@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
-	"github.com/sluice-ratelimit/sluice/internal/file"
 )
 
 // checkStdinOnce returns an error if paths name standard input twice, because it can be read only
@@ -60,12 +59,8 @@ func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
 
 func readFileOrStdin(c console, path string) ([]byte, error) {
 	in := c.in
-	if path == "-" {
-		if _, err := c.statInput(); err != nil {
-			return nil, err
-		}
-	} else {
-		f, err := file.Open(path)
+	if path != "-" {
+		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}

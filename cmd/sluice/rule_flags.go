@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
@@ -61,9 +61,7 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 		case strings.HasPrefix(path, descriptorDir):
 			stream, err = readOpen(path)
 		default:
-			if _, err = c.statInput(); err == nil {
-				stream, err = source.ReadStream("stdin", c.in)
-			}
+			stream, err = source.ReadStream("stdin", c.in)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -97,7 +95,7 @@ func isStream(path string) bool {
 }
 
 func readOpen(path string) (source.File, error) {
-	f, err := file.Open(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return source.File{}, err
 	}

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 type simulateCmd struct {
@@ -127,57 +128,77 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 }
 
 func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
-	file.RecordInputs()
 	o, err := k.read(c)
 	if err != nil {
 		return err
 	}
-	var out reportFile
-	if k.writesFile() {
-		if out, err = newReportFile(k.Report); err != nil {
-			return fmt.Errorf("--report %s: %w", k.Report, err)
+	var out *os.File
+	if k.Report != "" && k.Report != "-" {
+		if out, err = openReport(k.Report); err != nil {
+			return fmt.Errorf("--report: %w", err)
 		}
+		defer out.Close()
 	}
 	if m != nil {
 		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
 	}
-	report, err := simulate.Run(ctx, o)
+	found, err := simulate.Run(ctx, o)
 	m.stop()
 	if err != nil {
 		return err
 	}
 	if k.Output == "json" {
-		err = c.writeJSON(report)
+		err = c.writeJSON(found)
 	}
-	report.SetZone(time.Local)
+	found.SetZone(time.Local)
 	switch {
 	case k.Report == "-":
-		err = report.WriteHTML(c.out)
+		err = found.WriteHTML(c.out)
 	case k.Output == "text":
-		err = report.WriteText(c.out)
+		err = found.WriteText(c.out)
 	}
 	if err != nil {
 		return err
 	}
-	if k.writesFile() {
-		if err := out.write(report.WriteHTML); err != nil {
-			return fmt.Errorf("--report %s: %w", k.Report, err)
+	if out != nil {
+		_ = out.Truncate(0) // fails for a pipe
+		if err := errors.Join(found.WriteHTML(out), out.Close()); err != nil {
+			return fmt.Errorf("--report: %w", err)
 		}
 	}
-	if skipped := report.Bad + report.Late; skipped*100 > report.Lines && !k.Lenient {
+	if skipped := found.Bad + found.Late; skipped*100 > found.Lines && !k.Lenient {
 		remedy := "correct --format"
-		if report.Late >= report.Bad {
+		if found.Late >= found.Bad {
 			remedy = fmt.Sprintf("%v; correct or remove that line, sort the log by time, or raise --reorder",
-				report.Ahead)
+				found.Ahead)
 		}
 		return fmt.Errorf("%d of %d lines skipped, more than one in a hundred: %s, or allow it with --lenient", skipped,
-			report.Lines, remedy)
+			found.Lines, remedy)
 	}
 	return nil
 }
 
-// writesFile reports whether the HTML report is written to a file.
-func (k *simulateCmd) writesFile() bool { return k.Report != "" && k.Report != "-" }
+// openReport opens a file for the HTML report, before a long simulation, without changing it. A
+// file that is not empty must be an earlier report, so that no log or rule file is overwritten.
+func openReport(path string) (*os.File, error) {
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := out.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		start := make([]byte, len(report.Start))
+		old, err := os.Open(path)
+		if err == nil {
+			_, err = io.ReadFull(old, start)
+			_ = old.Close() // nothing was written
+		}
+		if err != nil || string(start) != report.Start {
+			_ = out.Close() // nothing was written
+			return nil, fmt.Errorf("%s exists and is not a report: name another file", path)
+		}
+	}
+	return out, nil
+}
 
 // read reads the rules and Envoy's configuration, and opens the logs.
 func (k *simulateCmd) read(c console) (o simulate.Options, err error) {

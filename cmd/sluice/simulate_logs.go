@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
@@ -33,12 +32,11 @@ func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) 
 	return logs, nil
 }
 
-// openLog returns a log and the info of its file, nil if standard input is not a file. Only a
-// regular file can be read again.
+// openLog returns a log and the info of its file, nil for standard input. Only a regular file can be
+// read again.
 func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err error) {
 	if path == "-" {
-		info, err = c.statInput()
-		return accesslog.FromStream("standard input", c.in), info, err
+		return accesslog.FromStream("standard input", c.in), nil, nil
 	}
 	if info, err = os.Stat(path); err != nil {
 		return log, nil, err
@@ -46,10 +44,7 @@ func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err e
 	if info.IsDir() {
 		return log, nil, fmt.Errorf("%s is a directory: name the logs in it", path)
 	}
-	open := func() (io.ReadCloser, error) {
-		return file.Open(path)
-	}
-	file.AddInput(path, info)
+	open := func() (io.ReadCloser, error) { return os.Open(path) }
 	if info.Mode().IsRegular() {
 		return accesslog.Log{Name: path, Open: open}, info, nil
 	}

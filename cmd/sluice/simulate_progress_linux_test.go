@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // TestProgress verifies that progress is shown after a second, and then five times per second.
@@ -102,7 +103,7 @@ func TestMeterIsErased(t *testing.T) {
 		m := simulateUntilShown(t)
 		m.interrupt()
 		m.expectEnd(t, 1, eraseLine+"sluice: interrupted\r\n")
-		if got, err := os.ReadFile(m.report); string(got) != "old" || err != nil {
+		if got, err := os.ReadFile(m.report); string(got) != report.Start || err != nil {
 			t.Errorf("the report has %q, %v, want the old one", got, err)
 		}
 	})
@@ -133,7 +134,7 @@ func simulateUntilShown(t *testing.T) *simulation {
 	rules := filepath.Join(dir, "rules.yaml")
 	const text = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]\n"
 	must.OK(t, os.WriteFile(rules, []byte(text), 0o600))
-	must.OK(t, os.WriteFile(m.report, []byte("old"), 0o600))
+	must.OK(t, os.WriteFile(m.report, []byte(report.Start), 0o600))
 	log, feed, err := os.Pipe()
 	must.OK(t, err)
 	m.feed = feed

@@ -20,7 +20,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
-	"github.com/sluice-ratelimit/sluice/internal/file"
 )
 
 // maxSourceBytes bounds the size of all files together.
@@ -282,7 +281,6 @@ func openNonblocking(path string) (*os.File, error) {
 		_ = f.Close() // nothing was written
 		return nil, err
 	}
-	file.AddInput(path, info)
 	return f, nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/sluice-ratelimit/sluice/internal/file"
 )
 
 // OpenJournal opens the journal of a table in a directory, and activates its rows. If there is no
@@ -64,7 +62,7 @@ type recovered struct {
 
 // readJournal reads a journal. It returns nil if there is no file.
 func (t *Table) readJournal(path string) (*recovered, error) {
-	content, err := file.Read(path)
+	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // see above
 	}

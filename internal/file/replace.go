@@ -16,7 +16,7 @@ var ErrLocked = errors.New("locked by another process")
 // even after a crash of the process or the machine. Mode is subject to the umask. Only one process
 // at a time may replace a file.
 func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
-	f, err := CreateTemporary(path, mode)
+	f, err := createTemporary(path, mode)
 	if err != nil {
 		return err
 	}
@@ -46,12 +46,9 @@ func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err er
 	return nil
 }
 
-// TemporaryName returns the name of the file that [Replace] renames to path.
-func TemporaryName(path string) string { return path + ".new" }
-
-// CreateTemporary creates the file that [Replace] renames to path.
-func CreateTemporary(path string, mode os.FileMode) (*os.File, error) {
-	temporary := TemporaryName(path)
+// createTemporary creates the file that [Replace] renames to path.
+func createTemporary(path string, mode os.FileMode) (*os.File, error) {
+	temporary := path + ".new"
 	// It may be left over from a crash, or a link, which must not be followed.
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old temporary file: %w", err)

@@ -56,20 +56,3 @@ func TestReplace(t *testing.T) {
 		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
 	}
 }
-
-// TestInputsOfEarlierCommand verifies that a new command forgets the inputs of an earlier one: the
-// number of a deleted file may be given to a new one.
-func TestInputsOfEarlierCommand(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	must.OK(t, os.WriteFile(path, nil, 0o600))
-	for _, want := range []string{path, ""} {
-		file.RecordInputs()
-		if want != "" {
-			_, err := file.Read(path)
-			must.OK(t, err)
-		}
-		if got := file.InputAt(path); got != want {
-			t.Errorf("the input is %q, want %q", got, want)
-		}
-	}
-}

@@ -43,6 +43,9 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(reportHTML))
 })
 
+// Start is the start of a page.
+const Start = "<!doctype html>"
+
 // WriteHTML writes the report as a self-contained page without scripts, which can be printed.
 func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
 
