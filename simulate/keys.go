@@ -72,12 +72,6 @@ func (k *keys) findOrAdd(id identity.ID) (found *key, isNew bool) {
 	return found, true
 }
 
-// replicaID returns the ID of the counter of one of several replicas.
-func replicaID(id identity.ID, replica int) identity.ID {
-	id.Lo ^= uint64(replica) << 33
-	return id
-}
-
 func (k *keys) at(i int) *key { return &k.blocks[i/keysInBlock][i%keysInBlock] }
 
 func (k *keys) grow() {

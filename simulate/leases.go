@@ -19,7 +19,6 @@ import (
 // lease is a lease of a request on one counter.
 type lease struct {
 	ends    limiter.Time
-	replica int
 	release limiter.Charge // returns the lease
 	// cost is charged when a reservation ends.
 	cost        uint64
@@ -44,18 +43,18 @@ func (s *variant) endRequests(now limiter.Time) {
 			b.Charges = append(b.Charges,
 				limiter.Charge{ID: h.release.ID, Policy: h.release.Policy, Hits: h.cost, Group: 1})
 		}
-		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
+		if s.table.Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
 			h.reservation.RecordCost(h.cost)
 		}
 	}
 }
 
 // addLeases keeps the leases of a decided request until it ends.
-func (s *variant) addLeases(ends limiter.Time, replica int) {
+func (s *variant) addLeases(ends limiter.Time) {
 	for i, at := range s.plan.AllLeases() {
 		c := &s.plan.Batch.Charges[at]
 		h := lease{
-			ends: ends, replica: replica, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true},
+			ends: ends, release: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true},
 		}
 		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the policy may belong to the plan, which is reused
 			h.release.Policy = new(c.Policy.Clone(nil))

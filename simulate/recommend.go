@@ -37,7 +37,7 @@ func (r *run) recommend(ctx context.Context, rd *readPlan, out *report.Report) e
 		if err := r.readLogs(ctx, rd, nil, t.chargeRequest); err != nil {
 			return err
 		}
-		if err := checkEvicted(t.tables); err != nil {
+		if err := checkEvicted(t.table); err != nil {
 			return err
 		}
 		for _, s := range t.searches {
@@ -53,14 +53,13 @@ func (r *run) recommend(ctx context.Context, rd *readPlan, out *report.Report) e
 
 // trials is a pass over the logs that tries several numbers for each limit.
 type trials struct {
-	run        *run
-	set        *descriptors.Set
-	searches   []*search // parallel to the tally's limits; nil for limits without hits
-	tables     []*limiter.Table
-	plan       descriptors.Plan
-	batch      limiter.Batch
-	req        descriptors.Request
-	roundRobin int
+	run      *run
+	set      *descriptors.Set
+	searches []*search // parallel to the tally's limits; nil for limits without hits
+	table    *limiter.Table
+	plan     descriptors.Plan
+	batch    limiter.Batch
+	req      descriptors.Request
 }
 
 // startPass prepares the next pass. It returns false if all searches are complete.
@@ -74,15 +73,13 @@ func (t *trials) startPass() (open bool, err error) {
 	if !open {
 		return false, nil
 	}
-	t.roundRobin = 0
-	t.tables, err = newTables(t.run.options, 1)
+	t.table, err = newTable(t.run.options, 1)
 	return true, err
 }
 
 func (t *trials) chargeRequest(w queuedRequest) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
-	replica := t.run.options.replica(&rec, &t.roundRobin)
 	for range rec.calls {
 		rec.nextCall(&t.req)
 		t.set.Plan(&t.plan, &t.req, descriptors.Global{})
@@ -99,8 +96,8 @@ func (t *trials) chargeRequest(w queuedRequest) {
 			if !c.Refund {
 				addTo(c.Hits, &s.hits)
 			}
-			if !t.neverOver(s, c, replica) {
-				t.charge(limiter.Time(w.at), s, c, replica)
+			if !t.neverOver(s, c) {
+				t.charge(limiter.Time(w.at), s, c)
 			}
 		}
 	}
@@ -109,16 +106,16 @@ func (t *trials) chargeRequest(w queuedRequest) {
 // neverOver reports whether the demand of the charge's key is too small to exceed the limit with
 // any tried number. That holds for nearly all keys, which then need no counters. Hits that an
 // algorithm counts together fall into at most three windows.
-func (t *trials) neverOver(s *search, c *limiter.Charge, replica int) bool {
+func (t *trials) neverOver(s *search, c *limiter.Charge) bool {
 	if t.run.multiCall || s.ownBurst {
 		return false // demand may be higher than recorded, or a smaller burst may deny
 	}
-	k, _ := t.run.rules.tally.keys.find(replicaID(c.ID, replica))
+	k, _ := t.run.rules.tally.keys.find(c.ID)
 	return k == nil || k.peak <= s.trials[0].number/3
 }
 
 // charge decides a charge with each tried number.
-func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica int) {
+func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge) {
 	for i := range s.trials {
 		trial := &s.trials[i]
 		b := &t.batch
@@ -129,7 +126,7 @@ func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica i
 		id.Lo ^= uint64(i) * 0xc2b2ae3d27d4eb4f
 		b.Charges = append(b.Charges,
 			limiter.Charge{ID: id, Policy: &trial.terms.Policy, Hits: c.Hits, Refund: c.Refund})
-		t.tables[replica].Decide(at, b)
+		t.table.Decide(at, b)
 		if b.Decisions[0].Over && c.Hits > 0 {
 			addTo(c.Hits, &trial.over)
 		}

@@ -113,28 +113,26 @@ func TestNoRecommendation(t *testing.T) {
 	}
 }
 
-// TestRecommendEachLimitAlone has a list, a candidate, a shadow rule and several replicas. The
-// recommendation for a limit must be the same without the other limits.
+// TestRecommendEachLimitAlone has a list and a shadow rule. The recommendation for a limit must be
+// the same without the other limits.
 func TestRecommendEachLimitAlone(t *testing.T) {
 	text := func(limits string) *descriptors.Set {
 		return compile(t, "{domain: shop, descriptors: [{key: user, rate_limits: ["+limits+"]}]}")
 	}
 	const minute, hour, second = "{unit: minute, requests_per_unit: 2}", "{unit: hour, requests_per_unit: 5, algorithm: token_bucket}", "{unit: second, requests_per_unit: 1, shadow: true}"
-	for _, replicas := range []int{1, 3} {
-		numbers := func(set *descriptors.Set) (all []uint32) {
-			for _, l := range simulateUsers(t, func(o *Options) { o.Rules, o.Recommend, o.Replicas = set, 98, replicas }, logOf("log", burstyLog(2000, "u", 9))).Rules.Limits {
-				all = append(all, l.Recommended.RequestsPerUnit)
-			}
-			return all
+	numbers := func(set *descriptors.Set) (all []uint32) {
+		for _, l := range simulateUsers(t, func(o *Options) { o.Rules, o.Recommend = set, 98 }, logOf("log", burstyLog(2000, "u", 9))).Rules.Limits {
+			all = append(all, l.Recommended.RequestsPerUnit)
 		}
-		got := numbers(text(minute + "," + hour + "," + second))
-		var want []uint32
-		for _, one := range []string{minute, hour, strings.Replace(second, ", shadow: true", "", 1)} {
-			want = append(want, numbers(text(one))...)
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) || got[0] < 3 {
-			t.Errorf("%d replicas: recommended %d, want %d", replicas, got, want)
-		}
+		return all
+	}
+	got := numbers(text(minute + "," + hour + "," + second))
+	var want []uint32
+	for _, one := range []string{minute, hour, strings.Replace(second, ", shadow: true", "", 1)} {
+		want = append(want, numbers(text(one))...)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || got[0] < 3 {
+		t.Errorf("recommended %d, want %d", got, want)
 	}
 }
 
@@ -165,19 +163,6 @@ func TestSmallestLimit(t *testing.T) {
 		if got := d.smallestLimit(most); got != want {
 			t.Fatalf("smallestLimit(%d) of %d = %d, want %d", most, windows, got, want)
 		}
-	}
-}
-
-// TestRecommendWithReplicas has keys at one of two replicas only.
-func TestRecommendWithReplicas(t *testing.T) {
-	var log strings.Builder
-	for i := range 10 {
-		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, "al")) // to one replica
-		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second+1), 200, fmt.Sprint("u", i)))
-	}
-	got := simulateUsers(t, func(o *Options) { o.Recommend, o.Replicas = 100, 2 }, logOf("log", log.String())).Rules.Limits[0].Recommended
-	if want := (report.Recommendation{Limit: "10/minute", RequestsPerUnit: 10, Hits: 20}); *got != want {
-		t.Errorf("recommended %+v, want %+v", *got, want)
 	}
 }
 

@@ -15,22 +15,16 @@ import (
 //
 //	record      its time is stored separately
 //	  recorded  1 byte: the recorded outcome
-//	  shard     4 bytes
 //	  duration  of the request, in milliseconds
 //	  calls     number of calls
 //	  call      domain, hits of the request, number of descriptors
 //	  descriptor flags, hits, override, number of entries, keys and values
 type record struct {
 	recorded accesslog.Recorded
-	// shard selects the replica, or is noShard.
-	shard    uint32
 	duration time.Duration
 	calls    int
 	rest     []byte
 }
-
-// noShard selects round-robin.
-const noShard = 0
 
 // Flags of a descriptor.
 const (
@@ -48,10 +42,9 @@ type writer struct {
 
 // beginRecord begins a record. The counts of calls, descriptors and entries take a byte each, and
 // are incremented later.
-func (w *writer) beginRecord(r accesslog.Recorded, shard, milliseconds uint32) (at int) {
+func (w *writer) beginRecord(r accesslog.Recorded, milliseconds uint32) (at int) {
 	at = len(w.arena)
-	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard),
-		uint64(milliseconds))
+	w.arena = binary.AppendUvarint(append(w.arena, byte(r)), uint64(milliseconds))
 	w.calls = len(w.arena)
 	w.arena = append(w.arena, 0)
 	return at
@@ -142,9 +135,8 @@ func (w *writer) dropEmptyCall(at int) {
 }
 
 func (r *record) read(arena []byte) {
-	milliseconds, rest := cutNumber(arena[5:])
+	milliseconds, rest := cutNumber(arena[1:])
 	r.recorded = accesslog.Recorded(arena[0])
-	r.shard = binary.LittleEndian.Uint32(arena[1:])
 	r.duration = time.Duration(milliseconds) * time.Millisecond
 	r.calls = int(rest[0])
 	r.rest = rest[1:]

@@ -25,7 +25,7 @@ func newReport(r *run, rd *readPlan) *report.Report {
 		Version: 1, Lines: r.Read, Requests: r.requests, WithoutDescriptor: r.withoutDescriptor, OutsideRange: r.outsideRange, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late, Ahead: r.ahead,
 		FirstBad: r.FirstBad, OtherDomain: r.otherDomain, UnknownDomain: r.rules.unknownDomain,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
-		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,
+		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown),
 		Rules: r.rules.outcome(),
 	}
 	for _, log := range r.options.Logs {

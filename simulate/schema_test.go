@@ -57,7 +57,7 @@ func TestReportSchema(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"plain": func(*Options) {},
 		"all": func(o *Options) {
-			o.Recommend, o.Replicas, o.Against = 60, 2, []Alternative{{"less.yaml", o.Rules}, {"more.yaml", o.Rules}}
+			o.Recommend, o.Against = 60, []Alternative{{"less.yaml", o.Rules}, {"more.yaml", o.Rules}}
 		},
 		"no limit": func(o *Options) { o.Templates = []*Template{newTemplate(t, "name={x-user}")} },
 	} {

@@ -49,11 +49,6 @@ type Options struct {
 	Reorder time.Duration
 	// Timeout is Envoy's timeout for replies: the maximum delay by a leaky bucket.
 	Timeout time.Duration
-	// Replicas is the number of services that share the requests, each with its own counters.
-	// Default 1.
-	Replicas int
-	// Shard determines the replica of a request. Default round-robin.
-	Shard *accesslog.Expression
 	// ShowValues shows the values of keys, which may be personal data.
 	ShowValues bool
 	// Memory bounds, in bytes each, the counters of all rules, the statistics of their keys, and
@@ -91,7 +86,6 @@ func (o *Options) setDefaults() {
 	if o.Memory == 0 {
 		o.Memory = min(defaultMemory, limiter.MaxBytes)
 	}
-	o.Replicas = max(1, o.Replicas)
 }
 
 // Run simulates. It returns an error if no request could be simulated. Unreadable lines are counted
@@ -167,10 +161,9 @@ type run struct {
 	rules        *variant
 	alternatives []*variant
 	// variants are rules and alternatives.
-	variants   []*variant
-	record     record
-	req        descriptors.Request
-	roundRobin int
+	variants []*variant
+	record   record
+	req      descriptors.Request
 	// pass numbers the passes over the logs, from 0.
 	pass int
 	// stop cancels a pass with an error.
@@ -219,7 +212,7 @@ const queuedRequestBytes = 64
 func (r *run) checkMemory() error {
 	kept := int64(0)
 	for _, s := range r.variants {
-		if err := checkEvicted(s.tables); err != nil {
+		if err := checkEvicted(s.table); err != nil {
 			return err
 		}
 		kept += s.tally.memoryBytes() + int64(len(s.leases))*leaseBytes
@@ -238,9 +231,8 @@ func (r *run) decideRequest(w queuedRequest) {
 	r.to = max(r.to, w.at)
 	at := limiter.Time(w.at)
 	r.multiCall = r.multiCall || r.record.calls > 1
-	replica := r.options.replica(&r.record, &r.roundRobin)
 	rest := r.record
-	denied := r.decide(r.rules, at, replica)
+	denied := r.decide(r.rules, at)
 	if r.record.recorded != accesslog.NotRecorded {
 		r.recorded++
 		wasDenied := r.record.recorded == accesslog.Denied
@@ -253,10 +245,10 @@ func (r *run) decideRequest(w queuedRequest) {
 	}
 	for _, other := range r.variants[1:] {
 		r.record = rest
-		switch deniedByOther := r.decide(other, at, replica); {
+		switch deniedByOther := r.decide(other, at); {
 		case deniedByOther && !denied:
 			other.onlyDenied++
-			other.tally.countDenial(&other.plan, replica)
+			other.tally.countDenial(&other.plan)
 		case denied && !deniedByOther:
 			other.onlyAdmitted++
 		}
@@ -267,25 +259,16 @@ func (r *run) decideRequest(w queuedRequest) {
 }
 
 // decide decides the calls of the record in sequence, up to the first denied one.
-func (r *run) decide(s *variant, at limiter.Time, replica int) (denied bool) {
+func (r *run) decide(s *variant, at limiter.Time) (denied bool) {
 	s.tally.setTime(at)
 	for range r.record.calls {
 		r.record.nextCall(&r.req)
-		if s.decide(at, r.record.duration, &r.req, replica) {
+		if s.decide(at, r.record.duration, &r.req) {
 			s.denied++
 			return true
 		}
 	}
 	return false
-}
-
-// replica returns the replica of a request. turn is the round-robin counter.
-func (o *Options) replica(r *record, turn *int) int {
-	if r.shard != noShard {
-		return int(r.shard) % o.Replicas
-	}
-	*turn++
-	return *turn % o.Replicas
 }
 
 func (r *run) finish() error {

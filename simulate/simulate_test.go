@@ -206,7 +206,6 @@ func TestResultIsIndependentOfWorkers(t *testing.T) {
 			o.Workers = workers
 			o.Against = []Alternative{{"less.yaml", compile(t, strings.Replace(perUser, ": 3", ": 2", 1))}}
 			o.ShowValues = true
-			o.Replicas = 2
 		}, logs...)
 		var b bytes.Buffer
 		if err := report.WriteText(&b); err != nil {
@@ -290,15 +289,15 @@ func TestMemoryOfKeysAndQueue(t *testing.T) {
 	}
 }
 
-// TestMemoryIsShared checks the division of memory among rules and replicas.
+// TestMemoryIsShared checks the division of memory among rules.
 func TestMemoryIsShared(t *testing.T) {
-	o := &Options{Memory: 64 << 20, Replicas: 2, Against: make([]Alternative, 3)}
+	o := &Options{Memory: 64 << 20, Against: make([]Alternative, 3)}
 	s, err := newVariant(compile(t, perUser), "rules", o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.tables[0].Stats().Bytes; got != 8<<20 {
-		t.Errorf("the memory of a replica's counters is %d bytes, want 8 MiB", got)
+	if got := s.table.Stats().Bytes; got != 16<<20 {
+		t.Errorf("the memory of the counters is %d bytes, want 16 MiB", got)
 	}
 }
 
@@ -317,9 +316,8 @@ func TestOrderWithinMilliseconds(t *testing.T) {
 	}
 }
 
-// TestOneHashPerClient has two limits of a client, a stricter alternative with another algorithm,
-// and two replicas. All of them show the client with the same hash, and another client with
-// another.
+// TestOneHashPerClient has two limits of a client, and a stricter alternative with another algorithm.
+// All of them show the client with the same hash, and another client with another.
 func TestOneHashPerClient(t *testing.T) {
 	rules := func(limits string) *descriptors.Set {
 		return compile(t, strings.Replace(perUser, "rate_limit: { unit: minute, requests_per_unit: 3 }", limits, 1))
@@ -329,7 +327,6 @@ func TestOneHashPerClient(t *testing.T) {
 		log.WriteString(usersLine(noon, 200, "al") + usersLine(noon, 200, "al") + usersLine(noon, 200, "bo"))
 	}
 	report := simulateUsers(t, func(o *Options) {
-		o.Replicas = 2
 		o.Rules = rules("rate_limits: [{ unit: minute, requests_per_unit: 2 }, { unit: hour, requests_per_unit: 3 }]")
 		o.Against = []Alternative{{Name: "stricter", Rules: rules("rate_limit: { unit: minute, requests_per_unit: 1, algorithm: token_bucket }")}}
 	}, logOf("log", log.String()))

@@ -13,7 +13,7 @@ func newReadPlan(o *Options) (*readPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &readPlan{format: f, from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), shard: o.Shard, duration: -1}
+	r := &readPlan{format: f, from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), duration: -1}
 	if !o.From.IsZero() {
 		r.from = o.From.UnixNano()
 	}
@@ -25,11 +25,6 @@ func newReadPlan(o *Options) (*readPlan, error) {
 	}
 	if err := r.selectDuration(o); err != nil {
 		return nil, err
-	}
-	if o.Shard != nil {
-		if err := o.Shard.Resolve(f); err != nil {
-			return nil, fmt.Errorf("--shard %v: %w", o.Shard, err)
-		}
 	}
 	return r, f.Prepare()
 }

@@ -101,7 +101,7 @@ func (t *tally) endMinute() {
 }
 
 // addCharges counts the charges of a decided call.
-func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, replica int) {
+func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan) {
 	match := 0
 	for i := range plan.Batch.Charges {
 		c := &plan.Batch.Charges[i]
@@ -128,7 +128,7 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan, rep
 			}
 			t.startLimit(l, limit, index)
 		}
-		k, isNew := t.keys.findOrAdd(replicaID(c.ID, replica))
+		k, isNew := t.keys.findOrAdd(c.ID)
 		if l.second != t.second { // division is slow
 			l.second = t.second
 			l.window = l.windows.number(t.second)
@@ -270,10 +270,10 @@ func (t *tally) finish() {
 
 // countDenial counts a denial of a request that other rules admit, for the first key that denies
 // it.
-func (t *tally) countDenial(plan *descriptors.Plan, replica int) {
+func (t *tally) countDenial(plan *descriptors.Plan) {
 	for i := range plan.Batch.Charges {
 		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
-			k, _ := t.keys.findOrAdd(replicaID(plan.Batch.Charges[i].ID, replica))
+			k, _ := t.keys.findOrAdd(plan.Batch.Charges[i].ID)
 			k.moreDenied++
 			return
 		}

@@ -13,7 +13,7 @@ import (
 type variant struct {
 	name    string
 	set     *descriptors.Set
-	tables  []*limiter.Table
+	table   *limiter.Table
 	plan    descriptors.Plan
 	tally   *tally
 	maxWait time.Duration
@@ -34,28 +34,20 @@ type variant struct {
 const defaultMemory = 4 << 30
 
 func newVariant(set *descriptors.Set, name string, o *Options) (*variant, error) {
-	tables, err := newTables(o, 1+len(o.Against)) // equal shares of the memory
+	table, err := newTable(o, 1+len(o.Against)) // equal shares of the memory
 	return &variant{
-		name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{},
+		name: name, set: set, table: table, tally: newTally(set, o.ShowValues), maxWait: o.Timeout, exempt: map[*descriptors.Exemption]uint64{},
 	}, err
 }
 
-// newTables returns the counter tables of all replicas, which have one of several shares of the
-// memory.
-func newTables(o *Options, shares int) (all []*limiter.Table, err error) {
-	bytes := min(max(limiter.MinBytes, o.Memory/int64(shares*o.Replicas)), limiter.MaxBytes)
-	for range o.Replicas {
-		table, err := limiter.New(limiter.Options{Bytes: bytes})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, table)
-	}
-	return all, nil
+// newTable returns a counter table that has one of several shares of the memory.
+func newTable(o *Options, shares int) (*limiter.Table, error) {
+	bytes := min(max(limiter.MinBytes, o.Memory/int64(shares)), limiter.MaxBytes)
+	return limiter.New(limiter.Options{Bytes: bytes})
 }
 
 // decide decides a call and reports whether it is denied.
-func (s *variant) decide(at limiter.Time, duration time.Duration, req *descriptors.Request, replica int) bool {
+func (s *variant) decide(at limiter.Time, duration time.Duration, req *descriptors.Request) bool {
 	s.endRequests(at)
 	s.set.Plan(&s.plan, req, descriptors.Global{Starts: true}) // the logged hits are the final cost
 	if !s.plan.KnownDomain {
@@ -66,21 +58,19 @@ func (s *variant) decide(at limiter.Time, duration time.Duration, req *descripto
 	}
 	b := &s.plan.Batch
 	b.Budget = s.maxWait
-	s.tables[replica].Decide(at, b)
+	s.table.Decide(at, b)
 	if s.plan.Leases {
-		s.addLeases(at+limiter.Time(duration), replica)
+		s.addLeases(at + limiter.Time(duration))
 	}
-	s.tally.addCharges(req, &s.plan, replica)
+	s.tally.addCharges(req, &s.plan)
 	return b.Denied
 }
 
 // checkEvicted returns an error if a counter was evicted, because decisions could then differ from
 // the service's.
-func checkEvicted(tables []*limiter.Table) error {
-	for _, t := range tables {
-		if n := t.Stats().Evicted; n > 0 {
-			return fmt.Errorf("%d counters were evicted because memory is full, so decisions would differ from the service's; raise --counter-memory", n)
-		}
+func checkEvicted(t *limiter.Table) error {
+	if n := t.Stats().Evicted; n > 0 {
+		return fmt.Errorf("%d counters were evicted because memory is full, so decisions would differ from the service's; raise --counter-memory", n)
 	}
 	return nil
 }

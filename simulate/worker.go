@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"hash/fnv"
 	"slices"
 	"sync"
 
@@ -97,8 +96,6 @@ type readPlan struct {
 	// from, to and now are nanoseconds since 1970. Requests in [from, to) are simulated. A request
 	// after now is an error.
 	from, to, now int64
-	// shard is nil for round-robin.
-	shard *accesslog.Expression
 	// duration is the slot of the request's duration, or -1 if no limit needs it.
 	duration int
 	// durationUnit is its unit in milliseconds.
@@ -146,7 +143,7 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 	if err != nil {
 		return err
 	}
-	start := r.writer.beginRecord(l.Recorded(), r.shardHash(l), duration)
+	start := r.writer.beginRecord(l.Recorded(), duration)
 	computed := r.batch.computed
 	other := r.batch.otherDomain
 	unknowns := r.unknowns
@@ -167,20 +164,6 @@ func (r *worker) addRequest(l *accesslog.Line) error {
 	r.batch.rows = append(r.batch.rows, uint32(r.reader.Row()))
 	r.batch.requests = append(r.batch.requests, queuedRequest{at: l.At, offset: uint32(start), batch: r.batch})
 	return nil
-}
-
-// shardHash returns the hash that selects the request's replica, or noShard.
-func (r *worker) shardHash(l *accesslog.Line) uint32 {
-	if r.shard == nil {
-		return noShard
-	}
-	value, s := r.shard.Value(l)
-	if s != accesslog.Present {
-		return noShard
-	}
-	h := fnv.New32a()
-	_, _ = h.Write(value) // never fails
-	return max(h.Sum32(), 1)
 }
 
 // addUnknown counts an unknown descriptor.

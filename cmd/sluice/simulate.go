@@ -13,7 +13,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
-	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
@@ -30,8 +29,6 @@ type simulateCmd struct {
 	To            string        `placeholder:"TIME" help:"End time. Requests at this time and later are ignored."`
 	Recommend     *float64      `placeholder:"PERCENT" help:"For each limit, find the smallest number that allows this percentage of its hits, such as 99.9. Reads the logs several times."`
 	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"Maximum delay of a line that is out of order."`
-	Replicas      int           `type:"count" range:"1..1000" placeholder:"N" help:"Number of replicas that share the requests, each with its own counters. Default: 1."`
-	Shard         string        `placeholder:"TEMPLATE" help:"Template that selects the replica of a request, such as '{x-user}'. Default: round-robin."`
 	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"Timeout of Envoy for calls to the rate limit service. It bounds how long a leaky bucket delays a response."`
 	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"Maximum memory for counters, and the same again for keys and for lines waiting to be reordered. Exceeding it is an error."`
 	Lenient       bool          `help:"Succeed even if more than one in a hundred lines is skipped."`
@@ -80,17 +77,6 @@ func (k *simulateCmd) Validate() (err error) {
 	}
 	if k.Listener != "" && len(k.Envoy) == 0 {
 		return errors.New("--listener requires --envoy")
-	}
-	if k.Shard != "" {
-		if k.Replicas < 2 {
-			return errors.New("--shard requires --replicas of two or more")
-		}
-		if o.Shard, err = accesslog.ParseExpression(k.Shard); err != nil {
-			return fmt.Errorf("--shard: %w", err)
-		}
-		if o.Shard.IsConstant() {
-			return fmt.Errorf("--shard %s has no field in braces, such as {x-user}: all requests would go to one replica", k.Shard)
-		}
 	}
 	return nil
 }
@@ -239,7 +225,6 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 	o.ShowValues = k.ShowValues
 	o.Reorder = k.Reorder
 	o.Timeout = k.Timeout
-	o.Replicas = k.Replicas
 	o.Now = time.Now()
 	o.Memory = k.CounterMemory
 	o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil)

@@ -3,7 +3,6 @@ package accesslog
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -11,7 +10,6 @@ import (
 
 // Expression is a text with fields in braces, such as {x-user}.
 type Expression struct {
-	text  string
 	parts []part
 }
 
@@ -25,7 +23,7 @@ type part struct {
 
 // ParseExpression parses an expression.
 func ParseExpression(text string) (*Expression, error) {
-	e := &Expression{text: text}
+	e := &Expression{}
 	rest := text
 	for rest != "" {
 		literal, after, found := strings.Cut(rest, "{")
@@ -47,14 +45,6 @@ func ParseExpression(text string) (*Expression, error) {
 		rest = next
 	}
 	return e, nil
-}
-
-// String returns the parsed text.
-func (e *Expression) String() string { return e.text }
-
-// IsConstant reports whether the expression has no field.
-func (e *Expression) IsConstant() bool {
-	return !slices.ContainsFunc(e.parts, func(p part) bool { return p.field != "" })
 }
 
 func newPart(inner string) (part, error) {

@@ -44,7 +44,6 @@ type Report struct {
 	Source   string    `json:"source"`
 	Computed int       `json:"descriptors_computed"`
 	Unknown  []Unknown `json:"descriptors_unknown"`
-	Replicas int       `json:"replicas"`
 	// Recommend is the percentage of hits that recommended limits admit, or 0.
 	Recommend float64 `json:"recommended_for_percent,omitempty"`
 

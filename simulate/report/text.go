@@ -63,9 +63,6 @@ func (r *Report) notes() []string {
 		all = append(all, fmt.Sprintf("exempt: %s by %s", counted(e.Calls, "call"), e.Item))
 	}
 	all = append(all, r.recordedText())
-	if r.Replicas > 1 {
-		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
-	}
 	late := "; sort the log by time, or raise --reorder"
 	if r.Ahead != nil {
 		late = fmt.Sprintf(": %v; correct or remove that line%s", r.Ahead, strings.Replace(late, ";", ",", 1))
