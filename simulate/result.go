@@ -34,7 +34,6 @@ func newReport(r *run, rd *readPlan) *report.Report {
 	if out.FirstBad == nil {
 		out.FirstBad = []accesslog.BadLine{}
 	}
-	out.StatusHint = rd.format.StatusHint()
 	for item, n := range r.rules.exempt {
 		out.Exempt = append(out.Exempt, report.Exempt{Calls: n, Item: item.String()})
 	}

@@ -28,9 +28,8 @@ type lineParser interface {
 
 // formatInfo describes a kind of log.
 type formatInfo struct {
-	// name is the format's name in messages. The hints explain how to specify the fields of the
-	// time and the status.
-	name, timeHint, statusHint string
+	// name is the format's name in messages. timeHint explains how to specify the field of the time.
+	name, timeHint string
 }
 
 var errNoRequest = errors.New("has no request")
@@ -41,15 +40,6 @@ func newFormat(lines lineParser) *Format {
 
 // Has reports whether lines have a field.
 func (f *Format) Has(name string) bool { return f.parser.logName(name) != "" }
-
-// StatusHint explains how to specify the field of the response status, or returns "" if it is
-// known.
-func (f *Format) StatusHint() string {
-	if f.Has(fieldStatus) || f.Has(fieldFlags) {
-		return ""
-	}
-	return f.parser.info().statusHint
-}
 
 // Fields returns the known fields of lines.
 func (f *Format) Fields() []string { return f.parser.fields() }

@@ -30,7 +30,7 @@ type node struct {
 const maxDepth = 8
 
 func (*jsonFormat) info() formatInfo {
-	return formatInfo{"JSON", "--format 'json time=FIELD'", "--format 'json status=FIELD'"}
+	return formatInfo{"JSON", "--format 'json time=FIELD'"}
 }
 
 func newJSONFormat(fields map[string]string, sample [][]byte) (lineParser, error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -94,30 +93,22 @@ func recognise(sample [][]byte) (lineParser, error) {
 
 // recogniseLine returns the parser that matches most of the first lines from their start, or nil.
 func recogniseLine(sample [][]byte) (lineParser, error) {
-	objects := 0
-	complete := 0
-	for _, line := range sample {
-		if line[0] == '{' {
-			objects++
-			if line[len(line)-1] == '}' {
-				complete++
-			}
-		}
-	}
-	if objects*2 > len(sample) {
-		return newJSONFormat(nil, sample)
-	}
 	if f, err := recogniseText(sample); f != nil || err != nil {
 		return f, err
 	}
-	if complete*sampleDivisor >= len(sample) {
+	objects := 0
+	for _, line := range sample {
+		if line[0] == '{' && line[len(line)-1] == '}' {
+			objects++
+		}
+	}
+	if objects*sampleDivisor >= len(sample) {
 		return newJSONFormat(nil, sample)
 	}
 	return nil, nil
 }
 
-// recogniseText returns the text format that matches most of the first lines, or nil. A later row
-// of the table wins only if it matches more lines by over 5 % of the sample.
+// recogniseText returns the text format that matches most of the first lines, or nil.
 func recogniseText(sample [][]byte) (lineParser, error) {
 	var best *textFormat
 	matched := 0
@@ -127,12 +118,9 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 			return nil, err
 		}
 		f.server = t.server
-		if n := countMatching(f, sample); n > matched+len(sample)/20 {
+		if n := countMatching(f, sample); n > matched {
 			best = f
 			matched = n
-		}
-		if matched == len(sample) {
-			break
 		}
 	}
 	if matched == 0 || matched*sampleDivisor < len(sample) {
@@ -153,7 +141,7 @@ func recognisePrefixed(sample [][]byte) (lineParser, error) {
 		ends := make([]int, len(f.ops))
 		var lines [][]byte
 		for _, line := range sample {
-			if _, bad := f.scanDelimited(line, starts, ends); bad < 0 && starts[len(f.ops)-1] < len(line) {
+			if bad := f.scanDelimited(line, starts, ends); bad < 0 && starts[len(f.ops)-1] < len(line) {
 				lines = append(lines, line[starts[len(f.ops)-1]:])
 			}
 		}
@@ -175,119 +163,12 @@ func errUnrecognised(line []byte) error {
 		len(line) == 1 && line[0] == '[' {
 		return fmt.Errorf("the log looks like JSON, but most lines are not objects; write one object per line, as jq -c does: %q", truncate(line))
 	}
-	for _, o := range fileSignatures {
-		if bytes.HasPrefix(line, []byte(o.prefix)) {
-			return fmt.Errorf("the log is %s; pipe it as text: %s LOG | sluice simulate -", o.kind, o.command)
-		}
-	}
 	const shown = 200
 	text := string(line[:min(len(line), shown)])
 	if len(line) > shown {
 		text += "..."
 	}
-	return fmt.Errorf("unknown log format%s; give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
-		nearestFormat(line), text)
-}
-
-// fileSignatures are the first bytes of files that must be converted to text first.
-var fileSignatures = []struct{ prefix, kind, command string }{
-	{"BZh", "compressed by bzip2", "bzip2 -dc"},
-	{"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc"},
-	{"\xfd7zXZ\x00", "compressed by xz", "xz -dc"},
-	{"PK\x03\x04", "a zip archive", "unzip -p"},
-	{"\xff\xfe", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
-	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
-}
-
-// nearestFormat describes the text format most similar to a line, from its start or after one of
-// prefixes, or returns "" if none is similar.
-func nearestFormat(line []byte) string {
-	starts := []int{0}
-	for _, prefix := range prefixes {
-		if at := skipPrefix(prefix, line); at > 0 {
-			starts = append(starts, at)
-		}
-	}
-	best := 0.05
-	hint := ""
-	for _, t := range textFormats {
-		f, err := newTextFormat(t.format)
-		if err != nil {
-			continue // impossible; checked by a test
-		}
-		for _, start := range starts {
-			if share, at := f.similarity(line[start:]); share > best {
-				best = share
-				hint = fmt.Sprintf(" (most similar: %s, %s; differs at column %d)", t.server, t.format, start+at+1)
-			}
-		}
-	}
-	return hint
-}
-
-// skipPrefix returns the length of a prefix that the line has, or 0.
-func skipPrefix(prefix string, line []byte) int {
-	f, err := newTextFormat(prefix)
-	if err != nil {
-		return 0 // impossible; checked by a test
-	}
-	starts := make([]int, len(f.ops))
-	ends := make([]int, len(f.ops))
-	if _, bad := f.scanDelimited(line, starts, ends); bad >= 0 {
-		return 0
-	}
-	for i := range f.ops {
-		if f.implausible(i, line[starts[i]:ends[i]]) {
-			return 0
-		}
-	}
-	return starts[len(f.ops)-1]
-}
-
-// similarity returns how similar a line is to a format, up to 1, and the column of the first
-// difference: the share of operators that match, times the share of the line that they cover.
-func (f *textFormat) similarity(line []byte) (share float64, at int) {
-	n := 0
-	if f.delimited {
-		starts := make([]int, len(f.ops))
-		ends := make([]int, len(f.ops))
-		n, at = f.scanDelimited(line, starts, ends)
-		for i := range n {
-			if f.implausible(i, line[starts[i]:ends[i]]) {
-				n = i
-				at = starts[i]
-				break
-			}
-		}
-	} else {
-		for i, literal := range f.literals[:len(f.ops)] {
-			j := bytes.Index(line[at:], literal)
-			if j < 0 || i == 0 && j > 0 || i > 0 && f.implausible(i-1, line[at:at+j]) {
-				break
-			}
-			n++
-			at = at + j + len(literal)
-		}
-	}
-	at = max(at, 0)
-	return float64(n) / float64(len(f.ops)) * float64(at) / float64(max(len(line), 1)), at
-}
-
-// implausible reports whether a value matches an operator only because any word does: it is empty,
-// or not a time or address where one is expected.
-func (f *textFormat) implausible(i int, value []byte) bool {
-	op := &f.ops[i]
-	switch {
-	case op.class == word && len(value) == 0:
-		return true
-	case op.name == "remote_addr":
-		return !isAbsent(value) && !bytes.ContainsAny(value, ".:")
-	}
-	if !slices.Contains(fieldAliases[fieldTime], op.name) {
-		return false
-	}
-	at, err := anyTimeFormat.parse(value, &parsedSecond{})
-	return err != nil || at < 1e17 // numbers with another meaning, such as a day, read as times in 1970
+	return fmt.Errorf("unknown log format; give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q", text)
 }
 
 // sample contains the first nonempty lines of a log.

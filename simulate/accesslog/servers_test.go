@@ -161,7 +161,7 @@ func TestNginxVariables(t *testing.T) {
 	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "no text between msec and status") {
 		t.Errorf("format with adjacent variables: %v", err)
 	}
-	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
+	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "$time_local, $time_iso8601 or $msec in --format") {
 		t.Errorf("format without a time: %v", err)
 	}
 }
@@ -222,19 +222,11 @@ func TestSelectDerivedFieldTwice(t *testing.T) {
 	}
 }
 
-// TestNearestFormat checks the hint for lines of unknown formats.
-func TestNearestFormat(t *testing.T) {
-	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:    `(most similar: the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent; differs at column 65)`,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                   "(most similar: Envoy's format, [%START_TIME%]",
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1", 200, 5`:                  "differs at column 60)",
-		`[192.0.2.7 0.5] 192.0.2.8 - - [2026-11-21T09:00:00] "GET /a HTTP/2" 201 5 - "curl/8"`: "(most similar: the common log format, $remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent; differs at column 32)",
-		"once upon a time": "unknown log format; give",
-	} {
-		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {
-			t.Errorf("%s: %v, want %q", line, err, want)
-		}
+// TestUnknownFormat checks that the error shows the start of the line.
+func TestUnknownFormat(t *testing.T) {
+	_, err := Recognise([]Log{logOf("\nonce upon a time\n")}, "auto")
+	if want := `log:2: unknown log format; give the format string`; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), `: "once upon a time"`) {
+		t.Errorf("error %v, want %q", err, want)
 	}
 }
 

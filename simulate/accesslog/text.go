@@ -51,12 +51,7 @@ type repetition struct {
 }
 
 func (f *textFormat) info() formatInfo {
-	if f.hasVariables {
-		return formatInfo{
-			cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format",
-		}
-	}
-	return formatInfo{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format"}
+	return formatInfo{cmp.Or(f.server, "text"), "%START_TIME%, $time_local, $time_iso8601 or $msec in --format"}
 }
 
 // newTextFormat parses a format string of Envoy, or one with variables like nginx's.
@@ -221,7 +216,7 @@ func (f *textFormat) parse(line []byte, l *Line) error {
 	var at int
 	only := true
 	if f.delimited {
-		_, at = f.scanDelimited(line, starts, ends)
+		at = f.scanDelimited(line, starts, ends)
 	} else {
 		at, only = f.scanLeftmost(line, starts, ends)
 	}

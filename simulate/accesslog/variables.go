@@ -62,11 +62,10 @@ func variableClass(name string, before, after []byte) valueClass {
 
 // scanDelimited finds the values of a delimited format, which has one reading only. A quoted value
 // ends at the first unescaped quote. Any other is written by the server and ends at the first
-// occurrence of the next literal. It returns the number of matching values and the column of the
-// mismatch, or -1.
-func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int) {
+// occurrence of the next literal. It returns the column of the first mismatch, or -1.
+func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (bad int) {
 	if !bytes.HasPrefix(line, f.literals[0]) {
-		return 0, 0
+		return 0
 	}
 	at := len(f.literals[0])
 	for i := range f.ops {
@@ -81,29 +80,14 @@ func (f *textFormat) scanDelimited(line []byte, starts, ends []int) (n, bad int)
 		default:
 			end = bytes.Index(line[at:], next)
 		}
-		if end < 0 || !op.fits(line[at:at+end]) {
-			return i, at
-		}
-		if !bytes.HasPrefix(line[at+end:], next) {
-			if i < len(f.ops)-1 { // the value ended at its quote, so the text after it differs
-				at += end + commonPrefixLength(line[at+end:], next)
-			}
-			return i, at
+		if end < 0 || !op.fits(line[at:at+end]) || !bytes.HasPrefix(line[at+end:], next) {
+			return at
 		}
 		starts[i] = at
 		ends[i] = at + end
 		at += end + len(next)
 	}
-	return len(f.ops), -1
-}
-
-func commonPrefixLength(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
+	return -1
 }
 
 // quoteEnd returns the index of the first quote without a backslash before it, or -1.

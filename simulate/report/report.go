@@ -49,9 +49,7 @@ type Report struct {
 
 	// Recorded compares with the outcomes in the log; nil if it has none.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	// StatusHint explains how to specify the status field; empty if it is known.
-	StatusHint string  `json:"-"`
-	Rules      Outcome `json:"rules"`
+	Rules    Outcome   `json:"rules"`
 	// Against are the outcomes of the other rules.
 	Against []Comparison `json:"against,omitempty"`
 }

@@ -101,9 +101,6 @@ func (r *Report) recordedText() string {
 			percent(c.Denied, c.Requests), denied, percent(c.Agree, c.Requests))
 	case c != nil:
 		return fmt.Sprintf("these rules deny %s; the log records no denials", denied)
-	case r.StatusHint != "":
-		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no status field is known: %s",
-			denied, r.StatusHint)
 	default:
 		return fmt.Sprintf("these rules deny %s; recorded denials are unknown because no line has a status code",
 			denied)
