@@ -3,8 +3,6 @@ package simulate
 import (
 	"maps"
 	"slices"
-
-	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // demand is a distribution of the hits that keys of a limit request per window. It is exact: n hits
@@ -46,26 +44,4 @@ func (d *demand) quantile(share float64) uint64 {
 		}
 	}
 	return found
-}
-
-// histogramBounds are shares of the limit.
-var histogramBounds = []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 4, 16, 64}
-
-// histogram groups windows by the demand relative to the limit.
-func (d *demand) histogram(limit uint64) []report.Use {
-	var all []report.Use
-	from := 0.0
-	for _, upTo := range append(histogramBounds, 0) { // 0: no bound
-		all = append(all, report.Use{From: from, UpTo: upTo})
-		from = upTo
-	}
-	for hits, windows := range d.each {
-		share := 0.0
-		if hits > 0 {
-			share = float64(hits) / float64(limit) // +Inf if limit is 0
-		}
-		i, _ := slices.BinarySearch(histogramBounds, share)
-		all[i].Windows += windows
-	}
-	return all
 }

@@ -73,7 +73,7 @@ func TestFieldByEitherName(t *testing.T) {
 			o.Format, o.ShowValues = format+" time=ts status=code", true
 			o.Templates = []*Template{newTemplate(t, "user={code}")}
 		}, logOf("log", log))
-		if found.Recorded == nil || found.Recorded.Denied != 1 || found.Rules.Limits[0].Largest[0].Name != "user=429" {
+		if found.Recorded == nil || found.Recorded.Denied != 1 || found.Rules.Limits[0].TopKeys[0].Name != "user=429" {
 			t.Errorf("%s: recorded %+v, rules %+v", format, found.Recorded, found.Rules)
 		}
 	}
@@ -129,7 +129,7 @@ func TestTemplates(t *testing.T) {
 		})
 		got := ""
 		if err == nil {
-			got = report.Rules.Limits[0].Largest[0].Name
+			got = report.Rules.Limits[0].TopKeys[0].Name
 		}
 		if got != test.want {
 			t.Errorf("%s of %q is %q (%v), want %q", test.template, test.line, got, err, test.want)

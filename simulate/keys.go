@@ -10,10 +10,8 @@ type key struct {
 	// demand is the number of hits requested in the current window, and peak the maximum of any
 	// window.
 	demand, peak uint64
-	// moreDenied counts the requests denied for this key and admitted by the other rules.
-	moreDenied uint32
-	window     uint32
-	limit      int32
+	window       uint32
+	limit        int32
 	// name is the index of its values in keys.texts, from 1, or without --show-values a hash of
 	// them, which is the same for all limits of a client.
 	name uint32

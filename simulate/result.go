@@ -11,11 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// shownKeys and deniedKeys limit the number of keys reported for a limit.
-const (
-	shownKeys  = 10
-	deniedKeys = 5
-)
+// shownKeys is the maximum number of keys reported for a limit.
+const shownKeys = 10
 
 // ReportSchema returns the JSON Schema (draft-07) of the report that [Run] returns.
 func ReportSchema() []byte { return report.Schema() }
@@ -44,21 +41,9 @@ func newReport(r *run, rd *readPlan) *report.Report {
 		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.recordedDenied, Agree: r.agreed}
 	}
 	for _, a := range r.alternatives {
-		out.Against = append(out.Against, r.newComparison(a))
+		out.Against = append(out.Against, report.Comparison{Outcome: a.outcome(), More: a.onlyDenied, Fewer: a.onlyAdmitted})
 	}
 	return out
-}
-
-func (r *run) newComparison(s *variant) report.Comparison {
-	most := ranking{n: 3, score: func(k *key) uint64 { return uint64(k.moreDenied) }}
-	for i := range s.tally.keys.n {
-		most.add(i, s.tally.keys.at(i))
-	}
-	c := report.Comparison{
-		Outcome: s.outcome(), More: s.onlyDenied, Fewer: s.onlyAdmitted, MostDenied: s.tally.reportKeys(&most),
-	}
-	c.MoreKeys = s.tally.keysOver() - r.rules.tally.keysOver()
-	return c
 }
 
 func sourceName(s source) string {
@@ -81,21 +66,14 @@ func (s *variant) outcome() report.Outcome {
 		Name: s.name, Denied: s.denied, Keys: t.keys.n, Limits: []report.Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC(),
 	}
 	slices.Sort(t.active)
-	largest := make([]ranking, len(t.limits))
-	most := make([]ranking, len(t.limits))
-	for i := range largest {
-		largest[i] = ranking{n: shownKeys, score: func(k *key) uint64 { return k.hits }}
-		most[i] = ranking{n: deniedKeys, score: func(k *key) uint64 { return k.over }}
-	}
+	top := make([]ranking, len(t.limits))
 	for i := range t.keys.n {
 		k := t.keys.at(i)
-		largest[k.limit].add(i, k)
-		most[k.limit].add(i, k)
+		top[k.limit].add(k)
 	}
 	for _, i := range t.active {
 		l := t.reportLimit(i)
-		l.Largest = t.reportKeys(&largest[i])
-		l.MostOver = t.reportKeys(&most[i])
+		l.TopKeys = t.reportKeys(top[i])
 		o.Limits = append(o.Limits, l)
 	}
 	for i, l := range s.set.Limits {
@@ -128,53 +106,34 @@ func (t *tally) reportLimit(i int32) report.Limit {
 	}
 	share := func(n uint64) float64 { return float64(n) / float64(max(1, allowance)) }
 	out.Used = report.Used{P50: share(demand.quantile(0.5)), P99: share(demand.quantile(0.99)), Max: share(demand.max)}
-	out.Use = demand.histogram(allowance)
-	if w := l.worst; w.over > 0 {
-		out.Worst = &report.Minute{At: time.Unix(w.minute*60, 0).UTC(), Hits: w.hits, Over: w.over}
-	}
 	out.Timeline = l.bins[:t.time.now+1]
 	return out
 }
 
-func (t *tally) keysOver() (n int) {
-	for _, i := range t.active {
-		n += t.limits[i].keysOver
+// ranking is the keys of a limit with the most hits over the limit, or with the most hits if they
+// have the same number over it. Of equal keys, the first wins.
+type ranking []*key
+
+func (r *ranking) add(k *key) {
+	at := len(*r)
+	for at > 0 && k.ranksBefore((*r)[at-1]) {
+		at--
 	}
-	return n
-}
-
-// ranking collects the n keys with the highest scores. Of equal scores, the first key wins.
-type ranking struct {
-	n     int
-	score func(*key) uint64
-	best  []ranked
-}
-
-type ranked struct {
-	score uint64
-	index int
-}
-
-// add ranks the key with the given index.
-func (r *ranking) add(order int, k *key) {
-	v := r.score(k)
-	full := len(r.best) == r.n
-	if v == 0 || full && v <= r.best[r.n-1].score {
-		return
+	if at < shownKeys {
+		*r = slices.Insert(*r, at, k)
+		*r = (*r)[:min(len(*r), shownKeys)]
 	}
-	if full {
-		r.best = r.best[:r.n-1]
-	}
-	r.best = append(r.best, ranked{v, order})
-	slices.SortStableFunc(r.best, func(a, b ranked) int { return cmp.Compare(b.score, a.score) })
 }
 
-func (t *tally) reportKeys(r *ranking) []report.Key {
+func (k *key) ranksBefore(other *key) bool {
+	return k.over > other.over || k.over == other.over && k.hits > other.hits
+}
+
+func (t *tally) reportKeys(r ranking) []report.Key {
 	all := []report.Key{}
-	for _, p := range r.best {
-		k := t.keys.at(p.index)
+	for _, k := range r {
 		all = append(all, report.Key{
-			Name: t.keyName(k), Hits: k.hits, Over: k.over, More: k.moreDenied, Peak: float64(k.peak) / float64(t.allowanceOf(k)),
+			Name: t.keyName(k), Hits: k.hits, Over: k.over, Peak: float64(k.peak) / float64(t.allowanceOf(k)),
 		})
 	}
 	return all

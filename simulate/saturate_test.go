@@ -33,13 +33,10 @@ func TestSumsSaturate(t *testing.T) {
 			if counts.Hits != math.MaxUint64 || counts.Over != math.MaxUint64 || total < hits {
 				t.Errorf("%d hits each: the totals are %d hits, %d over and %d in a bin, want 2^64-1", hits, counts.Hits, counts.Over, total)
 			}
-			if w := counts.Worst; w == nil || w.Over != w.Hits || w.Hits < hits {
-				t.Errorf("%d hits: the worst minute is %+v", hits, w)
-			}
 			if counts.Used.Max < 1e15 || counts.Recommended == nil || !strings.Contains(counts.Recommended.Reason, "no limit admits") {
 				t.Errorf("%d hits: used %v of the limit, recommended %+v", hits, counts.Used.Max, counts.Recommended)
 			}
-			for _, k := range counts.Largest {
+			for _, k := range counts.TopKeys {
 				if k.Hits != math.MaxUint64 && hits > 1<<62 || k.Over != k.Hits || k.Peak < 1e15 {
 					t.Errorf("%d hits: key %+v", hits, k)
 				}

@@ -248,7 +248,6 @@ func (r *run) decideRequest(w queuedRequest) {
 		switch deniedByOther := r.decide(other, at); {
 		case deniedByOther && !denied:
 			other.onlyDenied++
-			other.tally.countDenial(&other.plan)
 		case denied && !deniedByOther:
 			other.onlyAdmitted++
 		}

@@ -31,7 +31,7 @@ func TestTableRows(t *testing.T) {
 	log.WriteString(strings.Repeat(usersLine(noon.Add(time.Minute), 200, "large"), 2))
 	got := simulateUsers(t, func(o *Options) { o.Rules, o.ShowValues, o.Recommend = set, true, 100 }, logOf("log", log.String())).Rules.Limits[0]
 	peaks := map[string]float64{}
-	for _, k := range got.Largest {
+	for _, k := range got.TopKeys {
 		peaks[k.Name] = k.Peak
 	}
 	if diff := cmp.Diff(map[string]float64{"user=large": 0.4, "user=other": 1.5, "user=none": 1, "user=hourly": 0.5}, peaks); diff != "" {

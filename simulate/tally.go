@@ -20,8 +20,6 @@ type tally struct {
 	active     []int32
 	time       timeline
 	showValues bool
-	// minute is the current minute since 1970.
-	minute int64
 	// second is the current time in seconds since 1970.
 	second int64
 	// rowLimits are the limits of keys that have table rows.
@@ -51,52 +49,24 @@ type limitTally struct {
 	// window is the window that contains second.
 	second int64
 	window uint32
-
-	// minuteHits and minuteOver count hits of the current minute. worst is the minute with the
-	// greatest share over the limit.
-	minuteHits, minuteOver uint64
-	worst                  worst
-}
-
-type worst struct {
-	minute     int64
-	hits, over uint64
 }
 
 // newTally returns a tally with an element for each limit of the rules and one for limits set by
 // requests.
 func newTally(set *descriptors.Set, show bool) *tally {
 	return &tally{
-		set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), showValues: show, minute: math.MinInt64,
+		set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), showValues: show,
 	}
 }
 
 // setTime sets the time of the following charges.
 func (t *tally) setTime(now limiter.Time) {
 	t.second = int64(now / limiter.Time(time.Second))
-	if minute := t.second / 60; minute != t.minute {
-		t.endMinute()
-		t.minute = minute
-	}
 	if t.time.advance(t.second) {
 		for _, i := range t.active {
 			t.time.fold(t.limits[i].bins)
 		}
 		t.time.setBin(t.second)
-	}
-}
-
-func (t *tally) endMinute() {
-	for _, i := range t.active {
-		l := &t.limits[i]
-		w := &l.worst
-		// Compare over/hits without a division, which would round.
-		isWorse := float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits)
-		if l.minuteOver > 0 && (w.hits == 0 || isWorse) {
-			*w = worst{t.minute, l.minuteHits, l.minuteOver}
-		}
-		l.minuteHits = 0
-		l.minuteOver = 0
 	}
 }
 
@@ -158,12 +128,12 @@ func (t *tally) addCharges(req *descriptors.Request, plan *descriptors.Plan) {
 		}
 		k.peak = max(k.peak, k.demand)
 		b := &l.bins[t.time.now]
-		addTo(c.Hits, &k.hits, &l.hits, &l.minuteHits, &b.Hits)
+		addTo(c.Hits, &k.hits, &l.hits, &b.Hits)
 		if d.Over && c.Hits > 0 {
 			if k.over == 0 {
 				l.keysOver++
 			}
-			addTo(c.Hits, &k.over, &l.over, &l.minuteOver, &b.Over)
+			addTo(c.Hits, &k.over, &l.over, &b.Over)
 		}
 	}
 }
@@ -262,21 +232,8 @@ func (t *tally) startLimit(l *limitTally, limit *descriptors.Limit, index int32)
 
 // finish ends all windows.
 func (t *tally) finish() {
-	t.endMinute()
 	for i := range t.keys.n {
 		t.endWindow(t.keys.at(i))
-	}
-}
-
-// countDenial counts a denial of a request that other rules admit, for the first key that denies
-// it.
-func (t *tally) countDenial(plan *descriptors.Plan) {
-	for i := range plan.Batch.Charges {
-		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
-			k, _ := t.keys.findOrAdd(plan.Batch.Charges[i].ID)
-			k.moreDenied++
-			return
-		}
 	}
 }
 

@@ -167,7 +167,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 // openReport opens a file for the HTML report, before a long simulation, without changing it. A
 // file that is not empty must be an earlier report, so that no log or rule file is overwritten.
 func openReport(path string) (*os.File, error) {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // subject to the umask
 	if err != nil {
 		return nil, err
 	}

@@ -194,7 +194,7 @@ func (g *goldenLog) read(t *testing.T, log []byte) []string {
 		all = append(all, fmt.Sprint(u.Count, " unknown: ", u.Reason))
 	}
 	for _, l := range report.Rules.Limits {
-		for _, k := range l.Largest {
+		for _, k := range l.TopKeys {
 			all = append(all, fmt.Sprint(k.Hits, " ", k.Name))
 		}
 	}

@@ -3,11 +3,9 @@ package report
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,11 +20,8 @@ var page = sync.OnceValue(func() *template.Template {
 		"thousands":   func(n any) string { return thousands(toUint(n)) },
 		"percent":     func(part, whole any) string { return percent(toUint(part), toUint(whole)) },
 		"ratio":       ratio,
-		"moreKeys":    moreKeys,
 		"headline":    (*Report).headline,
 		"subject":     (*Report).subject,
-		"keysOf":      func(title string, keys []Key) any { return titledKeys{title, keys} },
-		"diagramOf":   func(title, class string, bars []bar) any { return diagram{title, class, bars} },
 		"notes":       (*Report).notes,
 		"advice":      func(r *Report) string { return strings.TrimSuffix(r.recommendedText(), ":") },
 		"outcomes":    (*Report).outcomes,
@@ -38,8 +33,8 @@ var page = sync.OnceValue(func() *template.Template {
 		"width":       (*Outcome).width,
 		"most":        (*Limit).mostHits,
 		"endOf":       (*Outcome).end,
+		"worst":       (*Outcome).worst,
 		"timeline":    timelineBars,
-		"histogram":   histogramBars,
 	}).Parse(reportHTML))
 })
 
@@ -61,32 +56,20 @@ func (r *Report) subject() string {
 	return logs + " by " + cmp.Or(r.Rules.Name, "the rules")
 }
 
-// titledOutcome is a section of the page. Change is the difference from the rules, or nil.
+// titledOutcome is a section of the page.
 type titledOutcome struct {
 	Title string
 	*Outcome
-
-	Change *Comparison
-}
-
-type titledKeys struct {
-	Title string
-	Keys  []Key
 }
 
 // outcomes returns the sections of the page.
 func (r *Report) outcomes() []titledOutcome {
-	all := []titledOutcome{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules, nil}}
+	all := []titledOutcome{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules}}
 	for i := range r.Against {
 		c := &r.Against[i]
-		all = append(all, titledOutcome{"Against " + c.Name, &c.Outcome, c})
+		all = append(all, titledOutcome{"Against " + c.Name, &c.Outcome})
 	}
 	return all
-}
-
-type diagram struct {
-	Title, Class string
-	Bars         []bar
 }
 
 // width returns the length of a bin.
@@ -94,10 +77,7 @@ func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * t
 
 // bar is a bar of a diagram. Admitted and Over are the heights of its parts, in percent of the
 // diagram's.
-type bar struct {
-	Admitted, Over float64
-	Number, Label  string
-}
+type bar struct{ Admitted, Over float64 }
 
 // timelineBars returns a bar for the hits of each bin.
 func timelineBars(l *Limit) (all []bar) {
@@ -122,52 +102,4 @@ func (l *Limit) mostHits() (most uint64) {
 // end returns the end of a limit's timeline.
 func (o *Outcome) end(l *Limit) time.Time {
 	return o.BinStart.Add(time.Duration(len(l.Timeline)) * o.width())
-}
-
-// histogramBars returns a bar for the windows of each range of use, on a logarithmic scale.
-func histogramBars(l *Limit) (all []bar) {
-	most := uint64(1)
-	for _, u := range l.Use {
-		most = max(most, u.Windows)
-	}
-	for _, u := range l.Use {
-		b := bar{Label: u.label()}
-		if u.Windows > 0 {
-			b.Number = short(u.Windows)
-		}
-		of := &b.Admitted
-		if u.From >= 1 {
-			of = &b.Over
-		}
-		*of = height(math.Log2(1+float64(u.Windows)) / math.Log2(1+float64(most)))
-		all = append(all, b)
-	}
-	return all
-}
-
-// short abbreviates a number, such as 1.5k.
-func short(n uint64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1fG", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1fM", float64(n)/1e6)
-	case n >= 1e5:
-		return fmt.Sprintf("%.0fk", float64(n)/1e3)
-	case n >= 1e3:
-		return strings.Replace(fmt.Sprintf("%.1fk", float64(n)/1e3), ".0k", "k", 1)
-	default:
-		return thousands(n)
-	}
-}
-
-func (u Use) label() string {
-	switch {
-	case u.UpTo == 0:
-		return "more"
-	case u.UpTo < 1:
-		return strconv.FormatFloat(math.Round(u.UpTo*100), 'f', 0, 64) + " %"
-	default:
-		return "x " + strconv.FormatFloat(u.UpTo, 'f', 0, 64)
-	}
 }

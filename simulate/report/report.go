@@ -75,11 +75,6 @@ func (r *Report) SetZone(zone *time.Location) {
 	r.To = r.To.In(zone)
 	for _, o := range r.outcomes() {
 		o.BinStart = o.BinStart.In(zone)
-		for i := range o.Limits {
-			if worst := o.Limits[i].Worst; worst != nil {
-				worst.At = worst.At.In(zone)
-			}
-		}
 	}
 }
 
@@ -112,10 +107,6 @@ type Comparison struct {
 	// admit.
 	More  uint64 `json:"more_denied"`
 	Fewer uint64 `json:"fewer_denied"`
-	// MostDenied are the keys with the most additional denials.
-	MostDenied []Key `json:"most_denied_keys"`
-	// MoreKeys is the number of keys over a limit minus that of the first rules.
-	MoreKeys int `json:"more_keys_over"`
 }
 
 // Limit is the outcome of one limit.
@@ -132,16 +123,10 @@ type Limit struct {
 	KeysOver int    `json:"keys_over"`
 	// Used are quantiles of the hits of a key in a window, relative to the limit.
 	Used Used `json:"used_of_limit"`
-	// Use is the histogram of the hits of a key in a window.
-	Use []Use `json:"use"`
-	// Worst is the minute with the greatest share over the limit, or nil.
-	Worst *Minute `json:"worst_minute,omitempty"`
 	// Timeline is the number of hits by time.
 	Timeline []Bin `json:"timeline"`
-	// Largest are the keys with the most hits, and MostOver those with the most hits over the
-	// limit.
-	Largest  []Key `json:"largest_keys"`
-	MostOver []Key `json:"most_over"`
+	// TopKeys are the keys with the most hits over the limit, followed by those with the most hits.
+	TopKeys []Key `json:"top_keys"`
 	// Recommended is nil unless requested.
 	Recommended *Recommendation `json:"recommended,omitempty"`
 }
@@ -151,13 +136,6 @@ type Used struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
-}
-
-// Minute is a minute of a limit.
-type Minute struct {
-	At   time.Time `json:"at"`
-	Hits uint64    `json:"hits"`
-	Over uint64    `json:"over"`
 }
 
 // Bin is an interval of a timeline.
@@ -172,7 +150,6 @@ type Key struct {
 	Hits uint64  `json:"hits"`
 	Over uint64  `json:"over"`
 	Peak float64 `json:"peak_of_limit"`
-	More uint32  `json:"more_denied,omitempty"`
 }
 
 // Exempt counts the calls that an item of exempt lets pass. Item has its text and place.
@@ -197,13 +174,4 @@ type Recommendation struct {
 	Over uint64 `json:"over,omitempty"`
 	// Reason explains why there is none.
 	Reason string `json:"reason,omitempty"`
-}
-
-// Use counts the windows in which the hits of a key are in a range.
-type Use struct {
-	// From (exclusive) and UpTo (inclusive) are shares of the limit. The last range has no end, and
-	// UpTo is 0.
-	From    float64 `json:"more_than"`
-	UpTo    float64 `json:"up_to,omitempty"`
-	Windows uint64  `json:"windows"`
 }

@@ -26,7 +26,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	r.writeRecommended(&b)
 	r.writeAlternatives(&b)
 	for i := range r.Against {
-		r.writeAgainst(&b, &r.Against[i])
+		fmt.Fprintf(&b, "\nagainst %s:\n", r.Against[i].Name)
+		r.writeLimits(&b, &r.Against[i].Outcome)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -117,12 +118,12 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		return
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst minute\tused of limit: p50\tp99\tmax")
+	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst time\tused of limit: p50\tp99\tmax")
 	for i := range o.shown() {
 		l := &o.Limits[i]
 		worst := "-"
-		if l.Worst != nil {
-			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
+		if bin := o.worst(l); bin != nil {
+			worst = bin.At.Format(clock) + " " + percent(bin.Over, bin.Hits)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over),
 			percent(l.Over, l.Hits),
@@ -139,16 +140,35 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	o.writeMostOver(b)
 }
 
+// worstBin is the bin of a limit with the most hits over the limit, and its start.
+type worstBin struct {
+	At time.Time
+	Bin
+}
+
+// worst returns nil if no hit is over the limit.
+func (o *Outcome) worst(l *Limit) (found *worstBin) {
+	for i, b := range l.Timeline {
+		if b.Over > 0 && (found == nil || b.Over > found.Over) {
+			found = &worstBin{o.BinStart.Add(time.Duration(i) * o.width()), b}
+		}
+	}
+	return found
+}
+
+// shownOver is the maximum number of keys over a limit in the text.
+const shownOver = 5
+
 // writeMostOver writes the keys with the most hits over each limit.
 func (o *Outcome) writeMostOver(b *strings.Builder) {
 	for i := range o.shown() {
 		l := &o.Limits[i]
-		if len(l.MostOver) == 0 {
+		if l.Over == 0 {
 			continue
 		}
 		fmt.Fprintf(b, "\nmost over %s:\n", l.Title())
 		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-		for _, k := range l.MostOver {
+		for _, k := range l.TopKeys[:min(len(l.TopKeys), l.KeysOver, shownOver)] {
 			fmt.Fprintf(t, "  %s\t%s of %s\t%s\n", k.shown(), thousands(k.Over), counted(k.Hits, "hit"),
 				percent(k.Over, k.Hits))
 		}
@@ -232,9 +252,9 @@ func (l *Limit) Title() string {
 	return text
 }
 
-// writeAlternatives writes a table that compares several alternatives.
+// writeAlternatives writes a table that compares the rules.
 func (r *Report) writeAlternatives(b *strings.Builder) {
-	if len(r.Against) < 2 {
+	if len(r.Against) == 0 {
 		return
 	}
 	b.WriteString("\n")
@@ -250,29 +270,6 @@ func (r *Report) writeAlternatives(b *strings.Builder) {
 		line(&c.Outcome, thousands(c.More), thousands(c.Fewer))
 	}
 	_ = t.Flush() // cannot fail
-}
-
-func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
-	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More),
-		thousands(c.Fewer), moreKeys(c.MoreKeys))
-	for i, k := range c.MostDenied {
-		if i == 0 {
-			b.WriteString("; most affected:")
-		} else {
-			b.WriteString(",")
-		}
-		fmt.Fprintf(b, " %s %s", k.shown(), thousands(uint64(k.More)))
-	}
-	b.WriteString("\n\n")
-	r.writeLimits(b, &c.Outcome)
-}
-
-// moreKeys formats 1 more key, or 2,000 fewer keys.
-func moreKeys(n int) string {
-	if n < 0 {
-		return counted(uint64(-n), "fewer key")
-	}
-	return counted(uint64(n), "more key")
 }
 
 // counted formats 1 key, or 2,000 keys.

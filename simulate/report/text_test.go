@@ -32,12 +32,15 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestMoreKeys formats negative numbers as fewer.
-func TestMoreKeys(t *testing.T) {
-	for n, want := range map[int]string{0: "0 more keys", 1: "1 more key", 1200: "1,200 more keys", -1: "1 fewer key", -2: "2 fewer keys"} {
-		if got := moreKeys(n); got != want {
-			t.Errorf("moreKeys(%d) = %s, want %s", n, got, want)
-		}
+// TestWorst has two bins with the most hits over the limit.
+func TestWorst(t *testing.T) {
+	o := &Outcome{BinSeconds: 60}
+	got := o.worst(&Limit{Timeline: []Bin{{Hits: 9}, {Hits: 2, Over: 2}, {Hits: 9, Over: 3}, {Hits: 4, Over: 3}}})
+	if want := (worstBin{o.BinStart.Add(2 * time.Minute), Bin{9, 3}}); got == nil || *got != want {
+		t.Errorf("the worst bin is %+v, want %+v", got, want)
+	}
+	if got := o.worst(&Limit{Timeline: []Bin{{Hits: 9}}}); got != nil {
+		t.Errorf("without hits over the limit, the worst bin is %+v", got)
 	}
 }
 
