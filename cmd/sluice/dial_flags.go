@@ -57,7 +57,7 @@ func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client.Debug{Addr: addr, TLS: secure}
+	c := &client.Debug{Addr: addr, TLS: secure, Timeout: debugTimeout}
 	if f.TokenFile == "" {
 		return c, nil
 	}
@@ -94,7 +94,7 @@ func (f *replicasFlags) Validate() error {
 
 func (f *replicasFlags) service() *top.Service {
 	return &top.Service{
-		Addrs: f.Addr, Dial: f.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText, Timeout: debugTimeout,
+		Addrs: f.Addr, Dial: f.dial, Lookup: net.DefaultResolver.LookupNetIP, Explain: reportText,
 	}
 }
 

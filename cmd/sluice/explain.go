@@ -94,8 +94,6 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 
 // explainRunning explains a descriptor with the rules and counters of a running service.
 func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
-	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
-	defer cancel()
 	running, err := e.debugClient(e.Addr)
 	if err != nil {
 		return err

@@ -6,62 +6,85 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 type resetCmd struct {
-	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listener of a running service."`
 	live.Selection `embed:""`
 	Yes            bool `short:"y" help:"Do not ask for confirmation."`
 
-	debugClientFlags `embed:""`
-	outputFlag       `embed:""`
+	replicasFlags `embed:""`
+	outputFlag    `embed:""`
 }
 
-func (r *resetCmd) Validate() error { return cmp.Or(r.Check(), r.check()) }
+func (r *resetCmd) Validate() error { return cmp.Or(r.Check(), r.replicasFlags.Validate()) }
 
-// Run resets the selected counters after confirmation.
+// Run resets the selected counters at all replicas after confirmation. A replica that has none of them
+// is skipped, unless that is true of all.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
-	preview, err := r.requestReset(ctx, "")
+	replicas, err := r.service().Clients(ctx)
 	if err != nil {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(map[string]io.Writer{
-			"text": c.out, "json": c.err,
-		}[r.Output], "Reset %s? %s, %d used%s. [y/N] ", preview.Selection, rules.Count(preview.Counters, "counter"),
-			preview.Used, format.NotReset(preview.NotReset))
+		question := c.out
+		if r.Output == "json" {
+			question = c.err
+		}
+		if err := r.request(ctx, replicas, false, func(replica string, preview *live.Reset) error {
+			fmt.Fprintf(question, "%s%s: %s, %d used%s\n", replica, preview.Selection,
+				rules.Count(preview.Counters, "counter"), preview.Used, format.NotReset(preview.NotReset))
+			return nil
+		}); err != nil {
+			return fmt.Errorf("nothing was reset: %w", err)
+		}
+		fmt.Fprint(question, "Reset? [y/N] ")
 		answer, _ := bufio.NewReader(c.in).ReadString('\n') // end of input means no
 		if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
 		}
 	}
-	done, err := r.requestReset(ctx, preview.Token)
-	if err != nil {
-		return err
-	}
-	return r.print(c, done, func() error {
-		fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(done.Counters, "counter"), done.Used,
-			format.NotReset(done.NotReset))
-		return nil
+	return r.request(ctx, replicas, true, func(replica string, done *live.Reset) error {
+		return r.print(c, done, func() error {
+			fmt.Fprintf(c.out, "%sreset %s, %d were used%s\n", replica, rules.Count(done.Counters, "counter"), done.Used,
+				format.NotReset(done.NotReset))
+			return nil
+		})
 	})
 }
 
-func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset, error) {
-	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
-	defer cancel()
-	running, err := r.debugClient(r.Addr)
-	if err != nil {
-		return nil, err
+// request resets the counters at each replica, or asks for a preview, and prints the reports. replica is
+// a prefix that names it if there are several.
+func (r *resetCmd) request(
+	ctx context.Context, replicas []*client.Debug, reset bool, printReport func(replica string, report *live.Reset) error,
+) error {
+	var none, failed []error
+	for _, at := range replicas {
+		report, err := at.ResetCounters(ctx, r.Selection, reset)
+		if err != nil {
+			err = fmt.Errorf("query %s: %w", at.Addr, err)
+			if errors.Is(err, client.ErrNotFound) {
+				none = append(none, err)
+			} else {
+				failed = append(failed, err)
+			}
+			continue
+		}
+		prefix := ""
+		if len(replicas) > 1 {
+			prefix = at.Addr + ": "
+		}
+		if err := printReport(prefix, report); err != nil {
+			return err
+		}
 	}
-	report, err := running.ResetCounters(ctx, r.Selection, token)
-	if err != nil {
-		return nil, fmt.Errorf("query %s: %w", r.Addr, err)
+	if len(none) == len(replicas) {
+		failed = none
 	}
-	return report, nil
+	return errors.Join(failed...)
 }

@@ -44,6 +44,7 @@ func (t *tableClientFlags) withClient(do func(*client.Debug) error) error {
 	if err != nil {
 		return err
 	}
+	client.Timeout = 0 // tables may be large
 	if err := do(client); err != nil {
 		return fmt.Errorf("query %s: %w", t.Addr, err)
 	}
@@ -59,7 +60,6 @@ func (f *replicasFlags) change(
 	if len(replicas) > 1 {
 		for _, r := range replicas {
 			r.DryRun = true
-			r.Timeout = debugTimeout
 			if _, failed := do(r); failed != nil {
 				err = errors.Join(err, fmt.Errorf("query %s: %w", r.Addr, failed))
 			}
@@ -71,6 +71,7 @@ func (f *replicasFlags) change(
 	var changed, others []string
 	for _, r := range replicas {
 		r.DryRun = false
+		r.Timeout = 0
 		text, failed := do(r)
 		if failed != nil {
 			others = append(others, r.Addr)

@@ -304,19 +304,17 @@ func (r *replica) changeOrders(k *orderKind, d time.Duration) (active, until tim
 // reset resets the counters of a rule, on the machine of a replica.
 func (o *orders) reset(r *replica, rule *orderRule) (ok bool) {
 	path := fmt.Sprintf("%s?domain=%s&descriptor=%s=%s", admin.ResetPath, ordersDomain, rule.key, ordersTenant)
-	var preview live.Reset
-	for _, token := range []func() string{func() string { return "" }, func() string { return "&token=" + preview.Token }} {
-		status, body, err := o.world.network.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodPost, path+token())
-		switch {
-		case err != nil || status == http.StatusServiceUnavailable || status == http.StatusForbidden: // the clock moved by a minute
-			return false
-		case status != http.StatusOK:
-			o.world.fail("%s answers the reset of a counter with status %d", r.host, status)
-			return false
-		}
-		if err := json.Unmarshal(body, &preview); err != nil {
-			o.world.fail("%s answers the reset of a counter with %s", r.host, body)
-		}
+	status, body, err := o.world.network.requestHTTP(context.Background(), operatorHost, r.host+debugPort, http.MethodPost, path)
+	switch {
+	case err != nil || status == http.StatusServiceUnavailable:
+		return false
+	case status != http.StatusOK:
+		o.world.fail("%s answers the reset of a counter with status %d", r.host, status)
+		return false
 	}
-	return preview.Done
+	var done live.Reset
+	if err := json.Unmarshal(body, &done); err != nil {
+		o.world.fail("%s answers the reset of a counter with %s", r.host, body)
+	}
+	return done.Done
 }

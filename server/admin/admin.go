@@ -8,7 +8,7 @@
 //	quota.go     limits that are divided among Envoys (package quota)
 //	counters.go  /counters: look up the counters of a descriptor
 //	usage.go     /usage, on the listener of /json: the limits of an end client
-//	reset.go     /api/v1/reset: reset counters, after a preview
+//	reset.go     /api/v1/reset: reset counters, or preview that
 //	unmask.go    /api/v1/unmask: show the values of denied keys for a time
 //	tables.go    /api/v1/tables: rows of tables
 //	guard.go     authentication and authorization

@@ -154,9 +154,7 @@ func TestPartialResetIsReported(t *testing.T) {
 	addr, logs := debugServer(t, s)
 	which := live.Selection{Domain: "d", Descriptor: "list=x"}
 	c := &client.Debug{Addr: addr}
-	preview, err := c.ResetCounters(t.Context(), which, "")
-	must.OK(t, err)
-	_, err = c.ResetCounters(t.Context(), which, preview.Token)
+	_, err := c.ResetCounters(t.Context(), which, true)
 	resets, lines := testutil.ToFloat64(s.Metrics().CounterResets), logs.FilterMessage("counters reset").Len()
 	if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: 1 counters were reset") || resets != 1 || lines != 1 {
 		t.Errorf("error %v, %v resets counted and %d logged, want 503 and one of each", err, resets, lines)
@@ -167,9 +165,9 @@ func TestPartialResetIsReported(t *testing.T) {
 func resetCounters(t *testing.T, addr string, which live.Selection) *live.Reset {
 	t.Helper()
 	c := &client.Debug{Addr: addr}
-	preview, err := c.ResetCounters(t.Context(), which, "")
+	preview, err := c.ResetCounters(t.Context(), which, false)
 	must.OK(t, err)
-	done, err := c.ResetCounters(t.Context(), which, preview.Token)
+	done, err := c.ResetCounters(t.Context(), which, true)
 	must.OK(t, err)
 	if done.Used != preview.Used || done.Counters != preview.Counters {
 		t.Errorf("the reset is %+v, and its preview was %+v", done, preview)

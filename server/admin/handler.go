@@ -13,7 +13,7 @@ import (
 const debugIndex = `sluice debug listener
 /               the state as a web page; from this machine only
 /api/v1/state   the state as JSON; see docs/state.md
-/api/v1/reset   POST resets the counters of a descriptor or of denied keys, after a preview
+/api/v1/reset   POST resets the counters of a descriptor or of denied keys, GET previews that
 /api/v1/unmask  ?for=10m: POST shows the values of denied keys for a time
 /api/v1/tables  tables; /NAME/KEY is a row, to GET, PUT or DELETE
 /rlconfig       the active rules, one line per limit
@@ -28,7 +28,7 @@ func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(StatePath, g.protectEndpoint(a.stateEndpoint()))
 	mux.Handle(UnmaskPath, g.protectEndpoint(a.unmaskEndpoint()))
-	mux.Handle(ResetPath, g.protectEndpoint(newResetHandler(a).endpoint()))
+	mux.Handle(ResetPath, g.protectEndpoint(a.resetEndpoint()))
 	mux.Handle(CountersPath, g.protectEndpoint(a.countersEndpoint()))
 	mux.Handle("/{$}", g.protectPage(newPageHandler(a)))
 	pages := map[string]http.Handler{"/rlconfig": http.HandlerFunc(a.writeRules)}

@@ -205,8 +205,8 @@ function ask(question, answer, path) {
   byId("confirmation").showModal();
 }
 
-async function post(path) {
-  const response = await fetch(path, { method: "POST", signal: AbortSignal.timeout(5000) });
+async function send(method, path) {
+  const response = await fetch(path, { method, signal: AbortSignal.timeout(5000) });
   const reply = await response.json();
   if (!response.ok) throw new Error(`${response.status}: ${reply.error}`);
   return reply;
@@ -216,8 +216,7 @@ async function previewReset(key) {
   previewed = key;
   let path = "/api/v1/reset?" + new URLSearchParams({ domain: key.domain, key: key.hash }), text;
   try {
-    const r = await post(path);
-    path += `&token=${r.token}`;
+    const r = await send("GET", path);
     text = `Reset ${keyName(key)} (${limitOfKey(key)})? ${r.counters} counter(s), ${count(r.used)} hit(s) used. `
       + "Requests that they deny will be allowed again."
       + (r.not_reset ? ` ${r.not_reset} cannot be reset: their names in the store contain client values.` : "");
@@ -237,7 +236,7 @@ byId("yes").addEventListener("click", async () => {
   const path = pending;
   let error;
   try {
-    await post(path);
+    await send("POST", path);
   } catch (e) {
     error = e.name === "TimeoutError" ? "No answer within 5 seconds. The events show whether it is done."
       : `Not done. ${e.message}`;

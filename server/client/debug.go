@@ -51,19 +51,22 @@ func (c *Debug) State(ctx context.Context, maxLimits int) (*live.State, error) {
 	return &state, nil
 }
 
-// ResetCounters resets counters. Without a token, it returns a preview and the
-// token that confirms it.
-func (c *Debug) ResetCounters(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
+// ResetCounters resets counters, or returns a preview if reset is false.
+func (c *Debug) ResetCounters(ctx context.Context, which live.Selection, reset bool) (*live.Reset, error) {
+	method := http.MethodGet
+	if reset {
+		method = http.MethodPost
+	}
 	values := url.Values{}
 	for name, value := range map[string]string{
-		"domain": which.Domain, "rule": which.Rule, "key": which.Key, "descriptor": which.Descriptor, "limit": which.Limit, "token": token,
+		"domain": which.Domain, "rule": which.Rule, "key": which.Key, "descriptor": which.Descriptor, "limit": which.Limit,
 	} {
 		if value != "" {
 			values.Set(name, value)
 		}
 	}
 	var report live.Reset
-	if err := c.request(ctx, http.MethodPost, admin.ResetPath, values, &report); err != nil {
+	if err := c.request(ctx, method, admin.ResetPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

@@ -55,10 +55,8 @@ type Reset struct {
 	// NotReset is the number of selected keys that cannot be reset: their counters' names in the
 	// store contain client values, as in envoyproxy/ratelimit, and these values are not recorded.
 	NotReset int `json:"not_reset,omitempty"`
-	// Done is true if the counters were reset. Otherwise the same request with Token resets them,
-	// within a minute.
-	Done  bool   `json:"done"`
-	Token string `json:"token,omitempty"`
+	// Done is true if the counters were reset.
+	Done bool `json:"done"`
 }
 
 // DeniedCounter is the counter of a denied key.

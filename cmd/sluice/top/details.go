@@ -43,9 +43,7 @@ func (m *model) explain(i item) tea.Cmd {
 	return func() tea.Msg {
 		msg := explained{id: i.id}
 		for _, r := range replicas {
-			ctx, cancel := m.service.bound(m.ctx)
-			report, err := r.Counters(ctx, query)
-			cancel()
+			report, err := r.Counters(m.ctx, query)
 			if err != nil {
 				msg.answers = append(msg.answers, fmt.Sprintf("query %s: %v", r.Addr, err))
 			} else {
@@ -69,7 +67,6 @@ func (v *view) details(d *details, s *Snapshot) []line {
 	limit := d.limit
 	if k := d.key; k != nil {
 		limit = limitOfKey(s.Sum, d.domain, k)
-		fact("client", d.client)
 		fact("counter", "#"+k.Hash)
 	}
 	fact("", d.text)
@@ -86,7 +83,7 @@ func (v *view) details(d *details, s *Snapshot) []line {
 	if k := d.key; k != nil {
 		now := fmt.Sprintf("%s/s, %.0f%% of the domain's denials", format.Rate(k.PerSecond), 100*k.Share)
 		if d.gone {
-			now = "not in the last minute"
+			now = "no longer"
 		}
 		fact("denied", now)
 		fact("in total", fmt.Sprintf("%d since %s, the last one at %s", k.Denied, at(k.Since), at(k.Last)))
@@ -99,28 +96,11 @@ func (v *view) details(d *details, s *Snapshot) []line {
 		fact("in total", fmt.Sprintf("%d %s, %d denied, %d beyond the limit while the store was unavailable",
 			limit.TotalHits, limit.Unit, limit.TotalDenied, limit.Exceeded))
 	}
-	if len(s.Replicas) > 1 && limit != nil {
-		for _, r := range s.Replicas {
-			own, _ := v.find(r.State, d.item)
-			fact("replica", fmt.Sprintf("%s: %s denied/s", r.Addr, format.Rate(own.denied)))
-		}
-	}
 	if limit != nil {
 		lines = append(lines, v.chart(limit, s.Sum.Time)...)
 	}
 	if d.key != nil {
 		return append(lines, v.counters(d)...)
-	} else if d.limit == nil {
-		return lines
-	}
-	lines = append(lines, line{item: -1}, v.line(strong, "MOST DENIED CLIENTS"))
-	for i := range s.Sum.Domains {
-		for _, k := range s.Sum.Domains[i].DeniedKeys {
-			if s.Sum.Domains[i].Domain == d.domain && limitOfKey(s.Sum, d.domain, &k) == d.limit {
-				lines = append(lines, v.line(yellow, fmt.Sprintf("%8s  %s", format.Rate(k.PerSecond),
-					v.fit(keyItem(d.domain, &k, s.Sum.Time), v.width-10))))
-			}
-		}
 	}
 	return lines
 }
@@ -165,7 +145,7 @@ func (v *view) counters(d *details) []line {
 	lines := []line{{item: -1}, v.line(strong, "COUNTER (sluice explain)")}
 	switch {
 	case d.key.Descriptor == "":
-		return append(lines, v.wrap(faint, "", "The state contains only the hash of the client. Press u to show the values of clients from their next denial on. sluice explain --addr --descriptor shows the counter of a client that you know.", 3)...)
+		return append(lines, v.wrap(faint, "", "The state contains only the hash of the client. sluice top --unmask 10m shows the values of clients from their next denial on, and sluice explain --addr --descriptor the counter of a client that you know.", 3)...)
 	case d.counters == nil:
 		return append(lines, v.line(faint, "..."))
 	}

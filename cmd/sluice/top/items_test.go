@@ -1,7 +1,6 @@
 package top
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,45 +38,29 @@ func texts(lines []line) (all []string) {
 // TestTextIsPlain verifies that lines fit the width and the height, and contain no control
 // characters.
 func TestTextIsPlain(t *testing.T) {
-	for _, utf8 := range []bool{false, true} {
-		v := view{width: 80, utf8: utf8}
-		for height := range 40 {
-			lines := texts(v.screen(newState(), height))
-			if len(lines) > height {
-				t.Errorf("%d lines in %d", len(lines), height)
-			}
-			for _, line := range lines {
-				if n := len([]rune(line)); n > 80 {
-					t.Errorf("%d columns: %s", n, line)
-				}
-				if strings.ContainsAny(line, "\x1b\u202e\n\r") {
-					t.Errorf("a control character: %q", line)
-				}
-			}
+	v := view{width: 80}
+	for height := range 40 {
+		lines := texts(v.screen(newState(), height))
+		if len(lines) > height {
+			t.Errorf("%d lines in %d", len(lines), height)
 		}
-		text := strings.Join(texts(v.screen(newState(), 24)), "\n")
-		for _, want := range []string{
-			"failed to load rules; keeping the previous rules [rules_rejected]", "remedy: correct them", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
-			`did you mean "user"?`, "the domain shpo, which has no rules; did you mean shop?", "rules loaded [ends rules_rejected]: shop: user 5/hour -> 0/hour; and",
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the screen lacks %q:\n%s", want, text)
+		for _, line := range lines {
+			if n := len([]rune(line)); n > 80 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+			if strings.ContainsAny(line, "\x1b\u202e\n\r") {
+				t.Errorf("a control character: %q", line)
 			}
 		}
 	}
-}
-
-// TestLongKeysKeepTheirLimit verifies that the name of a client is shortened in favour of the
-// limit and the end of the penalty.
-func TestLongKeysKeepTheirLimit(t *testing.T) {
-	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	v := view{width: 90, utf8: true}
-	got := texts(v.screen(&live.State{Time: until, Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
-		Since: until, Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
-	}}}}}, 60))
-	last := got[len(got)-1]
-	if !strings.HasSuffix(last, "user=éééé…éééééééé  until 03:04:05  shop: user 5/hour") {
-		t.Errorf("the line is %q", last)
+	text := strings.Join(texts(v.screen(newState(), 24)), "\n")
+	for _, want := range []string{
+		"failed to load rules; keeping the previous rules [rules_rejected]", "remedy: correct them", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
+		"did you mean", "the domain shpo, which has no rules; did you mean shop?", "rules loaded [ends rules_rejected]: shop: user 5/hour -> 0/hour; and",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, text)
+		}
 	}
 }
 
@@ -100,15 +83,6 @@ func TestOtherDays(t *testing.T) {
 	}
 }
 
-// TestAClientIsNamedOnce verifies that a rule for one client is not preceded by the client.
-func TestAClientIsNamedOnce(t *testing.T) {
-	v := view{width: 80}
-	got := v.fit(keyItem("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}, time.Time{}), 43)
-	if want := "shop: user=customer-00001 5/hour"; got != want {
-		t.Errorf("the key is %q, want %q", got, want)
-	}
-}
-
 // TestWideCharactersFit uses names of characters that take two columns, or none. A line that is
 // too wide would wrap, and push the first line off the screen.
 func TestWideCharactersFit(t *testing.T) {
@@ -122,7 +96,7 @@ func TestWideCharactersFit(t *testing.T) {
 	columns := func(line string) int {
 		return len([]rune(line)) + strings.Count(line, "漢") - strings.Count(line, "\u0301")
 	}
-	v := view{width: 80, utf8: true}
+	v := view{width: 80}
 	lines := texts(v.screen(s, 60))
 	for _, line := range lines {
 		if n := columns(line); n > 80 {
@@ -130,31 +104,23 @@ func TestWideCharactersFit(t *testing.T) {
 		}
 	}
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"user=漢漢漢…漢漢漢漢漢  shop: user 5/hour", "user=" + strings.Repeat("e\u0301", 8) + "  shop: "} {
+	for _, want := range []string{"  user=漢漢漢", "漢…\n", "user=" + strings.Repeat("e\u0301", 8) + "  shop:\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the screen lacks %q:\n%s", want, text)
 		}
 	}
-	v.utf8 = false
-	for _, line := range texts(v.screen(s, 60)) {
-		if strings.ContainsFunc(line, func(r rune) bool { return r > '~' }) || len(line) > 80 {
-			t.Errorf("on a terminal without UTF-8 a line is %q", line)
-		}
-	}
 }
 
-// TestSuggestionsComeFirst verifies that a suggestion is not truncated after long positions of
-// rules, and that domains that are no longer requested come last.
-func TestSuggestionsComeFirst(t *testing.T) {
+// TestPastDomainsComeLast verifies that domains that are no longer requested follow unmatched
+// descriptors.
+func TestPastDomainsComeLast(t *testing.T) {
 	s := newState()
-	s.Domains[0].Unmatched[0].Why = "nothing matches entry 1, usr: the rules begin with " + strings.Repeat("user (/etc/sluice/config/rules.yaml:3:5), ", 9) + `; did you mean "user"?`
 	s.UnknownDomains = append(s.UnknownDomains, live.UnknownDomain{Domain: "past", Descriptors: 7})
 	v := view{width: 80}
 	var l list
-	l.add(&v, v.sections(s, byDenials)[2], "", 60)
-	lines := texts(l.lines[2:])
-	if len(lines) != 5 || !strings.HasSuffix(lines[1], `: did you mean "user"? nothing matches entry 1,`) || lines[4] != "  none now, 7 before, for the domain past, which has no rules" {
-		t.Errorf("unmatched descriptors are shown as\n%s", strings.Join(lines, "\n"))
+	l.add(&v, v.sections(s)[2], "", 60)
+	if last := l.lines[len(l.lines)-1].text; last != "  none now, 7 before, for the domain past, which has no rules" {
+		t.Errorf("the last line is %q", last)
 	}
 }
 
@@ -162,11 +128,10 @@ func TestSuggestionsComeFirst(t *testing.T) {
 // several replicas.
 func TestDifferentHashKeysAreReported(t *testing.T) {
 	s := newState()
-	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "its own hash key"} {
-		s.TopKeys, s.HashKey, s.Counters = live.Hashed, "", counters
-		if text := strings.Join(texts((&view{width: 80}).header(s)), "\n"); !strings.Contains(text, want) {
-			t.Errorf("with counters in %s the header lacks %q:\n%s", counters, want, text)
-		}
+	s.TopKeys = live.Hashed
+	s.HashKey = ""
+	if text := strings.Join(texts((&view{width: 80}).header(s)), "\n"); !strings.Contains(text, "its own hash key") {
+		t.Errorf("the header is\n%s", text)
 	}
 }
 
@@ -187,7 +152,6 @@ func TestStatusComesFirst(t *testing.T) {
 		{1, 0, "no calls, but 1 connection: Envoy only calls for routes with rate_limits"},
 	} {
 		s.Status.Connections, s.Status.Calls = tt.connections, tt.calls
-		v.utf8 = true
 		text := strings.Join(strings.Fields(strings.Join(texts(v.header(s)), " ")), " ")
 		if !strings.Contains(text, tt.want) {
 			t.Errorf("with %d connections and %g calls the header lacks %q: %s", tt.connections, tt.calls, tt.want, text)
@@ -209,73 +173,13 @@ func TestLimitsNameTheirUnits(t *testing.T) {
 		{Rule: "user", Limit: "5/hour", Unit: "requests", Rate: live.Rate{Hits: 1}},
 	}
 	v := view{width: 120}
-	for _, o := range []order{byDenials, byHits} {
-		text := strings.Join(texts(v.layout(s, o, "", 60).lines), "\n")
-		for _, want := range []string{"customer=acme  shop: customer 0/minute, from table customers", "tenant=b  shop: tenant 3 of 3 in flight, 3 at once (permits)", "shop: model 100000/minute (tokens)"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the list lacks %q:\n%s", want, text)
-			}
-		}
-		if strings.Index(text, "shop: user 5/hour") > strings.Index(text, "shop: model") {
-			t.Errorf("in order %d a limit of tokens precedes one of requests:\n%s", o, text)
+	text := strings.Join(texts(v.layout(s, "", 60).lines), "\n")
+	for _, want := range []string{"customer=acme  shop: customer 0/minute, from table customers", "tenant=b  shop: tenant 3 of 3 in flight, 3 at once (permits)", "shop: model 100000/minute (tokens)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the list lacks %q:\n%s", want, text)
 		}
 	}
-}
-
-// TestLongNamesAreShortened verifies that clients and rules are shortened for the other columns and
-// the limits, and that columns are dropped on a narrow terminal, for all rows of a table.
-func TestLongNamesAreShortened(t *testing.T) {
-	rule := "user > path=/a/rather/long/path/of/a/rule"
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	s := &live.State{Time: at, Domains: []live.DomainState{{
-		Domain: "shop", DeniedKeys: []live.Key{
-			{Descriptor: "user=alice", Rule: rule, Limit: "5/hour", Since: at, PerSecond: 3},
-			{Hash: strings.Repeat("x", 16), Rule: "user", Limit: "5/hour, penalty: [1h, 24h]", Since: at, PerSecond: 2},
-			{Descriptor: "token=" + strings.Repeat("x", 100) + "end", Rule: "token", Limit: "5/hour", Since: at, PerSecond: 1},
-		},
-		Rules: []live.RuleState{{Rule: rule, Limit: "5/hour"}, {Rule: strings.Repeat("long > ", 99) + "end", Limit: "5/hour, count_refused: true"}},
-	}}}
-	for width, want := range map[int][]string{
-		60: {
-			"DENIED/S  SHARE  KEY (share of domain's denials)",
-			"     3.0     0%  user=alice  shop: user >~h/of/a/rule 5/hour",
-			"     2.0     0%  #xxxxxxxxxxxxxxxx  shop: user 5/hour, pena~",
-			"     1.0     0%  token=xxxxx~xxxxxxxxend  shop: token 5/hour",
-			"  HITS/S  DENIED/S  LIMIT",
-			"     0.0       0.0  shop: user > pat~g/path/of/a/rule 5/hour",
-			"     0.0       0.0  shop: long > lon~ng > long > end 5/hour~",
-		},
-		80: {
-			"DENIED/S  SHARE    DENIED     SINCE  KEY (share of domain's denials)",
-			"     3.0     0%         0  03:04:05  user=alice  shop: user >~h/of/a/rule 5/hour",
-			"     2.0     0%         0  03:04:05  #xxxxxxxxxxxxxxxx  shop: user 5/hour, pena~",
-			"     1.0     0%         0  03:04:05  token=xxxxx~xxxxxxxxend  shop: token 5/hour",
-			"  HITS/S  DENIED/S   LAST 5 MINUTES  LIMIT",
-			"     0.0       0.0  000000000000000  shop: user > path=~ng/path/of/a/rule 5/hour",
-			"     0.0       0.0  000000000000000  shop: long > long~long > long > end 5/hour~",
-		},
-		120: {
-			"DENIED/S  SHARE    DENIED     SINCE  KEY (share of domain's denials)",
-			"     3.0     0%         0  03:04:05  user=alice  shop: " + rule + " 5/hour",
-			"     2.0     0%         0  03:04:05  #xxxxxxxxxxxxxxxx  shop: user 5/hour, penalty: [1h, 24h]",
-			"     1.0     0%         0  03:04:05  token=xxxxxxxxxxxxxxxxxxxxxxxxx~xxxxxxxxxxxxxxxxxxxxxxxxxxxxend  shop: token 5/hour",
-			"  HITS/S  DENIED/S   LAST 5 MINUTES  LIMIT",
-			"     0.0       0.0  000000000000000  shop: " + rule + " 5/hour",
-		},
-	} {
-		lines := texts((&view{width: width}).layout(s, byDenials, "", 60).lines)
-		for _, line := range want {
-			if !slices.Contains(lines, line) {
-				t.Errorf("at %d columns the list lacks\n%s\nit is\n%s", width, line, strings.Join(lines, "\n"))
-			}
-		}
-	}
-	// The end of a penalty and the limit need the space of a column.
-	s.Domains[0].DeniedKeys[2].PenaltyUntil = &at
-	lines := texts((&view{width: 80}).layout(s, byDenials, "", 60).lines)
-	for _, line := range []string{"DENIED/S  SHARE    DENIED  KEY (share of domain's denials)", "     1.0     0%         0  token=xx~xxxxxend  until 03:04:05  shop: token 5/hour"} {
-		if !slices.Contains(lines, line) {
-			t.Errorf("with a penalty the list lacks\n%s\nit is\n%s", line, strings.Join(lines, "\n"))
-		}
+	if strings.Index(text, "shop: user 5/hour") > strings.Index(text, "shop: model") {
+		t.Errorf("a limit of tokens precedes one of requests:\n%s", text)
 	}
 }

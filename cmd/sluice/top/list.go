@@ -20,89 +20,48 @@ type list struct {
 	lines []line
 }
 
-// conditionsTitle is the title of the section to which the filter does not apply.
-const conditionsTitle = "CONDITIONS"
-
 // add adds a section. It shows only items that match the filter, in at most maxLines lines.
 func (l *list) add(v *view, s section, filter string, maxLines int) {
-	var items []item
-	for _, i := range s.items {
-		if filter == "" || s.title == conditionsTitle ||
-			strings.Contains(strings.ToLower(i.client+" "+i.text), filter) {
-			items = append(items, i)
-		}
-	}
-	if filter != "" && s.note != "" {
-		s.note += ", not searched"
-	}
-	if len(items) == 0 && (s.note == "" || filter != "" && !s.partial) {
+	items := slices.DeleteFunc(s.items, func(i item) bool { return !strings.Contains(strings.ToLower(i.text), filter) })
+	if len(items) == 0 && s.note == "" {
 		return
 	}
-	all := len(items)
-	items = items[:min(all, maxLines)]
-	heading := ""
-	var rows, lines []line
-	if s.columns != nil {
-		s.columns, rows = v.table(s.columns, items)
-		var titles []string
-		for _, c := range s.columns {
-			titles = append(titles, c.title)
-		}
-		heading = align(s.columns, titles)
-	}
+	var lines []line
 	shown := 0
-	for n, i := range items {
-		var own []line
-		if rows != nil {
-			own = rows[n : n+1 : n+1]
-		} else {
-			own = v.wrap(i.tone, i.prefix, i.text, 3)
-		}
+	for shown < len(items) && len(lines) < maxLines {
+		i := items[shown]
+		own := v.wrap(i.tone, i.prefix, i.text, 3)
 		for _, text := range i.more {
 			own = append(own, v.wrap(plain, indent, text, 3)...)
 		}
 		for _, one := range own {
-			one.item = len(l.items) + n
+			one.item = len(l.items) + shown
 			lines = append(lines, one)
 		}
-		if shown++; len(lines) >= maxLines {
-			lines = lines[:maxLines]
-			break
-		}
+		shown++
 	}
-	var about []string
-	if shown < all {
-		about = append(about, fmt.Sprintf("%d of %d", shown, all))
-	}
-	if s.about != "" {
-		about = append(about, s.about)
-	}
-	if len(about) > 0 {
-		s.title += " (" + strings.Join(about, ", ") + ")"
+	lines = lines[:min(len(lines), maxLines)]
+	if shown < len(items) {
+		s.title += fmt.Sprintf(" (%d of %d)", shown, len(items))
 	}
 	if s.note != "" {
 		lines = append(lines, v.line(yellow, "  "+s.note))
 	}
 	l.items = append(l.items, items[:shown]...)
-	l.lines = append(append(l.lines, line{item: -1}, v.line(strong, heading+s.title)), lines...)
+	l.lines = append(append(l.lines, line{item: -1}, v.line(strong, s.title)), lines...)
 }
 
 // layout returns the list of a state. Sections share a screen of the given height, or are complete
 // if it is 0.
-func (v *view) layout(s *live.State, o order, filter string, height int) (l list) {
+func (v *view) layout(s *live.State, filter string, height int) (l list) {
 	share := max(3, height/5)
 	if height == 0 {
 		share = 1 << 30
 	}
-	matches := 0
-	for _, one := range v.sections(s, o) {
-		before := len(l.items)
+	for _, one := range v.sections(s) {
 		l.add(v, one, filter, share*one.parts)
-		if one.title != conditionsTitle {
-			matches += len(l.items) - before
-		}
 	}
-	if filter != "" && matches == 0 {
+	if filter != "" && len(l.items) == 0 {
 		l.lines = append(l.lines, line{item: -1}, v.line(yellow, "no row matches"))
 	}
 	return l
@@ -137,18 +96,14 @@ func (v *view) header(s *live.State) []line {
 			v.line(faint, "counters are shared: rates and keys are those seen by the replicas shown here"))
 	}
 	if s.HashKey == "" && (s.TopKeys == live.Hashed || s.TopKeys == live.HashedOnly) { // of several replicas
-		text := "hashes of clients differ between replicas, because each has its own hash key"
-		if s.Counters == "store" {
-			text = "hashes of clients differ between replicas without a common --hash-key-file"
-		}
-		all = append(all, v.line(faint, text))
+		all = append(all, v.line(faint, "hashes of clients differ between replicas, because each has its own hash key"))
 	}
 	return all
 }
 
 func (v *view) screen(s *live.State, height int) []line {
 	lines := v.header(s)
-	lines = append(lines, v.layout(s, byDenials, "", height-len(lines)).lines...)
+	lines = append(lines, v.layout(s, "", height-len(lines)).lines...)
 	return lines[:min(len(lines), height)]
 }
 
@@ -193,7 +148,7 @@ func (v *view) status(s *live.State) []line {
 // has about sixty lines.
 func Text(s *Snapshot, terminal *os.File) []string {
 	const height = 60
-	v := view{width: 80, utf8: supportsUTF8(os.Getenv)}
+	v := view{width: 80}
 	styled := false
 	if terminal != nil {
 		if width, _, err := term.GetSize(terminal.Fd()); err == nil && width > 0 {
@@ -209,14 +164,4 @@ func Text(s *Snapshot, terminal *os.File) []string {
 		texts = append(texts, l.text)
 	}
 	return texts
-}
-
-// supportsUTF8 reports whether the locale in the environment has UTF-8.
-func supportsUTF8(get func(string) string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToUpper(get(name)); v != "" {
-			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
-		}
-	}
-	return false
 }

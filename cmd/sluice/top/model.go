@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,17 +19,14 @@ import (
 )
 
 const (
-	listKeys    = "enter details  / filter  s sort  a all  r reset  u unmask  ? help  q quit"
-	filterKeys  = "  esc end filter  enter details  r reset  ? help  q quit"
-	detailsKeys = "esc back  r reset  u unmask  p pause  ? help  q quit"
+	listKeys    = "enter details  / filter  a all  p pause  ? help  q quit"
+	filterKeys  = "  esc end filter  enter details  ? help  q quit"
+	detailsKeys = "esc back  p pause  ? help  q quit"
 	helpText    = `
 enter         details: position of the rule, last five minutes, counter
 esc           back, or end the filter
-/             show only domains, keys and limits that contain a text
-s             sort keys and limits by denials, hits or name
+/             show only rows that contain a text
 a             show all rows, or those that fit
-r             reset a key, or the denied keys of a limit; asks first
-u             show the values of denied keys for 10 minutes; asks first
 up, down      select a row; also k, j, pgup, pgdown, g, G
 p, space      pause or resume
 q             quit
@@ -58,7 +56,7 @@ func (s *Service) Show(ctx context.Context, in io.Reader, terminal *os.File, int
 	if os.Getenv("NO_COLOR") != "" {
 		environment = append(environment, "NO_COLOR=1") // the library only knows 1
 	}
-	m := newModel(ctx, s, interval, supportsUTF8(os.Getenv))
+	m := newModel(ctx, s, interval)
 	options := []tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(terminal), tea.WithEnvironment(environment), tea.WithoutSignalHandler(),
 	}
@@ -83,11 +81,10 @@ type model struct {
 	err      error
 	paused   bool
 
-	order  order
 	all    bool // show all items of each section
 	filter textinput.Model
-	// selected is the selected item, empty for the most denied key, and cursor its index.
-	selected item
+	// selected is the id of the selected item, empty for the most denied key, and cursor its index.
+	selected string
 	cursor   int
 	// The body shows help, details, or the list.
 	helping bool
@@ -96,11 +93,8 @@ type model struct {
 	explaining string
 	list       list // its lines are those of the body
 	body       viewport.Model
-	notice     *notice
-	// input is the number of inputs of the user.
-	input int
 
-	header, footer []line
+	header []line
 }
 
 // fetched is the message with the result of [Service.Fetch].
@@ -112,9 +106,9 @@ type fetched struct {
 // tick is the message that starts the next query.
 type tick struct{}
 
-func newModel(ctx context.Context, s *Service, interval time.Duration, utf8 bool) *model {
+func newModel(ctx context.Context, s *Service, interval time.Duration) *model {
 	m := &model{
-		ctx: ctx, service: s, interval: interval, view: view{width: 80, utf8: utf8}, height: 24, body: viewport.New(), filter: textinput.New(),
+		ctx: ctx, service: s, interval: interval, view: view{width: 80}, height: 24, body: viewport.New(), filter: textinput.New(),
 	}
 	m.filter.Prompt = "/"
 	m.filter.CharLimit = 100
@@ -149,7 +143,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.stale = msg.snapshot == nil && m.snapshot != nil
 		then = m.wait()
 		if d := m.details; d != nil && msg.snapshot != nil {
-			if found, ok := m.findInSnapshot(d.item); ok {
+			if found, ok := m.view.find(m.snapshot.Sum, d.id); ok {
 				d.item = found
 				d.gone = false
 			} else {
@@ -169,18 +163,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if m.details != nil && m.details.id == msg.id {
 			m.details.counters = msg.answers
 		}
-	case question:
-		if msg.input == m.input {
-			m.notice = &msg.notice
-		}
-	case notice:
-		m.notice = &msg
 	case tea.KeyPressMsg:
-		m.input++
 		then = m.press(msg)
 	case tea.PasteMsg:
-		m.input++
-		m.notice = nil
 		if m.filter.Focused() {
 			then = m.edit(msg)
 		}
@@ -189,42 +174,19 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, then
 }
 
-// findInSnapshot returns the given item of an earlier snapshot. The sum has only one of the hashes
-// that replicas have for a key.
-func (m *model) findInSnapshot(earlier item) (found item, ok bool) {
-	if found, ok = m.view.find(m.snapshot.Sum, earlier); ok || earlier.key == nil {
-		return found, ok
-	}
-	for _, r := range m.snapshot.Replicas {
-		if own, has := m.view.find(r.State, earlier); has {
-			return m.view.find(m.snapshot.Sum, own)
-		}
-	}
-	return item{}, false
-}
-
 func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 	name := msg.String()
-	asked := m.notice
-	m.notice = nil
 	switch {
 	case name == "ctrl+c":
 		return tea.Quit
 	case name == "ctrl+z":
 		return tea.Suspend
-	case asked != nil && asked.confirm != nil:
-		if name == "y" {
-			m.notice = &notice{text: waiting}
-			return asked.confirm
-		}
-		return nil
 	case m.filter.Focused() && name == "enter":
 		m.filter.Blur()
 		return nil
 	case m.filter.Focused() && name != "esc":
 		return m.edit(msg)
 	}
-	i, ok := m.current()
 	switch name {
 	case "q", "Q", "ctrl+d":
 		return tea.Quit
@@ -235,12 +197,6 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 		m.body.GotoTop()
 	case "esc":
 		m.back()
-	case "r":
-		if ok {
-			return m.previewReset(i)
-		}
-	case "u":
-		m.notice = m.askUnmask()
 	default:
 		if m.helping || m.details != nil {
 			m.body, then = m.body.Update(msg)
@@ -250,15 +206,13 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 	switch name {
 	case "/":
 		return m.filter.Focus()
-	case "s":
-		m.order = (m.order + 1) % orders
 	case "a":
 		m.all = !m.all
 	case "enter":
-		if ok && m.details == nil {
-			m.details = &details{item: i}
+		if m.cursor < len(m.list.items) {
+			m.details = &details{item: m.list.items[m.cursor]}
 			m.body.GotoTop()
-			return m.explain(i)
+			return m.explain(m.details.item)
 		}
 	default:
 		m.move(name)
@@ -268,9 +222,64 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 
 func (m *model) edit(msg tea.Msg) (then tea.Cmd) {
 	m.filter, then = m.filter.Update(msg)
-	m.selected = item{}
+	m.selected = ""
 	m.body.GotoTop()
 	return then
+}
+
+// move moves the cursor.
+func (m *model) move(name string) {
+	last := len(m.list.items) - 1
+	to := m.cursor
+	switch name {
+	case "up", "k":
+		to--
+	case "down", "j":
+		to++
+	case "pgup", "b":
+		to -= m.body.Height()
+	case "pgdown", "f":
+		to += m.body.Height()
+	case "g", "home":
+		to = 0
+	case "G", "end":
+		to = last
+	default:
+		return
+	}
+	if last >= 0 {
+		m.cursor = max(0, min(to, last))
+		m.selected = m.list.items[m.cursor].id
+	}
+}
+
+// place sets the cursor to the selected item. If it has disappeared, the cursor keeps its position.
+func (m *model) place() {
+	at := slices.IndexFunc(m.list.items, func(i item) bool {
+		if m.selected == "" {
+			return i.key != nil || i.limit != nil
+		}
+		return i.id == m.selected
+	})
+	if at < 0 {
+		at = m.cursor
+	}
+	m.cursor = max(0, min(at, len(m.list.items)-1))
+}
+
+// showCursor scrolls the list to the selected item, with its title if both fit.
+func (m *model) showCursor() {
+	isSelected := func(l line) bool { return l.item == m.cursor }
+	first := slices.IndexFunc(m.list.lines, isSelected)
+	if first < 0 {
+		return // the list is empty
+	}
+	last := first
+	for last+1 < len(m.list.lines) && isSelected(m.list.lines[last+1]) {
+		last++
+	}
+	title := max(0, min(2, m.body.Height()-(last-first+1)))
+	m.body.SetYOffset(min(max(m.body.YOffset(), last-m.body.Height()+1), max(0, first-title)))
 }
 
 func (m *model) back() {
@@ -282,15 +291,13 @@ func (m *model) back() {
 	default:
 		m.filter.Reset()
 		m.filter.Blur()
-		m.selected = item{}
+		m.selected = ""
 	}
 	m.body.GotoTop()
 }
 
 // arrange updates the lines of the screen after any change.
 func (m *model) arrange() {
-	m.footer = m.footerLines()
-	m.footer = m.footer[:min(len(m.footer), m.height/3)]
 	m.header = nil
 	if m.snapshot != nil && !m.helping {
 		m.header = m.view.header(m.snapshot.Sum)
@@ -301,7 +308,7 @@ func (m *model) arrange() {
 		}
 		m.header = m.header[:min(len(m.header), m.height/2)]
 	}
-	height := m.height - len(m.footer) - len(m.header)
+	height := m.height - 1 - len(m.header)
 	switch {
 	case m.helping:
 		m.list = list{}
@@ -316,7 +323,7 @@ func (m *model) arrange() {
 		if m.all || filter != "" {
 			share = 0
 		}
-		m.list = m.view.layout(m.snapshot.Sum, m.order, filter, share)
+		m.list = m.view.layout(m.snapshot.Sum, filter, share)
 		m.place()
 	case m.err != nil:
 		m.list = list{}
@@ -349,30 +356,25 @@ func (m *model) View() tea.View {
 		b.WriteString(styles[l.tone].Render(l.text) + "\n")
 	}
 	b.WriteString(m.body.View())
-	for _, l := range m.footer {
-		b.WriteString("\n" + styles[l.tone].Render(l.text))
-	}
+	footer := m.footer()
+	b.WriteString("\n" + styles[footer.tone].Render(footer.text))
 	v := tea.NewView(b.String())
 	v.AltScreen = true
 	return v
 }
 
-func (m *model) footerLines() []line {
+func (m *model) footer() line {
 	switch {
-	case m.notice != nil && m.notice.failed:
-		return m.view.wrap(red, "", m.notice.text, 4)
-	case m.notice != nil:
-		return m.view.wrap(strong, "", m.notice.text, 4)
 	case m.filter.Focused():
-		return []line{m.view.line(strong, "/"+m.filter.Value()+"_")}
+		return m.view.line(strong, "/"+m.filter.Value()+"_")
 	case m.paused:
-		return []line{m.view.line(strong, "paused: p resume, q quit")}
+		return m.view.line(strong, "paused: p resume, q quit")
 	case m.helping || m.details != nil:
-		return []line{m.view.line(faint, detailsKeys)}
+		return m.view.line(faint, detailsKeys)
 	case m.filter.Value() != "":
 		filter := m.view.truncate(m.view.printable("/"+m.filter.Value()), max(10, m.view.width-len(filterKeys)))
-		return []line{m.view.line(faint, filter+filterKeys)}
+		return m.view.line(faint, filter+filterKeys)
 	default:
-		return []line{m.view.line(faint, listKeys)}
+		return m.view.line(faint, listKeys)
 	}
 }

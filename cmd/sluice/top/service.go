@@ -32,87 +32,54 @@ type Service struct {
 	Explain func(*admin.CounterReport, client.CounterQuery) string
 	// Lookup is a method of [net.Resolver].
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Timeout bounds each request to a replica. Zero means no bound.
-	Timeout time.Duration
-}
-
-// bound returns a context for a request to a replica.
-func (s *Service) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.Timeout == 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, s.Timeout)
-}
-
-// Replica is a replica that has responded.
-type Replica struct {
-	*client.Debug
-
-	State *live.State
 }
 
 // Snapshot is the state of a service at a time.
 type Snapshot struct {
 	// Sum is the aggregated state of the replicas.
-	Sum      *live.State
-	Replicas []Replica
-	// Missing are the replicas that have not responded.
-	Missing []Missing
-}
-
-// Missing is a replica that has not responded.
-type Missing struct {
-	Addr string
-	Err  error
+	Sum *live.State
+	// Replicas have responded.
+	Replicas []*client.Debug
 }
 
 // Fetch returns the state of the replicas that respond, nil if none does, and the errors of the
 // others.
 func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	var all []*client.Debug
-	var errs []error
-	snapshot := &Snapshot{}
-	for _, addr := range s.Addrs {
-		replicas, err := s.dial(ctx, addr)
-		if err != nil {
-			errs = append(errs, err)
-			snapshot.Missing = append(snapshot.Missing, Missing{addr, err})
-		}
-		all = append(all, replicas...)
+	all, err := s.Clients(ctx)
+	if err != nil {
+		return nil, err
 	}
 	states := make([]*live.State, len(all))
 	failed := make([]error, len(all))
 	var wait sync.WaitGroup
 	for i, replica := range all {
 		wait.Go(func() {
-			states[i], failed[i] = replica.State(ctx, maxLimits)
+			if states[i], failed[i] = replica.State(ctx, maxLimits); failed[i] != nil {
+				failed[i] = fmt.Errorf("query %s: %w", replica.Addr, failed[i])
+			}
 		})
 	}
 	wait.Wait()
+	snapshot := &Snapshot{}
 	var addrs []string
-	var available []*live.State
-	for i, state := range states {
-		if state != nil {
-			addrs = append(addrs, all[i].Addr)
-			available = append(available, state)
-			snapshot.Replicas = append(snapshot.Replicas, Replica{all[i], state})
-		} else {
-			errs = append(errs, fmt.Errorf("query %s: %w", all[i].Addr, failed[i]))
-			snapshot.Missing = append(snapshot.Missing, Missing{all[i].Addr, failed[i]})
+	for i, replica := range all {
+		if failed[i] == nil {
+			addrs = append(addrs, replica.Addr)
+			snapshot.Replicas = append(snapshot.Replicas, replica)
 		}
 	}
-	err := errors.Join(errs...)
-	if len(available) == 0 {
+	err = errors.Join(failed...)
+	if len(addrs) == 0 {
 		return nil, err
 	}
-	snapshot.Sum = live.Sum(addrs, available)
-	for _, m := range snapshot.Missing {
-		missing := telemetry.NewCondition(telemetry.NoAnswer, snapshot.Sum.Time)
-		missing.Replica = m.Addr
-		missing.Text = "no answer: " + m.Err.Error()
-		snapshot.Sum.Conditions = append([]telemetry.Condition{missing}, snapshot.Sum.Conditions...)
+	snapshot.Sum = live.Sum(addrs, slices.DeleteFunc(states, func(s *live.State) bool { return s == nil }))
+	for i, replica := range all {
+		if failed[i] != nil {
+			missing := telemetry.NewCondition(telemetry.NoAnswer, snapshot.Sum.Time)
+			missing.Replica = replica.Addr
+			missing.Text = "no answer: " + failed[i].Error()
+			snapshot.Sum.Conditions = append([]telemetry.Condition{missing}, snapshot.Sum.Conditions...)
+		}
 	}
 	return snapshot, err
 }
@@ -169,14 +136,9 @@ func (s *Service) lookUp(ctx context.Context, host string) (ips []netip.Addr) {
 // Unmask shows the values of denied keys for the given time at each replica, and describes what each
 // has done. The error contains those of all replicas.
 func (s *Service) Unmask(ctx context.Context, d time.Duration) (done []string, err error) {
-	snapshot, err := s.Fetch(ctx)
-	if snapshot == nil {
-		return nil, err
-	}
-	for _, r := range snapshot.Replicas {
-		one, cancel := s.bound(ctx)
-		report, failed := r.Unmask(one, d)
-		cancel()
+	replicas, err := s.Clients(ctx)
+	for _, r := range replicas {
+		report, failed := r.Unmask(ctx, d)
 		switch {
 		case failed != nil:
 			err = errors.Join(err, fmt.Errorf("%s: %w", r.Addr, failed))

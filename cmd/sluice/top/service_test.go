@@ -89,7 +89,7 @@ func TestMissingReplica(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "query 127.0.0.1:1: ") {
 		t.Errorf("the error is %v", err)
 	}
-	if len(got.Missing) != 1 || got.Missing[0].Addr != "127.0.0.1:1" || got.Sum.Conditions[0].Replica != "127.0.0.1:1" {
-		t.Errorf("missing are %+v, the first condition is %+v", got.Missing, got.Sum.Conditions[0])
+	if len(got.Replicas) != 1 || got.Sum.Conditions[0].Replica != "127.0.0.1:1" {
+		t.Errorf("%d replicas respond, the first condition is %+v", len(got.Replicas), got.Sum.Conditions[0])
 	}
 }
