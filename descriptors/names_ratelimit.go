@@ -71,9 +71,8 @@ type StoreName struct {
 	// Text is the name. It has <key> for values that come from requests, and <start> for the start
 	// of a window.
 	Text string
-	// Ratelimit is true for a name of envoyproxy/ratelimit. Ambiguous is true if the name would be
-	// one, but another rule could have the same name.
-	Ratelimit, Ambiguous bool
+	// Ratelimit is true for a name of envoyproxy/ratelimit.
+	Ratelimit bool
 	// Why says which counters do not have envoyproxy/ratelimit's names if Ratelimit is true, and
 	// otherwise why none has. It is empty if all have, and for sets without [Options.RatelimitNames].
 	Why string
@@ -97,7 +96,6 @@ func (s *Set) StoreName(l *Limit) StoreName {
 				exact.Why = "envoyproxy/ratelimit has no soft: true"
 			}
 		} else if other != nil {
-			exact.Ambiguous = true
 			exact.Why = fmt.Sprintf("%s > %s at %s could have the same name", other.Domain(), other.Path(), other.Pos())
 		} else if s.ambiguous != nil {
 			exact.Why = r.whyNotRatelimit()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/ruleset"
@@ -23,9 +21,8 @@ type checkCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file, directory of rule files, or ConfigMap with rules, loaded together as by serve. - is standard input. May be repeated. Default: ./config."`
 	Strict    bool     `help:"Exit with an error if there are warnings."`
 	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
-	All       bool     `help:"Print every limit and every warning. Default: a summary if there are many."`
+	All       bool     `help:"Print every limit and every warning. Default: the first ones if there are many."`
 	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
-	Watch     bool     `short:"w" help:"Check again whenever the files change, until interrupted."`
 	ruleFlags `embed:""`
 	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Print the name of each counter in the store with this serve --store-names, and the reason for it."`
 	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn about domains in serve --grpc-allow that have no rules, and about domains that it grants to no client."`
@@ -71,57 +68,17 @@ func (k *checkCmd) Validate() (err error) {
 	if k.Paths = append(k.Config, k.Paths...); len(k.Paths) == 0 {
 		k.Paths = []string{"./config"}
 	}
-	for _, path := range k.Paths {
-		if k.Watch && isStream(path) {
-			return fmt.Errorf("--watch cannot watch %s: it can be read only once", path)
-		}
-	}
 	k.ratelimitNames = k.Names == ratelimitNames
 	k.allow, err = allowList(k.Allow)
 	return err
 }
 
-func (k *checkCmd) Run(ctx context.Context, c console) error {
-	if k.Watch {
-		return k.watch(ctx, c)
-	}
-	return k.check(c)
-}
-
-func (k *checkCmd) check(c console) error {
+func (k *checkCmd) Run(c console) error {
 	set, diagnostics, err := k.load(c, k.Paths)
 	if !errors.Is(err, source.ErrNoFile) { // check has no --allow-empty
 		err = ruleset.RulesError(err, k.Defaults)
 	}
 	return k.report(c, set, diagnostics, err)
-}
-
-// watch checks the rules, and again whenever they or the files of tables change. It returns the
-// error of the last check.
-func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
-	ctx, stop := signalContext(ctx)
-	defer stop()
-	all, err := k.registry()
-	if err != nil {
-		return err
-	}
-	var followed []*source.TableFile
-	for _, t := range k.Table {
-		if t.path != "" {
-			followed = append(followed,
-				source.NewTableFile(source.TableOptions{Table: tables.New(t.name), Path: t.path, AllowEmpty: true}))
-		}
-	}
-	files := source.NewFiles(source.Options{
-		Paths: k.Paths, Defaults: k.Defaults, Options: descriptors.Options{Tables: all, TablesLater: true},
-	})
-	group := source.NewGroup(files, followed, func(source.Change) error {
-		last = k.check(c)
-		return nil
-	})
-	_ = group.Load(ctx) // the check has reported the error
-	group.Run(ctx)
-	return last
 }
 
 // report prints the findings, or err if the rules could not be read. It returns errFailed if the
@@ -239,43 +196,17 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 	}
 }
 
-// writeLimits writes each limit or, if there are many, the number of limits of each kind.
+// writeLimits writes each limit, or the first ones.
 func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 	const maxLines = 100
-	var lines []string
-	if k.All || len(set.Limits) <= maxLines {
-		for _, l := range set.Limits {
-			lines = append(lines,
-				fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
+	for i, l := range set.Limits {
+		if i == maxLines && !k.All {
+			fmt.Fprintf(c.out, "%d more limits; use --all to print them\n", len(set.Limits)-maxLines)
+			break
 		}
-	} else if lines = k.countKinds(set, (*descriptors.Rule).Domain); len(lines) > maxLines {
-		lines = k.countKinds(set, func(*descriptors.Rule) string { return "all domains" })
-	}
-	for _, line := range lines {
+		line := fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l))
 		fmt.Fprintln(c.out, format.Escape(line))
 	}
-}
-
-// countKinds counts limits by their domain, algorithm, modes and bytes.
-func (k *checkCmd) countKinds(set *descriptors.Set, domain func(*descriptors.Rule) string) []string {
-	type kind struct{ domain, rest string }
-	counts := map[kind]int{}
-	var kinds []kind // in the order of the rules
-	for _, l := range set.Limits {
-		algorithm := "unlimited"
-		if !l.Rule.Unlimited {
-			algorithm = rules.AlgorithmName(l.Policy.Algorithm)
-		}
-		one := kind{domain(l.Rule), algorithm + limitNotes(l) + k.nameKind(set, l)}
-		if counts[one]++; counts[one] == 1 {
-			kinds = append(kinds, one)
-		}
-	}
-	lines := make([]string, len(kinds))
-	for i, one := range kinds {
-		lines[i] = fmt.Sprintf("%s: %s: %s", one.domain, rules.Count(counts[one], "limit"), one.rest)
-	}
-	return lines
 }
 
 // limitNotes describes a limit apart from its rate.
@@ -313,24 +244,6 @@ func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
 		note += ": " + name.Why
 	}
 	return note
-}
-
-// nameKind returns the kind of name of the counters of l, and the reason for it, if --store-names
-// is set.
-func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
-	if k.Names == "" || l.Rule.Unlimited {
-		return ""
-	}
-	switch name := set.StoreName(l); {
-	case name.Ratelimit:
-		return ", name of envoyproxy/ratelimit"
-	case name.Ambiguous:
-		return ", exact name: counters of another rule could have the same name in envoyproxy/ratelimit"
-	case name.Why != "":
-		return ", exact name: " + name.Why
-	default:
-		return ", exact name"
-	}
 }
 
 // counterBytes returns the memory of each counter of l. An unlimited rule has none.
