@@ -3,7 +3,6 @@ package main
 import (
 	_ "embed"
 	"errors"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -26,30 +24,6 @@ func rewriteHelpCommand(args []string) []string {
 	return args
 }
 
-// suggestion returns a hint for an unexpected argument of serve, which is a misspelt command or
-// rules that need a flag, and for the output format html. It returns "" for other errors.
-func suggestion(err error) string {
-	if strings.HasSuffix(err.Error(), `but got "html"`) {
-		return "A page is written to a file: --report FILE.html\n"
-	}
-	parse, ok := errors.AsType[*kong.ParseError](err)
-	if !ok || !strings.HasPrefix(err.Error(), "unexpected argument ") {
-		return ""
-	}
-	if command := parse.Context.Selected(); command != nil && command.Name != "serve" {
-		return ""
-	}
-	argument, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "unexpected argument "), ",")
-	var commands []string
-	for _, command := range parse.Context.Model.Children {
-		commands = append(commands, command.Name)
-	}
-	if meant := rules.Suggest(argument, commands); meant != "" && parse.Context.Args[0] == argument {
-		return "Did you mean the command " + meant + "?\n"
-	}
-	return "Pass rules to serve with --config PATH.\n"
-}
-
 // newParser returns a parser of the command line and the environment into root.
 func newParser(root any, name string, c console, options ...kong.Option) (*kong.Kong, error) {
 	return kong.New(root, append(options,
@@ -60,9 +34,7 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		programDefaults(name),
 		kong.Vars{"version": versionText(currentBuild())},
 		kong.ExplicitGroups(serveGroups),
-		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),
-		kong.TypeMapper(reflect.TypeFor[netip.Addr](), parsed(parseIP)),
 		kong.NamedMapper("size", ranged(parseSize)),
 		kong.NamedMapper("count", ranged(parseCount)),
 		kong.NamedMapper("address", parsed(parseAddress)),

@@ -22,13 +22,6 @@ func TestBooleans(t *testing.T) {
 		if err != nil || root.Serve.Settings.ShadowMode != want {
 			t.Errorf("SHADOW_MODE=%q: %v, %v, want %v", text, root.Serve.Settings.ShadowMode, err, want)
 		}
-		if text == "" {
-			continue
-		}
-		root, err = parse(t, "serve", "--shadow-mode="+text)
-		if err != nil || root.Serve.Settings.ShadowMode != want {
-			t.Errorf("--shadow-mode=%s: %v, %v, want %v", text, root.Serve.Settings.ShadowMode, err, want)
-		}
 	}
 	for _, text := range []string{"yes", "on", "tRUE", "2", " true"} {
 		t.Setenv("SHADOW_MODE", text)

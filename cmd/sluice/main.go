@@ -65,8 +65,7 @@ func run(ctx context.Context, args []string, c console) int {
 		return exit
 	}
 	if err := cmp.Or(err, printed.err); err != nil {
-		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for usage.\n", name, err, suggestion(err),
-			commandName(args, name, err))
+		fmt.Fprintf(c.err, "%s: %v\nRun %s --help for usage.\n", name, err, commandName(args, name, err))
 		return 2
 	}
 	err = command.Run(ignored)
@@ -78,9 +77,6 @@ func run(ctx context.Context, args []string, c console) int {
 		return 1
 	case err != nil:
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
-		if _, missing := os.Stat("config"); len(args) == 1 && missing != nil {
-			fmt.Fprintf(c.err, "To begin, run %[1]s --help, or serve an example: %[1]s -c examples/quickstart\n", name)
-		}
 		return 1
 	default:
 		return 0

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"math"
 	"net"
-	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -107,14 +106,6 @@ func parseAddress(text string) (string, error) {
 	return text, nil
 }
 
-func parseIP(text string) (netip.Addr, error) {
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		return addr, fmt.Errorf("%q is not an address: write 203.0.113.7 or 2001:db8::7, without a port", text)
-	}
-	return addr, nil
-}
-
 // parseMode parses the octal mode of a socket file. It rejects modes that deny access to sluice
 // itself, which usually come from decimal digits.
 func parseMode(text string) (fs.FileMode, error) {
@@ -175,24 +166,3 @@ func parseRatio(text string) (float64, error) {
 	}
 	return f, nil
 }
-
-// boolean is a mapper for booleans. It parses values with strconv.ParseBool, as
-// envoyproxy/ratelimit does, because Kong's own mapper does not accept t and f.
-type boolean struct{}
-
-// Decode implements [kong.Mapper].
-func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
-	on := true
-	if ctx.Scan.Peek().Type == kong.FlagValueToken {
-		text := ctx.Scan.Pop().String()
-		var err error
-		if on, err = strconv.ParseBool(text); err != nil {
-			return fmt.Errorf("%q is neither true nor false", text)
-		}
-	}
-	target.SetBool(on)
-	return nil
-}
-
-// IsBool implements [kong.BoolMapper]: the flag needs no value.
-func (boolean) IsBool() bool { return true }

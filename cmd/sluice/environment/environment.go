@@ -102,6 +102,10 @@ func (e *Environment) readVariable(v *Variable) {
 		e.problems = append(e.problems, err)
 		return
 	}
+	if v.kind == aBool {
+		on, _ := strconv.ParseBool(text) // check has parsed it
+		text = strconv.FormatBool(on)    // flags accept fewer spellings
+	}
 	e.set[v.Name] = text
 }
 
@@ -159,13 +163,8 @@ func (e *Environment) addProblem(format string, args ...any) {
 }
 
 // isTrue reports whether a boolean is set and true, isFalse whether it is set and false.
-func (e *Environment) isTrue(name string) bool  { return e.isBool(name, true) }
-func (e *Environment) isFalse(name string) bool { return e.isBool(name, false) }
-
-func (e *Environment) isBool(name string, want bool) bool {
-	on, err := strconv.ParseBool(e.set[name])
-	return err == nil && on == want
-}
+func (e *Environment) isTrue(name string) bool  { return e.set[name] == "true" }
+func (e *Environment) isFalse(name string) bool { return e.set[name] == "false" }
 
 // OptionalListeners returns the HTTP listeners without which the process starts if their port is in
 // use: those at their default addresses and, as in envoyproxy/ratelimit, those of debug and metrics
