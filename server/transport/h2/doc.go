@@ -2,8 +2,8 @@
 //
 // A [Conn] is fed with the bytes that a client sent, and appends the bytes to send. It starts no
 // goroutine, reads no clock and does no I/O: the time is an argument. Its behavior is therefore a
-// function of bytes and times, which tests compare with other implementations and fuzz. The package
-// imports only the standard library.
+// function of bytes and times, which tests compare with other implementations and fuzz. Of other
+// modules it imports only x/net's package hpack, for two tables of HPACK.
 //
 // A call of a known method is passed to the [Handler] as soon as its request is complete, and is
 // usually answered before the next frame is parsed. If the request is in one DATA frame, its

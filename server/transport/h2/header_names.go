@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+
+	"golang.org/x/net/http2/hpack"
 )
 
 // headerName identifies a header that affects a request. It is determined once per entry of a
@@ -60,8 +62,12 @@ type knownHeaders struct {
 	paths        map[string]byte
 	keepHeader   [256]func(name []byte, size int) bool // by path number
 	maxKeptBytes [256]int                              // by path number; see Method.MaxKeptBytes
-	static       [len(staticTable)]field
+	static       [firstDynamic]field
 }
+
+// firstDynamic is the index of the first entry of the dynamic table. The indexes before it, from 1,
+// are those of the static table: RFC 7541, section 2.3.3.
+const firstDynamic = 62
 
 func newKnownHeaders(methods []Method) *knownHeaders {
 	k := &knownHeaders{paths: make(map[string]byte, len(methods))}
@@ -70,8 +76,10 @@ func newKnownHeaders(methods []Method) *knownHeaders {
 		k.keepHeader[i+1] = m.KeepHeader
 		k.maxKeptBytes[i+1] = cmp.Or(m.MaxKeptBytes, math.MaxInt)
 	}
-	for i, e := range staticTable {
-		f := field{name: []byte(e.name), value: []byte(e.value)}
+	table := hpack.NewDecoder(0, nil)
+	for i := 1; i < firstDynamic; i++ {
+		entry, _ := table.DecodeFull([]byte{0x80 | byte(i)}) // an indexed field, which is valid
+		f := field{name: []byte(entry[0].Name), value: []byte(entry[0].Value)}
 		f.headerName = nameOf(f.name)
 		f.meaning = k.meaning(f.headerName, f.value)
 		k.static[i] = f

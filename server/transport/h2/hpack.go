@@ -106,10 +106,10 @@ func (d *decoder) indexed(p []byte) (f field, n int, err error) {
 // lookup returns an entry of the static or dynamic table: RFC 7541, section 2.3.3.
 func (d *decoder) lookup(i int) (field, error) {
 	if i > 0 {
-		if i < len(staticTable) {
+		if i < firstDynamic {
 			return d.known.static[i], nil
 		}
-		if f, ok := d.table.get(i - len(staticTable)); ok {
+		if f, ok := d.table.get(i - firstDynamic); ok {
 			return f, nil
 		}
 	}
@@ -152,7 +152,7 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 		if f, err = d.lookup(i); err != nil {
 			return field{}, 0, err
 		}
-		if insert && i >= len(staticTable) {
+		if insert && i >= firstDynamic {
 			f.name = d.copyToScratch(f.name) // insert may move the table's bytes
 		}
 	} else {

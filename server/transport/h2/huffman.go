@@ -1,32 +1,14 @@
 package h2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
 
-// huffmanBits is the code length of each symbol: RFC 7541, appendix B. The last symbol is EOS. The
-// code is canonical: codes of the same length are consecutive in the order of their symbols, and
-// longer codes follow shorter ones. So the lengths determine the codes.
-var huffmanBits = [257]uint8{
-	13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
-	28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
-	6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
-	5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
-	13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
-	7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
-	15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
-	6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
-	20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
-	24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
-	22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
-	21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
-	26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
-	19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
-	20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
-	26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
-	30,
-}
+	"golang.org/x/net/http2/hpack"
+)
 
 const (
-	huffmanEOS  = 256
+	huffmanEOS  = 256 // the last symbol
 	maxCodeBits = 30
 	lookupBits  = 12 // index size of the table
 	maxSymbols  = 2  // per table entry
@@ -50,16 +32,23 @@ type huffmanDecoder struct {
 	symbols   [257]uint16 // in the order of their codes
 }
 
+// newHuffman returns a decoder of the code of RFC 7541, appendix B. The code is canonical: codes of
+// the same length are consecutive in the order of their symbols, and longer codes follow shorter
+// ones. So the lengths determine the codes.
 func newHuffman() *huffmanDecoder {
 	h := new(huffmanDecoder)
+	lengths := [huffmanEOS + 1]uint64{huffmanEOS: maxCodeBits}
+	for symbol := range huffmanEOS {
+		lengths[symbol] = hpack.HuffmanEncodeLength(strings.Repeat(string([]byte{byte(symbol)}), 8)) // bytes of 8 codes
+	}
 	code := uint32(0)
 	n := uint32(0)
-	for bits := 1; bits <= maxCodeBits; bits++ {
+	for bits := uint64(1); bits <= maxCodeBits; bits++ {
 		code <<= 1
 		h.first[bits] = code
 		h.at[bits] = n
-		for symbol, b := range huffmanBits {
-			if int(b) == bits {
+		for symbol, length := range lengths {
+			if length == bits {
 				h.symbols[n] = uint16(symbol)
 				n++
 				code++
