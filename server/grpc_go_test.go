@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
@@ -125,20 +124,4 @@ func TestGRPCGoHasBounds(t *testing.T) {
 		t.Error("a call with headers beyond --max-header-size succeeds")
 	}
 	checkOK(t, conn)
-}
-
-// TestGRPCGoClosesSilentConnections stops a server while a connected client sends nothing. Both
-// GracefulStop and Stop of grpc-go alone would wait for Limits.ConnectionTimeout before they notify the
-// other clients.
-func TestGRPCGoClosesSilentConnections(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
-		Transport: transportGRPC, DrainTimeout: time.Hour, Limits: transport.Limits{ConnectionTimeout: time.Hour},
-	})
-	silent := r.connect(t, "")
-	checkOK(t, r.dial(t)) // a later client
-	r.stop()
-	awaitEnd(silent)
-	err := <-r.done
-	r.done <- err // received again by the cleanup
 }

@@ -70,11 +70,10 @@ var serviceDesc = grpc.ServiceDesc{
 		Handler: func(
 			srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 		) (any, error) {
-			limits, ok := srv.(rateLimits)
+			limits, ok := srv.(*answer.Handler)
 			if !ok {
 				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)
 			}
-			defer limits.calls.begin()()
 			x, _ := exchanges.Get().(*answer.Exchange)
 			if err := decode(x); err != nil {
 				return nil, err

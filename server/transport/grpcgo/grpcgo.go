@@ -1,11 +1,8 @@
 package grpcgo
 
 import (
-	"context"
 	"math"
 	"net"
-	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // for requests and replies
@@ -17,17 +14,13 @@ import (
 
 type server struct {
 	*grpc.Server
-	handler    *answer.Handler
-	calls      inFlight
-	handshakes handshakes
+	handler *answer.Handler
 }
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	s := &server{handler: c.Handler}
 	others := transport.NewInterceptors(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		defer s.calls.begin()()
 		if info.FullMethod == quotaMethod { // the service counts its streams itself
 			return handle(srv, stream)
 		}
@@ -37,17 +30,13 @@ func New(c transport.Config) transport.Transport {
 		defer others.EndStream(info.FullMethod)
 		return handle(srv, stream)
 	}
-	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		defer s.calls.begin()()
-		return others.Unary(ctx, request, info, handle)
-	}
-	options := append(grpcOptions(c.Limits), grpc.Creds(c.Creds), grpc.UnaryInterceptor(unary),
+	options := append(grpcOptions(c.Limits), grpc.Creds(c.Creds), grpc.UnaryInterceptor(others.Unary),
 		grpc.ChainStreamInterceptor(begin, others.Stream))
 	if c.Tracer != nil {
 		options = append(options, grpc.StatsHandler(c.Tracer))
 	}
-	s.Server = grpc.NewServer(options...)
-	s.RegisterService(&serviceDesc, rateLimits{c.Handler, &s.calls})
+	s := server{grpc.NewServer(options...), c.Handler}
+	s.RegisterService(&serviceDesc, c.Handler)
 	if c.Quotas != nil {
 		s.RegisterService(&quotaDesc, quotaStreams{c.Quotas, others})
 	}
@@ -57,62 +46,7 @@ func New(c transport.Config) transport.Transport {
 	return s
 }
 
-func (s *server) Serve(l net.Listener) error {
-	return s.Server.Serve(listener{l, &s.handshakes, s.handler})
-}
-
-// drainTimeout is how long a shutdown waits for unfinished handshakes, and, after the last call has
-// ended, for clients to read their replies.
-const drainTimeout = 2 * time.Second
-
-// GracefulStop implements [transport.Transport]. To grpc-go, a call is open until its client has
-// read the reply. Therefore the connections are closed if, for drainTimeout, no call began and no
-// handler was running.
-func (s *server) GracefulStop() {
-	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of a socket
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		s.Server.GracefulStop()
-	}()
-	for idle := int64(-1); ; {
-		select {
-		case <-stopped:
-			return
-		case <-time.After(drainTimeout):
-		}
-		begun := s.calls.begun.Load()
-		open := s.calls.open.Load()
-		switch {
-		case open > 0:
-			idle = -1
-		case idle == begun:
-			s.Stop()
-			<-stopped
-			return
-		default:
-			idle = begun
-		}
-	}
-}
-
-// Stop implements [transport.Transport].
-func (s *server) Stop() {
-	s.handshakes.setDeadline(time.Now()) //nolint:forbidigo // of a socket
-	s.Server.Stop()
-}
-
-// inFlight counts calls. Its methods may be called concurrently.
-type inFlight struct{ begun, open atomic.Int64 }
-
-// begin counts a call. end must be called when its handler returns.
-func (f *inFlight) begin() (end func()) {
-	f.open.Add(1)
-	f.begun.Add(1)
-	return f.endCall
-}
-
-func (f *inFlight) endCall() { f.open.Add(-1) }
+func (s server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, s.handler}) }
 
 // messageSizeFactor is the factor by which grpc-go's message limit exceeds --max-message. So
 // requests that are slightly too large reach the handler, which rejects them with an error that
@@ -145,10 +79,4 @@ func grpcOptions(l transport.Limits) []grpc.ServerOption {
 			PermitWithoutStream: true,
 		}),
 	}
-}
-
-// rateLimits implements RateLimitService.
-type rateLimits struct {
-	*answer.Handler
-	calls *inFlight
 }
