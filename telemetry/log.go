@@ -62,7 +62,6 @@ func logrusLevel(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
 // log after the clock was set back.
 func Sampled(logger *zap.Logger, interval time.Duration, first, thereafter uint64) *zap.Logger {
 	s := &sampler{interval: int64(interval), first: first, thereafter: thereafter}
-	s.counts.Store(&map[string]*sampleCount{})
 	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return sampledCore{core, s} }))
 }
 
@@ -74,9 +73,7 @@ func Rare(logger *zap.Logger) *zap.Logger { return Sampled(logger, 10*time.Secon
 type sampler struct {
 	interval          int64 // in nanoseconds
 	first, thereafter uint64
-	// counts is read without the lock and replaced under it.
-	counts atomic.Pointer[map[string]*sampleCount]
-	mu     sync.Mutex
+	counts            sync.Map // from messages to *sampleCount
 }
 
 type sampleCount struct {
@@ -86,10 +83,11 @@ type sampleCount struct {
 
 // passes counts a line, and reports whether to log it.
 func (s *sampler) passes(message string, at time.Time) bool {
-	c := (*s.counts.Load())[message]
-	if c == nil {
-		c = s.add(message)
+	known, ok := s.counts.Load(message)
+	if !ok {
+		known, _ = s.counts.LoadOrStore(message, new(sampleCount))
 	}
+	c, _ := known.(*sampleCount)
 	now := at.UnixNano()
 	ends := c.ends.Load()
 	// If the interval ends much later than now, the clock was set back.
@@ -98,20 +96,6 @@ func (s *sampler) passes(message string, at time.Time) bool {
 	}
 	n := c.lines.Add(1)
 	return n <= s.first || s.thereafter > 0 && (n-s.first)%s.thereafter == 0
-}
-
-// add returns the count of a message, a new one if it has none.
-func (s *sampler) add(message string) *sampleCount {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := *s.counts.Load()
-	if c := counts[message]; c != nil {
-		return c
-	}
-	counts = maps.Clone(counts)
-	counts[message] = new(sampleCount)
-	s.counts.Store(&counts)
-	return counts[message]
 }
 
 // sampledCore is a core that receives a sample of the lines.
