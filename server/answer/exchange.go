@@ -26,20 +26,19 @@ type Exchange struct {
 	// processed, because no later call returns them.
 	DeadlinePassed bool
 
-	decoder        decoder
-	plan           descriptors.Plan
-	statuses       []descriptorStatus
-	reply          []byte
-	passedMetadata []*object // metadata of the rules of admitted descriptors
-	metricKey      []byte    // scratch for a metric key with values of the request
-	lookupKey      []byte    // scratch for looking up metricKey
-	body           []byte    // body of a denial, and scratch behind it
-	named          []int     // charges that the structured headers describe
-	overLimit      bool
-	large          bool         // whether a request was larger than MaxReusableRequest
-	quotaPasses    bool         // a quota passes, but other limits deny the request
-	rules          *activeRules // set from Begin to Finish
-	time           limiter.Time // time of the request; only set if the plan involves leases or the rules notices
+	decoder     decoder
+	plan        descriptors.Plan
+	statuses    []descriptorStatus
+	reply       []byte
+	metricKey   []byte // scratch for a metric key with values of the request
+	lookupKey   []byte // scratch for looking up metricKey
+	body        []byte // body of a denial, and scratch behind it
+	named       []int  // charges that the structured headers describe
+	overLimit   bool
+	large       bool         // whether a request was larger than MaxReusableRequest
+	quotaPasses bool         // a quota passes, but other limits deny the request
+	rules       *activeRules // set from Begin to Finish
+	time        limiter.Time // time of the request; only set if the plan involves leases or the rules notices
 
 	service   *Service   // only set if its decider decides asynchronously
 	undecided bool       // whether a decider may be using plan.Batch and plan.Names

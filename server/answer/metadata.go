@@ -17,7 +17,7 @@ func (s *Service) appendMetadata(
 ) []byte {
 	return appendMessage(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
-			b = appendRequestMetadata(b, x, rules)
+			b = appendRequestMetadata(b, x)
 		}
 		if s.settings.DecisionMetadata {
 			b = appendMember(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
@@ -58,7 +58,7 @@ func appendLeases(b []byte, x *Exchange) []byte {
 
 // appendRequestMetadata appends the fields domain, descriptors, hitsAddend and metadata, which
 // envoyproxy/ratelimit also has.
-func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
+func appendRequestMetadata(b []byte, x *Exchange) []byte {
 	req := &x.decoder.req
 	b = appendTextMember(b, "domain", utf8Text(req.Domain))
 	b = appendMember(b, "descriptors", func(b []byte) []byte {
@@ -69,18 +69,22 @@ func appendRequestMetadata(b []byte, x *Exchange, rules *activeRules) []byte {
 	if req.HitsAddend != 0 {
 		b = appendNumberMember(b, "hitsAddend", float64(req.HitsAddend))
 	}
-	x.passedMetadata = x.passedMetadata[:0]
+	var passed map[string]any
 	for i := range x.plan.Matches {
 		m := &x.plan.Matches[i]
-		if m.Rule != nil && (m.Count > 0 || len(m.Rule.Limits) == 0) && x.statuses[i].code == codeOK &&
-			x.plan.Exempt == nil { // the rule was charged or has no limit, and did not deny
-			if o := rules.metadata[m.Rule]; o != nil {
-				x.passedMetadata = append(x.passedMetadata, o)
-			}
+		if m.Rule == nil || m.Count == 0 && len(m.Rule.Limits) > 0 || x.statuses[i].code != codeOK || x.plan.Exempt != nil {
+			continue // the rule was not charged, or denied
+		}
+		switch tree := m.Rule.Metadata(); {
+		case tree == nil:
+		case passed == nil:
+			passed = tree
+		default:
+			passed = mergeTrees(passed, tree)
 		}
 	}
-	if len(x.passedMetadata) > 0 {
-		b = appendMember(b, "metadata", func(b []byte) []byte { return appendMerged(b, x.passedMetadata) })
+	if passed != nil {
+		b = appendMember(b, "metadata", func(b []byte) []byte { return appendTree(b, passed) })
 	}
 	return b
 }

@@ -53,8 +53,7 @@ type activeRules struct {
 	// labels is parallel to set.Domains(). It contains the values of the label domain in metrics.
 	labels []string
 	// live is parallel to set.Domains().
-	live     []*live.Domain
-	metadata map[*descriptors.Rule]*object
+	live []*live.Domain
 	// describesDenials reports whether something may be added to denials, reportsSoft whether replies
 	// may name soft limits, and notices whether there are notices.
 	describesDenials, reportsSoft, notices bool
@@ -127,12 +126,6 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	for i, domain := range set.Domains() {
 		labels[i] = descriptors.MetricDomain(domain)
 	}
-	metadata := map[*descriptors.Rule]*object{}
-	for _, l := range set.Limits {
-		if l.Rule.Metadata() != nil && metadata[l.Rule] == nil {
-			metadata[l.Rule] = newObject(l.Rule.Metadata())
-		}
-	}
 	var scratch []byte
 	old := s.runtimeCounters()
 	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
@@ -161,7 +154,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.replaceRows(rows)
 	s.rules.Store(&activeRules{
 		set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters,
-		partitions: partitions, labels: labels, live: s.live.SetRules(set), metadata: metadata,
+		partitions: partitions, labels: labels, live: s.live.SetRules(set),
 		describesDenials: s.adds.denials || set.HasDeniedResponses(), reportsSoft: s.adds.soft && set.HasReports(), notices: set.HasNotices(),
 	})
 	s.leases.Review(true)

@@ -2,47 +2,12 @@ package answer
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
-	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
-
-// object is a rule's metadata with sorted fields, so that equal requests get equal bytes.
-type object struct {
-	names  []string
-	values []any // *object, []any, string, float64, bool, nil
-}
-
-func newObject(m map[string]any) *object {
-	o := &object{}
-	for name := range m {
-		o.names = append(o.names, name)
-	}
-	slices.Sort(o.names)
-	for _, name := range o.names {
-		o.values = append(o.values, sortFields(m[name]))
-	}
-	return o
-}
-
-func sortFields(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		return newObject(v)
-	case []any:
-		list := make([]any, len(v))
-		for i := range v {
-			list[i] = sortFields(v[i])
-		}
-		return list
-	default:
-		return v
-	}
-}
-
-func (o *object) has(name string) bool {
-	_, ok := slices.BinarySearch(o.names, name)
-	return ok
-}
 
 // The functions below encode google.protobuf.Struct and Value. A field of a Struct is a map entry
 // (field 1) with a key (1) and a Value (2). A list is a message of Values (1). The fields of a
@@ -75,56 +40,29 @@ func appendList(b []byte, n int, element func(b []byte, i int) []byte) []byte {
 	})
 }
 
-// appendAny appends the content of a Value.
-func appendAny(b []byte, v any) []byte {
-	switch v := v.(type) {
-	case string:
-		return appendString(b, 3, v)
-	case float64:
-		return appendNumber(b, v)
-	case bool:
-		if v {
-			return append(b, 4<<3, 1)
-		}
-		return append(b, 4<<3, 0)
-	case *object:
-		return appendMerged(b, []*object{v})
-	case []any:
-		return appendList(b, len(v), func(b []byte, i int) []byte { return appendAny(b, v[i]) })
-	default: // nil
-		return append(b, 1<<3, 0)
+// appendTree appends the content of a Value: a tree of a rule's metadata. Equal trees get equal bytes.
+func appendTree(b []byte, tree map[string]any) []byte {
+	o, err := structpb.NewStruct(tree)
+	if err != nil {
+		return b // not a tree of metadata
 	}
-}
-
-// appendMerged appends the union of objects as a Struct Value. For a field that several objects
-// have, the first one's value is used. If it is an object, the objects in the same field of the
-// others are merged into it.
-func appendMerged(b []byte, objects []*object) []byte {
-	return appendMessage(b, 5, func(b []byte) []byte {
-		for i, o := range objects {
-			for at, name := range o.names {
-				if slices.ContainsFunc(objects[:i], func(earlier *object) bool { return earlier.has(name) }) {
-					continue
-				}
-				b = appendMember(b, name, func(b []byte) []byte {
-					if inner, ok := o.values[at].(*object); ok {
-						return appendMerged(b, objectsNamed(inner, name, objects[i+1:]))
-					}
-					return appendAny(b, o.values[at])
-				})
-			}
-		}
+	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, structpb.NewStructValue(o))
+	if err != nil {
 		return b
-	})
+	}
+	return out
 }
 
-func objectsNamed(first *object, name string, rest []*object) []*object {
-	all := []*object{first}
-	for _, o := range rest {
-		if i, ok := slices.BinarySearch(o.names, name); ok {
-			if inner, ok := o.values[i].(*object); ok {
-				all = append(all, inner)
-			}
+// mergeTrees returns the union of two trees, which stay unchanged. For a field that both have, the
+// first one's value is used. If both values are trees, they are merged.
+func mergeTrees(first, second map[string]any) map[string]any {
+	all := maps.Clone(second)
+	maps.Copy(all, first)
+	for name, value := range first {
+		one, ok := value.(map[string]any)
+		other, isTree := second[name].(map[string]any)
+		if ok && isTree {
+			all[name] = mergeTrees(one, other)
 		}
 	}
 	return all
