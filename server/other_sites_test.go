@@ -22,7 +22,7 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 		"rights":    serveRights(t).admin.Handler(profiles),
 	} {
 		for _, path := range []string{
-			"/", "/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol",
+			"/", "/rlconfig", "/debug/pprof/", "/debug/pprof/symbol",
 			admin.StatePath, admin.TablesPath, admin.CountersPath + "?domain=d&descriptor=user=al",
 		} {
 			for _, tt := range []struct {

@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 	"net/http/pprof"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ const profilesPath = "/debug/pprof/"
 // profiles contains the pages of package pprof, by path.
 var profiles = map[string]http.Handler{
 	profilesPath:             profile(pprof.Index),
-	profilesPath + "cmdline": profile(commandLine),
 	profilesPath + "profile": profile(pprof.Profile),
 	profilesPath + "symbol":  http.MaxBytesHandler(http.HandlerFunc(pprof.Symbol), web.MaxBody),
 	profilesPath + "trace":   profile(pprof.Trace),
@@ -69,27 +67,4 @@ func profileDuration(r *http.Request) time.Duration {
 		seconds = 30
 	}
 	return time.Duration(min(seconds, time.Hour.Seconds()) * float64(time.Second))
-}
-
-// commandLine is [pprof.Cmdline] with redacted passwords in URLs.
-func commandLine(w http.ResponseWriter, _ *http.Request) {
-	header := w.Header()
-	header.Set("Content-Type", "text/plain; charset=utf-8")
-	header.Set("X-Content-Type-Options", "nosniff")
-	args := make([]string, len(os.Args))
-	for i, arg := range os.Args {
-		args[i] = redact(arg)
-	}
-	_, _ = w.Write([]byte(strings.Join(args, "\x00"))) // an error means that the client has disconnected
-}
-
-// redact replaces user and password of a URL in an argument, such as
-// --store=redis://user:password@host. Hosts, ports and paths do not contain @.
-func redact(arg string) string {
-	scheme := strings.Index(arg, "://")
-	at := strings.LastIndexByte(arg, '@')
-	if scheme < 0 || at < scheme {
-		return arg
-	}
-	return arg[:scheme] + "://xxxxx" + arg[at:]
 }

@@ -4,9 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -78,25 +75,5 @@ func TestResponsesHaveADeadline(t *testing.T) {
 		if len(w.Set) != 1 || w.Set[0].Before(before.Add(want)) || w.Set[0].After(after.Add(want)) {
 			t.Errorf("%s: deadlines %v, requested between %v and %v, want one %v later", target, w.Set, before, after, want)
 		}
-	}
-}
-
-// TestCommandLineHidesPasswords checks that the command line profile contains no user or password
-// of a URL.
-func TestCommandLineHidesPasswords(t *testing.T) {
-	args := os.Args
-	t.Cleanup(func() { os.Args = args })
-	os.Args = []string{
-		"sluice", "serve", "--store=redis://user:pass@word@10.0.0.1:6379/0", "--store", "rediss://:secret@a,b", "redis+sentinel://u:secr/et@h",
-		"--config=/etc/sluice", "--xds=http://host/path", "a@b://c",
-	}
-	w := httptest.NewRecorder()
-	commandLine(w, nil)
-	want := []string{
-		"sluice", "serve", "--store=redis://xxxxx@10.0.0.1:6379/0", "--store", "rediss://xxxxx@a,b", "redis+sentinel://xxxxx@h",
-		"--config=/etc/sluice", "--xds=http://host/path", "a@b://c",
-	}
-	if got := strings.Split(w.Body.String(), "\x00"); !slices.Equal(got, want) {
-		t.Errorf("the command line is %q, want %q", got, want)
 	}
 }

@@ -59,32 +59,3 @@ func TestSocketsInUseAreKept(t *testing.T) {
 		})
 	}
 }
-
-// TestCloseKeepsReplacedSocket checks that a listener removes its own socket file, but not one
-// that has replaced it.
-func TestCloseKeepsReplacedSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	first, err := listen(t.Context(), "unix://"+path, false, defaultSocketMode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	second, err := listen(t.Context(), "unix://"+path, false, defaultSocketMode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("the first listener removed the file of the second: %v", err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("the second listener did not remove its file: %v", err)
-	}
-}

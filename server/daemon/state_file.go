@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +48,10 @@ func (o *StateOptions) openTable(
 		return table, nil, err
 	}
 	file.IgnoreSizeSignal()
-	path := resolveLinks(o.File)
+	path := o.File
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // a save replaces the file that a link leads to
+	}
 	s := &stateFile{
 		path: path, interval: o.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path)),
 	}
@@ -73,31 +75,6 @@ func (o *StateOptions) openTable(
 			zap.Error(err), zap.String("remedy", loadRemedy(err)))
 		return table, s, nil
 	}
-}
-
-// resolveLinks resolves the symbolic links of a path. Its target need not exist. A save must
-// replace the target, not the link.
-func resolveLinks(path string) string {
-	to := path
-	for range 40 { // the limit of Linux
-		target, err := os.Readlink(to)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(target) {
-			dir, _ := filepath.Split(to)
-			target = dir + target // not cleaned, because ".." after a link has another meaning
-		}
-		to = target
-	}
-	if to == path {
-		return path
-	}
-	dir, name := filepath.Split(to)
-	if dir, err := filepath.EvalSymlinks(cmp.Or(dir, ".")); err == nil {
-		return filepath.Join(dir, name)
-	}
-	return to
 }
 
 // reportUnusable logs that the process does not use the file.

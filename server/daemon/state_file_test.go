@@ -28,30 +28,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestStateFileThroughLinks uses a link in a directory that is itself a link. The path must resolve
-// as in the kernel.
-func TestStateFileThroughLinks(t *testing.T) {
-	root := t.TempDir()
-	dir := func(name string) string { return filepath.Join(root, name) }
-	if err := errors.Join(
-		os.MkdirAll(dir("volume/mounted"), 0o700), os.MkdirAll(dir("volume/data"), 0o700), os.Mkdir(dir("data"), 0o700),
-		os.Symlink("volume/mounted", dir("link")), os.Symlink("../data/state", dir("link/state")),
-		os.Symlink("link/../data/next", dir("first")), os.Symlink("state", dir("volume/data/next")),
-	); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"link/state", "first"} {
-		if got, want := resolveLinks(dir(path)), dir("volume/data/state"); got != want {
-			t.Errorf("%s leads to %s, want %s", path, got, want)
-		}
-	}
-	for _, path := range []string{"state", dir("link/none"), dir("none/state")} {
-		if got := resolveLinks(path); got != path {
-			t.Errorf("%s leads to %s, want the path itself", path, got)
-		}
-	}
-}
-
 // stateVariable is the environment variable with the state file of a child process.
 const stateVariable = "STATE_FILE"
 
