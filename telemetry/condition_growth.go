@@ -19,8 +19,6 @@ type growth struct {
 	sum    uint64 // growth of the count since the condition started
 	since  time.Time
 	last   time.Time // time of the last growth; zero, like since, without a condition
-	// marks are the counts at the ends of the last two intervals, the older one first.
-	marks [2]uint64
 }
 
 // WhileGrows raises a condition while the count that read returns grows, and for a minute after
@@ -34,7 +32,6 @@ func (c *Conditions) addGrowth(g *growth) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
 	g.was = g.read()
-	g.marks = [2]uint64{g.was, g.was}
 	c.growths = append(c.growths, g)
 }
 
@@ -42,13 +39,10 @@ func (c *Conditions) addGrowth(g *growth) {
 func (c *Conditions) Tick(now time.Time) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
-	intervalEnds := c.period.Advance(now)
 	for _, g := range c.growths {
 		wasActive := g.active(now)
 		hadStarted := !g.since.IsZero()
-		if g.tick(now); intervalEnds {
-			g.marks = [2]uint64{g.marks[1], g.was}
-		}
+		g.tick(now)
 		d := g.code.Define()
 		switch active := g.active(now); {
 		case active && !wasActive && g.client == nil: // a ClientError logs itself
@@ -85,12 +79,9 @@ func (g *growth) active(now time.Time) bool {
 	return !g.since.IsZero() && now.Sub(g.last) <= growthEnds
 }
 
-// condition returns the condition. Its rate is rounded to a tenth, and covers a period of the given
-// length.
-func (g *growth) condition(seconds float64) Condition {
+func (g *growth) condition() Condition {
 	c := NewCondition(g.code, g.since)
-	grown := g.was - min(g.was, g.marks[0])
-	c.Fields = map[string]any{"count": g.sum, "per_second": math.Round(10*float64(grown)/seconds) / 10}
+	c.Fields = map[string]any{"count": g.sum}
 	if g.client != nil {
 		g.client.describe(c.Fields)
 	}

@@ -188,9 +188,8 @@ type Conditions struct {
 	mu     sync.Mutex
 	raised map[conditionID]Condition
 
-	growing sync.Mutex // guards growths, their elements, period, and logger
+	growing sync.Mutex // guards growths, their elements, and logger
 	growths []*growth
-	period  Period
 	logger  *zap.Logger // logger of the last Watch
 }
 
@@ -265,7 +264,7 @@ func (c *Conditions) Active(now time.Time) []Condition {
 	c.growing.Lock()
 	for _, g := range c.growths {
 		if g.active(now) {
-			all = append(all, g.condition(c.period.Seconds(now)))
+			all = append(all, g.condition())
 		}
 	}
 	c.growing.Unlock()

@@ -177,34 +177,6 @@ func TestGrowthConditionsAreLogged(t *testing.T) {
 	}
 }
 
-// TestGrowthRate checks the rate of a count that grows by 100 per second, then stops, and grows
-// again after the clock was set back.
-func TestGrowthRate(t *testing.T) {
-	m, _, _ := watchedMetrics(t)
-	now := time.Unix(1_700_000_000, 0)
-	rates := func(grows float64, seconds int) (all []any) {
-		for range seconds {
-			now = now.Add(time.Second)
-			m.RejectedConnections.Add(grows)
-			if active := m.Conditions.Active(now); len(active) > 0 {
-				all = append(all, active[0].Fields["per_second"])
-			}
-		}
-		return all
-	}
-	rates(0, 30)
-	if got := rates(100, 30); got[0] == 0.0 || got[15] != 100.0 || got[29] != 100.0 {
-		t.Errorf("the rates are %v, want 100", got)
-	}
-	if got := rates(0, 20); got[0] == 0.0 || got[15] != 0.0 {
-		t.Errorf("after the last growth the rates are %v, want 0 after ten seconds", got)
-	}
-	now = now.Add(-time.Hour)
-	if got := rates(100, 30); got[0] == 0.0 || got[9] != 100.0 || got[29] != 100.0 {
-		t.Errorf("after the clock was set back the rates are %v, want 100 after ten seconds", got)
-	}
-}
-
 // TestOrderOfConditions raises conditions of each kind and severity.
 func TestOrderOfConditions(t *testing.T) {
 	m, logger, _ := watchedMetrics(t)
@@ -255,22 +227,5 @@ func TestConditionsAreInTheDocs(t *testing.T) {
 	}
 	if n := strings.Count(string(source), " Code = \""); n != len(seen) {
 		t.Errorf("there are %d codes and %d definitions", n, len(seen))
-	}
-}
-
-// TestRateAfterPause checks the rate of a count that grows by 10 a second, also while ticks paused.
-func TestRateAfterPause(t *testing.T) {
-	n := uint64(0)
-	e, _, _ := watchedLogger(zap.InfoLevel)
-	e.conditions.WhileGrows(MemoryFull, func() uint64 { return n })
-	now := time.Unix(1_700_000_000, 0)
-	e.conditions.Tick(now)
-	for i, seconds := range []uint64{1, 1, 1, 1, 1, 1, 1, 1, 6, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1} {
-		now = now.Add(time.Duration(seconds) * time.Second)
-		n += 10 * seconds
-		active := e.conditions.Active(now)
-		if len(active) != 1 || i >= 8 && active[0].Fields["per_second"] != 10.0 { // before, the rate covers a second without growth
-			t.Fatalf("tick %d, %d s after the one before: %+v, want 10 per second", i, seconds, active)
-		}
 	}
 }
