@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -296,7 +295,7 @@ func TestChangedCertificateAppliesAtNextHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := clientTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Poll: time.Millisecond})
+	own := clientTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { own.Run(ctx); close(done) }()

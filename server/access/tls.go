@@ -40,8 +40,6 @@ type TLSOptions struct {
 	// MinVersion is the minimum TLS version. 0 means tls.VersionTLS12, which is also the lowest
 	// allowed.
 	MinVersion uint16
-	// Poll is the interval at which [TLS.Run] reads the files. 0 means one second.
-	Poll time.Duration
 	// Use names the listener or client in conditions and the log, such as grpc. Optional.
 	Use string
 	// Metrics and Logger report reloads and failed handshakes. Optional.
@@ -86,9 +84,6 @@ func ClientTLS(o TLSOptions) (*TLS, error) {
 }
 
 func newTLS(o TLSOptions, server bool) (*TLS, error) {
-	if o.Poll <= 0 {
-		o.Poll = time.Second
-	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
@@ -111,9 +106,8 @@ func (t *TLS) Run(ctx context.Context) {
 		return // nothing to follow
 	}
 	follower[files]{
-		interval: t.options.Poll,
-		current:  t.current.Load().sum,
-		tick:     func() { t.reportExpiry(t.current.Load()) },
+		current: t.current.Load().sum,
+		tick:    func() { t.reportExpiry(t.current.Load()) },
 		read: func() (files, [sha256.Size]byte) {
 			f := t.read()
 			return f, f.sum

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -39,8 +38,6 @@ type TokenOptions struct {
 	// File is the path of the token file. Each line contains a right (read or write), a name and a
 	// token, separated by blanks. Empty lines and lines that start with # are skipped.
 	File string
-	// Poll is the interval at which [Tokens.Run] reads the file. 0 means one second.
-	Poll time.Duration
 	// Metrics and Logger report reloads. Optional.
 	Metrics *telemetry.TokenFile
 	Logger  *zap.Logger
@@ -70,9 +67,6 @@ type token struct {
 
 // ReadTokens reads the file. An error names the file and the line.
 func ReadTokens(o TokenOptions) (*Tokens, error) {
-	if o.Poll <= 0 {
-		o.Poll = time.Second
-	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
@@ -103,8 +97,7 @@ func (t *Tokens) Find(text string) (name string, right Right) {
 // previous tokens stay in use.
 func (t *Tokens) Run(ctx context.Context) {
 	follower[tokenFile]{
-		interval: t.options.Poll,
-		current:  t.current.Load().sum,
+		current: t.current.Load().sum,
 		read: func() (tokenFile, [sha256.Size]byte) {
 			f := t.read()
 			return f, f.sum
