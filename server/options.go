@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"net"
 	"time"
@@ -70,16 +69,4 @@ type Options struct {
 	// Register registers further gRPC services, such as those of conformance suites. If it is set,
 	// the transport retains the headers of all calls. Optional.
 	Register func(grpc.ServiceRegistrar) `kong:"-"`
-}
-
-// http1Hint returns the response to HTTP/1 clients of the gRPC port.
-func (o *Options) http1Hint() []byte {
-	text := "This port speaks gRPC over HTTP/2, but the request is HTTP/1. Try grpcurl, sluice call, or curl --http2-prior-knowledge.\n"
-	switch {
-	case o.JSONAddr != "":
-		text += fmt.Sprintf("/json is over TLS on %s, set by --json-addr.\n", o.JSONAddr)
-	case o.JSON && o.HTTPAddr != "":
-		text += fmt.Sprintf("/json is on %s, set by --http-addr.\n", o.HTTPAddr)
-	}
-	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(text), text)
 }

@@ -250,7 +250,7 @@ func (s *Server) logLeader(domain string, leads bool, leader string) {
 // transport returns the gRPC transport.
 func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredentials) transport.Transport {
 	c := transport.Config{
-		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Tokens: s.tokens, Creds: creds, Hint: s.options.http1Hint(), Draining: s.draining,
+		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Tokens: s.tokens, Creds: creds, Draining: s.draining,
 		Tracer: s.tracer, Register: s.register,
 	}
 	if s.options.Tracing != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -10,15 +11,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// suite selects benchmarks of a package of a module. A build tag becomes the last part of their
-// names.
-type suite struct{ module, pkg, pattern, tag string }
+// suite selects benchmarks of a package of a module.
+type suite struct{ module, pkg, pattern string }
 
 var suites = []suite{
-	{"", "server", "^(BenchmarkAnswer|BenchmarkHandler|BenchmarkProtobufUnmarshal)$", ""},
-	{"", "server", "^BenchmarkHandler$", "uncounted"},
-	{"", "descriptors", "^(BenchmarkMatch|BenchmarkPlan)$", ""},
-	{"", "limiter", "^(BenchmarkDecide|BenchmarkHasher)$", ""},
+	{"", "server/answer", "^(BenchmarkAnswer|BenchmarkHandler|BenchmarkProtobufUnmarshal)$"},
+	{"", "descriptors", "^(BenchmarkMatch|BenchmarkPlan)$"},
+	{"", "limiter", "^(BenchmarkDecide|BenchmarkHasher)$"},
 }
 
 // sample is a line of go test -bench.
@@ -42,7 +41,7 @@ func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*sam
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
 		var err error
-		if binaries[i], err = b.build(ctx, s.module, s.pkg+s.tag+".test", "test", "-c", "-tags="+s.tag, "./"+s.pkg); err != nil {
+		if binaries[i], err = b.build(ctx, s.module, path.Base(s.pkg)+".test", "test", "-c", "./"+s.pkg); err != nil {
 			return nil, err
 		}
 	}
@@ -60,14 +59,10 @@ func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*sam
 			}
 			for line := range strings.Lines(out) {
 				if m, ok := parseSample(line); ok {
-					name := m.name
-					if s.tag != "" {
-						name += "/" + s.tag
+					if all.of[m.name] == nil {
+						all.names = append(all.names, m.name)
 					}
-					if all.of[name] == nil {
-						all.names = append(all.names, name)
-					}
-					all.of[name] = append(all.of[name], m)
+					all.of[m.name] = append(all.of[m.name], m)
 				}
 			}
 		}
@@ -116,7 +111,6 @@ func parseSample(line string) (sample, bool) {
 func (p *page) printBenchmarks(o *options, samples *samples) {
 	p.Line("## In process\n")
 	p.Line("Medians of %d rounds of %v each; ns are CPU time if the benchmark reports it.\n", o.rounds, o.benchtime)
-	p.printCountingCost(samples)
 	p.printSteps(samples)
 	p.Line("")
 	p.Head("benchmark", "ns (min to max)", "bytes", "allocations")
@@ -126,32 +120,6 @@ func (p *page) printBenchmarks(o *options, samples *samples) {
 		last := all[len(all)-1]
 		p.Row(strings.TrimPrefix(name, "Benchmark"), fmt.Sprintf("%.1f (%.1f to %.1f)", ns.Median, ns.Min, ns.Max),
 			fmt.Sprintf("%.0f", last.bytes), fmt.Sprintf("%.0f", last.allocs))
-	}
-}
-
-func minNanos(all []sample) float64 {
-	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Min
-}
-
-// printCountingCost prints the cost of metrics per request. Over gRPC two servers differ by more
-// than that, so it is measured in process and compared with a request over gRPC.
-func (p *page) printCountingCost(samples *samples) {
-	for _, requests := range []string{"1", "10000"} {
-		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
-		with := samples.of[name]
-		without := samples.of[name+"/uncounted"]
-		n := min(len(with), len(without))
-		if n == 0 {
-			continue
-		}
-		added := report.Over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
-		least := minNanos(with) - minNanos(without)
-		p.Line("\nMetrics, including the clock and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns by minimum times (requests=%s).",
-			added.Median, added.Min, added.Max, least, requests)
-		if p.request > 0 {
-			p.Line("That is %.1f %% of the minimum CPU time of a request over gRPC, %.1f µs; by minimum times %.1f %%.",
-				added.Median/p.request/10, p.request, least/p.request/10)
-		}
 	}
 }
 

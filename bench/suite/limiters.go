@@ -8,7 +8,7 @@ import (
 )
 
 // limiters are the limiters of sluice and of other libraries.
-var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
+var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$"}}
 
 // reference is the limiter with which the others are compared, because most of them are token
 // buckets.

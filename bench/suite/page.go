@@ -11,13 +11,7 @@ import (
 )
 
 // page is the page of this program.
-type page struct {
-	report.Page
-
-	// request is the minimum CPU time of sluice for a request over gRPC, in µs; 0 before it was
-	// measured.
-	request float64
-}
+type page struct{ report.Page }
 
 // printPreamble prints the command, the machine and the time.
 func (p *page) printPreamble(ctx context.Context, args []string) {

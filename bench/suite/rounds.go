@@ -31,9 +31,6 @@ func compareServices(ctx context.Context, w *testbed, o *options, q *comparison,
 			break
 		}
 		found = append(found, results)
-		if c.name == "closed" && services[0].name == sluiceBuiltin {
-			page.request = spread(results[0], cpu.value).Min
-		}
 	}
 	// After an interruption print the cases that were measured.
 	if q.cases = q.cases[:len(found)]; len(found) > 0 {

@@ -110,11 +110,9 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	if rules.notices {
 		s.writeNotices(x)
 	}
-	if countingEnabled {
-		s.countRequest(rules, x)
-		if x.overLimit {
-			s.metrics.Calls.Denied.Inc()
-		}
+	s.countRequest(rules, x)
+	if x.overLimit {
+		s.metrics.Calls.Denied.Inc()
 	}
 
 	overall := byte(codeOK)

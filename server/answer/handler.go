@@ -94,9 +94,7 @@ func (h *Handler) Begin(
 	start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter,
 ) (done bool, err error) {
 	defer h.recoverPanic(x, &err)
-	if countingEnabled {
-		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
-	}
+	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	budget := NoDeadline // longest time that the reply may be delayed
 	if deadline != NoDeadline && !x.DeadlinePassed {
 		budget = deadline - start - deadlineMargin
@@ -110,9 +108,7 @@ func (h *Handler) Begin(
 func (h *Handler) Finish(
 	ctx context.Context, x *Exchange, start time.Duration, failed error,
 ) (delay, took time.Duration, err error) {
-	if countingEnabled {
-		took = h.Clock.Elapsed() - start
-	}
+	took = h.Clock.Elapsed() - start
 	if failed == errPanicked { //nolint:errorlint // Begin returns it unwrapped
 		return 0, took, failed
 	}
@@ -183,9 +179,7 @@ func (h *Handler) Done(err error, took time.Duration) {
 	case err != nil:
 		m.ServiceErrors.Inc()
 	}
-	if countingEnabled {
-		m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
-	}
+	m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
 }
 
 // countRejected counts and logs an error of a peer's request, if the error has a metric.

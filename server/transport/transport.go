@@ -37,8 +37,6 @@ type Config struct {
 	// are in lower case.
 	Tracer       stats.Handler
 	TraceHeaders []string
-	// Hint is the built-in transport's answer to HTTP/1 clients.
-	Hint []byte
 	// Draining is closed when the streams of other services must end.
 	Draining <-chan struct{}
 	// Register, if not nil, registers services other than RateLimitService: our own, whose calls

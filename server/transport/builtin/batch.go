@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/cpu"
@@ -96,6 +97,9 @@ func (c *connection) detectProtocolLocked(in []byte) error {
 	return nil
 }
 
+// http1Hint is the body of the response to an HTTP/1 request.
+const http1Hint = "This port speaks gRPC over HTTP/2, but the request is HTTP/1. Try grpcurl or sluice call. /json is served at --http-addr, by default port 8080.\n"
+
 func (c *connection) sendSettingsLocked() {
 	if !c.settingsSent {
 		c.settingsSent = true
@@ -143,7 +147,7 @@ func (c *connection) finishBatchLocked(now time.Duration, err error) {
 		c.reportViolation(e)
 	}
 	if err == errHTTP1 { //nolint:errorlint // never wrapped
-		c.out.bytes = append(c.out.bytes, c.Hint...)
+		c.out.bytes = fmt.Appendf(c.out.bytes, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(http1Hint), http1Hint)
 		c.ending = true
 		c.reportViolation(err)
 	}

@@ -27,7 +27,6 @@ const oneRule = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, req
 
 // start returns a transport with health and reflection, both healthy.
 func start(c transport.Config) transport.Transport {
-	c.Hint = []byte("HTTP/1.1 400 Bad Request\r\n\r\n")
 	c.Register = func(own reflection.GRPCServer, _ grpc.ServiceRegistrar) {
 		healthy := health.NewServer()
 		healthy.SetServingStatus("ratelimit", grpc_health_v1.HealthCheckResponse_SERVING)

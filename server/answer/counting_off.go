@@ -1,5 +1,0 @@
-//go:build uncounted
-
-package answer
-
-const countingEnabled = false
