@@ -1,6 +1,8 @@
-// Package heap is a generic container/heap. Elements know their index, so that any of them can be
+// Package heap is container/heap for elements that know their index, so that any of them can be
 // moved or removed.
 package heap
+
+import "container/heap"
 
 // An Element is an element of a [Heap].
 type Element[E any] interface {
@@ -14,67 +16,40 @@ type Element[E any] interface {
 type Heap[E Element[E]] []E
 
 // Push adds an element.
-func (h *Heap[E]) Push(e E) {
-	*h = append(*h, e)
-	h.up(len(*h)-1, e)
-}
+func (h *Heap[E]) Push(e E) { heap.Push((*list[E])(h), e) }
 
 // Fix restores the order after the element with index i has changed.
-func (h Heap[E]) Fix(i int) {
-	if e := h[i]; !h.down(i, e) {
-		h.up(i, e)
-	}
-}
+func (h *Heap[E]) Fix(i int) { heap.Fix((*list[E])(h), i) }
 
 // Remove removes the element with index i.
 func (h *Heap[E]) Remove(i int) {
-	old := *h
-	last := len(*h) - 1
-	removed := old[i]
-	old[i] = old[last]
-	clear(old[last:])
-	*h = old[:last]
-	if i < last {
-		h.Fix(i)
-	}
+	removed := (*h)[i]
+	heap.Remove((*list[E])(h), i)
 	removed.SetIndex(-1)
 }
 
-// up moves e from index i towards the root, to its place.
-func (h Heap[E]) up(i int, e E) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !e.Less(h[parent]) {
-			break
-		}
-		h.set(i, h[parent])
-		i = parent
-	}
-	h.set(i, e)
+// list implements [heap.Interface].
+type list[E Element[E]] []E
+
+func (l *list[E]) Len() int           { return len(*l) }
+func (l *list[E]) Less(i, j int) bool { return (*l)[i].Less((*l)[j]) }
+
+func (l *list[E]) Swap(i, j int) {
+	all := *l
+	all[i], all[j] = all[j], all[i]
+	all[i].SetIndex(i)
+	all[j].SetIndex(j)
 }
 
-// down moves e from index i towards the leaves, to its place. It reports whether e has moved.
-func (h Heap[E]) down(i int, e E) bool {
-	first := i
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if right := child + 1; right < len(h) && h[right].Less(h[child]) {
-			child = right
-		}
-		if !h[child].Less(e) {
-			break
-		}
-		h.set(i, h[child])
-		i = child
-	}
-	h.set(i, e)
-	return i > first
+func (l *list[E]) Push(x any) {
+	e, _ := x.(E)
+	e.SetIndex(len(*l))
+	*l = append(*l, e)
 }
 
-func (h Heap[E]) set(i int, e E) {
-	h[i] = e
-	e.SetIndex(i)
+func (l *list[E]) Pop() any {
+	last := len(*l) - 1
+	clear((*l)[last:])
+	*l = (*l)[:last]
+	return nil // Remove has the element
 }
