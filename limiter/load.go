@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 // partitions were reserved under other rules, [Table.Partitions] changes them as after any change
 // of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
-	l := &loader{source: source{r: r}}
+	l := &loader{source: source{r: bufio.NewReaderSize(r, sourceBytes)}}
 	if err := l.readHeader(&opt); err != nil {
 		return nil, SnapshotInfo{}, err
 	}
@@ -99,7 +100,7 @@ func (l *loader) readTrailer() error {
 		return err
 	}
 	horizon := Time(binary.LittleEndian.Uint64(b)) //nolint:gosec // bits
-	sum := l.checksum()
+	sum := l.crc
 	if b, err = l.next(crcBytes); err != nil {
 		return err
 	}
