@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -19,35 +17,6 @@ func inTable(t *Table) decider {
 		b.Charges[0].ID = counterID(1)
 		t.Decide(now, b)
 		return b.Decisions[0]
-	}
-}
-
-// TestDivideAtBoundaries checks the division by multiplication at the boundaries of every quotient.
-func TestDivideAtBoundaries(t *testing.T) {
-	const most = math.MaxInt64
-	r := rand.New(rand.NewPCG(1, 2))
-	check := func(n, step uint64) {
-		k := bucket{step: ticks(step)}
-		k.factor, k.shift = reciprocal(step)
-		if got := k.divide(ticks(n)); got != n/step {
-			t.Fatalf("%d over a step of %d = %d, want %d", n, step, got, n/step)
-		}
-	}
-	for step := uint64(2); step < 300; step++ {
-		for n := range uint64(3000) {
-			check(n, step)
-			check(most-n, step)
-		}
-	}
-	for i := range 200_000 {
-		step := max(2, r.Uint64()>>(2+r.IntN(62)))
-		if i%2 == 0 {
-			step = max(2, 1<<r.IntN(62)+uint64(r.IntN(3))-1)
-		}
-		q := r.Uint64() >> (1 + r.IntN(63)) / step
-		for _, n := range []uint64{0, 1, step - 1, step, q * step, max(1, q*step) - 1, q*step + 1, q*step + step - 1, most, most / step * step, maxFull, 1 << 62} {
-			check(min(n, most), step)
-		}
 	}
 }
 

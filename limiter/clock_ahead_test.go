@@ -37,11 +37,11 @@ func aheadPolicies() (all []Policy) {
 
 // maxLife returns the maximum life of a counter of p that is charged now.
 func maxLife(p *Policy) time.Duration {
-	switch k := p.bucket(); {
+	switch k := p.Bucket(); {
 	case p.Calendar != nil: // calendar windows differ in length
 		return p.Window + p.Window/time.Duration(max(1, p.SubWindows)) + 3*24*time.Hour
 	case p.Algorithm == TokenBucket || p.Algorithm == LeakyBucket:
-		return k.unit.toDuration(k.full + k.debt(p))
+		return k.Duration(k.Full + k.Debt)
 	case p.Algorithm == SlidingWindow:
 		return p.Window + p.Window/time.Duration(p.SubWindows)
 	default:

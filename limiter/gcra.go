@@ -25,11 +25,11 @@ func (gcra) validate(p *Policy) error {
 }
 
 func (gcra) capacity(p *Policy) uint64 {
-	k := p.bucket()
-	if k.step == 0 {
+	k := p.Bucket()
+	if k.Step == 0 {
 		return 0
 	}
-	return k.divide(k.full + k.delay)
+	return (k.Full + k.Delay) / k.Step
 }
 
 func (gcra) cells(*Policy) int { return 0 }
@@ -37,12 +37,12 @@ func (gcra) cells(*Policy) int { return 0 }
 func (gcra) resizes() bool { return false }
 
 func (gcra) fresh(_, from Time, p *Policy) state {
-	k := p.bucket()
+	k := p.Bucket()
 	return k.stateAt(from, 0)
 }
 
 func (gcra) resetState(at Time, p *Policy, st state) state {
-	if k := p.bucket(); k.level(st, at) > 0 {
+	if k := p.Bucket(); k.level(st, at) > 0 {
 		return k.stateAt(at, 0)
 	}
 	return st
@@ -55,25 +55,25 @@ func (gcra) load(v *view, _ Time, _ *Policy) bool {
 
 // admit reports whether hits are admitted at a level, with a delay of at most held, and returns the
 // level after them. Hits beyond full are delayed.
-func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
-	after = level + k.need(hits)
-	return after, after <= k.full+held && k.step > 0
+func (k *Bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
+	after = level + k.Need(hits)
+	return after, after <= k.Full+held && k.Step > 0
 }
 
 func (gcra) decide(
 	_ *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision,
 ) (after state, ok bool) {
 	p := c.Policy
-	k := c.Policy.bucket()
+	k := c.Policy.Bucket()
 	level := k.level(st, at)
-	held := k.delayWithin(budget)
+	held := k.DelayWithin(budget)
 	*d = Decision{Before: k.hitsIn(level)}
 	switch next, room := k.admit(level, hits, held); {
 	case c.Refund:
 		// The TAT does not fall below now, and not while hits are delayed, since their start times
 		// are fixed.
-		if p.Algorithm != LeakyBucket || level <= k.full {
-			next = level - min(level, k.need(hits))
+		if p.Algorithm != LeakyBucket || level <= k.Full {
+			next = level - min(level, k.Need(hits))
 			d.Charged = min(hits, d.Before)
 		} else {
 			next = level
@@ -84,14 +84,14 @@ func (gcra) decide(
 		}
 		return k.stateAt(at, next), true
 	case hits == 0: // whatever the budget
-		if d.Over = k.step > 0 && level > k.full+k.delay; d.Over {
-			d.RetryAfter = k.unit.toDuration(level - k.full - k.delay)
+		if d.Over = k.Step > 0 && level > k.Full+k.Delay; d.Over {
+			d.RetryAfter = k.Duration(level - k.Full - k.Delay)
 		}
 		return st, true
 	case room:
 		d.Charged = hits
-		if next > k.full {
-			d.Wait = k.unit.toDuration(next - k.full)
+		if next > k.Full {
+			d.Wait = k.Duration(next - k.Full)
 		}
 		return k.stateAt(at, next), true
 	default:
@@ -100,26 +100,26 @@ func (gcra) decide(
 }
 
 // deny denies hits. Denied hits that count become debt, at most one window.
-func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
+func (k *Bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
 	d.Over = true
 	d.RetryAfter = Never
-	if k.step == 0 {
+	if k.Step == 0 {
 		return st
 	}
-	need := k.need(hits)
+	need := k.Need(hits)
 	if p.CountRefused {
-		maxLevel := max(level, k.full+k.debt(p))
+		maxLevel := max(level, k.Full+k.Debt)
 		d.Charged = hits
 		if need > maxLevel-level {
-			d.Charged = uint64((maxLevel - level) / k.step)
+			d.Charged = (maxLevel - level) / k.Step
 		}
 		if debt := min(need, maxLevel-level); debt > 0 {
 			level += debt
 			st = k.stateAt(at, level)
 		}
 	}
-	if need <= k.full+held {
-		d.RetryAfter = k.unit.toDuration(level + need - k.full - held)
+	if need <= k.Full+held {
+		d.RetryAfter = k.Duration(level + need - k.Full - held)
 	}
 	return st
 }
@@ -128,13 +128,13 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 	if d.finishOver(p) {
 		return
 	}
-	k := p.bucket()
+	k := p.Bucket()
 	level := k.level(st, at)
-	maxLevel := k.full + k.delayWithin(budget)
+	maxLevel := k.Full + k.DelayWithin(budget)
 	d.Remaining = 0
-	d.Reset = max(1, k.unit.toDuration(level))
-	if k.step > 0 && level <= maxLevel {
-		d.Remaining = k.divide(maxLevel - level)
+	d.Reset = max(1, k.Duration(level))
+	if k.Step > 0 && level <= maxLevel {
+		d.Remaining = (maxLevel - level) / k.Step
 	}
 }
 
@@ -144,11 +144,11 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 // less would have drained. That part is not given back, since earlier undos may have moved the TAT and
 // the word does not record it.
 func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
-	k := p.bucket()
+	k := p.Bucket()
 	level := k.level(v.state, now)
-	part := k.need(d.Charged)
+	part := k.Need(d.Charged)
 	if v.mark != mark {
-		if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
+		if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.Full {
 			return v.state, true
 		}
 		part -= min(part, k.unit.fromDuration(time.Duration(now-at)))
@@ -174,7 +174,7 @@ func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 func (gcra) hasWeight() bool { return false }
 
 func (gcra) importState(v *view, at Time, p *Policy) {
-	k := p.bucket()
+	k := p.Bucket()
 	s := v.reported
 	if s.Time < at {
 		v.state = k.stateAt(at, 0)
@@ -187,14 +187,14 @@ func (gcra) importState(v *view, at Time, p *Policy) {
 	case rest > 0:
 		level++
 	}
-	if level > k.maxLevel {
+	if level > k.highest {
 		level = 0
 	}
 	v.state = k.stateAt(at, level)
 }
 
 func (gcra) export(_ *view, at Time, p *Policy, st state, s *State) {
-	if k := p.bucket(); k.level(st, at) > 0 {
+	if k := p.Bucket(); k.level(st, at) > 0 {
 		level, u := levelOf(uint64(st.mark), at) //nolint:gosec // bits
 		s.Time = at + Time(level>>u)             //nolint:gosec // below 2^62
 		s.Sixteenths = uint8(level & (1<<u - 1) & 15)
@@ -202,6 +202,6 @@ func (gcra) export(_ *view, at Time, p *Policy, st state, s *State) {
 }
 
 func (gcra) merge(v, there *view, at Time, b *Batch, i int) (after state, ok bool) {
-	k := b.Charges[i].Policy.bucket()
+	k := b.Charges[i].Policy.Bucket()
 	return there.state, v.slot != nil || k.level(there.state, at) > 0
 }

@@ -93,7 +93,7 @@ type Policy struct {
 
 // prepared contains the results of Prepare, which save divisions in decisions.
 type prepared struct {
-	bucket        bucket
+	bucket        Bucket
 	ring          Ring
 	class         int
 	maxPermitLife int64 // in milliseconds
@@ -113,7 +113,7 @@ func (p *Policy) Pin() {
 func (p *Policy) Prepare() {
 	p.self = nil
 	p.ready = prepared{}
-	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class(), maxPermitLife: maxPermitLife(p)}
+	p.ready = prepared{bucket: p.Bucket(), ring: p.Ring(), class: p.class(), maxPermitLife: maxPermitLife(p)}
 	p.self = p
 }
 

@@ -76,16 +76,8 @@ func (s *State) TakeOff(p *Policy, hits uint64) {
 			s.Counts[0] -= uint32(min(uint64(s.Counts[0]), hits)) //nolint:gosec // at most a count
 		}
 	case TokenBucket, LeakyBucket:
-		k := p.bucket()
-		need := int64(k.need(hits)) //nolint:gosec // at most 2^63-1
-		whole := need
-		sixteenths := int64(s.Sixteenths & 15)
-		if k.unit == fine {
-			whole = need >> fine
-			sixteenths -= need & (1<<fine - 1)
-		}
-		s.Time = max(0, s.Time-Time(whole)+Time(sixteenths>>fine))
-		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
+		k := p.Bucket()
+		s.moveTAT(&k, -int64(k.Need(hits))) //nolint:gosec // at most 2^63-1
 	case SlidingLog, Concurrency:
 	}
 }
@@ -100,16 +92,19 @@ func (s *State) PutOn(p *Policy, hits uint64) {
 			s.Counts[0] += uint32(min(hits, uint64(math.MaxUint32-s.Counts[0])))
 		}
 	case TokenBucket, LeakyBucket:
-		k := p.bucket()
-		need := int64(k.need(hits)) //nolint:gosec // at most 2^63-1
-		whole := need
-		sixteenths := int64(s.Sixteenths & 15)
-		if k.unit == fine {
-			whole = need >> fine
-			sixteenths += need & (1<<fine - 1)
-		}
-		s.Time += Time(whole) + Time(sixteenths>>fine)
-		s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
+		k := p.Bucket()
+		s.moveTAT(&k, int64(k.Need(hits))) //nolint:gosec // at most 2^63-1
 	case SlidingLog, Concurrency:
 	}
+}
+
+// moveTAT moves the TAT of a bucket by a number of ticks, which may be negative, but not below 0.
+func (s *State) moveTAT(k *Bucket, by int64) {
+	sixteenths := int64(s.Sixteenths & 15)
+	if k.unit == fine {
+		sixteenths += by & (1<<fine - 1)
+		by >>= fine
+	}
+	s.Time = max(0, s.Time+Time(by)+Time(sixteenths>>fine))
+	s.Sixteenths = uint8(sixteenths & (1<<fine - 1))
 }

@@ -159,11 +159,11 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	case leaky:
 		mark = int64(k.Full) //nolint:gosec // as above
 	}
-	c.args = append(c.args, flag(k.Fine))
-	c.appendTicks(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
-	c.appendTicks(maxLevel, k.Fine)
-	c.appendTicks(mark, k.Fine)
-	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
+	c.args = append(c.args, flag(k.Fine()))
+	c.appendTicks(int64(k.Need(hits)), k.Fine()) //nolint:gosec // at most 2^63-1
+	c.appendTicks(maxLevel, k.Fine())
+	c.appendTicks(mark, k.Fine())
+	c.appendTicks(int64(k.MaxLevel), k.Fine()) //nolint:gosec // below 2^62
 }
 
 // EncodeCancel encodes the cancellation of charge i, which is delayed.
@@ -175,11 +175,11 @@ func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []by
 	c.Cost = CostOf(b.Charges[i].Policy, 0)
 	c.charges = append(c.charges,
 		charge{algorithm: limiter.LeakyBucket, key: key, first: true, keyArg: len(c.args) + 1})
-	c.args = append(c.args, "b", "", "x", flag(k.Fine))
-	c.appendTicks(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
+	c.args = append(c.args, "b", "", "x", flag(k.Fine()))
+	c.appendTicks(int64(k.Need(b.Decisions[i].Charged)), k.Fine()) //nolint:gosec // at most 2^63-1
 	c.appendAmount(instant(after.Time, after.Sixteenths&15))
 	c.args = append(c.args, "0", "0")
-	c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
+	c.appendTicks(int64(k.MaxLevel), k.Fine()) //nolint:gosec // below 2^62
 }
 
 // SetReset changes the only charge to a reset of its counter.

@@ -31,7 +31,7 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
 	if p.Algorithm == limiter.TokenBucket {
 		k := p.Bucket()
-		c.appendTicks(int64(k.Step), k.Fine) //nolint:gosec // below 2^62
+		c.appendTicks(int64(k.Step), k.Fine()) //nolint:gosec // below 2^62
 	} else {
 		c.args = append(c.args, "0", "0")
 	}

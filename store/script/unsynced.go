@@ -68,7 +68,7 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 	switch c.Policy.Algorithm {
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		k := c.Policy.Bucket()
-		d.cost = amountOf(k.Need(hits), k.Fine)
+		d.cost = amountOf(k.Need(hits), k.Fine())
 		d.tat = instant(now, 0).plus(d.cost)
 		if inTable {
 			after := b.Stored().BucketAfter(now, i)
@@ -101,7 +101,7 @@ func (d *Unsynced) ExpiresAt() limiter.Time {
 		return end
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		k := p.Bucket()
-		highest := amountOf(k.MaxLevel, k.Fine)
+		highest := amountOf(k.MaxLevel, k.Fine())
 		return d.at + limiter.Time(highest.seconds+1)*limiter.Time(time.Second)
 	case limiter.Concurrency:
 		return d.lastLeaseExpiry()
@@ -171,7 +171,7 @@ func (d *Unsynced) Subtract(hits uint64) {
 	d.Admitted -= min(d.Admitted, hits)
 	if p := &d.Policy; p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
 		k := p.Bucket()
-		cost := amountOf(k.Need(hits), k.Fine)
+		cost := amountOf(k.Need(hits), k.Fine())
 		d.cost = d.cost.minus(cost)
 		d.tat = d.tat.minus(cost)
 	}
@@ -202,10 +202,10 @@ func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 // readExcess reads the TAT of a bucket before a charge, and after it as if the level had no maximum.
 // It returns by how many hits the bucket moved further beyond full.
 func (r *reply) readExcess(k limiter.Bucket) uint64 {
-	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
+	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine()))
 	before := amount{r.next(), r.next()}.minus(full)
 	beyond := amount{r.next(), r.next()}.minus(full).minus(before)
-	step := amountOf(k.Step, k.Fine)
+	step := amountOf(k.Step, k.Fine())
 	if k.Step == 0 {
 		return 0
 	}
@@ -222,8 +222,8 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 		c.args = append(c.args, "b", "")
 		c.appendAmount(d.cost)
 		c.appendAmount(d.tat)
-		c.appendAmount(amountOf(k.MaxLevel, k.Fine))
-		c.appendTicks(int64(k.MaxLevel), k.Fine) //nolint:gosec // below 2^62
+		c.appendAmount(amountOf(k.MaxLevel, k.Fine()))
+		c.appendTicks(int64(k.MaxLevel), k.Fine()) //nolint:gosec // below 2^62
 	case limiter.SlidingWindow:
 		at.ring = p.Ring()
 		c.args = append(c.args, "r", "")
