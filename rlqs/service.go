@@ -68,7 +68,7 @@ type scratch struct {
 func New(o quota.Options) *Service {
 	s := &Service{
 		options: o, hasher: identity.NewKey().Hasher(), streams: map[division.StreamID]*Stream{}, slots: slots{clients: map[uint64]*client{}},
-		divider: division.New(o.Elapsed(), division.Options{MaxBytes: maxBucketBytes}),
+		divider: division.New(o.Elapsed(), maxBucketBytes),
 	}
 	s.divideTimer = time.AfterFunc(time.Hour, s.tick)
 	s.divideTimer.Stop()

@@ -34,7 +34,7 @@ func (d *Divider) joinClient(s *stream, id uint64) {
 
 // mayAllocate reports whether c may use n more bytes: afterwards, a client may use at most as much
 // memory as is left free. So k clients leave at least one part in k+1 to others.
-func (d *Divider) mayAllocate(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
+func (d *Divider) mayAllocate(c *client, n int) bool { return c.bytes+n <= d.maxBytes-(d.bytes+n) }
 
 // addBytes adds n bytes to the memory of c, and removes c once it has no memory and no stream.
 func (d *Divider) addBytes(c *client, n int) {

@@ -77,16 +77,16 @@ func (d *Divider) retireShare(b *bucket, s *share) bool {
 	return false
 }
 
-// isIdle reports whether a share had no requests for IdleReports reports, or for one report if its
+// isIdle reports whether a share had no requests for idleReports reports, or for one report if its
 // stream or client uses more than half of its bound.
 func (d *Divider) isIdle(s *share) bool {
 	if s.idleReports == 0 {
 		return false
 	}
-	if len(s.stream.shares) > d.o.MaxStreamBuckets/2 || 2*s.stream.client.bytes > d.o.MaxBytes-d.bytes {
+	if len(s.stream.shares) > d.maxStreamBuckets/2 || 2*s.stream.client.bytes > d.maxBytes-d.bytes {
 		return true
 	}
-	return int(s.idleReports) >= d.o.IdleReports
+	return int(s.idleReports) >= d.idleReports
 }
 
 // apportion computes the allocation of each share, lowers the rates above it, and raises the others

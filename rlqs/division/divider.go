@@ -68,7 +68,8 @@ const (
 
 // Divider divides limits among streams. Create one with [New].
 type Divider struct {
-	o   Options
+	bounds
+
 	now Time
 	// learnUntil is when the learning period ends, predecessorExpiry when all assignments of a
 	// predecessor have expired.
@@ -96,16 +97,26 @@ type Divider struct {
 }
 
 // New returns a divider. Its first call of any method may be at the time now.
-func New(now Time, o Options) *Divider {
-	o = o.withDefaults()
-	d := &Divider{
-		o: o, now: now, nextTickBy: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[StreamID]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{},
+//
+// maxBytes bounds the estimated memory of all buckets. A bucket counts as 320 bytes plus its ID, plus
+// 135 bytes for each stream that has reported it. A client may use at most as much memory as is left
+// free, so a single client gets at most half of it, and k clients leave at least one part in k+1 to
+// others. If a client uses more than half of its bound, its idle buckets are abandoned after one
+// report without a request.
+//
+// Assignments of a predecessor of this divider may still be in effect, so it starts with a learning
+// period of 6 s, in which Envoys reconnect. During this period the complete limit counts as in
+// effect. An Envoy that reports a bucket for the first time gets no assignment; one that has reported
+// it before keeps the rate at which it admitted requests, up to half of the limit. The limit may be
+// exceeded in two cases: the predecessor changed rates in its last seconds, or an Envoy continues to
+// serve but cannot reconnect. At most twice the limit is then in effect, for a TTL.
+func New(now Time, maxBytes int) *Divider {
+	return &Divider{
+		bounds: bounds{maxBytes, idleReports, maxStreamBuckets, tickShares, maxLate},
+		now:    now, nextTickBy: never - maxLate,
+		learnUntil: now + learnPeriod, predecessorExpiry: now + maxLife,
+		buckets: map[Bucket]*bucket{}, streams: map[StreamID]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{},
 	}
-	if !o.Fresh {
-		d.predecessorExpiry = now + maxLife
-		d.learnUntil = now + learnPeriod
-	}
-	return d
 }
 
 // OpenStream adds a stream. It must precede the first report of the stream.
@@ -232,14 +243,14 @@ func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 }
 
 // Tick divides the buckets that events have changed and those that are due. It returns when the
-// next call is due; earlier calls are harmless. After visiting [Options].TickShares shares it
+// next call is due; earlier calls are harmless. After visiting tickShares shares it
 // returns now, at the end of a bucket, so that its caller can release a lock before the next call.
 // Buckets are divided in the order in which they changed, and each is queued at most once. A bucket
 // therefore waits for at most one division of each other bucket, however often clients change
 // those.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
-	for visited := 0; visited < d.o.TickShares; {
+	for visited := 0; visited < d.tickShares; {
 		before := visited
 		if b := d.nextClosedBucket(); b != nil {
 			d.markDirty(b)
@@ -268,8 +279,8 @@ func (d *Divider) nextTick() Time {
 	if d.pausedUntil > d.now {
 		next = min(next, d.pausedUntil)
 	}
-	if d.o.MaxLate > 0 && len(d.streams) > 0 {
-		next = min(next, d.now+d.o.MaxLate)
+	if len(d.streams) > 0 {
+		next = min(next, d.now+d.maxLate)
 	}
 	return next
 }
@@ -349,8 +360,8 @@ const stallPause = 250 * time.Millisecond
 
 func (d *Divider) advance(now Time) {
 	d.now = max(d.now, now)
-	if d.o.MaxLate > 0 && d.now-d.o.MaxLate > d.nextTickBy {
-		d.nextTickBy = never - d.o.MaxLate
+	if d.now-d.maxLate > d.nextTickBy {
+		d.nextTickBy = never - d.maxLate
 		d.pausedUntil = d.now + stallPause
 	}
 }

@@ -449,7 +449,7 @@ func TestReportsDoNotAllocate(t *testing.T) {
 
 // ExampleDivider shows how a service uses a Divider.
 func ExampleDivider() {
-	d := division.New(0, division.Options{Fresh: true})
+	d := division.NewWith(0, division.Options{Fresh: true})
 	limit := &division.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
 	d.OpenStream(1, 1, 0, 0)
 	d.Report(2, 1, division.Report{Bucket: division.Bucket{1}, ID: []byte("path=/a"), Limit: limit, Allowed: 1})

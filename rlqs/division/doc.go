@@ -28,9 +28,8 @@
 //     no_assignment_behavior.
 //
 // The bound assumes that confirmations are true, that time is a monotonic clock, that an Envoy
-// applies nothing later than [ExpiryMargin] after its stream has ended, and that
-// [Options].Fresh is set. Without Fresh the limit may be exceeded while the divider learns what its
-// predecessor assigned.
+// applies nothing later than [ExpiryMargin] after its stream has ended, and that no predecessor has
+// assigned rates. Otherwise the limit may be exceeded while the divider learns them: see [New].
 //
 // # Division
 //
@@ -59,7 +58,7 @@
 //
 // A bucket is divided after an event that changes it, and when one of its rates or timeouts
 // expires. Without events no bucket is divided: a stream that never takes or confirms its actions
-// costs only memory. A [Divider.Tick] visits [Options].TickShares shares and returns, so that its
+// costs only memory. A [Divider.Tick] visits a few thousand shares and returns, so that its
 // caller can release a lock. Report, SetLimit and View are linear in the streams of one bucket,
 // Confirm in the actions that it confirms, and TakeActions and EachBucket in the number that the
 // caller passes. OpenStream and CloseStream do not depend on the number of buckets. A bucket is

@@ -47,7 +47,7 @@ type Limit struct {
 	MinTokens uint32
 	// PredecessorUntil is the time until which another divider may have assigned rates of this
 	// limit. The complete limit counts as in effect until TTL and ExpiryMargin have passed since
-	// then, as after a restart: see [Options].Fresh. 0 if there was none.
+	// then, as after a restart: see [New]. 0 if there was none.
 	PredecessorUntil Time
 	// Strategy determines how requests are decided. Unless it is Divide, the fields above except
 	// PredecessorUntil are used only by [Divider.CountShadowHits].

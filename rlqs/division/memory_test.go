@@ -22,7 +22,7 @@ type fleet struct {
 
 func newFleet(streams, buckets int) *fleet {
 	f := &fleet{
-		d:       division.New(0, division.Options{Fresh: true, MaxLate: -1, MaxStreamBuckets: buckets, MaxBytes: 1 << 30}),
+		d:       division.NewWith(0, division.Options{Fresh: true, MaxLate: -1, MaxStreamBuckets: buckets, MaxBytes: 1 << 30}),
 		streams: streams, limit: &division.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
 	}
 	for i := range buckets {

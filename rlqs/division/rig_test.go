@@ -22,7 +22,7 @@ func newRig(o division.Options) *rig {
 	if o.MaxLate == 0 {
 		o.MaxLate = -1
 	}
-	return &rig{division.New(0, o), 0}
+	return &rig{division.NewWith(0, o), 0}
 }
 
 // advance advances the clock, and calls Tick when it is due.

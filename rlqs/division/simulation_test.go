@@ -59,7 +59,7 @@ type result struct {
 
 func (s *simulation) run(t *testing.T) result {
 	t.Helper()
-	d := division.New(0, division.Options{Fresh: true})
+	d := division.NewWith(0, division.Options{Fresh: true})
 	envoys := make([]*simulatedEnvoy, s.n)
 	for i := range envoys {
 		envoys[i] = &simulatedEnvoy{stream: division.StreamID(i + 1)}
@@ -78,7 +78,7 @@ func (s *simulation) run(t *testing.T) result {
 			}
 		}
 		if now == s.restartedAt {
-			d = division.New(now, division.Options{})
+			d = division.NewWith(now, division.Options{})
 		}
 		arrived, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
 		for i, p := range envoys {

@@ -223,7 +223,7 @@ func TestStorms(t *testing.T) {
 	for seed := range uint64(effort.Times(t, 6)) {
 		s := randomStorm(seed)
 		w := &stormWorld{
-			Divider: division.New(0, division.Options{Fresh: true}), storm: s, random: rand.New(rand.NewPCG(seed, 5)),
+			Divider: division.NewWith(0, division.Options{Fresh: true}), storm: s, random: rand.New(rand.NewPCG(seed, 5)),
 		}
 		for i := range s.demands {
 			w.newest++

@@ -71,7 +71,7 @@ func (d *Divider) takeUntracked(s *stream, dst []Action, limit int) []Action {
 
 // isFull reports whether a stream may not have another bucket of n bytes.
 func (d *Divider) isFull(s *stream, n int) bool {
-	return len(s.shares) >= d.o.MaxStreamBuckets || !d.mayAllocate(s.client, n)
+	return len(s.shares) >= d.maxStreamBuckets || !d.mayAllocate(s.client, n)
 }
 
 // queueAssignment queues the assignment of a rate in the stream's outbox.

@@ -97,7 +97,7 @@ func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }
 // created.
 type Counts struct {
 	Streams, Buckets, Shares int
-	// Bytes is the memory of all buckets, as [Options].MaxBytes counts it.
+	// Bytes is the memory of all buckets, as [New] counts it.
 	Bytes int
 	// TooManyBuckets counts reports beyond a bound, Abandoned the buckets abandoned because they
 	// were idle or no rule matched any more, Probed the buckets abandoned as a probe, Inherited the

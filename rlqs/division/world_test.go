@@ -69,7 +69,7 @@ func bucketOf(i int) division.Bucket { return division.Bucket{uint64(i) + 1, 7} 
 func newWorld(o worldOptions) *world {
 	w := &world{worldOptions: o, now: time.Second}
 	o.o.Fresh = true
-	w.d = division.New(w.now, o.o)
+	w.d = division.NewWith(w.now, o.o)
 	for i := range o.envoys {
 		e := &envoy{buckets: make([]filter.Bucket, o.buckets)}
 		if o.peers {
@@ -280,7 +280,7 @@ func (w *world) restart(service bool, e *envoy) {
 			l.atServer, l.up, l.gone = false, nil, w.now+division.ExpiryMargin
 		}
 	}
-	w.d = division.New(w.now, w.o)
+	w.d = division.NewWith(w.now, w.o)
 	w.predecessorExpiry = w.now + division.TTL + division.ExpiryMargin
 }
 
