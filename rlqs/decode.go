@@ -233,14 +233,6 @@ func (d *decoder) readField(b []byte, v visitor) error {
 // nextField decodes the field at the start of b, and returns the bytes after it as rest. value is
 // set for varints and body for length-delimited fields; the values of other types are skipped.
 func nextField(b []byte) (number protowire.Number, typ protowire.Type, value uint64, body, rest []byte, ok bool) {
-	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // fast path for nearly all fields
-		switch size := int(b[1]); {
-		case b[0]&7 == byte(protowire.VarintType):
-			return protowire.Number(b[0] >> 3), protowire.VarintType, uint64(b[1]), nil, b[2:], true
-		case b[0]&7 == byte(protowire.BytesType) && size <= len(b)-2:
-			return protowire.Number(b[0] >> 3), protowire.BytesType, 0, b[2 : 2+size], b[2+size:], true
-		}
-	}
 	number, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || number > protowire.MaxValidNumber {
 		return 0, 0, 0, nil, nil, false
