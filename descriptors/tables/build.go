@@ -21,7 +21,7 @@ type builder struct {
 	keys    []byte
 	names   map[string]uint16
 	listed  []string // the names by index
-	found   rules.Diagnostics
+	found   rules.Findings
 	// lastWins permits duplicate keys, as in a journal: the last row applies, which may be a
 	// deletion.
 	lastWins bool
@@ -35,20 +35,12 @@ type pending struct {
 
 // fail reports an error. It returns true if no more errors are reported.
 func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
-	if len(b.found) == maxErrors {
-		b.report(rules.Error, line, col, "further errors are not shown")
-	}
-	if len(b.found) > maxErrors {
-		return true
-	}
 	b.report(rules.Error, line, col, fmt.Sprintf(format, args...))
-	return false
+	return b.found.Full()
 }
 
 func (b *builder) report(severity rules.Severity, line, col int, message string) {
-	b.found = append(b.found, rules.Diagnostic{
-		Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: severity, Message: message,
-	})
+	b.found.Add(rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: severity, Message: message})
 }
 
 // warnUnfinished warns that the file does not end with a newline.
@@ -113,7 +105,7 @@ func (b *builder) build() *Rows {
 		r := newRows(&columns, b.hasher, shards, b.listed)
 		full := b.fill(r)
 		switch {
-		case len(b.found) > 0:
+		case b.found.All != nil:
 			return nil
 		case !full:
 			if i := slices.IndexFunc(b.rows, func(p pending) bool { return p.slot.burst > 0 }); i >= 0 && !b.lastWins {

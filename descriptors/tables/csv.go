@@ -16,7 +16,7 @@ import (
 // Read reads the rows of a file: CSV with a header. They are nil if a diagnostic is an error. A file without a final newline may be truncated: a warning names its
 // last row. [Table.Replace] activates the rows.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
-	b := &builder{file: file, hasher: t.Rows().hasher}
+	b := &builder{file: file, hasher: t.Rows().hasher, found: rules.Findings{Max: maxErrors}}
 	end := &endReader{in: from}
 	in := bufio.NewReaderSize(end, 1<<16)
 	switch start, _ := in.Peek(3); {
@@ -24,16 +24,16 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 		_, _ = in.Discard(3) // the byte order mark that spreadsheets write
 	case bytes.HasPrefix(start, []byte("\xff\xfe")), bytes.HasPrefix(start, []byte("\xfe\xff")):
 		b.fail(1, 1, "the file is UTF-16; write it as UTF-8")
-		return nil, b.found
+		return nil, b.found.All
 	}
-	if b.readCSV(in); len(b.found) > 0 {
-		return nil, b.found
+	if b.readCSV(in); b.found.All != nil {
+		return nil, b.found.All
 	}
 	rows := b.build()
 	if rows != nil && end.last != '\n' {
 		b.warnUnfinished()
 	}
-	return rows, b.found
+	return rows, b.found.All
 }
 
 // endReader records the last byte that it read, and the error that ended reading. A truncated HTTP
@@ -56,12 +56,12 @@ func (r *endReader) Read(p []byte) (n int, err error) {
 
 // readCSV reads CSV as in RFC 4180.
 func (b *builder) readCSV(in io.Reader) {
-	bounded := &recordBound{in: in, left: maxRecordBytes, line: 1}
+	bounded := &recordBound{in: in, left: maxRecordBytes}
 	r := csv.NewReader(bounded)
 	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
-		b.failCSV(r, bounded.line, err)
+		b.failCSV(r, 1, err)
 		return
 	}
 	fields, keys, err := splitHeader(header)
@@ -74,12 +74,14 @@ func (b *builder) readCSV(in io.Reader) {
 	}
 	values := make([]string, len(keys))
 	for {
+		bounded.left = maxRecordBytes
+		line, _ := r.FieldPos(0)
 		record, err := r.Read()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err != nil {
-			if b.failCSV(r, bounded.line, err) {
+			if b.failCSV(r, line, err) {
 				return
 			}
 			continue
@@ -91,14 +93,10 @@ func (b *builder) readCSV(in io.Reader) {
 }
 
 // recordBound bounds the size of a record: after an unclosed quote, the rest of a file is one
-// record. An empty line outside quotes ends a record, too.
+// record.
 type recordBound struct {
 	in   io.Reader
-	left int // number of bytes that the last record may still take
-	line int // line of its start
-	// quoted is true if the last byte is between quotes, and lines is the number of newlines there.
-	quoted bool
-	lines  int
+	left int // number of bytes, other than line ends, that may be read before the record ends
 }
 
 // maxRecordBytes bounds a row of CSV.
@@ -106,26 +104,11 @@ const maxRecordBytes = 1 << 16
 
 func (r *recordBound) Read(p []byte) (n int, err error) {
 	if r.left <= 0 {
-		return 0, fmt.Errorf("a row is longer than %d KiB; is a quote not closed?", maxRecordBytes>>10)
+		return 0, fmt.Errorf("the row after this one is longer than %d KiB; is a quote not closed?", maxRecordBytes>>10)
 	}
-	n, err = r.in.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	for rest := p[:n]; ; {
-		part, after, quote := bytes.Cut(rest, []byte(`"`))
-		newlines := bytes.Count(part, []byte("\n"))
-		if r.quoted {
-			r.lines += newlines
-		} else if newlines > 0 {
-			r.left = maxRecordBytes - (len(rest) - bytes.LastIndexByte(part, '\n') - 1)
-			r.line = r.line + r.lines + newlines
-			r.lines = 0
-		}
-		if !quote {
-			return n, err
-		}
-		r.quoted = !r.quoted
-		rest = after
-	}
+	n, err = r.in.Read(p)
+	r.left -= n - bytes.Count(p[:n], []byte("\n")) - bytes.Count(p[:n], []byte("\r"))
+	return n, err
 }
 
 // csvRow adds a record. It returns true if reading must end.
@@ -158,7 +141,7 @@ func (b *builder) csvRow(r *csv.Reader, record []string, fields []string, keys [
 	return false
 }
 
-// failCSV reports a CSV or read error in the record that begins at line. It returns true if reading
+// failCSV reports a CSV or read error in the record after that at line. It returns true if reading
 // must end.
 func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	wrong, ok := errors.AsType[*csv.ParseError](err)
