@@ -138,32 +138,22 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 	if stored {
 		ds = other
 	}
-	ds = append(ds, leaseAdvice(s, stored)...)
-	return append(append(ds, quotaAdvice(s, stored)...), s.allowances.Unused()...)
+	return append(append(ds, limitAdvice(s)...), s.allowances.Unused()...)
 }
 
-// restartAdvice warns of counters whose loss at a restart matters.
+// restartAdvice warns of counters whose loss at a restart matters, once for each domain.
 func restartAdvice(s *Set) (ds rules.Diagnostics) {
-	long := map[string][]*Limit{}
+	warned := map[*domain]bool{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && (l.Soft || !l.Candidate) && l.HasWindow() && memoryTime(&l.Policy) >= 24*time.Hour &&
-			!s.allowances.Allow(rules.Restart, l.Pos) {
-			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
-		}
-	}
-	for _, name := range s.names {
-		limits := long[name]
-		if len(limits) == 0 {
+		d := l.Rule.domain
+		if l.Rule.Unlimited || l.Candidate && !l.Soft || !l.HasWindow() || memoryTime(&l.Policy) < 24*time.Hour ||
+			s.allowances.Allow(rules.Restart, l.Pos) || warned[d] {
 			continue
 		}
-		first := limits[0]
-		message := "counters in memory are lost at a restart, which matters for windows of a day or more"
-		if n := len(limits) - 1; n > 0 {
-			message += fmt.Sprintf(" (and %d more limits of this domain)", n)
-		}
-		d := s.domains[name]
+		warned[d] = true
 		ds = append(ds, rules.Diagnostic{
-			Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message,
+			Pos: l.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, l.Rule.node),
+			Message: "counters in memory are lost at a restart, which matters for windows of a day or more",
 		})
 	}
 	return ds

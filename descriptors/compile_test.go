@@ -310,7 +310,7 @@ descriptors:
 	if len(ds) != 1 || ds.HasErrors() {
 		t.Fatalf("Advice = %v, want one warning", ds)
 	}
-	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more (and 1 more limits of this domain)`
+	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": counters in memory are lost at a restart, which matters for windows of a day or more`
 	if got := ds[0].String(); got != want {
 		t.Errorf("Advice = %s, want %s", got, want)
 	}

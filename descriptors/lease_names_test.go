@@ -154,24 +154,6 @@ func TestLeaseAdvice(t *testing.T) {
 	}
 }
 
-// TestLeaseNote checks the note on which process the end call has to reach.
-func TestLeaseNote(t *testing.T) {
-	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+concurrent("n")+"}\n- {key: l, rate_limit: "+concurrent("m")+"}")
-	for stored, want := range map[bool]string{
-		false: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (like those of 1 more limits): that call must reach the process that granted the lease. ` +
-			`Run one replica, use a --store, or shard both calls by the same key (examples/sharded); and do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect`,
-		true: `a.yaml:3:24: note: domain "d" > key "k": a lease of this limit is released by a call at the end of the request (like those of 1 more limits): ` +
-			`do not use --grpc-transport=grpc-go, which does not release leases early when clients disconnect`,
-	} {
-		if got := lines(Advice(s, stored)); !slices.Equal(got, []string{want}) {
-			t.Errorf("Advice(stored %v) = %q, want %q", stored, got, want)
-		}
-	}
-	if got := Advice(load(t, Options{}, hourly(5)), false); len(got) > 0 {
-		t.Errorf("Advice of rules without leases = %v", got)
-	}
-}
-
 const leaseRules = `
 domain: d
 descriptors:

@@ -64,10 +64,10 @@ func TestMatchSingleDescriptor(t *testing.T) {
 
 func TestQuotaAdvice(t *testing.T) {
 	for rate, want := range map[string]int{
-		"unit: second, requests_per_unit: 2":  1, // a note
-		"unit: second, requests_per_unit: 1":  2,
-		"unit: minute, requests_per_unit: 97": 1,
-		"unit: minute, requests_per_unit: 95": 2,
+		"unit: second, requests_per_unit: 2":  0,
+		"unit: second, requests_per_unit: 1":  1,
+		"unit: minute, requests_per_unit: 97": 0,
+		"unit: minute, requests_per_unit: 95": 1,
 		"unit: minute, requests_per_unit: 0":  0,
 	} {
 		s, _ := compile(t, Options{}, "{domain: d, descriptors: [{key: a, rate_limit: {"+rate+", algorithm: token_bucket, quota: {}}}]}")
