@@ -60,68 +60,35 @@ func (p *pattern) matches(b []byte) bool {
 	return true
 }
 
-// covers finds, for each wildcard, an earlier one that matches all of its values.
-type covers struct {
-	// prefixes maps the prefixes of patterns such as a* to the first node. others are other patterns, at most
-	// maxCoverSearch.
-	prefixes map[string]*node
-	others   []*wildcard
-}
-
+// maxCoverSearch is the number of wildcards with which later ones are compared.
 const maxCoverSearch = 64
 
-// covering returns a node whose wildcard matches all values of w, or nil.
-func (c *covers) covering(w *wildcard) *node {
-	for i := range len(w.value.prefix) + 1 {
-		if n := c.prefixes[w.value.prefix[:i]]; n != nil {
-			return n
-		}
-	}
-	value := []byte(w.node.value)
-	for _, other := range c.others {
-		if other.value.matches(value) { // each * of value is within a part that other matches with a *
-			return other.node
-		}
-	}
-	return nil
-}
-
-func (c *covers) add(w *wildcard) {
-	switch p := &w.value; {
-	case !p.literal && p.suffix == "" && p.middle == nil:
-		if c.prefixes == nil {
-			c.prefixes = map[string]*node{}
-		}
-		c.prefixes[p.prefix] = w.node
-	case len(c.others) < maxCoverSearch:
-		c.others = append(c.others, w)
-	}
-}
-
-// warnUnreachable warns of descriptors that no entry reaches, because a wildcard of the same level matches all of their
-// values first.
+// warnUnreachable warns of descriptors that no entry reaches, because a wildcard of the same level
+// matches all of their values first.
 func (c *compiler) warnUnreachable(d *domain, l *level) {
 	warn := func(n, first *node, why string) {
 		c.warn(rules.Hides, n.pos, nodePath(d, n), "no request reaches this descriptor, since %s at %s matches all of its values first%s", rules.Shorten(first.text()), first.pos, why)
 	}
 	for i := range l.branches {
 		b := &l.branches[i]
-		var earlier covers
 		for j := range b.wild {
-			w := &b.wild[j]
-			if isWildcard(w.node.key) {
-				earlier.add(w)
+			n := b.wild[j].node
+			if isWildcard(n.key) {
 				continue // other keys may reach it
 			}
-			if first := earlier.covering(w); first != nil && first.value != w.node.value { // otherwise they are duplicates
-				warn(w.node, first, ": move it up, or remove one of them")
-				continue
+			for _, earlier := range b.wild[:min(j, maxCoverSearch)] {
+				// Each * of the value is within a part that the earlier pattern matches with a *. Equal
+				// values are duplicates.
+				if earlier.value.matches([]byte(n.value)) && earlier.node.value != n.value {
+					warn(n, earlier.node, ": move it up, or remove one of them")
+					break
+				}
 			}
-			earlier.add(w)
 		}
-		if n := b.keyOnly; n != nil {
-			if first := earlier.prefixes[""]; first != nil {
-				warn(n, first, ": the key alone is tried after all wildcards, so remove one of them")
+		for _, w := range b.wild {
+			if b.keyOnly != nil && strings.Trim(w.node.value, "*") == "" { // no value, or "*"
+				warn(b.keyOnly, w.node, ": the key alone is tried after all wildcards, so remove one of them")
+				break
 			}
 		}
 	}
