@@ -106,9 +106,9 @@ descriptors:
 		got = append(got, l.Label)
 	}
 	want := []string{
-		"60/minute fixed_window", "60/minute token_bucket", "60/hour", "60/hour #4", "60/day", "streams", "fewer shadow",
-		"n fixed_window", "n token_bucket", "m 60/hour", "m 60/day token_bucket", "m 60/day leaky_bucket",
-		"", "n 60/minute", "n 60/hour", "n 60/hour #3", "60/10minute",
+		"60/minute", "60/minute #2", "60/hour", "60/hour #4", "60/day", "streams", "fewer shadow",
+		"n", "n #2", "m", "m #4", "m #5",
+		"", "n", "n #2", "n 60/hour", "60/10minute",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
