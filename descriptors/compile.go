@@ -46,7 +46,7 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 		digests = append(digests, c.domain(name, byName[name]))
 	}
 	c.set.Hash = c.sha.set(digests)
-	c.finishDefaults()
+	c.warnUnusedDefaults()
 	if !opt.TablesLater {
 		c.found.All = append(c.found.All, c.set.checkTables(func(name string) (*tables.Columns, string) {
 			e, _ := opt.Tables.Table(name) // compileTable found it

@@ -1,7 +1,6 @@
 package descriptors
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,9 +11,8 @@ import (
 // defaultUse records how an item of defaults was used.
 type defaultUse struct {
 	matches, applied bool
-	// firstError is the index of the diagnostic about the first rule that does not support the
-	// item's fields, or -1. moreErrors counts further such rules.
-	firstError, moreErrors int
+	// failed is true if a rule that does not support the item's fields was reported.
+	failed bool
 }
 
 func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
@@ -23,7 +21,7 @@ func (c *compiler) useOf(e *rules.DefaultItem) *defaultUse {
 	}
 	u := c.defaultUses[e]
 	if u == nil {
-		u = &defaultUse{firstError: -1}
+		u = &defaultUse{}
 		c.defaultUses[e] = u
 	}
 	return u
@@ -84,29 +82,19 @@ func (c *compiler) withDefaults(
 }
 
 // failDefaults reports that a rule does not support the fields of e. It reports the first such rule
-// and counts the others.
+// only.
 func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos, wrong string) {
 	u := c.useOf(e)
-	if u.firstError >= 0 {
-		u.moreErrors++
+	if u.failed {
 		return
 	}
-	u.firstError = len(c.found.All)
+	u.failed = true
 	c.fail(e.Pos, e.At, "the rule %s at %s does not support these fields: %s; change the fields, or add an item for this rule", path, pos, wrong)
 }
 
-// finishDefaults completes the errors about defaults after the last rule, and warns of unused
-// items.
-func (c *compiler) finishDefaults() {
-	if c.opt.Defaults == nil {
-		return
-	}
-	for _, u := range c.defaultUses {
-		if u.firstError >= 0 && u.moreErrors > 0 && u.firstError < len(c.found.All) {
-			c.found.All[u.firstError].Message += fmt.Sprintf(" (and %d more rules)", u.moreErrors)
-		}
-	}
-	if c.set.Empty() {
+// warnUnusedDefaults warns of defaults that apply to no rule.
+func (c *compiler) warnUnusedDefaults() {
+	if c.opt.Defaults == nil || c.set.Empty() {
 		return // the rules are still to come, as at a start over xDS
 	}
 	for _, name := range c.opt.Defaults.Names() {

@@ -200,7 +200,7 @@ descriptors:
 		}},
 		{"a number that several rules do not support", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
 			`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: ` +
-				`a window of 100000000 minutes is longer than 10 years; the maximum unit_multiplier of unit minute is 5256000; change the fields, or add an item for this rule (and 2 more rules)`,
+				`a window of 100000000 minutes is longer than 10 years; the maximum unit_multiplier of unit minute is 5256000; change the fields, or add an item for this rule`,
 		}},
 		{"a log with too many requests", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "many" at rules.yaml:13:17 does not support these fields: ` +
@@ -240,7 +240,7 @@ descriptors:
 			`defaults.yaml:6:61: error: domain "shop" > defaults[2] > prefix: "v4" must be a whole number from 1 to 32, not 33`,
 		}},
 		{"values for a level with a value", "domain: shop\ndefaults:\n- {name: own, values: [a]}\n- {path: [{key: many}], values: [a, a]}\n- {name: per-user, rate_limit: {unit: year, unit_multiplier: 11}}", []string{
-			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "own" value "v" at rules.yaml:10:38 does not support these fields: "values", "cidr" and "prefix" require a key without "value" and "*"; change the fields, or add an item for this rule (and 1 more rules)`,
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: the rule domain "shop" > key "own" value "v" at rules.yaml:10:38 does not support these fields: "values", "cidr" and "prefix" require a key without "value" and "*"; change the fields, or add an item for this rule`,
 			`defaults.yaml:4:37: error: domain "shop" > key "many" value "a,a": duplicate value "a" on this level; first at rules.yaml:12:5, defaults from defaults.yaml:4:3`,
 			`defaults.yaml:5:3: error: domain "shop" > defaults[2]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: a window of 11 years is longer than 10 years; the maximum unit_multiplier of unit year is 10; change the fields, or add an item for this rule`,
 		}},

@@ -82,7 +82,7 @@ func TestDefaultsGrantLeasesToUnnamedRules(t *testing.T) {
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n- {key: c, rate_limit: {unit: hour, requests_per_unit: 5, name: streams}}"
 	s, ds := compileWith(t, three, "domain: '*'\ndefaults:\n- rate_limit: {algorithm: concurrency}")
 	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24 does not support these fields: ` +
-		`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"; change the fields, or add an item for this rule (and 1 more rules)`}
+		`"name" is missing: Envoy returns the lease that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"; change the fields, or add an item for this rule`}
 	if diff := cmp.Diff(want, lines(ds)); diff != "" || s != nil {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
