@@ -53,75 +53,34 @@ func (l *finding) text() string {
 	return l.Path + ": " + l.Message
 }
 
-type (
-	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
-	}
-	sarifRun struct {
-		Tool struct {
-			Driver sarifDriver `json:"driver"`
-		} `json:"tool"`
-		Results []sarifResult `json:"results"`
-	}
-	sarifDriver struct {
-		Name           string      `json:"name"`
-		Version        string      `json:"version"`
-		InformationURI string      `json:"informationUri"`
-		Rules          []sarifRule `json:"rules"`
-	}
-	sarifRule struct {
-		ID string `json:"id"`
-	}
-	sarifResult struct {
-		RuleID    string          `json:"ruleId"`
-		Level     string          `json:"level"` // error, warning or note
-		Message   sarifText       `json:"message"`
-		Locations []sarifLocation `json:"locations,omitempty"`
-	}
-	sarifText struct {
-		Text string `json:"text"`
-	}
-	sarifLocation struct {
-		Physical sarifPhysicalLocation `json:"physicalLocation"`
-	}
-	sarifPhysicalLocation struct {
-		Artifact sarifArtifact `json:"artifactLocation"`
-		Region   *sarifRegion  `json:"region,omitempty"`
-	}
-	sarifArtifact struct {
-		URI string `json:"uri"`
-	}
-	sarifRegion struct {
-		Line   int `json:"startLine"`
-		Column int `json:"startColumn"`
-	}
-)
-
-func sarifOf(lines []finding) sarifLog {
-	run := sarifRun{Results: []sarifResult{}}
-	run.Tool.Driver = sarifDriver{
-		Name: "sluice", Version: version(), InformationURI: "https://github.com/sluice-ratelimit/sluice", Rules: []sarifRule{},
-	}
+func sarifOf(lines []finding) map[string]any {
+	type object = map[string]any
+	rules := []object{}
+	results := []object{}
 	seen := map[string]bool{}
 	for _, l := range lines {
 		id := cmp.Or(l.Code, "rules")
 		if !seen[id] {
 			seen[id] = true
-			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{id})
+			rules = append(rules, object{"id": id})
 		}
-		r := sarifResult{RuleID: id, Level: l.Severity, Message: sarifText{l.text()}}
+		result := object{"ruleId": id, "level": l.Severity, "message": object{"text": l.text()}}
 		if l.File != "" {
-			location := sarifPhysicalLocation{Artifact: sarifArtifact{(&url.URL{Path: filepath.ToSlash(l.File)}).String()}}
+			place := object{"artifactLocation": object{"uri": (&url.URL{Path: filepath.ToSlash(l.File)}).String()}}
 			if l.Line > 0 {
-				location.Region = &sarifRegion{l.Line, max(1, l.Column)}
+				place["region"] = object{"startLine": l.Line, "startColumn": max(1, l.Column)}
 			}
-			r.Locations = []sarifLocation{{location}}
+			result["locations"] = []object{{"physicalLocation": place}}
 		}
-		run.Results = append(run.Results, r)
+		results = append(results, result)
 	}
-	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+	driver := object{
+		"name": "sluice", "version": version(), "informationUri": "https://github.com/sluice-ratelimit/sluice", "rules": rules,
+	}
+	return object{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+		"runs": []object{{"tool": object{"driver": driver}, "results": results}},
+	}
 }
 
 // positionedLine matches a line of an error that starts with a position.

@@ -187,7 +187,7 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 			fmt.Fprintln(c.err, d) // about a file that could not be read
 			continue
 		}
-		fmt.Fprintln(c.out, c.colourSeverity(d.Severity, format.Escape(d.String())))
+		fmt.Fprintln(c.out, format.Escape(d.String()))
 	}
 	for _, code := range slices.Sorted(maps.Keys(seen)) {
 		if more := seen[code] - maxShown; more > 0 && !k.All {

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/charmbracelet/x/term"
-
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // console has the standard streams of a command.
@@ -57,16 +54,6 @@ func (f outputFlag) print(c console, report any, text func() error) error {
 	}
 	_, err := indented.WriteTo(c.out)
 	return err
-}
-
-// colourSeverity colours the severity in the text of a finding, if the command prints to a terminal
-// with colours.
-func (c console) colourSeverity(severity rules.Severity, text string) string {
-	colour := map[rules.Severity]string{rules.Error: "31", rules.Warning: "33"}[severity]
-	if colour == "" || c.terminal() == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return text
-	}
-	return strings.Replace(text, severity.String()+":", "\x1b["+colour+"m"+severity.String()+":\x1b[0m", 1)
 }
 
 // terminal returns the terminal to which the command prints, or nil if it does not print to one.

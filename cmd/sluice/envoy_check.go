@@ -103,7 +103,7 @@ func (k *envoyCheckCmd) writeText(
 		if k.Quiet && f.Severity == rules.Note {
 			continue
 		}
-		fmt.Fprintln(c.out, c.colourSeverity(f.Severity, format.Escape(f.String())))
+		fmt.Fprintln(c.out, format.Escape(f.String()))
 	}
 	if !k.Quiet {
 		writeStatement(c, statement)

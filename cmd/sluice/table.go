@@ -15,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
@@ -53,9 +51,7 @@ func (t *tableClientFlags) withClient(do func(*client.Debug) error) error {
 
 // change calls do for each replica, which returns a description of the change. Of several replicas,
 // all check the change first, and none is changed if one of them fails.
-func (f *replicasFlags) change(
-	ctx context.Context, c console, command *kong.Context, do func(*client.Debug) (string, error),
-) error {
+func (f *replicasFlags) change(ctx context.Context, c console, do func(*client.Debug) (string, error)) error {
 	replicas, err := f.service().Clients(ctx)
 	if len(replicas) > 1 {
 		for _, r := range replicas {
@@ -87,15 +83,8 @@ func (f *replicasFlags) change(
 	if err == nil || len(replicas) == 1 {
 		return err
 	}
-	repeat := []string{command.Model.Name}
-	for _, word := range command.Args {
-		if word == "" || strings.Trim(strings.ToLower(word), "abcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-") != "" {
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		repeat = append(repeat, word)
-	}
-	return fmt.Errorf("%w\nchanged: %s\nnot changed, or unknown: %s\nrepeat: %s", err,
-		cmp.Or(strings.Join(changed, ", "), "none"), strings.Join(others, ", "), strings.Join(repeat, " "))
+	return fmt.Errorf("%w\nchanged: %s\nnot changed, or unknown: %s", err,
+		cmp.Or(strings.Join(changed, ", "), "none"), strings.Join(others, ", "))
 }
 
 // rowArguments are the arguments that name a row.
@@ -222,7 +211,7 @@ type tableSetCmd struct {
 	As        string  `placeholder:"NAME" help:"Name of the metrics series of the row. Rows can share one."`
 }
 
-func (t *tableSetCmd) Run(ctx context.Context, c console, command *kong.Context) error {
+func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Limit == nil && !t.Unlimited {
 		return errors.New("nothing to set: use --requests-per-unit N or --unlimited")
 	}
@@ -236,7 +225,7 @@ func (t *tableSetCmd) Run(ctx context.Context, c console, command *kong.Context)
 	if t.Unlimited {
 		row.Set("unlimited", "true")
 	}
-	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
+	return t.change(ctx, c, func(debug *client.Debug) (string, error) {
 		report, err := debug.PutRow(ctx, t.Name, t.Key, t.Columns, row)
 		return fmt.Sprintf("%s %s: %s, was %s", t.Name, strings.Join(t.Key, "/"), describe(report.Row),
 			describe(report.Was)), err
@@ -250,9 +239,9 @@ type tableDeleteCmd struct {
 
 // Run deletes a row. In a dry run a missing row is not an error: it finds out whether any replica has
 // the row. If so, the others are skipped.
-func (t *tableDeleteCmd) Run(ctx context.Context, c console, command *kong.Context) error {
+func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
 	found := false
-	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
+	return t.change(ctx, c, func(debug *client.Debug) (string, error) {
 		report, err := debug.Row(ctx, http.MethodDelete, t.Name, t.Key)
 		if debug.DryRun {
 			found = found || report.Was != nil
@@ -276,7 +265,7 @@ const importBytes = 1 << 20
 
 // Run imports the rows of a file. It reads the complete file first, so that a file with an error
 // changes nothing.
-func (t *tableImportCmd) Run(ctx context.Context, c console, command *kong.Context) error {
+func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	in := c.in
 	if t.File != "-" {
 		f, err := os.Open(t.File)
@@ -293,7 +282,7 @@ func (t *tableImportCmd) Run(ctx context.Context, c console, command *kong.Conte
 	for _, d := range found { // such as a missing newline at the end, a sign of truncation
 		fmt.Fprintln(c.err, d)
 	}
-	return t.change(ctx, c, command, func(debug *client.Debug) (string, error) {
+	return t.change(ctx, c, func(debug *client.Debug) (string, error) {
 		imported := 0
 		for part, n := range rows.Parts(importBytes) {
 			switch err := debug.PostRows(ctx, t.Name, part); {

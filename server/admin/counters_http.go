@@ -15,9 +15,8 @@ const CountersPath = "/counters"
 // countersEndpoint returns the endpoint of [CountersPath].
 func (a *API) countersEndpoint() endpoint {
 	return endpoint{
-		methods:     map[string]access.Right{http.MethodGet: access.Read},
-		methodsText: "GET",
-		answer:      func(r *http.Request, _ string) (any, error) { return a.answerCounters(r) },
+		methods: map[string]access.Right{http.MethodGet: access.Read},
+		answer:  func(r *http.Request, _ string) (any, error) { return a.answerCounters(r) },
 	}
 }
 

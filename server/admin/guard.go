@@ -159,8 +159,6 @@ func withCheck(page http.Handler, check func(http.ResponseWriter, *http.Request)
 type endpoint struct {
 	// methods contains the allowed methods and the rights that they require. GET includes HEAD.
 	methods map[string]access.Right
-	// methodsText describes the methods in errors, such as "GET or DELETE".
-	methodsText string
 	// answer returns a report or an error. An error that is not a requestError results in status
 	// 400. by is the name of the caller.
 	answer func(r *http.Request, by string) (report any, err error)
@@ -195,8 +193,9 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 	required, ok := e.methods[method]
 	switch {
 	case !ok:
-		header.Set("Allow", allowHeader(e.methods))
-		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.methodsText)
+		allowed := allowHeader(e.methods)
+		header.Set("Allow", allowed)
+		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be one of %s", r.Method, allowed)
 	case from.right < required:
 		g.deny(r, g.denied.NotGranted, "the right to write is missing")
 		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write",

@@ -22,9 +22,8 @@ const ResetPath = "/api/v1/reset"
 // resetEndpoint returns the endpoint of [ResetPath]: GET returns a preview, and POST resets.
 func (a *API) resetEndpoint() endpoint {
 	return endpoint{
-		methods:     map[string]access.Right{http.MethodGet: access.Write, http.MethodPost: access.Write},
-		methodsText: "GET for a preview, or POST to reset",
-		answer:      func(r *http.Request, by string) (any, error) { return a.answerReset(r, by) },
+		methods: map[string]access.Right{http.MethodGet: access.Write, http.MethodPost: access.Write},
+		answer:  func(r *http.Request, by string) (any, error) { return a.answerReset(r, by) },
 	}
 }
 

@@ -15,8 +15,7 @@ const StatePath = "/api/v1/state"
 // stateEndpoint returns the endpoint of [StatePath], which returns a [live.State].
 func (a *API) stateEndpoint() endpoint {
 	return endpoint{
-		methods:     map[string]access.Right{http.MethodGet: access.Read},
-		methodsText: "GET",
+		methods: map[string]access.Right{http.MethodGet: access.Read},
 		answer: func(r *http.Request, _ string) (any, error) {
 			which, err := stateRules(r.URL.RawQuery)
 			if err != nil {

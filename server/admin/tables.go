@@ -72,13 +72,13 @@ var (
 )
 
 func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := endpoint{methods: tablesMethods, methodsText: "GET"}
+	e := endpoint{methods: tablesMethods}
 	name, key, err := tablePath(r.URL.EscapedPath())
 	switch {
 	case len(key) > 0:
-		e = endpoint{methods: rowMethods, methodsText: "GET to look up, PUT to change or DELETE to remove a row"}
+		e.methods = rowMethods
 	case name != "":
-		e = endpoint{methods: tableMethods, methodsText: "GET for all rows, or POST to put some"}
+		e.methods = tableMethods
 	}
 	by, denied := h.guard.authorize(w.Header(), r, &e)
 	if denied != nil {

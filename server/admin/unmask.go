@@ -17,8 +17,7 @@ const UnmaskPath = "/api/v1/unmask"
 // unmaskEndpoint returns the endpoint of [UnmaskPath], which returns a [live.Unmasked].
 func (a *API) unmaskEndpoint() endpoint {
 	return endpoint{
-		methods:     map[string]access.Right{http.MethodPost: access.Write},
-		methodsText: "POST",
+		methods: map[string]access.Right{http.MethodPost: access.Write},
 		answer: func(r *http.Request, by string) (any, error) {
 			values, err := readQuery(r.URL.RawQuery, "for")
 			if err != nil {

@@ -19,23 +19,9 @@ import (
 )
 
 const (
-	listKeys    = "enter details  / filter  a all  p pause  ? help  q quit"
-	filterKeys  = "  esc end filter  enter details  ? help  q quit"
-	detailsKeys = "esc back  p pause  ? help  q quit"
-	helpText    = `
-enter         details: position of the rule, last five minutes, counter
-esc           back, or end the filter
-/             show only rows that contain a text
-a             show all rows, or those that fit
-up, down      select a row; also k, j, pgup, pgdown, g, G
-p, space      pause or resume
-q             quit
-
-Rates are averages of the last five to ten seconds.
-Rates of keys count denied descriptors.
-Rates of limits count requests, unless the limit names another unit.
-SHARE is the part of all denials of the key's domain.
-Times are in the time zone of the status line.`
+	listKeys    = "arrows select  enter details  / filter  a all rows  p pause  q quit"
+	filterKeys  = "  esc end filter  enter details  q quit"
+	detailsKeys = "esc back  p pause  q quit"
 )
 
 // IsInteractive reports whether a terminal of the type $TERM, or nil for another output, can show
@@ -86,8 +72,7 @@ type model struct {
 	// selected is the id of the selected item, empty for the most denied key, and cursor its index.
 	selected string
 	cursor   int
-	// The body shows help, details, or the list.
-	helping bool
+	// details is nil while the body shows the list.
 	details *details
 	// explaining is the id of the key about whose counter the replicas are asked, or empty.
 	explaining string
@@ -192,13 +177,10 @@ func (m *model) press(msg tea.KeyPressMsg) (then tea.Cmd) {
 		return tea.Quit
 	case "space", "p":
 		m.paused = !m.paused
-	case "?", "h":
-		m.helping = !m.helping
-		m.body.GotoTop()
 	case "esc":
 		m.back()
 	default:
-		if m.helping || m.details != nil {
+		if m.details != nil {
 			m.body, then = m.body.Update(msg)
 			return then
 		}
@@ -284,8 +266,6 @@ func (m *model) showCursor() {
 
 func (m *model) back() {
 	switch {
-	case m.helping:
-		m.helping = false
 	case m.details != nil:
 		m.details = nil
 	default:
@@ -299,7 +279,7 @@ func (m *model) back() {
 // arrange updates the lines of the screen after any change.
 func (m *model) arrange() {
 	m.header = nil
-	if m.snapshot != nil && !m.helping {
+	if m.snapshot != nil {
 		m.header = m.view.header(m.snapshot.Sum)
 		if m.stale {
 			gone, _, _ := strings.Cut(m.err.Error(), "\n")
@@ -310,11 +290,6 @@ func (m *model) arrange() {
 	}
 	height := m.height - 1 - len(m.header)
 	switch {
-	case m.helping:
-		m.list = list{}
-		for text := range strings.Lines(helpText) {
-			m.list.lines = append(m.list.lines, m.view.wrap(plain, "", strings.TrimSpace(text), 3)...)
-		}
 	case m.snapshot != nil && m.details != nil:
 		m.list = list{lines: m.view.details(m.details, m.snapshot)}
 	case m.snapshot != nil:
@@ -338,7 +313,7 @@ func (m *model) arrange() {
 		texts[i] = l.text
 	}
 	m.body.SetContentLines(texts)
-	if !m.helping && m.details == nil {
+	if m.details == nil {
 		m.showCursor()
 	}
 }
@@ -369,7 +344,7 @@ func (m *model) footer() line {
 		return m.view.line(strong, "/"+m.filter.Value()+"_")
 	case m.paused:
 		return m.view.line(strong, "paused: p resume, q quit")
-	case m.helping || m.details != nil:
+	case m.details != nil:
 		return m.view.line(faint, detailsKeys)
 	case m.filter.Value() != "":
 		filter := m.view.truncate(m.view.printable("/"+m.filter.Value()), max(10, m.view.width-len(filterKeys)))
