@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/cmd/sluice/format"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/live"
@@ -38,7 +37,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		}
 		if err := r.request(ctx, replicas, false, func(replica string, preview *live.Reset) error {
 			fmt.Fprintf(question, "%s%s: %s, %d used%s\n", replica, preview.Selection,
-				rules.Count(preview.Counters, "counter"), preview.Used, format.NotReset(preview.NotReset))
+				rules.Count(preview.Counters, "counter"), preview.Used, notReset(preview.NotReset))
 			return nil
 		}); err != nil {
 			return fmt.Errorf("nothing was reset: %w", err)
@@ -52,7 +51,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 	return r.request(ctx, replicas, true, func(replica string, done *live.Reset) error {
 		return r.print(c, done, func() error {
 			fmt.Fprintf(c.out, "%sreset %s, %d were used%s\n", replica, rules.Count(done.Counters, "counter"), done.Used,
-				format.NotReset(done.NotReset))
+				notReset(done.NotReset))
 			return nil
 		})
 	})
@@ -87,4 +86,12 @@ func (r *resetCmd) request(
 		failed = none
 	}
 	return errors.Join(failed...)
+}
+
+// notReset returns a text about the counters that a reset cannot reset, or "" if there are none.
+func notReset(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d cannot be reset, because names in the store contain client values", n)
 }

@@ -30,7 +30,7 @@ func (a *API) Handler(more map[string]http.Handler) http.Handler {
 	mux.Handle(UnmaskPath, g.protectEndpoint(a.unmaskEndpoint()))
 	mux.Handle(ResetPath, g.protectEndpoint(a.resetEndpoint()))
 	mux.Handle(CountersPath, g.protectEndpoint(a.countersEndpoint()))
-	mux.Handle("/{$}", g.protectPage(newPageHandler(a)))
+	mux.Handle("/{$}", g.protectPage(http.HandlerFunc(a.writePage)))
 	pages := map[string]http.Handler{"/rlconfig": http.HandlerFunc(a.writeRules)}
 	maps.Copy(pages, more)
 	for path, page := range pages {

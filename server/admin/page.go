@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/web"
@@ -26,17 +27,6 @@ var (
 	pageScript = tablesScript + mainScript
 )
 
-// pageHandler serves / to browsers as a page of the state, and to other clients as a list of paths.
-type pageHandler struct {
-	*API
-
-	policy string
-}
-
-func newPageHandler(a *API) *pageHandler {
-	return &pageHandler{a, pagePolicy()}
-}
-
 // acceptsHTML reports whether the client is a browser.
 func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
@@ -51,19 +41,20 @@ func renderPage(right access.Right) string {
 
 // pagePolicy returns the Content-Security-Policy of the page. It allows its own script and style,
 // by hash, and requests to its origin.
-func pagePolicy() string {
+var pagePolicy = sync.OnceValue(func() string {
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
 	return "default-src 'none'; script-src " + hash(pageScript) + "; style-src " + hash(pageStyle) +
 		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
+})
 
-func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// writePage serves / to browsers as a page of the state, and to other clients as a list of paths.
+func (a *API) writePage(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Vary", "Accept")
-	from, err := h.guard.authenticate(http.Header{}, r)
+	from, err := a.guard.authenticate(http.Header{}, r)
 	text := debugIndex
 	if acceptsHTML(r) && err == nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		text = renderPage(from.right)
@@ -71,7 +62,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Cache-Control", "no-store")
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("Content-Security-Policy", h.policy)
+		header.Set("Content-Security-Policy", pagePolicy())
 	} else {
 		header.Set("Content-Type", "text/plain; charset=utf-8")
 	}

@@ -1,10 +1,6 @@
 package live
 
-import (
-	"cmp"
-	"slices"
-	"time"
-)
+import "time"
 
 // MaxQuotaBuckets and MaxQuotaShares bound the size of a [Quota].
 const (
@@ -25,11 +21,9 @@ type Quota struct {
 
 // QuotaBucket is a limit that is divided among Envoys. Rates are in requests per second.
 type QuotaBucket struct {
-	// Replica is the address of the replica that reported the bucket. It is set by [Sum].
-	Replica string `json:"replica,omitempty"`
-	Domain  string `json:"domain"`
-	Rule    string `json:"rule"`
-	Limit   string `json:"limit"`
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Limit  string `json:"limit"`
 	// Hash identifies the bucket, and Descriptor is its descriptor; see [Key].
 	Hash       string `json:"hash,omitempty"`
 	Descriptor string `json:"descriptor,omitempty"`
@@ -61,26 +55,4 @@ type QuotaShare struct {
 	Demand float64 `json:"demand_per_second"`
 	// Confirmed is true if the Envoy has received its share.
 	Confirmed bool `json:"confirmed"`
-}
-
-// add returns the sum of the states of two replicas, each of which may be nil. Replica is the
-// address of the second.
-func (q *Quota) add(o *Quota, replica string) *Quota {
-	if o == nil {
-		return q
-	}
-	sum := &Quota{}
-	if q != nil {
-		*sum = *q
-	}
-	sum.Streams += o.Streams
-	sum.Buckets += o.Buckets
-	sum.Largest = slices.Clone(sum.Largest)
-	for _, b := range o.Largest {
-		b.Replica = replica
-		sum.Largest = append(sum.Largest, b)
-	}
-	slices.SortStableFunc(sum.Largest, func(a, b QuotaBucket) int { return cmp.Compare(b.DemandRate, a.DemandRate) })
-	sum.Largest = sum.Largest[:min(len(sum.Largest), MaxQuotaBuckets)]
-	return sum
 }

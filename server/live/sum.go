@@ -14,7 +14,7 @@ import (
 // Sum merges the states of the replicas with the given addresses. A single state is returned
 // unchanged. Rates and counts are added up. Denied keys are merged by hash if all replicas have the
 // same hash key, and otherwise by descriptor. The permits of a key are added up too, unless all
-// replicas share a store.
+// replicas share a store. The state of divided limits is left out.
 // If the rules or the ShadowMode of the replicas differ, the result contains a condition. It has the
 // Config of a replica with limits, or else with rules, if there is one. It has no rules, ShadowMode
 // or TopKeys off only if that is true of all replicas.
@@ -67,7 +67,6 @@ func Sum(addrs []string, states []*State) *State {
 			e.Replica = addr
 			sum.Events = append(sum.Events, e)
 		}
-		sum.Quota = sum.Quota.add(s.Quota, addr)
 		sum.UnknownDomains = mergeByName(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
 			a.Descriptors = limiter.SaturatingAdd(a.Descriptors, b.Descriptors)
 			a.PerSecond += b.PerSecond
@@ -86,19 +85,9 @@ func Sum(addrs []string, states []*State) *State {
 		}
 	}
 	sum.Config.Omitted = omitted
-	if len(hashes) > 1 {
-		condition := telemetry.NewCondition(telemetry.RulesDiffer, sum.Time)
-		for i, s := range states {
-			rules := "no rules"
-			if s.Config.Hash != "" {
-				rules = "rules " + s.Config.Hash
-			}
-			condition.Lines = append(condition.Lines, addrs[i]+": "+rules)
-		}
-		sum.Conditions = append(sum.Conditions, condition)
-	}
-	var alone, shadow []string
+	var rules, alone, shadow []string
 	for i, s := range states {
+		rules = append(rules, addrs[i]+": rules "+cmp.Or(s.Config.Hash, "are missing"))
 		if s.CountsAlone {
 			alone = append(alone, addrs[i]+": counts in memory")
 		}
@@ -107,16 +96,20 @@ func Sum(addrs []string, states []*State) *State {
 		}
 	}
 	sum.CountsAlone = len(alone) > 0
-	if len(alone) > 1 {
-		condition := telemetry.NewCondition(telemetry.ReplicasCountSeparately, sum.Started)
-		condition.Text = fmt.Sprintf("%d %s", len(alone), condition.Text)
-		condition.Lines = alone
+	raise := func(code telemetry.Code, since time.Time, prefix string, lines []string) {
+		condition := telemetry.NewCondition(code, since)
+		condition.Text = prefix + condition.Text
+		condition.Lines = lines
 		sum.Conditions = append(sum.Conditions, condition)
 	}
+	if len(hashes) > 1 {
+		raise(telemetry.RulesDiffer, sum.Time, "", rules)
+	}
+	if len(alone) > 1 {
+		raise(telemetry.ReplicasCountSeparately, sum.Started, fmt.Sprintf("%d ", len(alone)), alone)
+	}
 	if len(shadow) > 0 && !sum.ShadowMode {
-		condition := telemetry.NewCondition(telemetry.ShadowModeDiffers, sum.Started)
-		condition.Lines = shadow
-		sum.Conditions = append(sum.Conditions, condition)
+		raise(telemetry.ShadowModeDiffers, sum.Started, "", shadow)
 	}
 	sum.sort()
 	return &sum

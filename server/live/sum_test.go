@@ -89,7 +89,7 @@ func TestSumOfDifferentSettings(t *testing.T) {
 			t.Errorf("the second condition is %+v, want shadow_mode_differs with %q", c, want)
 		}
 	}
-	if lines := Sum(addrs, []*State{bad, good}).Conditions[0].Lines; lines[0] != "a:1: no rules" || lines[1] != "b:1: rules 1" {
+	if lines := Sum(addrs, []*State{bad, good}).Conditions[0].Lines; lines[0] != "a:1: rules are missing" || lines[1] != "b:1: rules 1" {
 		t.Errorf("the condition has the lines %q", lines)
 	}
 	if sum := Sum(addrs, []*State{bad, empty}); sum.Config.Hash != "0" || !sum.ShadowMode || sum.TopKeys != Off || len(sum.Conditions) != 1 {

@@ -116,14 +116,3 @@ func Shares(b *live.QuotaBucket) string {
 	}
 	return strings.Join(parts, ", ")
 }
-
-// NotReset returns a text about the counters that a reset cannot reset, or "" if there are none.
-func NotReset(n int) string {
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return "; 1 cannot be reset, because its name in the store contains client values"
-	}
-	return fmt.Sprintf("; %d cannot be reset, because their names in the store contain client values", n)
-}
