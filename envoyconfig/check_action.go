@@ -15,7 +15,8 @@ func (k *checker) checkHits(e *evaluation, reach *descriptors.Reach) {
 		return
 	}
 	for _, r := range reach.Rules {
-		if names := leaseNames(r); len(names) > 0 && slices.Contains(names, e.leaseKey()) {
+		_, key := e.hitsKey()
+		if names := leaseNames(r); slices.Contains(names, leaseLimit(key, names)) {
 			continue
 		}
 		least := e.limitBelowHits(r)

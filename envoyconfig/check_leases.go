@@ -39,28 +39,29 @@ type leasePolicy struct {
 	same uint64
 }
 
-// leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the name of a lease.
-func (p *policy) leaseKey() string {
-	if p.command != "DYNAMIC_METADATA" {
-		return ""
+// hitsKey returns the namespace and the key of the dynamic metadata that contains the hits; empty for other hits.
+func (p *policy) hitsKey() (namespace, key string) {
+	if p.command == "DYNAMIC_METADATA" {
+		namespace, key, _ = strings.Cut(p.argument, ":")
 	}
-	return secondLeaseSuffix.ReplaceAllString(p.argument[strings.LastIndexByte(p.argument, ':')+1:], "")
+	return namespace, key
 }
 
-// isLease reports whether hits_addend reads the metadata of the rate limit filter.
-func (p *policy) isLease() bool {
-	return p.command == "DYNAMIC_METADATA" && strings.HasPrefix(p.argument, filterNamespace+":")
+// readsReply reports whether the hits are a value of the metadata of f's replies, such as a lease.
+func (p *policy) readsReply(f *filter) bool {
+	namespace, _ := p.hitsKey()
+	return namespace == f.namespace()
 }
 
 // clientCommands are the format commands whose values the client chooses.
 var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
 // checkLeasesOnce calls checkLeases once for all routes that send the same lists.
-func (k *checker) checkLeasesOnce(f *filter, domain string, sent []*checkedList) []leasePolicy {
-	key := fmt.Sprintf("%p %q %v", f, domain, sent) // the addresses of the lists
+func (k *checker) checkLeasesOnce(f *filter, sent []*checkedList) []leasePolicy {
+	key := fmt.Sprintf("%p %v", f, sent) // the addresses of the lists
 	all, ok := k.leaseLists[key]
 	if !ok {
-		all = k.checkLeases(f, domain, sent)
+		all = k.checkLeases(f, sent)
 		k.leaseLists[key] = all
 	}
 	return all
@@ -68,7 +69,7 @@ func (k *checker) checkLeasesOnce(f *filter, domain string, sent []*checkedList)
 
 // checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
 // returns the policies for rules with leases.
-func (k *checker) checkLeases(f *filter, domain string, sent []*checkedList) []leasePolicy {
+func (k *checker) checkLeases(f *filter, sent []*checkedList) []leasePolicy {
 	var all []leasePolicy
 	found := map[*descriptors.Reach]leasePolicy{}
 	for _, c := range sent {
@@ -89,8 +90,6 @@ func (k *checker) checkLeases(f *filter, domain string, sent []*checkedList) []l
 				e.own = p.own
 				e.same = p.node.Field("actions").Hash()
 				all = append(all, e)
-			} else {
-				k.checkLeaseOfOtherRule(f, domain, p.filterPolicy)
 			}
 		}
 	}
@@ -119,7 +118,7 @@ func (k *checker) checkLeases(f *filter, domain string, sent []*checkedList) []l
 		}
 		k.checkLeaseStart(f, e, same[e.same], ends)
 		reached := fmt.Sprint(e.rules)
-		if o := first[reached]; o != nil && e.acquires(f) {
+		if o := first[reached]; o != nil && !e.readsReply(f) {
 			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the release of this element must read: prefer separate rules",
 				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
 		}
@@ -129,11 +128,6 @@ func (k *checker) checkLeases(f *filter, domain string, sent []*checkedList) []l
 		k.checkCosts(f, &all[i], same[all[i].same])
 	}
 	return all
-}
-
-// acquires reports whether Envoy sends the descriptor at the start of a request, when no metadata of replies exists.
-func (e *leasePolicy) acquires(f *filter) bool {
-	return e.command != "DYNAMIC_METADATA" || !strings.HasPrefix(e.argument, f.namespace()+":")
 }
 
 // limitsOf returns the limits of a rule and its candidates, none of an unlimited rule.
@@ -169,24 +163,26 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	hits := e.node.Field("hits_addend")
 	format := hits.Field("format")
 	fail := func(at *tree.Node, text string, args ...any) { k.report(Leases, rules.Error, at.Pos(), text, args...) }
-	name := e.command
 	want := fmt.Sprintf(`format: "%%DYNAMIC_METADATA(%s:%s)%%"`, f.namespace(), e.names[0])
 	onlyPermits := !slices.ContainsFunc(e.rules, hasSettlement)
-	switch namespace, key, _ := strings.Cut(e.argument, ":"); {
-	case slices.Contains(clientCommands, name):
+	namespace, key := e.hitsKey()
+	lease := leaseLimit(key, e.names)
+	isLease := slices.Contains(e.names, lease)
+	switch {
+	case slices.Contains(clientCommands, e.command):
 		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; use %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
-	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
+	case !e.streamDone && (isLease || e.readsReply(f)):
 		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.streamDone:
-	case name == "DYNAMIC_METADATA" && namespace == f.namespace() && slices.Contains(e.names, leaseLimit(key, e.names)):
-		return leaseLimit(key, e.names)
-	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
+	case isLease && e.readsReply(f):
+		return lease
+	case e.readsReply(f):
 		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key),
 			e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(key, e.names))
-	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
+	case isLease:
 		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: use %s", key, f.namespace(),
 			rules.Shorten(namespace), want)
-		return leaseLimit(key, e.names)
+		return lease
 	case onlyPermits && format.Exists():
 		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a permit that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
 	case onlyPermits && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
@@ -211,7 +207,7 @@ func leaseLimit(name string, limits []string) string {
 // checkLeaseStart checks that leases acquired at the start of a request are released at its end. same are the elements
 // with the same actions, and ends the first elements that release a lease.
 func (k *checker) checkLeaseStart(f *filter, e *leasePolicy, same []*leasePolicy, ends map[string]*leasePolicy) {
-	if !e.acquires(f) {
+	if e.readsReply(f) {
 		return // reported by checkReleasedLease
 	}
 	hits := &tree.Missing
@@ -265,20 +261,6 @@ func (k *checker) checkLeaseEnd(e, start *leasePolicy) {
 		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") &&
 			at.Bool(false) {
 			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start")
-		}
-	}
-}
-
-// checkLeaseOfOtherRule reports a policy that releases a lease of a limit that its actions do not match.
-func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p filterPolicy) {
-	format := p.node.At("hits_addend", "format")
-	if p.command != "DYNAMIC_METADATA" {
-		return
-	}
-	namespace, key, _ := strings.Cut(p.argument, ":")
-	for _, l := range k.set.Limits {
-		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
-			k.report(Leases, rules.Error, format.Pos(), "the lease %q belongs to %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}
 }

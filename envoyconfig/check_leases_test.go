@@ -181,10 +181,6 @@ func TestCheckLeases(t *testing.T) {
 			elements: []string{withEnd(user, lease("streams"))},
 			want:     []string{`0: error: leases: no element sent at the start acquires the lease "streams" that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done`},
 		},
-		"a lease of other rules": {
-			elements: []string{user, withEnd(user, lease("streams")), keyed("plain"), withEnd(keyed("plain"), lease("streams"))},
-			want:     []string{`3: error: leases: the lease "streams" belongs to user at rules.yaml:4:17, which these actions do not match: use the actions of the start`},
-		},
 		"metadata that may be missing": {
 			elements: []string{
 				"{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }",

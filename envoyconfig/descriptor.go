@@ -61,7 +61,7 @@ func (d *Descriptor) String() string {
 
 // descriptor computes the descriptor for a request.
 func (e *evaluation) descriptor(x *exchange) Descriptor {
-	d := Descriptor{Pos: e.node.Pos(), StreamDone: e.streamDone, Lease: e.streamDone && e.isLease()}
+	d := Descriptor{Pos: e.node.Pos(), StreamDone: e.streamDone, Lease: e.streamDone && e.readsReply(e.limiter)}
 	for _, a := range e.actions {
 		d.keys = append(d.keys, a.form.key)
 	}
