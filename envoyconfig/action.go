@@ -76,7 +76,7 @@ func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict
 				return outcome{unknown: v.unknown, absent: why}
 			}
 		}
-		if a.form.anyValue && (formatted || x.runtime.mayFormatValues()) {
+		if a.form.anyValue && (formatted || x.manager.runtime.mayFormatValues()) {
 			return outcome{unknown: "the value " + at.Describe() + " is a format string"}
 		}
 		return outcome{value: at.Text, present: true}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // UnknownPrefix begins a reason, such as Calls.NotCalled, if it is unknown whether Envoy calls the service.
@@ -65,11 +64,8 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: pass the output of /config_dump%s", m.node.Pos(),
 			m.name(), m.wantedTable())
 	}
-	x := &exchange{
-		Request: r, managerNode: m.node, tableNode: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime,
-	}
+	x := &exchange{Request: r, manager: m, managerNode: m.node, nodeCluster: c.nodeCluster}
 	x.earlyMutation = x.earlyMutationReason()
-	x.internalOnly = tree.Texts(x.tableNode.Field("internal_only_headers"))
 	h, found, noRoute := m.table.findRoute(x)
 	calls.NotCalled = noRoute
 	if h != nil {
@@ -144,13 +140,8 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && r.Listener == "" && len(c.networkFilters) > 0:
-		f := c.networkFilters[0]
-		var texts []string
-		for _, forms := range f.connectionForms() {
-			texts = append(texts, formsText(forms))
-		}
-		return nil, fmt.Errorf("%v: only a network filter calls the service, when a connection starts, with %s of domain %q: explain these with --domain and --descriptor",
-			f.node.Pos(), strings.Join(texts, ", "), f.domain())
+		return nil, fmt.Errorf("%v: only a network filter calls the service, when a connection starts: explain its descriptors with --domain and --descriptor",
+			c.networkFilters[0].node.Pos())
 	case len(found) == 0 && r.Listener != "":
 		return nil, fmt.Errorf("these files contain no listener %q with an HTTP rate limit filter", r.Listener)
 	case len(found) == 0:
@@ -223,8 +214,8 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	case f.matcher != nil:
 		c.NotCalled = UnknownPrefix + "the matcher at " + f.matcher.Pos().String() + " may skip the filter"
 	case !enabled.Exists():
-		c.NotCalled, _ = x.runtime.disabled(filterEnabled)
-	case !x.runtime.isAlways(enabled):
+		c.NotCalled, _ = m.runtime.disabled(filterEnabled)
+	case !m.runtime.isAlways(enabled):
 		c.NotCalled = UnknownPrefix + "filter_enabled, at " + enabled.Pos().String()
 	}
 	if c.NotCalled != "" {

@@ -136,7 +136,7 @@ func TestNetworkFilterCalls(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"both":          {both, "edge (port, 443) (from, ?) calls 1 "},
 		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) calls 0 " + OnlyNetworkFilters},
-		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter calls the service, when a connection starts, with (port, 443), (from, *) of domain "edge": explain these with --domain and --descriptor`},
+		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter calls the service, when a connection starts: explain its descriptors with --domain and --descriptor`},
 	} {
 		c, err := Read([]File{{"f", []byte(tt.text)}})
 		if err != nil {

@@ -66,7 +66,7 @@ func (k *checker) checkPerRouteNames() {
 		}
 		checked[m.table] = true
 		for _, level := range m.table.levels() {
-			for f := range level.perRoutes() {
+			for _, f := range level.perRoutes() {
 				if !slices.Contains(all, f.Name) {
 					slices.Sort(all)
 					k.report(NoEffect, rules.Error,

@@ -51,10 +51,8 @@ func (k *checker) checkSoft(m *manager, f *filter) {
 // strips reports whether the manager removes a header from the requests of clients, or may do so,
 // before it selects a route.
 func (m *manager) strips(header string) bool {
-	for n := range m.table.node.Field("internal_only_headers").Elements() {
-		if strings.EqualFold(n.Text, header) && m.node.Field("use_remote_address").Bool(false) {
-			return true
-		}
+	if m.table.internalOnly(header).Exists() && m.node.Field("use_remote_address").Bool(false) {
+		return true
 	}
 	for n := range m.node.Field("early_header_mutation_extensions").Elements() {
 		typeName, config := n.Field("typed_config").Typed()

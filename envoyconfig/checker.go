@@ -102,29 +102,21 @@ type tally struct {
 
 // mergeEqual keeps the first of equal warnings of a file, which names the number of the others. The findings are sorted.
 func mergeEqual(all []Finding) (merged []Finding) {
-	type place struct{ index, others, next int }
-	places := map[Finding]*place{} // by the finding without its line
+	first := map[Finding]int{} // indexes of merged, by the findings without their lines
+	others := map[int][]int{}  // the lines of the others
 	for _, f := range all {
 		key := f
 		key.Pos = rules.Pos{File: f.Pos.File}
-		switch p := places[key]; {
-		case f.Severity != rules.Warning || p == nil:
-			places[key] = &place{index: len(merged)}
-			merged = append(merged, f)
-		default:
-			if p.others++; p.others == 1 {
-				p.next = f.Pos.Line
-			}
+		if i, known := first[key]; known && f.Severity == rules.Warning {
+			others[i] = append(others[i], f.Pos.Line)
+			continue
 		}
+		first[key] = len(merged)
+		merged = append(merged, f)
 	}
-	for _, p := range places {
-		switch {
-		case p.others == 1:
-			merged[p.index].Message += fmt.Sprintf("; the same applies at line %d", p.next)
-		case p.others > 1:
-			merged[p.index].Message += fmt.Sprintf("; the same applies to %d other lines of this file, the next is %d",
-				p.others, p.next)
-		}
+	for i, lines := range others {
+		merged[i].Message += fmt.Sprintf("; the same applies to %s of this file, the next is %d",
+			rules.Count(len(lines), "other line"), lines[0])
 	}
 	return merged
 }

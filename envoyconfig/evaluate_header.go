@@ -63,10 +63,8 @@ func (m *manager) removalByManager(name string) string {
 		return "Envoy removes the header " + name + " from the requests of clients"
 	}
 	if external && m.table != nil {
-		for only := range m.table.node.Field("internal_only_headers").Elements() {
-			if strings.EqualFold(only.Text, name) {
-				return fmt.Sprintf("internal_only_headers, at %v, removes the header %s from external requests, and without internal_address_config all are external", only.Pos(), name)
-			}
+		if only := m.table.internalOnly(name); only.Exists() {
+			return fmt.Sprintf("internal_only_headers, at %v, removes the header %s from external requests, and without internal_address_config all are external", only.Pos(), name)
 		}
 	}
 	for extension := range n.Field("early_header_mutation_extensions").Elements() {
@@ -84,6 +82,16 @@ func (m *manager) setsPlainScheme(name string) bool {
 	return (name == ":scheme" || name == "x-forwarded-proto") && m.plaintext &&
 		n.Field("use_remote_address").Bool(false) && n.Field("xff_num_trusted_hops").Uint(0) == 0 &&
 		!n.Field("scheme_header_transformation").Exists() && !n.Field("early_header_mutation_extensions").Exists()
+}
+
+// internalOnly returns the element of internal_only_headers that names a header, or missing.
+func (t *table) internalOnly(name string) *tree.Node {
+	for n := range t.node.Field("internal_only_headers").Elements() {
+		if strings.EqualFold(n.Text, name) {
+			return n
+		}
+	}
+	return &tree.Missing
 }
 
 // mayAddHeader reports whether a filter may add a request header.

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,18 +14,15 @@ import (
 type exchange struct {
 	Request
 
-	// managerNode is the connection manager, tableNode its route configuration, and routeNode the selected route once it
-	// is known.
-	managerNode, tableNode, routeNode *tree.Node
+	// manager is the connection manager, managerNode its configuration, and routeNode the selected route once it is known.
+	manager                *manager
+	managerNode, routeNode *tree.Node
 	// origin describes the metadata that the current action reads.
 	origin metadataOrigin
-	// earlyMutation is the reason why headers may change before routing; empty if they do not. internalOnly are headers
-	// that Envoy removes from external requests.
+	// earlyMutation is the reason why headers may change before routing; empty if they do not.
 	earlyMutation string
-	internalOnly  []string
 	// nodeCluster is node.cluster of the bootstrap, or missing.
 	nodeCluster *tree.Node
-	runtime     runtimeValues
 }
 
 // clientValues returns the values of a header as the client sent it.
@@ -84,7 +80,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 	if strings.Contains(name, "_") && action != "ALLOW" {
 		return nil, "headers_with_underscores_action is " + action
 	}
-	if slices.ContainsFunc(x.internalOnly, func(only string) bool { return strings.EqualFold(only, name) }) {
+	if x.manager.table.internalOnly(name).Exists() {
 		if unknown := x.mayBeInternal(); unknown != "" {
 			return nil, "it is one of internal_only_headers: " + unknown
 		}

@@ -182,7 +182,7 @@ func TestWarningsOncePerFile(t *testing.T) {
     - { name: b, http2_protocol_options: {}, circuit_breakers: { thresholds: [{ max_requests: 2000 }] } }
 `
 	got := checkTexts(t, text)
-	if len(got) != 3 || !strings.Contains(got[0], "; the same applies at line 34") || !strings.Contains(got[1], `cluster "a": it allows at most 1024`) || !strings.Contains(got[2], `cluster "b": it has no gRPC`) {
+	if len(got) != 3 || !strings.Contains(got[0], "; the same applies to 1 other line of this file, the next is 34") || !strings.Contains(got[1], `cluster "a": it allows at most 1024`) || !strings.Contains(got[2], `cluster "b": it has no gRPC`) {
 		t.Errorf("found %q", got)
 	}
 	// If the first place is acknowledged, the second is reported.

@@ -76,7 +76,7 @@ func TestHidden(t *testing.T) {
 		routes string
 		want   string
 	}{
-		"two":               {route("a", "") + route("b", "") + plain, "; the same applies at line 22"},
+		"two":               {route("a", "") + route("b", "") + plain, "; the same applies to 1 other line of this file, the next is 22"},
 		"three":             {route("a", "") + route("b", "") + route("c", "") + plain, "; the same applies to 2 other lines of this file, the next is 22"},
 		"includes":          {route("a", ", include_vh_rate_limits: true") + plain, "twice, since the element at envoy.yaml:21:83 sends the same descriptor: remove one"},
 		"explicit override": {override + plain, ""},

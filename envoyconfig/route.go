@@ -95,16 +95,15 @@ func (t *table) levels() []level {
 	return t.all
 }
 
-// perRoutes returns the configurations of rate limit filters at a level, by the fields that contain them.
-func (l level) perRoutes() map[*tree.Node]*tree.Node {
-	all := map[*tree.Node]*tree.Node{}
+// perRoutes returns the fields of a level that configure rate limit filters.
+func (l level) perRoutes() (all []*tree.Node) {
 	for f := range l.Field("typed_per_filter_config").Fields() {
 		typeName, config := f.Typed()
 		if typeName == api.FilterConfig {
-			typeName, config = config.Field("config").Typed()
+			typeName, _ = config.Field("config").Typed()
 		}
 		if typeName == api.RateLimitPerRoute {
-			all[f] = config
+			all = append(all, f)
 		}
 	}
 	return all

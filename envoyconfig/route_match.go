@@ -71,7 +71,7 @@ func (m *routeMatch) match(x *exchange) verdict {
 		return verdict{unknown: "path: " + why}
 	}
 	path := x.pathOnly()
-	if x.tableNode.Field("ignore_path_parameters_in_path_matching").Bool(false) {
+	if x.manager.table.node.Field("ignore_path_parameters_in_path_matching").Bool(false) {
 		path, _, _ = strings.Cut(path, ";")
 	}
 	v := m.path(x, path)
