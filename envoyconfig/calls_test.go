@@ -154,3 +154,18 @@ func TestNetworkFilterCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaseOfOwnNamespace covers a filter whose replies have a namespace of their own in the metadata.
+func TestLeaseOfOwnNamespace(t *testing.T) {
+	for namespace, want := range map[string]bool{"mine": true, filterNamespace: false} {
+		end := withEnd(user, "%DYNAMIC_METADATA("+namespace+":streams)%")
+		c := proxy(t, toBackend, "metadata_namespace: mine\n                rate_limits: ["+end+"]")
+		calls, err := c.Calls(Request{Authority: "a", Path: "/", Headers: []Header{{"x-user", "al"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := calls.ByFilter[0].Descriptors[0].Lease; got != want {
+			t.Errorf("hits in %s: Lease is %v, want %v", namespace, got, want)
+		}
+	}
+}
