@@ -223,28 +223,20 @@ func (s *search) maxNumber() uint64 {
 // chooseTrials sets the numbers of the next pass: around the guess at first, then between fails and
 // passes.
 func (s *search) chooseTrials() {
-	var numbers []uint64
 	low := s.fails
 	high := s.passes.number
-	switch {
-	case high == 0:
+	numbers := []uint64{low + 1}
+	if high == 0 {
 		g := s.guess
-		numbers = []uint64{g / 2, g - g/4, g - 1, g, g + g/8, g + g/2, 2 * g, s.maxNumber()}
-	case float64(high) > 4*float64(low):
+		numbers = append(numbers, g/2, g-g/4, g-1, g, g+g/8, g+g/2, 2*g, s.maxNumber())
+		high = s.maxNumber() + 1
+	} else {
 		step := math.Pow(float64(high)/float64(max(1, low)), 1/float64(maxTrials+1))
-		for at := float64(max(1, low)); len(numbers) < maxTrials; {
+		for at := float64(max(1, low)); len(numbers) <= maxTrials; {
 			at *= step
 			numbers = append(numbers, uint64(at))
 		}
-	default:
-		for i := range uint64(maxTrials) {
-			numbers = append(numbers, low+(high-low)*(i+1)/(maxTrials+1))
-		}
 	}
-	if high == 0 {
-		high = s.maxNumber() + 1
-	}
-	numbers = append(numbers, low+1)
 	slices.Sort(numbers)
 	s.hits = 0
 	s.trials = s.trials[:0]

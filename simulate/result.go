@@ -14,9 +14,6 @@ import (
 // shownKeys is the maximum number of keys reported for a limit.
 const shownKeys = 10
 
-// ReportSchema returns the JSON Schema (draft-07) of the report that [Run] returns.
-func ReportSchema() []byte { return report.Schema() }
-
 func newReport(r *run, rd *readPlan) *report.Report {
 	out := &report.Report{
 		Version: 1, Lines: r.Read, Requests: r.requests, WithoutDescriptor: r.withoutDescriptor, OutsideRange: r.outsideRange, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late, Ahead: r.ahead,

@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
-	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 type schemaCmd struct {
@@ -18,7 +18,7 @@ func (s schemaCmd) Run(c console) error {
 			return err
 		}
 	case "simulate":
-		schema = simulate.ReportSchema()
+		schema = report.Schema()
 	}
 	_, err := c.out.Write(schema)
 	return err
