@@ -49,20 +49,15 @@ func withWriteTimeout(h http.Handler) http.Handler {
 	})
 }
 
-// publicHandler serves /healthcheck and the given pages.
-func publicHandler(healthy func() bool, pages map[string]http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
+// healthcheck serves /healthcheck.
+func healthcheck(healthy func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !healthy() {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		_, _ = io.WriteString(w, "OK") // an error means that the client has disconnected
 	})
-	for path, h := range pages {
-		mux.Handle(path, h)
-	}
-	return mux
 }
 
 // forbidden returns a handler for a page where it is disabled, or where it would bypass client

@@ -35,7 +35,7 @@ func TestProfilesReadNoLargeBody(t *testing.T) {
 		handler http.Handler
 		maxRead int
 	}{
-		"public": {publicHandler(func() bool { return true }, nil), 0},
+		"public": {servePaths(nil), 0},
 		"debug":  {profiles[profilesPath+"symbol"], 2 * web.MaxBody},
 		"index":  {profiles[profilesPath], 0},
 	} {

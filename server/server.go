@@ -118,7 +118,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}
 	json := s.withTokens(cpu.JSON, newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
 	secured := map[string]http.Handler{"/json": json}
-	plain := map[string]http.Handler{"/json": s.plainJSON(json)}
+	plain := map[string]http.Handler{"/json": s.plainJSON(json), "/healthcheck": healthcheck(s.health.isHealthy)}
 	if s.options.Usage {
 		usage := s.withTokens(cpu.JSON, usageHandler{s})
 		secured["/usage"] = usage
@@ -132,7 +132,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		name, addr string
 		handler    http.Handler
 	}{
-		{"http", s.options.HTTPAddr, publicHandler(s.health.isHealthy, plain)},
+		{"http", s.options.HTTPAddr, servePaths(plain)},
 		{"json", s.options.JSONAddr, servePaths(secured)},
 		{"debug", s.options.DebugAddr, s.withTokens(cpu.Operator, s.admin.Handler(profiles))},
 		{"metrics", s.options.MetricsAddr, servePaths(map[string]http.Handler{s.options.MetricsPath: scrapes})},

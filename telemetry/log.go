@@ -34,7 +34,7 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	enc.MessageKey = "@message"
 	enc.LevelKey = "level"
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	enc.EncodeLevel = logrusLevel
+	enc.EncodeLevel = func(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) { enc.AppendString(levelName(l)) }
 	var encoder zapcore.Encoder
 	switch strings.ToLower(format) {
 	case "json":
@@ -46,15 +46,6 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 		return nil, fmt.Errorf("log format %q: must be json or text", format)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
-}
-
-// logrusLevel writes levels as envoyproxy/ratelimit does: warning, not warn.
-func logrusLevel(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
-	if l == zapcore.WarnLevel {
-		enc.AppendString("warning")
-		return
-	}
-	zapcore.LowercaseLevelEncoder(l, enc)
 }
 
 // Sampled returns a logger that passes on the first lines of each message in an interval, and after

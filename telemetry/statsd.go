@@ -70,7 +70,7 @@ type Statsd struct {
 	metrics *Metrics
 	// milliseconds is the unit of the response time in milliseconds.
 	milliseconds float64
-	logger       *zap.Logger
+	logger, rare *zap.Logger
 	errors       prometheus.Counter
 	conn         *statsdConn
 	client       *statsd.Client
@@ -83,10 +83,7 @@ type Statsd struct {
 	// outage is logged.
 	successes int
 	down      bool
-	// oversized counts the series with lines longer than a packet since the last log line, and
-	// oversizedName is the first of them. packet is the size of a packet in bytes.
-	oversized, packet int
-	oversizedName     string
+	packet    int // size of a packet in bytes
 }
 
 // NewStatsd returns a sender for metrics. It connects when [Statsd.Run] first flushes.
@@ -94,7 +91,7 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 	s := &Statsd{
 		options: options,
 		metrics: metrics, milliseconds: metrics.Calls.unit.Seconds() * 1e3,
-		logger: logger,
+		logger: logger, rare: Rare(logger),
 		errors: metrics.counter("sluice_statsd_errors_total", "Failed connections to the StatsD server, lost packets, and series that are not sent because their lines are longer than a packet."),
 		conn:   newStatsdConn(options.Network, options.Addr, !options.Dog),
 		series: map[string]*sentSeries{},
@@ -179,7 +176,6 @@ func (s *Statsd) flush(ctx context.Context) error {
 	if refused != nil {
 		s.errors.Inc()
 	}
-	defer s.reportOversized()
 	s.round++
 	s.lines = 0
 	for ended := s.metrics.Rules.nextEnded(load); ended != nil; ended = s.metrics.Rules.nextEnded(load) {
@@ -322,19 +318,8 @@ func (s *Statsd) send(series *sentSeries, e *statsdEntry, m *dto.Metric) {
 	}
 	s.errors.Inc()
 	series.oversized = true
-	if s.oversized++; s.oversized == 1 {
-		s.oversizedName = series.name
-	}
-}
-
-// reportOversized logs new series with lines longer than a packet.
-func (s *Statsd) reportOversized() {
-	if s.oversized > 0 {
-		s.logger.Warn("statsd: metrics are not sent, because their lines are longer than a packet; shorten their names and tags, or send over TCP",
-			zap.String("metric", fmt.Sprintf("%.200s", s.oversizedName)), zap.Int("more", s.oversized-1),
-			zap.Int("packet_bytes", s.packet))
-		s.oversized = 0
-	}
+	s.rare.Warn("statsd: a metric is not sent, because its line is longer than a packet; shorten its name and tags, or send over TCP; more within ten seconds are not logged",
+		zap.String("metric", fmt.Sprintf("%.200s", series.name)), zap.Int("packet_bytes", s.packet))
 }
 
 // scale returns the factor for the values of a histogram: times are sent in milliseconds, other
