@@ -52,12 +52,12 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 			next = below.explain(b, e)
 		}
 		if next == nil {
-			return nil, whyNoRule(at, &Form{Key: string(e.Key), Value: string(e.Value)}, i)
+			return nil, whyNoMatch(at, &Form{Key: string(e.Key), Value: string(e.Value)}, i)
 		}
 		at[0] = next
 	}
 	if rule = at[0].rule; rule == nil {
-		reason = whyNoRule(at, nil, 0)
+		reason = at[0].whyNoLimit()
 	}
 	return rule, reason
 }

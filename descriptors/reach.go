@@ -44,7 +44,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 			}
 		}
 		if len(next) == 0 {
-			r.Reason = whyNoRule(at, &forms[i], i)
+			r.Reason = whyNoMatch(at, &forms[i], i)
 			return r
 		}
 		at = next
@@ -58,7 +58,7 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 		}
 	}
 	if len(r.Rules) == 0 && !r.Passes {
-		r.Reason = whyNoRule(at, nil, 0)
+		r.Reason = at[0].whyNoLimit()
 	}
 	return r
 }
@@ -91,9 +91,19 @@ func reachable(at []*node, f *Form) []*node {
 	return next
 }
 
-// whyNoRule returns why entry i, which has the given form, matches nothing below any of the nodes. If f is
-// nil all entries match, and it returns why the first node has no rule.
-func whyNoRule(at []*node, f *Form, i int) string {
+// whyNoLimit returns why a descriptor has no limit if its last entry matches n, which has no rule.
+func (n *node) whyNoLimit() string {
+	switch {
+	case n.parent == nil:
+		return "the descriptor is empty"
+	case n.below == nil:
+		return fmt.Sprintf("%s at %s has no limit", pathText(n.lineage()), n.pos)
+	}
+	return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos, keysText([]*node{n}))
+}
+
+// whyNoMatch returns why entry i, which has the given form, matches nothing below any of the nodes.
+func whyNoMatch(at []*node, f *Form, i int) string {
 	var open []*node
 	for _, n := range at {
 		if n.below != nil {
@@ -102,12 +112,6 @@ func whyNoRule(at []*node, f *Form, i int) string {
 	}
 	n := at[0]
 	switch {
-	case f == nil && n.parent == nil:
-		return "the descriptor is empty"
-	case f == nil && n.below == nil:
-		return fmt.Sprintf("%s at %s has no limit", pathText(n.lineage()), n.pos)
-	case f == nil:
-		return fmt.Sprintf("%s at %s has no limit; deeper ones require %s", pathText(n.lineage()), n.pos, keysText(at[:1]))
 	case len(open) == 0 && n.parent == nil:
 		return "the domain has no descriptors"
 	case len(open) == 0:

@@ -48,12 +48,12 @@ func (u Unmatched) Reached() string { return pathText(u.at.lineage()) }
 // Explain returns a sentence that explains why descriptors with the given key in that entry match
 // no rule, and lists the nearest descriptors. meant is the key that was likely meant, or "".
 func (u Unmatched) Explain(key string) (why, meant string) {
-	at := []*node{u.at}
 	if u.entry < 0 {
-		return whyNoRule(at, nil, 0), ""
+		return u.at.whyNoLimit(), ""
 	}
+	at := []*node{u.at}
 	if u.at.below != nil {
 		meant = rules.Suggest(key, otherKeys(key, at))
 	}
-	return whyNoRule(at, &Form{Key: rules.Shorten(key), AnyValue: true}, u.entry), meant
+	return whyNoMatch(at, &Form{Key: rules.Shorten(key), AnyValue: true}, u.entry), meant
 }
