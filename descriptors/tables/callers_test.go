@@ -21,7 +21,7 @@ func TestConcurrentApply(t *testing.T) {
 		callers.Go(func() {
 			for i := range 20 {
 				key, row := strconv.Itoa(c*1000+i%7), Row{RequestsPerUnit: uint32(i)}
-				if err := j.Apply([]string{"a", "b"}, []Change{put("x", key, row)}); err != nil {
+				if err := j.Apply([]string{"a", "b"}, []Change{put("x", key, row)}, false); err != nil {
 					t.Error(err)
 				}
 				if got, ok := j.table.Rows().Get([]string{"x", key}); !ok || got != row {
@@ -37,7 +37,7 @@ func TestConcurrentApply(t *testing.T) {
 	if got := rowsOf(again.table.Rows()); torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
 		t.Errorf("%d rows, %d torn bytes", len(got), torn)
 	}
-	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); !errors.Is(err, ErrClosed) {
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}, false); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed journal accepted a change: %v", err)
 	}
 }
@@ -53,7 +53,7 @@ func TestApplyReturnsReplacedRows(t *testing.T) {
 		callers.Go(func() {
 			for i := range most / 20 {
 				changes := []Change{put("x", "y", Row{RequestsPerUnit: uint32(1 + c*most/20 + i)})}
-				if err := j.Apply([]string{"a", "b"}, changes); err != nil {
+				if err := j.Apply([]string{"a", "b"}, changes, false); err != nil {
 					t.Error(err)
 				}
 				if was := changes[0]; was.Had == (was.Was != Row{}) {

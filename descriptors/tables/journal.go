@@ -80,14 +80,10 @@ func compactAfter(size int64) int64 {
 	return max(compactFrom, min(2*size, size+maxJournalBytes/4))
 }
 
-// Apply makes all changes durable and then active. If it returns an error, it applies none. columns
-// are the key columns of the changes. An empty table gets these columns.
-func (j *Journal) Apply(columns []string, changes []Change) error {
-	return j.Submit(columns, changes, false)
-}
-
-// Submit is like Apply, but only checks the changes if dryRun is true.
-func (j *Journal) Submit(columns []string, changes []Change, dryRun bool) error {
+// Apply makes all changes durable and then active, or only checks them if dryRun is true. If it
+// returns an error, it applies none. columns are the key columns of the changes. An empty table gets
+// these columns.
+func (j *Journal) Apply(columns []string, changes []Change, dryRun bool) error {
 	r := &request{columns: columns, changes: changes, dryRun: dryRun, done: make(chan error, 1)}
 	for i := range changes {
 		c := &changes[i]

@@ -34,7 +34,7 @@ func flush(t *testing.T, j *Journal) {
 
 func apply(t *testing.T, j *Journal, changes ...Change) {
 	t.Helper()
-	if err := j.Apply([]string{"a", "b"}, changes); err != nil {
+	if err := j.Apply([]string{"a", "b"}, changes, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -198,7 +198,7 @@ func TestJournalRejects(t *testing.T) {
 		"a NUL":         {[]string{"a", "b"}, []Change{put("x", "\x00", Row{})}, nil},
 		"many names":    {[]string{"a", "b"}, many, ErrFull},
 	} {
-		if err := j.Apply(tt.columns, tt.changes); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+		if err := j.Apply(tt.columns, tt.changes, false); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
@@ -235,7 +235,7 @@ func TestFileBeforeTheFirstChange(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = j.Apply([]string{"a", "b"}, []Change{put("x", "1", Row{})})
+	err = j.Apply([]string{"a", "b"}, []Change{put("x", "1", Row{})}, false)
 	if got, _ := os.ReadFile(path); !errors.Is(err, ErrNotSaved) || !bytes.Equal(got, content) {
 		t.Errorf("Apply = %v; the file has %d bytes, had %d", err, len(got), len(content))
 	}
@@ -299,7 +299,7 @@ func TestFullTable(t *testing.T) {
 	j, _ := open(t, dir)
 	j.table.maxRows = 2
 	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2}))
-	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrFull) {
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}, false); !errors.Is(err, ErrFull) {
 		t.Errorf("a row beyond the maximum: %v, want a full table", err)
 	}
 	apply(t, j, put("x", "2", Row{RequestsPerUnit: 4}))
@@ -326,7 +326,7 @@ func TestUnusedNamesAreDropped(t *testing.T) {
 		apply(t, j, put("x", "1", Row{Name: "n" + strconv.Itoa(i)}))
 		if i == MaxNames-10 { // rejected after their names were reserved
 			many := []Change{put("x", "y", Row{Name: "other"}), put("x", "\x00", Row{})}
-			if err := j.Apply([]string{"a", "b"}, many); err == nil {
+			if err := j.Apply([]string{"a", "b"}, many, false); err == nil {
 				t.Fatal("a value with a NUL byte was accepted")
 			}
 		}
@@ -391,7 +391,7 @@ func TestJournalFileRemoved(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrNotSaved) || j.table.Rows().Len() != 2 {
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}, false); !errors.Is(err, ErrNotSaved) || j.table.Rows().Len() != 2 {
 		t.Errorf("a row was put despite another file: %v, %d rows", err, j.table.Rows().Len())
 	}
 	if err := os.Remove(path); err != nil {
@@ -408,7 +408,7 @@ func TestJournalFileRemoved(t *testing.T) {
 func TestDeleteFromEmptyTable(t *testing.T) {
 	apply := func(j *Journal, columns []string, changes ...Change) {
 		t.Helper()
-		if err := j.Apply(columns, changes); err != nil {
+		if err := j.Apply(columns, changes, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -462,7 +462,7 @@ func TestJournalErrorNamesFile(t *testing.T) {
 	must.OK(t, err)
 	_ = j.file.Close() // everything is saved
 	j.file = readOnly
-	err = j.Apply([]string{"a", "b"}, []Change{put("x", "2", Row{})})
+	err = j.Apply([]string{"a", "b"}, []Change{put("x", "2", Row{})}, false)
 	if !errors.Is(err, ErrNotSaved) || !strings.Contains(err.Error(), "write "+j.path+":") {
 		t.Errorf("the error is %q, want one that names %s", err, j.path)
 	}

@@ -404,7 +404,7 @@ func (h *tablesHandler) applyChanges(
 			func() error { return h.checkFit(e, columns, changes) })
 		if err == nil {
 			defer release()
-			err = e.Journal.Submit(columns, changes, dryRun)
+			err = e.Journal.Apply(columns, changes, dryRun)
 		}
 	})
 	switch {

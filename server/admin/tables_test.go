@@ -336,7 +336,7 @@ func TestWriteTimeoutOfLongTables(t *testing.T) {
 	for i := range changes {
 		changes[i] = tables.Change{Values: []string{fmt.Sprintf("%0100d", i)}, Row: tables.Row{RequestsPerUnit: 1}}
 	}
-	if err := e.Journal.Apply([]string{"user"}, changes); err != nil {
+	if err := e.Journal.Apply([]string{"user"}, changes, false); err != nil {
 		t.Fatal(err)
 	}
 	h := newAPI(t, servertest.Service(t, answer.Settings{Tables: all}, tableRules), zap.NewNop()).Handler(nil)
