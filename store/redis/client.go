@@ -32,10 +32,8 @@ type Conn struct {
 	replied time.Time   // when the server last replied
 
 	// Used by the reader alone: the reply being read, nil between replies, and its exchange.
-	// unnoted is true if a reply came after replied.
 	reply    *resp.Reply
 	exchange *Exchange
-	unnoted  bool
 }
 
 // readSize is the size of the read buffer.
@@ -207,7 +205,7 @@ func (c *Conn) read() {
 }
 
 func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
-	defer c.noteReply()
+	now := clock()
 	for len(p) > 0 {
 		if c.reply == nil && !c.nextReply() {
 			return BadReply("read from %s: %q, which is not a reply to a command", c.Address, p[:min(len(p), 40)])
@@ -218,7 +216,7 @@ func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 		}
 		p = p[n:]
 		if done {
-			c.deliver()
+			c.deliver(now)
 		}
 	}
 	return nil
@@ -236,34 +234,22 @@ func (c *Conn) nextReply() bool {
 	return true
 }
 
-// deliver hands the completed reply to its exchange.
-func (c *Conn) deliver() {
+// deliver hands the completed reply, which was read at the time now, to its exchange.
+func (c *Conn) deliver(now time.Time) {
 	x := c.exchange
 	c.exchange = nil
 	c.reply = nil
-	if x.received++; x.received < len(x.replies) {
-		c.unnoted = true
-		return
-	}
-	now := clock()
-	c.mu.Lock()
-	c.waiting = append(c.waiting[:0], c.waiting[1:]...)
-	c.replied = now
-	c.unnoted = false
-	c.mu.Unlock()
-	x.done <- nil
-}
-
-// noteReply sets replied if the last reply was not that of a complete exchange.
-func (c *Conn) noteReply() {
-	if !c.unnoted {
-		return
-	}
-	now := clock()
+	x.received++
+	done := x.received == len(x.replies)
 	c.mu.Lock()
 	c.replied = now
-	c.unnoted = false
+	if done {
+		c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+	}
 	c.mu.Unlock()
+	if done {
+		x.done <- nil
+	}
 }
 
 // An Exchange is commands that are sent in one write, with the destinations of their replies.

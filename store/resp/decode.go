@@ -103,8 +103,8 @@ func (d *Decoder) parseLine(line []byte, r *Reply) (done bool, err error) {
 		r.add(kind, start)
 		return true, nil
 	case Integer, Bulk, Array:
-		number, ok := integer(rest)
-		if !ok {
+		number, err := strconv.ParseInt(string(rest), 10, 64)
+		if err != nil {
 			return false, malformed("%s, which is not a number", quote(line))
 		}
 		return d.parseNumber(kind, number, r)
@@ -168,31 +168,6 @@ func (d *Decoder) readString(p []byte, r *Reply) (n int, done bool, err error) {
 // add appends a value whose text begins at start.
 func (r *Reply) add(kind Kind, start int) {
 	r.values = append(r.values, value{uint64(start)<<32 | uint64(len(r.text)), kind}) //nolint:gosec // below 4 GiB
-}
-
-// integer parses a number of the protocol: digits with an optional sign.
-func integer(text []byte) (n int64, ok bool) {
-	negative := len(text) > 0 && text[0] == '-'
-	if len(text) > 0 && (negative || text[0] == '+') {
-		text = text[1:]
-	}
-	if len(text) == 0 || len(text) > 19 {
-		return 0, false
-	}
-	sum := uint64(0)
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		sum = sum*10 + uint64(c-'0') // below 1e19
-	}
-	switch {
-	case negative && sum <= 1<<63:
-		return -int64(sum), true // -1<<63 is its own negative
-	case negative || sum >= 1<<63:
-		return 0, false
-	}
-	return int64(sum), true
 }
 
 // quote quotes the beginning of b.
