@@ -65,28 +65,15 @@
 //
 // # Memory
 //
-// The size classes share one memory budget, and resident memory follows the number
-// of counters. A class grows and shrinks by one block at a time with linear hashing
-// (grow.go); each class reserves address space for the whole budget. When the budget
-// is used up, a class takes memory from other classes (budget.go). A [Partition] has
-// size classes of its own, which counters outside of it cannot displace.
+// The size classes share one memory budget (budget.go), and resident memory follows
+// the number of counters (grow.go). A [Partition] has size classes of its own.
 //
 // A counter changes its size class only if the limit of a log or a concurrency
 // counter needs another size, and never its partition. A permit keeps its cell number,
 // which is part of the lease; a counter therefore stays in its class while a permit
 // beyond the new size is held.
 //
-// A snapshot copies the table block by block while decisions continue. A goroutine
-// that moves a counter passes it to the running snapshot (snapshot_cursor.go). Since
-// a counter's identity includes low bits of its block number, the snapshot records
-// the minimum number of blocks of each class, and [Load] restores it.
-//
-// # Algorithms
-//
-// Each algorithm implements the interface algorithm in a file of its own. A new
-// algorithm needs a constant, a file and an entry in algorithmsByNumber. Packages with
-// a table indexed by algorithm declare it with length [Algorithms], so that a missing
-// entry does not compile.
+// A snapshot copies the table block by block while decisions continue (snapshot.go).
 //
 // # Invariants
 //
@@ -120,21 +107,13 @@
 // A counter is inserted under the locks of its two blocks. A counter that moves is
 // frozen under the locks of its old and new blocks.
 //
-// A group of several charges first peeks at all counters and then charges them, in an
-// order that is the same for all batches. If one denies meanwhile, the charges before
-// it are undone. Every counter stays within its bound at each step, so an admission is
-// always legal. A denial can be spurious only while another group, itself denied, is
-// about to undo a charge.
+// Batch.decideTogether decides a group of several charges. A denial can be spurious
+// only while another group, itself denied, is about to undo a charge.
 //
 // A denial and the penalty that it starts are two steps, as are the reads of a penalty
 // and of its counter. When several requests are denied at once, exactly one of them
 // starts the penalty. A request that read the penalty before it started can still be
 // admitted afterwards.
-//
-// A reservation acquires its hold before it reads the counter; a settlement charges
-// the counter before it releases the hold. A concurrent reader therefore sees every
-// pending hit at least once: races can cause spurious denials, but never admissions
-// beyond the limit.
 //
 // # Cost
 //
