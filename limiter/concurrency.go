@@ -179,7 +179,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	s.loadCells(index)
 	now := v.at.stamp()
 	ps := permits{first: maxStamp, end: -maxStamp, width: p.width(), maxLife: maxPermitLife(p)}
-	if held := v.heldPermits(); held > 0 {
+	if held := v.held; held > 0 {
 		ps = v.permits(p)
 		if s != v.class {
 			to := s.cellsOf(index)
@@ -234,14 +234,6 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	return ps.high<<permitBits | ps.count
 }
 
-// heldPermits returns the number of held permits of v's counter.
-func (v *view) heldPermits() uint64 {
-	if v.slot == nil {
-		return 0
-	}
-	return v.held
-}
-
 func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & permitMask }
 
 func (concurrency) importState(v *view, _ Time, p *Policy) {
@@ -271,7 +263,7 @@ func (concurrency) merge(v, there *view, _ Time, b *Batch, i int) (after state, 
 
 // voidPermits returns the number of permits without hits, which a reset left.
 func (v *view) voidPermits(p *Policy, at Time) (n uint64) {
-	if v.heldPermits() == 0 {
+	if v.held == 0 {
 		return 0
 	}
 	ps := v.permits(p)
@@ -292,7 +284,7 @@ func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) 
 			return 1, lease
 		}
 		return 0, 0
-	case v.heldPermits() == 0 || lease < FirstLease || lease > LastLease:
+	case v.held == 0 || lease < FirstLease || lease > LastLease:
 		return 0, 0
 	}
 	ps := v.permits(p)
@@ -321,9 +313,9 @@ func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
 	cell := nth - 1
 	if v.slot != nil {
 		ps = v.permits(c.Policy)
-		if v.heldPermits() > 0 {
+		if v.held > 0 {
 			pause(beforeCellLoad)
-			ps.count = v.heldPermits()
+			ps.count = v.held
 			cell = ps.nthFree(at.stamp(), nth)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
-	"time"
 )
 
 // maxGroupTries bounds how often a group is peeked at again because other requests used the
@@ -166,19 +165,19 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 		if b.Charges[i].Mode != Quota {
 			continue
 		}
-		if b.peekCharge(at, i, b.Budget, &b.scratch); !b.scratch.Over {
+		if b.peekCharge(at, i); !b.scratch.Over {
 			return true
 		}
 	}
 	return false
 }
 
-// peekCharge stores in d the decision that charge i would get now, and charges nothing.
-func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
+// peekCharge stores in b.scratch the decision that charge i would get now, and charges nothing.
+func (b *Batch) peekCharge(at Time, i int) {
 	c := &b.Charges[i]
 	v := &b.view
 	for b.read(at, i, v); ; b.read(at, i, v) {
-		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, budget, v.state, d); ok {
+		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, b.Budget, v.state, &b.scratch); ok {
 			return
 		}
 	}

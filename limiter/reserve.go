@@ -194,8 +194,10 @@ func (b *Batch) dropReservation(at Time, i int) {
 	if b.table == nil {
 		b.dropStoredReservation(i, d.Charged)
 	} else {
-		b.undoCompanion(at, Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits},
-			Decision{Charged: d.Charged}, b.marks[i])
+		a := b.companionBatch(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
+		a.Decisions[0] = Decision{Charged: d.Charged}
+		a.marks[0] = b.marks[i]
+		a.undoCharge(at, 0)
 	}
 	d.Remaining += d.Charged
 	d.Charged = 0
@@ -304,14 +306,6 @@ func (b *Batch) claimLease(at Time, lease Charge) (hits, claimed uint64) {
 			return hits, claimed
 		}
 	}
-}
-
-// undoCompanion undoes the companion charge c, given its decision and mark.
-func (b *Batch) undoCompanion(at Time, c Charge, did Decision, mark int64) {
-	a := b.companionBatch(c)
-	a.Decisions[0] = did
-	a.marks[0] = mark
-	a.undoCharge(at, 0)
 }
 
 // forceCharge charges hits to the counter of charge i regardless of the limit. The decision that it
