@@ -189,8 +189,3 @@ func (e *ForeignError) Error() string { return "read the counter " + e.Key + ": 
 
 // Unwrap returns the error without the key.
 func (e *ForeignError) Unwrap() error { return e.Err }
-
-func isForeign(err error) bool {
-	var f *ForeignError
-	return errors.As(err, &f)
-}

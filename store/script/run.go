@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -147,7 +148,8 @@ func (r *Run) Read() {
 		return
 	}
 	for _, c := range r.calls {
-		if c.Err = r.Reply.Read(&r.Message, c); c.Err != nil && !isForeign(c.Err) {
+		c.Err = r.Reply.Read(&r.Message, c)
+		if _, foreign := errors.AsType[*ForeignError](c.Err); c.Err != nil && !foreign {
 			r.Err = redis.BadReply("%w", c.Err)
 			return
 		}
