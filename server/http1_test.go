@@ -64,7 +64,7 @@ func TestHTTP1GetsHint(t *testing.T) {
 			}
 			body, err := io.ReadAll(reply.Body)
 			if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(received, body) ||
-				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is served at --http-addr")) {
+				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("served at --http-addr")) {
 				t.Errorf("the response is %q, %v", received, err)
 			}
 			_ = conn.Close()

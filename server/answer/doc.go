@@ -3,7 +3,7 @@
 // The reply of [Service.Answer] depends only on the time, the request, the counters and the active
 // rules. [Service.Begin] does the work up to the decision, and [Service.Finish] the rest. In
 // between, a shared store may decide asynchronously, without blocking a goroutine. An [Exchange]
-// contains the memory of both steps. Once it has grown, answering does not allocate.
+// contains the memory of both steps. Once it has grown, answering allocates only metadata of rules.
 //
 //	decode.go     bytes to entries, which are views of the bytes, within bounds.go
 //	answer.go     entries to charges, by package descriptors, and the decision, by a Decider

@@ -101,7 +101,12 @@ func TestMergedMetadata(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			merged := test.in[0]
 			for _, in := range test.in[1:] {
-				merged = mergeTrees(merged, in)
+				merged, _ = mergeTrees(merged, in)
+			}
+			for _, in := range test.in {
+				if _, adds := mergeTrees(merged, in); adds {
+					t.Errorf("%v adds something to the union", in)
+				}
 			}
 			want, err := structpb.NewValue(test.want)
 			if err != nil {

@@ -80,7 +80,7 @@ func appendRequestMetadata(b []byte, x *Exchange) []byte {
 		case passed == nil:
 			passed = tree
 		default:
-			passed = mergeTrees(passed, tree)
+			passed, _ = mergeTrees(passed, tree)
 		}
 	}
 	if passed != nil {

@@ -53,17 +53,27 @@ func appendTree(b []byte, tree map[string]any) []byte {
 	return out
 }
 
-// mergeTrees returns the union of two trees, which stay unchanged. For a field that both have, the
-// first one's value is used. If both values are trees, they are merged.
-func mergeTrees(first, second map[string]any) map[string]any {
-	all := maps.Clone(second)
-	maps.Copy(all, first)
-	for name, value := range first {
-		one, ok := value.(map[string]any)
-		other, isTree := second[name].(map[string]any)
-		if ok && isTree {
-			all[name] = mergeTrees(one, other)
+// mergeTrees returns the union of two trees, which stay unchanged, and whether second adds something; if
+// not, the union is first. For a field that both have, the first one's value is used. If both values are
+// trees, they are merged.
+func mergeTrees(first, second map[string]any) (all map[string]any, adds bool) {
+	all = first
+	for name, value := range second {
+		own, exists := first[name]
+		one, isTree := own.(map[string]any)
+		other, ok := value.(map[string]any)
+		grows := !exists
+		if isTree && ok {
+			value, grows = mergeTrees(one, other)
 		}
+		if !grows {
+			continue
+		}
+		if !adds {
+			all = maps.Clone(first)
+			adds = true
+		}
+		all[name] = value
 	}
-	return all
+	return all, adds
 }

@@ -49,11 +49,16 @@ func (o *StateOptions) openTable(
 	}
 	file.IgnoreSizeSignal()
 	path := o.File
-	if target, err := filepath.EvalSymlinks(path); err == nil {
+	target, linkErr := filepath.EvalSymlinks(path)
+	if linkErr == nil {
 		path = target // a save replaces the file that a link leads to
 	}
 	s := &stateFile{
 		path: path, interval: o.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path)),
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		s.reportUnusable(fmt.Errorf("symbolic link: %w", linkErr), "set --state-file to the path that the link leads to")
+		return table, nil, nil
 	}
 	if s.unlock, err = file.Lock(path + ".lock"); err != nil {
 		s.reportUnusable(fmt.Errorf("lock: %w", err), lockRemedy(err))

@@ -98,7 +98,7 @@ func (c *connection) detectProtocolLocked(in []byte) error {
 }
 
 // http1Hint is the body of the response to an HTTP/1 request.
-const http1Hint = "This port speaks gRPC over HTTP/2, but the request is HTTP/1. Try grpcurl or sluice call. /json is served at --http-addr, by default port 8080.\n"
+const http1Hint = "This port speaks gRPC over HTTP/2, but the request is HTTP/1. Try grpcurl or sluice call. /json, unless disabled, is served at --http-addr or --json-addr.\n"
 
 func (c *connection) sendSettingsLocked() {
 	if !c.settingsSent {
