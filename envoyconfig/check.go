@@ -204,7 +204,7 @@ func (k *checker) checkRoute(
 		}
 		k.checkEndCall(sent)
 		if k.hasLeases {
-			k.checkSharedLeases(f, k.checkLeasesOnce(f, sent), leases)
+			k.checkSharedLeases(f, k.checkLeasesOnce(m, f, domain, sent), leases)
 		}
 		all = append(all, sent...)
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
+// snippetAdvice names the expression that handles every ending of a request.
+const snippetAdvice = "use the expression that sluice envoy snippet prints"
+
 // celValue matches a value of the dynamic metadata in a CEL expression.
 var celValue = regexp.MustCompile(`filter_metadata\[['"]([^'"]+)['"]\](?:\.([A-Za-z_][A-Za-z0-9_]*)|\[['"]([^'"]+)['"]\])`)
 
@@ -52,21 +55,32 @@ func (e *leasePolicy) reserves() (names []string, keeps bool) {
 
 // checkCosts checks an element that reports the cost of reservations at the end of a stream. same are the elements with
 // the same actions.
-func (k *checker) checkCosts(f *filter, e *leasePolicy, same []*leasePolicy) {
+func (k *checker) checkCosts(m *manager, f *filter, e *leasePolicy, same []*leasePolicy) {
 	names, keeps := e.reserves()
 	if !e.streamDone || !e.own || len(names) == 0 || e.releases != "" {
 		return
 	}
 	format := e.node.At("hits_addend", "format")
 	name := e.command
+	if name == "RESPONSE_CODE" {
+		k.report(Leases, rules.Error, format.Pos(), "%s would be charged as the cost: %s, which reads response.code",
+			format.Text, snippetAdvice)
+	}
+	readsLease := slices.ContainsFunc(e.readValues, func(v metadataValue) bool {
+		return v.namespace == f.namespace() && slices.Contains(names, leaseLimit(v.key, names))
+	})
 	for _, v := range e.readValues {
-		isOther := v.namespace == filterNamespace
+		isLease := slices.Contains(names, leaseLimit(v.key, names))
+		isOther := v.namespace == filterNamespace || isLease && !readsLease // if it is in another namespace
 		if v.namespace == f.namespace() {
-			isOther = !slices.Contains(names, leaseLimit(v.key, names))
+			isOther = !isLease
 		}
 		if name != "DYNAMIC_METADATA" && isOther { // checkReleasedLease reports others
 			k.report(Leases, rules.Error, format.Pos(), "the expression reads %s of %s, but the lease of %s is %s of %s: without it, the cost of a request is not sent",
 				rules.Shorten(v.key), rules.Shorten(v.namespace), e.rules[0].Path(), names[0], f.namespace())
+		}
+		if at := m.defaultCost(v); name == "DYNAMIC_METADATA" && at.Exists() {
+			k.report(Leases, rules.Warning, format.Pos(), "a denied request gets this cost by %s at %v, too, so that Envoy makes a second call for it: %s", at.Name, at.Pos(), snippetAdvice)
 		}
 	}
 	mayBeMissing := slices.Contains([]string{"DYNAMIC_METADATA", "CEL", "TYPED_CEL", "RESP", "RESPONSE_HEADER"}, name)
@@ -74,8 +88,20 @@ func (k *checker) checkCosts(f *filter, e *leasePolicy, same []*leasePolicy) {
 		return strings.Contains(o.node.At("hits_addend", "format").Text, "response.code")
 	}
 	if keeps && mayBeMissing && !slices.ContainsFunc(same, readsResponse) {
-		k.report(Leases, rules.Warning, e.node.Pos(), "no cost of %s reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: use the expression that sluice envoy snippet prints", e.rules[0].Path())
+		k.report(Leases, rules.Warning, e.node.Pos(), "no cost of %s reads response.code, so responses without a cost, as in an outage of the backend, are charged their reservations: %s", e.rules[0].Path(), snippetAdvice)
 	}
+}
+
+// defaultCost returns the field on_missing or on_error that sets a value of 0 or 1.
+func (m *manager) defaultCost(v metadataValue) *tree.Node {
+	for _, f := range m.filters {
+		for _, w := range f.responseWrites(v) {
+			if (w.at.HasName("on_missing") || w.at.HasName("on_error")) && w.at.Field("value").Uint(2) < 2 {
+				return w.at
+			}
+		}
+	}
+	return &tree.Missing
 }
 
 // responseWrites returns the writes of a value by json_to_metadata or sse_to_metadata.

@@ -26,10 +26,14 @@ func TestCheckCosts(t *testing.T) {
 		change []string // old and new texts
 		want   []string
 	}{
-		"unchanged":               {},
-		"a plain cost":            {[]string{expression, plain}, []string{outage}},
-		"complete responses only": {[]string{streamed, ""}, []string{"warning: the filter at"}},
-		"text in metadata":        {[]string{header, `metadata: { descriptor_key: user, metadata_key: { key: llm, path: [{ key: model }] } }`}, nil},
+		"unchanged": {},
+		"a plain cost": {[]string{expression, plain}, []string{
+			"warning: a denied request gets this cost by on_missing at", outage,
+		}},
+		"another default":           {[]string{expression, plain, "value: 0 }", "value: 9 }"}, []string{outage}},
+		"a default of 1 for errors": {[]string{expression, plain, "on_missing: { metadata_namespace: llm, key: total_tokens, value: 0 }", "on_error: { metadata_namespace: llm, key: total_tokens, value: 1 }"}, []string{"warning: a denied request gets this cost by on_error", outage}},
+		"complete responses only":   {[]string{streamed, ""}, []string{"warning: the filter at"}},
+		"text in metadata":          {[]string{header, `metadata: { descriptor_key: user, metadata_key: { key: llm, path: [{ key: model }] } }`}, nil},
 		"CEL in initial_metadata": {[]string{"{ cluster_name: sluice } }", `{ cluster_name: sluice }, initial_metadata: [{ key: a, value: "%CEL(response.code)%" }] }`}, []string{
 			"error: Envoy aborts at a request",
 		}},

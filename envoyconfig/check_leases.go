@@ -57,11 +57,11 @@ func (p *policy) readsReply(f *filter) bool {
 var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
 // checkLeasesOnce calls checkLeases once for all routes that send the same lists.
-func (k *checker) checkLeasesOnce(f *filter, sent []*checkedList) []leasePolicy {
-	key := fmt.Sprintf("%p %v", f, sent) // the addresses of the lists
+func (k *checker) checkLeasesOnce(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
+	key := fmt.Sprintf("%p %q %v", f, domain, sent) // the addresses of the lists
 	all, ok := k.leaseLists[key]
 	if !ok {
-		all = k.checkLeases(f, sent)
+		all = k.checkLeases(m, f, domain, sent)
 		k.leaseLists[key] = all
 	}
 	return all
@@ -69,7 +69,7 @@ func (k *checker) checkLeasesOnce(f *filter, sent []*checkedList) []leasePolicy 
 
 // checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
 // returns the policies for rules with leases.
-func (k *checker) checkLeases(f *filter, sent []*checkedList) []leasePolicy {
+func (k *checker) checkLeases(m *manager, f *filter, domain string, sent []*checkedList) []leasePolicy {
 	var all []leasePolicy
 	found := map[*descriptors.Reach]leasePolicy{}
 	for _, c := range sent {
@@ -90,6 +90,8 @@ func (k *checker) checkLeases(f *filter, sent []*checkedList) []leasePolicy {
 				e.own = p.own
 				e.same = p.node.Field("actions").Hash()
 				all = append(all, e)
+			} else {
+				k.checkLeaseOfOtherRule(f, domain, p.policy)
 			}
 		}
 	}
@@ -125,7 +127,7 @@ func (k *checker) checkLeases(f *filter, sent []*checkedList) []leasePolicy {
 		first[reached] = cmp.Or(first[reached], e)
 	}
 	for i := range all {
-		k.checkCosts(f, &all[i], same[all[i].same])
+		k.checkCosts(m, f, &all[i], same[all[i].same])
 	}
 	return all
 }
@@ -261,6 +263,16 @@ func (k *checker) checkLeaseEnd(e, start *leasePolicy) {
 		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") &&
 			at.Bool(false) {
 			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start")
+		}
+	}
+}
+
+// checkLeaseOfOtherRule reports a policy that releases a lease of a limit that its actions do not match.
+func (k *checker) checkLeaseOfOtherRule(f *filter, domain string, p *policy) {
+	_, key := p.hitsKey()
+	for _, l := range k.set.Limits {
+		if p.readsReply(f) && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
+			k.report(Leases, rules.Error, p.node.At("hits_addend", "format").Pos(), "the lease %q belongs to %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}
 }

@@ -75,8 +75,10 @@ func TestCheckLeases(t *testing.T) {
 		"a cost in bytes":               {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DURATION%")}},
 		"a plain cost":                  {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DYNAMIC_METADATA(llm:total)%")}, want: []string{"2: " + outage}},
 		"a cost and a further one":      {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%DYNAMIC_METADATA(llm:more)%"), cost}},
+		"a status":                      {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%RESPONSE_CODE%"), cost}, want: []string{"2: error: leases: %RESPONSE_CODE% would be charged as the cost: use the expression that sluice envoy snippet prints, which reads response.code"}},
 		"flags":                         {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf("%RESPONSE_FLAGS%"), cost}, want: []string{"2: error: no-effect: the descriptor is never sent: %RESPONSE_FLAGS% is no number, which hits must be"}},
 		"a cost of another lease":       {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf(strings.Replace(expression, "tokens", "streams", 1))}, want: []string{"2: error: leases: the expression reads streams of envoy.filters.http.ratelimit, " + another}},
+		"a cost of a lease elsewhere":   {elements: []string{tenant, withEnd(tenant, lease("tokens")), costOf(strings.Replace(expression, "'envoy.filters.http.ratelimit'].tokens", "'mine']['tokens']", 1))}, want: []string{"2: error: leases: the expression reads tokens of mine, " + another}},
 		"a cost of the usual namespace": {elements: []string{tenant, withEnd(tenant, "%DYNAMIC_METADATA(mine:tokens)%"), cost}, filter: "metadata_namespace: mine", want: []string{"2: error: leases: the expression reads tokens of envoy.filters.http.ratelimit, " + strings.Replace(another, "of envoy.filters.http.ratelimit", "of mine", 1)}},
 		"a namespace of its own":        {elements: []string{user, withEnd(user, "%DYNAMIC_METADATA(mine:streams)%")}, filter: "metadata_namespace: mine"},
 		"without an end": {
@@ -180,6 +182,10 @@ func TestCheckLeases(t *testing.T) {
 		"without a start": {
 			elements: []string{withEnd(user, lease("streams"))},
 			want:     []string{`0: error: leases: no element sent at the start acquires the lease "streams" that this one releases: add an element with the same actions, without hits_addend and apply_on_stream_done`},
+		},
+		"a lease of other rules": {
+			elements: []string{user, withEnd(user, lease("streams")), keyed("plain"), withEnd(keyed("plain"), lease("streams"))},
+			want:     []string{`3: error: leases: the lease "streams" belongs to user at rules.yaml:4:17, which these actions do not match: use the actions of the start`},
 		},
 		"metadata that may be missing": {
 			elements: []string{
