@@ -56,12 +56,12 @@ func (r *endReader) Read(p []byte) (n int, err error) {
 
 // readCSV reads CSV as in RFC 4180.
 func (b *builder) readCSV(in io.Reader) {
-	bounded := &recordBound{in: in, left: maxRecordBytes}
+	bounded := &recordBound{in: in, left: maxRecordBytes, line: 1}
 	r := csv.NewReader(bounded)
 	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
-		b.failCSV(r, 1, err)
+		b.failCSV(r, bounded.line, err)
 		return
 	}
 	fields, keys, err := splitHeader(header)
@@ -74,14 +74,12 @@ func (b *builder) readCSV(in io.Reader) {
 	}
 	values := make([]string, len(keys))
 	for {
-		bounded.left = maxRecordBytes
-		line, _ := r.FieldPos(0)
 		record, err := r.Read()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err != nil {
-			if b.failCSV(r, line, err) {
+			if b.failCSV(r, bounded.line, err) {
 				return
 			}
 			continue
@@ -93,10 +91,14 @@ func (b *builder) readCSV(in io.Reader) {
 }
 
 // recordBound bounds the size of a record: after an unclosed quote, the rest of a file is one
-// record.
+// record. An empty line outside quotes ends a record, too.
 type recordBound struct {
 	in   io.Reader
-	left int // number of bytes, other than line ends, that may be read before the record ends
+	left int // number of bytes that the last record may still take
+	line int // line of its start
+	// quoted is true if the last byte is between quotes, and lines is the number of newlines there.
+	quoted bool
+	lines  int
 }
 
 // maxRecordBytes bounds a row of CSV.
@@ -104,11 +106,26 @@ const maxRecordBytes = 1 << 16
 
 func (r *recordBound) Read(p []byte) (n int, err error) {
 	if r.left <= 0 {
-		return 0, fmt.Errorf("the row after this one is longer than %d KiB; is a quote not closed?", maxRecordBytes>>10)
+		return 0, fmt.Errorf("a row is longer than %d KiB; is a quote not closed?", maxRecordBytes>>10)
 	}
-	n, err = r.in.Read(p)
-	r.left -= n - bytes.Count(p[:n], []byte("\n")) - bytes.Count(p[:n], []byte("\r"))
-	return n, err
+	n, err = r.in.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	for rest := p[:n]; ; {
+		part, after, quote := bytes.Cut(rest, []byte(`"`))
+		newlines := bytes.Count(part, []byte("\n"))
+		if r.quoted {
+			r.lines += newlines
+		} else if newlines > 0 {
+			r.left = maxRecordBytes - (len(rest) - bytes.LastIndexByte(part, '\n') - 1)
+			r.line = r.line + r.lines + newlines
+			r.lines = 0
+		}
+		if !quote {
+			return n, err
+		}
+		r.quoted = !r.quoted
+		rest = after
+	}
 }
 
 // csvRow adds a record. It returns true if reading must end.
@@ -141,7 +158,7 @@ func (b *builder) csvRow(r *csv.Reader, record []string, fields []string, keys [
 	return false
 }
 
-// failCSV reports a CSV or read error in the record after that at line. It returns true if reading
+// failCSV reports a CSV or read error in the record that begins at line. It returns true if reading
 // must end.
 func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	wrong, ok := errors.AsType[*csv.ParseError](err)

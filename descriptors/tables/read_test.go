@@ -100,7 +100,7 @@ func TestReadRejects(t *testing.T) {
 		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" contains a NUL byte`,
 		header + strings.Repeat("a", 1025) + ",5,,,,\n":             "is longer than 1024 bytes",
 		header + "a,5,,,,\nb,6,,,,\na,7,,,,\n":                      "t:4:1: error: duplicate key; first on line 2",
-		header + "a,5,,,,\n\"" + strings.Repeat("b,5,,,,\n", 1<<17): "t:2:1: error: the row after this one is longer than 64 KiB; is a quote not closed?",
+		header + "a,5,,,,\n\"" + strings.Repeat("b,5,,,,\n", 1<<17): "t:3:1: error: a row is longer than 64 KiB; is a quote not closed?",
 		names(MaxNames + 1):                                         fmt.Sprintf("t:%d:1: error: the table has more than 1000 names; each is a series of metrics, and rows may share one", MaxNames+2),
 	} {
 		rows, found := New("t").Read("t", strings.NewReader(text))
