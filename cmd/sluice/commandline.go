@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.Vars{"version": versionText(currentBuild())},
 		kong.ExplicitGroups(serveGroups),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),
+		kong.TypeMapper(reflect.TypeFor[netip.Addr](), parsed(netip.ParseAddr)),
 		kong.NamedMapper("size", ranged(parseSize)),
 		kong.NamedMapper("count", ranged(parseCount)),
 		kong.NamedMapper("address", parsed(parseAddress)),
