@@ -93,8 +93,9 @@ func recognise(sample [][]byte) (lineParser, error) {
 
 // recogniseLine returns the parser that matches most of the first lines from their start, or nil.
 func recogniseLine(sample [][]byte) (lineParser, error) {
-	if f, err := recogniseText(sample); f != nil || err != nil {
-		return f, err
+	text, matched, err := recogniseText(sample)
+	if err != nil {
+		return nil, err
 	}
 	objects := 0
 	for _, line := range sample {
@@ -102,20 +103,22 @@ func recogniseLine(sample [][]byte) (lineParser, error) {
 			objects++
 		}
 	}
-	if objects*sampleDivisor >= len(sample) {
+	switch {
+	case max(matched, objects)*sampleDivisor < len(sample):
+		return nil, nil
+	case objects > matched:
 		return newJSONFormat(nil, sample)
+	default:
+		return text, nil
 	}
-	return nil, nil
 }
 
-// recogniseText returns the text format that matches most of the first lines, or nil.
-func recogniseText(sample [][]byte) (lineParser, error) {
-	var best *textFormat
-	matched := 0
+// recogniseText returns the text format that matches most of the first lines, and their number.
+func recogniseText(sample [][]byte) (best *textFormat, matched int, err error) {
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		f.server = t.server
 		if n := countMatching(f, sample); n > matched {
@@ -123,10 +126,7 @@ func recogniseText(sample [][]byte) (lineParser, error) {
 			matched = n
 		}
 	}
-	if matched == 0 || matched*sampleDivisor < len(sample) {
-		return nil, nil
-	}
-	return best, nil
+	return best, matched, nil
 }
 
 // recognisePrefixed returns the format of lines that begin with one of prefixes and continue in

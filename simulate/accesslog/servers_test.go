@@ -171,9 +171,11 @@ func TestNginxVariables(t *testing.T) {
 func TestRecogniseMinority(t *testing.T) {
 	started := strings.Repeat("starting\n", 40)
 	const line = `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "192.0.2.9"`
+	const object = `{"time":"2026-11-21T09:00:00Z","user_agent":"192.0.2.9"}` + "\n"
 	for name, log := range map[string]string{
-		"text": started + strings.Repeat(line+"\n", 5),
-		"JSON": started + strings.Repeat(`{"time":"2026-11-21T09:00:00Z","user_agent":"192.0.2.9"}`+"\n", 5),
+		"text":                started + strings.Repeat(line+"\n", 5),
+		"JSON":                started + strings.Repeat(object, 5),
+		"more JSON than text": line + "\n" + strings.Repeat(object, 5),
 	} {
 		got, counts := valuesOf(t, log, "auto", "user-agent")
 		if len(got) < 5 || got[0] != "09:00:00 | 192.0.2.9" || counts.Bad != counts.Read-len(got) {
