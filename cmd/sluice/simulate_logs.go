@@ -32,11 +32,14 @@ func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) 
 	return logs, nil
 }
 
-// openLog returns a log and the info of its file, nil for standard input. Only a regular file can be
+// openLog returns a log and the info of its file, nil for a reader in memory. Only a regular file can be
 // read again.
 func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err error) {
 	if path == "-" {
-		return accesslog.FromStream("standard input", c.in), nil, nil
+		if f, ok := c.in.(*os.File); ok {
+			info, err = f.Stat()
+		}
+		return accesslog.FromStream("standard input", c.in), info, err
 	}
 	if info, err = os.Stat(path); err != nil {
 		return log, nil, err
