@@ -48,8 +48,8 @@ func ExampleRun() {
 	// 4 requests in 3s from 2026-11-21 09:00 UTC, 2 keys; descriptors from --descriptor (100 %)
 	// these rules deny 25.0 %; the log records no denials
 	//
-	// limit          hits  over          keys  over  timeline  worst time   used of limit: p50  p99  max
-	// user 2/minute  4     1     25.0 %  2     1     ████      09:00 100 %  0.5                 1.5  1.5
+	// limit          hits  over          keys  over  timeline  worst 1s        used of limit: p50  p99  max
+	// user 2/minute  4     1     25.0 %  2     1     ████      09:00:04 100 %  0.5                 1.5  1.5
 	//
 	// most over user 2/minute:
 	//   user=alice  1 of 3 hits  33.3 %

@@ -117,8 +117,11 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		fmt.Fprintf(b, "no requests for %s\n", o.unused())
 		return
 	}
+	if o.width() < time.Minute {
+		clock += ":05"
+	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst time\tused of limit: p50\tp99\tmax")
+	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst "+span(o.width())+"\tused of limit: p50\tp99\tmax")
 	for i := range o.shown() {
 		l := &o.Limits[i]
 		worst := "-"
