@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
@@ -118,12 +120,11 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if err != nil {
 		return err
 	}
-	var out *os.File
+	var writeReport func(page func(io.Writer) error) error
 	if k.Report != "" && k.Report != "-" {
-		if out, err = openReport(k.Report); err != nil {
+		if writeReport, err = openReport(k.Report); err != nil {
 			return fmt.Errorf("--report: %w", err)
 		}
-		defer out.Close()
 	}
 	if m != nil {
 		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
@@ -146,9 +147,8 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if err != nil {
 		return err
 	}
-	if out != nil {
-		_ = out.Truncate(0) // fails for a pipe
-		if err := errors.Join(found.WriteHTML(out), out.Close()); err != nil {
+	if writeReport != nil {
+		if err := writeReport(found.WriteHTML); err != nil {
 			return fmt.Errorf("--report: %w", err)
 		}
 	}
@@ -164,26 +164,39 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	return nil
 }
 
-// openReport opens a file for the HTML report, before a long simulation, without changing it. A
-// file that is not empty must be an earlier report, so that no log or rule file is overwritten.
-func openReport(path string) (*os.File, error) {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // subject to the umask
-	if err != nil {
-		return nil, err
-	}
-	if info, err := out.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-		start := make([]byte, len(report.Start))
-		old, err := os.Open(path)
-		if err == nil {
-			_, err = io.ReadFull(old, start)
-			_ = old.Close() // nothing was written
+// openReport checks before a long simulation that a report can be written, and returns a function
+// that writes it. A regular file is replaced when the page is complete. If it is not empty, it must
+// be an earlier report, so that no log or rule file is overwritten.
+func openReport(path string) (write func(page func(io.Writer) error) error, err error) {
+	mode := os.FileMode(0o666)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil: // a new file
+	case !info.Mode().IsRegular():
+		out, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return func(page func(io.Writer) error) error { return errors.Join(page(out), out.Close()) }, err
+	default:
+		mode = info.Mode().Perm()
+		old, err := os.OpenFile(path, os.O_RDWR, 0) // a file that is read-only is not replaced
+		if err != nil {
+			return nil, err
 		}
-		if err != nil || string(start) != report.Start {
-			_ = out.Close() // nothing was written
+		start := make([]byte, len(report.Start))
+		_, err = io.ReadFull(old, start)
+		_ = old.Close() // nothing was written
+		if !errors.Is(err, io.EOF) && string(start) != report.Start {
 			return nil, fmt.Errorf("%s exists and is not a report: name another file", path)
 		}
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
 	}
-	return out, nil
+	// Replace creates its temporary file and removes it.
+	unchanged := errors.New("unchanged")
+	if err := file.Replace(path, mode, func(io.Writer) error { return unchanged }); !errors.Is(err, unchanged) {
+		return nil, err
+	}
+	return func(page func(io.Writer) error) error { return file.Replace(path, mode, page) }, nil
 }
 
 // read reads the rules and Envoy's configuration, and opens the logs.

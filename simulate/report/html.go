@@ -17,6 +17,7 @@ var reportHTML string
 // page is parsed on first use, because most commands write no page.
 var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Funcs(template.FuncMap{
+		"start":       func() template.HTML { return Start }, // a comment in the template would be removed
 		"thousands":   func(n any) string { return thousands(toUint(n)) },
 		"percent":     func(part, whole any) string { return percent(toUint(part), toUint(whole)) },
 		"ratio":       ratio,
@@ -38,8 +39,8 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(reportHTML))
 })
 
-// Start is the start of a page.
-const Start = "<!doctype html>"
+// Start is the start of a page, by which an earlier report is recognised.
+const Start = "<!doctype html><!-- sluice simulate -->"
 
 // WriteHTML writes the report as a self-contained page without scripts, which can be printed.
 func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
