@@ -76,6 +76,9 @@ func (l *ledger) addLocked(
 		before := had.LeaseCount()
 		dropped = had.Add(d)
 		l.leases += had.LeaseCount() - before
+		if before > 0 && had.LeaseCount() == 0 { // an entry with leases has no other hits
+			l.removeLocked(had)
+		}
 		return dropped
 	}
 	dropped, made := l.makeRoomLocked(d)

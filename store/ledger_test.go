@@ -145,6 +145,24 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	}
 }
 
+// TestReturnedLeasesLeaveNoEntry returns leases that were acquired without the store.
+func TestReturnedLeasesLeaveNoEntry(t *testing.T) {
+	t.Parallel()
+	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
+	must.OK(t, err)
+	for n := range uint64(10) {
+		var c caller
+		charge := permitCharge(n, 5)
+		must.OK(t, c.decide(s, charge))
+		charge.Refund = true
+		charge.Hits = c.b.Lease(0)
+		must.OK(t, c.decide(s, charge))
+	}
+	if n := s.unsyncedCounters(); n > 0 {
+		t.Errorf("%d entries remain", n)
+	}
+}
+
 // Entries that could not be charged are restored as older than the hits that arrived meanwhile.
 // Hits of a log keep their times.
 func TestRestoredEntriesAreOlder(t *testing.T) {

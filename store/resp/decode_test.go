@@ -102,6 +102,8 @@ func TestMalformed(t *testing.T) {
 		":-\r\n":                                                      "which is not a number",
 		":--1\r\n":                                                    "which is not a number",
 		":1 \r\n":                                                     "which is not a number",
+		":1_0\r\n":                                                    "which is not a number",
+		":0x1\r\n":                                                    "which is not a number",
 		":9223372036854775808\r\n":                                    "which is not a number",
 		":-9223372036854775809\r\n":                                   "which is not a number",
 		"$x\r\n":                                                      "which is not a number",
