@@ -67,7 +67,6 @@ func (f *replicasFlags) change(ctx context.Context, c console, do func(*client.D
 	var changed, others []string
 	for _, r := range replicas {
 		r.DryRun = false
-		r.Timeout = 0
 		text, failed := do(r)
 		if failed != nil {
 			others = append(others, r.Addr)
