@@ -47,6 +47,8 @@ func (s Selection) String() string {
 
 // Reset is the report of a reset or of its preview.
 type Reset struct {
+	// Replica is the address of the replica if sluice reset has several.
+	Replica string `json:"replica,omitempty"`
 	// Selection describes the selected keys.
 	Selection string `json:"selection"`
 	// Counters is the number of counters, and Used the sum of their used hits.
