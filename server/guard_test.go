@@ -247,9 +247,11 @@ func TestLocalRequestsHaveRights(t *testing.T) {
 	} {
 		servertest.Hit(t, g.service, "user", "al", 100, nil)
 		c.Token = token
-		_, err := c.ResetCounters(t.Context(), live.Selection{Domain: "d"}, true)
-		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("with the token %q: %v, want %q", token, err, want)
+		for _, reset := range []bool{false, true} {
+			_, err := c.ResetCounters(t.Context(), live.Selection{Domain: "d"}, reset)
+			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("with the token %q, reset %t: %v, want %q", token, reset, err, want)
+			}
 		}
 	}
 	c.TLS = nil
