@@ -64,6 +64,16 @@ func TestTextIsPlain(t *testing.T) {
 	}
 }
 
+// TestNarrowTerminalShowsNames verifies that the figures before a name do not hide it.
+func TestNarrowTerminalShowsNames(t *testing.T) {
+	s := newState()
+	s.Domains[0].Rules[0].Rule = "user-of-the-shop"
+	v := view{width: 40}
+	if text := strings.Join(texts(v.screen(s, 60)), "\n"); !strings.Contains(text, "\n  shop: user-of-the-shop 5/hour") {
+		t.Errorf("the screen is\n%s", text)
+	}
+}
+
 // TestOtherDays verifies that times of other days have a date.
 func TestOtherDays(t *testing.T) {
 	s := newState()

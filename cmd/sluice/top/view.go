@@ -44,9 +44,12 @@ func (v *view) line(t tone, text string) line {
 }
 
 // wrap breaks text into at most maxLines lines after a prefix, by which all but the first are
-// indented.
+// indented. If there is no space after the prefix, it has a line of its own.
 func (v *view) wrap(t tone, prefix, text string, maxLines int) (lines []line) {
 	indent := ansi.StringWidth(prefix)
+	if v.width-indent < 20 && indent > 2 {
+		return append([]line{v.line(t, prefix)}, v.wrap(t, "  ", text, maxLines)...)
+	}
 	wrapped := ansi.Wrap(v.printable(text), max(20, v.width-indent), "")
 	for _, part := range strings.SplitN(wrapped, "\n", maxLines) {
 		lines = append(lines, v.line(t, prefix+strings.ReplaceAll(part, "\n", " ")))
