@@ -51,17 +51,20 @@ func (l *list) add(v *view, s section, filter string, maxLines int) {
 	l.lines = append(append(l.lines, line{item: -1}, v.line(strong, s.title)), lines...)
 }
 
-// layout returns the list of a state. Sections share a screen of the given height, or are complete
+// layout returns the list of a state. The filter does not hide conditions. Sections share a screen of the given height, or are complete
 // if it is 0.
 func (v *view) layout(s *live.State, filter string, height int) (l list) {
 	share := max(3, height/5)
 	if height == 0 {
 		share = 1 << 30
 	}
-	for _, one := range v.sections(s) {
+	sections := v.sections(s)
+	l.add(v, sections[0], "", share*sections[0].parts)
+	conditions := len(l.items)
+	for _, one := range sections[1:] {
 		l.add(v, one, filter, share*one.parts)
 	}
-	if filter != "" && len(l.items) == 0 {
+	if filter != "" && len(l.items) == conditions {
 		l.lines = append(l.lines, line{item: -1}, v.line(yellow, "no row matches"))
 	}
 	return l

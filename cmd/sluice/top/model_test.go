@@ -184,12 +184,13 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterNamesItsBounds verifies that the filter reports that it matches no row, and that there
-// are limits that it does not search.
+// TestFilterNamesItsBounds verifies that the filter reports that it matches no row, that there are
+// limits that it does not search, and that it does not hide conditions.
 func TestFilterNamesItsBounds(t *testing.T) {
 	s := manyKeys(1, 3)
+	s.Conditions = newState().Conditions
 	p := newProgram(s)
-	if p.press("/", "x"); !strings.Contains(p.screen(), "no row matches") || strings.Contains(p.screen(), "others") {
+	if p.press("/", "x"); !strings.Contains(p.screen(), "no row matches") || !strings.Contains(p.screen(), "[rules_rejected]") || strings.Contains(p.screen(), "others") {
 		t.Errorf("the screen is\n%s", p.screen())
 	}
 	s.Config.Omitted = 7
