@@ -191,7 +191,7 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 	}
 	for _, code := range slices.Sorted(maps.Keys(seen)) {
 		if more := seen[code] - maxShown; more > 0 && !k.All {
-			fmt.Fprintf(c.out, "warning: %s: %d more warnings; use --all to print them\n", code, more)
+			fmt.Fprintf(c.out, "warning: %s: %s; use --all to print them\n", code, rules.Count(more, "more warning"))
 		}
 	}
 }
@@ -201,7 +201,7 @@ func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 	const maxLines = 100
 	for i, l := range set.Limits {
 		if i == maxLines && !k.All {
-			fmt.Fprintf(c.out, "%d more limits; use --all to print them\n", len(set.Limits)-maxLines)
+			fmt.Fprintf(c.out, "%s; use --all to print them\n", rules.Count(len(set.Limits)-maxLines, "more limit"))
 			break
 		}
 		line := fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l))

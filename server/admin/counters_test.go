@@ -253,8 +253,8 @@ func TestBadCounterQueries(t *testing.T) {
 		{"GET", "domain=d&descriptor=a&hits=5", 400, `unknown parameter "hits" (allowed: domain, descriptor, limit)`},
 		{"GET", "domain=d&descriptor=a=&limit=5/week", 400, `limit "5/week": write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year`},
 		{"GET", "domain=d;descriptor=a", 400, "failed to parse the query: invalid semicolon separator in query"},
-		{"POST", "domain=d&descriptor=window=v", 405, "method POST: must be one of GET, HEAD"},
-		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT: must be one of GET, HEAD"},
+		{"POST", "domain=d&descriptor=window=v", 405, "method POST is not allowed, only GET, HEAD"},
+		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT is not allowed, only GET, HEAD"},
 	} {
 		code, _, body := askHTTP(t, tt.method, "http://"+addr+"/counters?"+tt.query)
 		var failed struct{ Error string }

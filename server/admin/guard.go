@@ -195,7 +195,7 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 	case !ok:
 		allowed := allowHeader(e.methods)
 		header.Set("Allow", allowed)
-		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be one of %s", r.Method, allowed)
+		return "", newRequestError(http.StatusMethodNotAllowed, "method %s is not allowed, only %s", r.Method, allowed)
 	case from.right < required:
 		g.deny(r, g.denied.NotGranted, "the right to write is missing")
 		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write",

@@ -94,7 +94,7 @@ func TestUnmaskRejectsBadRequests(t *testing.T) {
 		code                int
 		want                string
 	}{
-		{live.Hashed, http.MethodGet, "?for=1m", 405, "must be one of POST"},
+		{live.Hashed, http.MethodGet, "?for=1m", 405, "method GET is not allowed, only POST"},
 		{live.Hashed, http.MethodPost, "", 400, "must be a duration such as 10m"},
 		{live.Hashed, http.MethodPost, "?for=10", 400, "must be a duration such as 10m"},
 		{live.Hashed, http.MethodPost, "?for=2h", 400, "must be 0 to 1h0m0s"},

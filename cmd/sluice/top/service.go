@@ -53,22 +53,19 @@ func (s *Service) Fetch(ctx context.Context) (*Snapshot, error) {
 	failed := make([]error, len(all))
 	var wait sync.WaitGroup
 	for i, replica := range all {
-		wait.Go(func() {
-			if states[i], failed[i] = replica.State(ctx, maxLimits); failed[i] != nil {
-				failed[i] = fmt.Errorf("query %s: %w", replica.Addr, failed[i])
-			}
-		})
+		wait.Go(func() { states[i], failed[i] = replica.State(ctx, maxLimits) })
 	}
 	wait.Wait()
 	snapshot := &Snapshot{}
 	var addrs []string
 	for i, replica := range all {
-		if failed[i] == nil {
-			addrs = append(addrs, replica.Addr)
-			snapshot.Replicas = append(snapshot.Replicas, replica)
+		if failed[i] != nil {
+			err = errors.Join(err, fmt.Errorf("query %s: %w", replica.Addr, failed[i]))
+			continue
 		}
+		addrs = append(addrs, replica.Addr)
+		snapshot.Replicas = append(snapshot.Replicas, replica)
 	}
-	err = errors.Join(failed...)
 	if len(addrs) == 0 {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func TestMissingReplica(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "query 127.0.0.1:1: ") {
 		t.Errorf("the error is %v", err)
 	}
-	if len(got.Replicas) != 1 || got.Sum.Conditions[0].Replica != "127.0.0.1:1" {
+	if first := got.Sum.Conditions[0]; len(got.Replicas) != 1 || first.Replica != "127.0.0.1:1" || strings.Contains(first.Text, "query") {
 		t.Errorf("%d replicas respond, the first condition is %+v", len(got.Replicas), got.Sum.Conditions[0])
 	}
 }
