@@ -60,7 +60,8 @@ func (p *pattern) matches(b []byte) bool {
 	return true
 }
 
-// maxCoverSearch is the number of wildcards with which later ones are compared.
+// maxCoverSearch is the number of wildcards with which later ones are compared. Any number of those such
+// as a* are found by their prefix, if it has at most as many bytes.
 const maxCoverSearch = 64
 
 // warnUnreachable warns of descriptors that no entry reaches, because a wildcard of the same level
@@ -71,25 +72,30 @@ func (c *compiler) warnUnreachable(d *domain, l *level) {
 	}
 	for i := range l.branches {
 		b := &l.branches[i]
+		prefixes := map[string]*node{}
 		for j := range b.wild {
 			n := b.wild[j].node
-			if isWildcard(n.key) {
-				continue // other keys may reach it
+			p := &b.wild[j].value
+			var first *node
+			for k := 0; k <= min(len(p.prefix), maxCoverSearch) && first == nil; k++ {
+				first = prefixes[p.prefix[:k]]
 			}
-			for _, earlier := range b.wild[:min(j, maxCoverSearch)] {
-				// Each * of the value is within a part that the earlier pattern matches with a *. Equal
-				// values are duplicates.
-				if earlier.value.matches([]byte(n.value)) && earlier.node.value != n.value {
-					warn(n, earlier.node, ": move it up, or remove one of them")
-					break
+			for k := 0; k < min(j, maxCoverSearch) && first == nil; k++ {
+				// Each * of the value is within a part that the earlier pattern matches with a *.
+				if earlier := &b.wild[k]; earlier.value.matches([]byte(n.value)) {
+					first = earlier.node
 				}
 			}
-		}
-		for _, w := range b.wild {
-			if b.keyOnly != nil && strings.Trim(w.node.value, "*") == "" { // no value, or "*"
-				warn(b.keyOnly, w.node, ": the key alone is tried after all wildcards, so remove one of them")
-				break
+			// Other keys may reach a node whose key is a wildcard. Equal values are duplicates.
+			if first != nil && !isWildcard(n.key) && first.value != n.value {
+				warn(n, first, ": move it up, or remove one of them")
 			}
+			if first == nil && !p.literal && p.suffix == "" && p.middle == nil {
+				prefixes[p.prefix] = n
+			}
+		}
+		if first := prefixes[""]; first != nil && b.keyOnly != nil {
+			warn(b.keyOnly, first, ": the key alone is tried after all wildcards, so remove one of them")
 		}
 	}
 }
