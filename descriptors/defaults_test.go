@@ -154,8 +154,9 @@ descriptors:
 		{"a misspelt domain is not also missing", "domian: shop", []string{
 			`defaults.yaml:1:1: error: unknown field "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, denied_response, exempt, defaults)`,
 		}},
-		{"rules", "domain: shop\ndescriptors: []", []string{
-			`defaults.yaml:2:1: error: domain "shop": "descriptors" is not allowed at the top level of defaults; it belongs at the top level or in a descriptor`,
+		{"rules", "domain: shop\ndescriptors: []\ntitle: x", []string{
+			`defaults.yaml:2:1: error: domain "shop": "descriptors" is not allowed at the top level of defaults; it is for rules`,
+			`defaults.yaml:3:1: error: domain "shop": unknown field "title" at the top level of defaults (allowed: domain, all_or_nothing, max_counters, denied_response, exempt, defaults)`,
 		}},
 		{"a domain twice", "domain: shop\n---\ndomain: '*'\n---\ndomain: shop", []string{
 			`defaults.yaml:5:9: error: domain "shop": duplicate defaults for this domain, first on line 1; merge the two`,
@@ -181,7 +182,7 @@ descriptors:
 			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
 		}},
 		{"fields", "domain: shop\ndefaults:\n- rate_limit: {requests_per_unit: 1, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
-			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "requests_per_unit" is not allowed in rate_limit of defaults; it belongs in rate_limit`,
+			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "requests_per_unit" is not allowed in rate_limit of defaults; it is for rules`,
 			`defaults.yaml:3:49: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
 			`defaults.yaml:3:62: error: domain "shop" > defaults[0] > rate_limit: unknown field "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: name, unit, reserve, penalty, unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, calendar, timezone, anchor_day, hidden, soft, notify_at, table, blocks)`,
 			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: "rate_limit" must be a map, such as { algorithm: sliding_window }, not an empty one`,
@@ -215,7 +216,7 @@ descriptors:
 		{"fields that exclude each other", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, penalty: [2m]}\n- {name: own, rate_limit: {penalty: [2m, 1m], reserve: {amount: 1}}}\n- {name: rare, detailed_metric: 1, shadow_mode: 'true'}", []string{
 			`defaults.yaml:3:41: error: domain "shop" > defaults[0] > rate_limit: "penalty" is not supported by algorithm leaky_bucket; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
 			`defaults.yaml:4:28: error: domain "shop" > defaults[1] > rate_limit: "penalty" is not supported with "reserve", where a denial may be due to reservations that are released later; remove one of them`,
-			`defaults.yaml:4:37: error: domain "shop" > defaults[1] > rate_limit: "penalty" does not increase: 1m comes after 2m; each step must be longer than the one before, and the last repeats`,
+			`defaults.yaml:4:42: error: domain "shop" > defaults[1] > rate_limit: "penalty" does not increase: 1m comes after 2m; each step must be longer than the one before, and the last repeats`,
 			`defaults.yaml:5:33: error: domain "shop" > defaults[2]: "detailed_metric" must be true or false (or yes, no, on, off; without quotes), not 1`,
 			`defaults.yaml:5:49: error: domain "shop" > defaults[2]: "shadow_mode" must be true or false (or yes, no, on, off; without quotes), not "true"`,
 		}},
@@ -231,7 +232,7 @@ descriptors:
 		{"unit, values, cidr and prefix", "domain: shop\nexempt: [{key: '*', value: x}]\ndefaults:\n- {values: [a], exempt: [], rate_limit: {unit: fortnight}}\n- rate_limit: {unit: day}\n- {name: own, values: [a], cidr: [10.0.0.1/8], prefix: {v4: 33}}", []string{
 			`defaults.yaml:2:10: error: domain "shop" > exempt[0]: "key" requires a key without "*", not "*"; add an item for each key`,
 			`defaults.yaml:4:3: error: domain "shop" > defaults[0]: "unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`,
-			`defaults.yaml:4:17: error: domain "shop" > defaults[0]: "exempt" is not allowed in an item of defaults; it belongs at the top level`,
+			`defaults.yaml:4:17: error: domain "shop" > defaults[0]: "exempt" is not allowed in an item of defaults; it belongs at the top level of defaults`,
 			`defaults.yaml:4:48: error: domain "shop" > defaults[0] > rate_limit: unknown unit "fortnight" (allowed: second, minute, hour, day, week, month, year)`,
 			`defaults.yaml:5:3: error: domain "shop" > defaults[1]: "unit", "values", "cidr" and "prefix" are not for all rules, so the item needs a "path" or a "name"`,
 			`defaults.yaml:6:28: error: domain "shop" > defaults[2]: "values" and "cidr" exclude each other; remove one of them`,
@@ -244,8 +245,9 @@ descriptors:
 			`defaults.yaml:4:37: error: domain "shop" > key "many" value "a,a": duplicate value "a" on this level; first at rules.yaml:12:5, defaults from defaults.yaml:4:3`,
 			`defaults.yaml:5:3: error: domain "shop" > defaults[2]: the rule domain "shop" > key "user" at rules.yaml:4:17 does not support these fields: a window of 11 years is longer than 10 years; the maximum unit_multiplier of unit year is 10; change the fields, or add an item for this rule`,
 		}},
-		{"a field without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
-			`defaults.yaml:3:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
+		{"fields without effect", "domain: shop\nexempt: [{key: k, value: v, unit: day}]\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
+			`defaults.yaml:2:29: warning: no-effect: domain "shop" > exempt[0]: "unit" has no effect in an item of exempt; it belongs in rate_limit`,
+			`defaults.yaml:4:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -21,7 +22,7 @@ func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	}
 	mistakes := l.Mistakes()
 	for _, m := range mistakes {
-		if m.Field == "reserve" && slices.Contains(b.suppressed, m.Field) {
+		if strings.HasPrefix(m.Field, "reserve") && slices.Contains(b.suppressed, "reserve") {
 			continue
 		}
 		at := b.node

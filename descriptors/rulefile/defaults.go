@@ -44,7 +44,6 @@ func DefaultsRangeFiles(file string, content []byte) []string {
 
 func parseDefaults(file string, content []byte) (*parser, *rules.Defaults) {
 	p := newParser(file, content)
-	p.isDefaults = true
 	d := &rules.Defaults{Allowances: p.allowances}
 	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
 	return p, d

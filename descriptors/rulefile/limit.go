@@ -16,7 +16,7 @@ import (
 type limitBlock struct {
 	path string
 	node *yaml.Node
-	// given has the fields of the block.
+	// given has the fields of the block, and the parts of them that [rules.Mistake] names.
 	given map[string]field
 	unit  string
 	// config has the fields that do not depend on others. limit adds the rest.
@@ -90,7 +90,7 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 		case "replaces":
 			l.Replaces = p.replaces(path, f)
 		case "quota":
-			l.Quota = p.quota(path, f)
+			l.Quota = p.quota(path, f, b)
 		case "counter":
 			l.Counter = p.requiredText(path, f, "names a counter that limits of the domain share")
 		case "shadow":
@@ -114,13 +114,13 @@ func (p *parser) readDefaultableField(path string, f field, b *limitBlock) bool 
 	switch f.name {
 	case "reserve":
 		failures := p.failures
-		l.Reserve = p.reserve(path, f)
+		l.Reserve = p.reserve(path, f, b)
 		if p.failures > failures {
 			// A field that it lacks may have been reported as unknown.
 			b.suppressed = append(b.suppressed, f.name)
 		}
 	case "penalty":
-		l.Penalty = p.penalty(path, f)
+		l.Penalty = p.penalty(path, f, b)
 	case "unit_multiplier":
 		if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
 			l.UnitMultiplier = m

@@ -132,12 +132,10 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 	files := map[string]*yaml.Node{}
 	var isRules bool
 	if data, _ := lookUp(n, "data"); data != nil && data.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(data.Content); i += 2 {
-			key := p.resolveAlias(data.Content[i])
-			text := p.resolveAlias(data.Content[i+1])
-			if !strings.HasPrefix(key.Value, ".") { // mounted files with such names are skipped
-				files[key.Value] = text
-				isRules = isRules || text.Kind == yaml.ScalarNode && rulesAtMargin.MatchString(text.Value)
+		for _, f := range p.fields("", data, func(key *yaml.Node) (string, bool) { return key.Value, true }) {
+			if !strings.HasPrefix(f.name, ".") { // mounted files with such names are skipped
+				files[f.name] = f.value
+				isRules = isRules || f.value.Kind == yaml.ScalarNode && rulesAtMargin.MatchString(f.value.Value)
 			}
 		}
 	}

@@ -124,6 +124,14 @@ func TestParseBoundsFileSize(t *testing.T) {
 	}
 }
 
+func TestParserForgetsDroppedWarnings(t *testing.T) {
+	content, err := os.ReadFile("testdata/load/too_many_warnings.yaml")
+	must.OK(t, err)
+	if p, _ := parse("f.yaml", content, nil); len(p.seen) != maxDiagnostics+1 {
+		t.Errorf("%d findings are remembered, want %d warnings and an error", len(p.seen), maxDiagnostics)
+	}
+}
+
 // TestParseReadsEveryField checks that every field of a field set is read:
 // otherwise it would be reported as unknown.
 func TestParseReadsEveryField(t *testing.T) {

@@ -24,8 +24,7 @@ const (
 
 // parser reads one file.
 type parser struct {
-	file       string
-	isDefaults bool // whether the file is one of defaults
+	file string
 	// list is the list that is read in pieces, or nil.
 	list *longList
 	// allowances are the warnings that the file acknowledges.
@@ -143,8 +142,9 @@ func (p *parser) report(code rules.Code, path string, line, col int, message str
 	if p.stopped || p.seen[key] {
 		return
 	}
-	p.seen[key] = true
-	p.found.Add(rules.Diagnostic{Pos: p.at(line, col), Severity: s, Code: code, Path: path, Message: message})
+	if p.found.Add(rules.Diagnostic{Pos: p.at(line, col), Severity: s, Code: code, Path: path, Message: message}) {
+		p.seen[key] = true
+	}
 	p.stopped = p.found.Full()
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // quota reads the field quota. It returns nil if the field is not a map.
-func (p *parser) quota(path string, f field) *rules.Quota {
+func (p *parser) quota(path string, f field, b *limitBlock) *rules.Quota {
 	path += " > quota"
 	if f.value.Kind != yaml.MappingNode {
 		p.fail(path, f.value, `"quota" must be a map, such as {} or { burst: 0.1s }, not %s`, kindName(f.value))
@@ -17,6 +17,7 @@ func (p *parser) quota(path string, f field) *rules.Quota {
 	}
 	q := &rules.Quota{Burst: rules.DefaultQuotaBurst, MinTokens: rules.DefaultQuotaMinTokens}
 	for _, g := range p.fields(path, f.value, fieldName) {
+		b.given["quota."+g.name] = g
 		switch g.name {
 		case "burst":
 			q.Burst, _ = p.duration(path, g)

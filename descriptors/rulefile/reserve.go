@@ -7,7 +7,7 @@ import (
 )
 
 // reserve reads the field reserve. It returns nil if the field is not a map.
-func (p *parser) reserve(path string, f field) *rules.Reserve {
+func (p *parser) reserve(path string, f field, b *limitBlock) *rules.Reserve {
 	path += " > reserve"
 	fields, ok := p.mapFields(path, f, "{ amount: 2000 }")
 	if !ok {
@@ -16,6 +16,7 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 	r := &rules.Reserve{TTL: rules.DefaultTTL}
 	estimated := false
 	for _, g := range fields {
+		b.given["reserve."+g.name] = g
 		switch g.name {
 		case "amount":
 			r.Amount, _ = p.number(path, g, 1, math.MaxUint32)

@@ -9,12 +9,17 @@ import (
 )
 
 // reportUnknownField reports a field that a map cannot have. Fields of envoyproxy/ratelimit have no
-// effect there and are warnings only in rules. It returns the field that was likely meant, so that it is not
-// reported as missing, too.
+// effect there and are warnings only, except in maps that only defaults have. It returns the field that
+// was likely meant, so that it is not reported as missing, too.
 func (p *parser) reportUnknownField(path string, v fieldSet, f field) (meant string) {
 	home := fieldSetsOf(f.name)
+	ofDefaults := !slices.ContainsFunc(fieldSets(), func(other fieldSet) bool { return other.where == v.where })
 	switch {
-	case slices.Contains(referenceFields, f.name) && !p.isDefaults:
+	case ofDefaults && slices.Contains(defaultsRootFields.names, f.name):
+		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.name, v.where, defaultsRootFields.where)
+	case ofDefaults && len(home) > 0:
+		p.fail(path, f.key, "%q is not allowed %s; it is for rules", f.name, v.where)
+	case slices.Contains(referenceFields, f.name):
 		p.warn(rules.NoEffect, path, f.key, "%q has no effect %s; it belongs %s", f.name, v.where, whereText(home))
 	case len(home) > 0:
 		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.name, v.where, whereText(home))
@@ -22,7 +27,7 @@ func (p *parser) reportUnknownField(path string, v fieldSet, f field) (meant str
 		message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
 		if meant = rules.Suggest(f.name, v.names); meant != "" {
 			message += fmt.Sprintf("; did you mean %q?", meant)
-		} else if s := rules.Suggest(f.name, knownFields()); s != "" {
+		} else if s := rules.Suggest(f.name, knownFields()); s != "" && !ofDefaults {
 			message += fmt.Sprintf("; did you mean %q, which belongs %s?", s, whereText(fieldSetsOf(s)))
 		}
 		p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.names, ", "))

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Mistake is an error in a field of a limit. Misplaced means that the field must be absent, rather
-// than that its value is wrong.
+// Mistake is an error in a field of a limit, or in a part of it, such as reserve.ttl or penalty[0].
+// Misplaced means that the field must be absent, rather than that its value is wrong.
 type Mistake struct {
 	Field     string
 	Misplaced bool

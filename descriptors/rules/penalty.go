@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,12 +52,12 @@ func (l *Limit) checkPenalty(all *mistakes) {
 	}
 	for i, step := range l.Penalty {
 		if step < time.Second || step > limiter.MaxPenalty || step%time.Second != 0 {
-			all.wrong("penalty", `a step of "penalty" must be whole seconds from 1s to %s, not %s`,
+			all.wrong(fmt.Sprintf("penalty[%d]", i), `a step of "penalty" must be whole seconds from 1s to %s, not %s`,
 				spanText(limiter.MaxPenalty), spanText(step))
 			return
 		}
 		if i > 0 && step <= l.Penalty[i-1] {
-			all.wrong("penalty", `"penalty" does not increase: %s comes after %s; each step must be longer than the one before, and the last repeats`,
+			all.wrong(fmt.Sprintf("penalty[%d]", i), `"penalty" does not increase: %s comes after %s; each step must be longer than the one before, and the last repeats`,
 				spanText(step), spanText(l.Penalty[i-1]))
 			return
 		}

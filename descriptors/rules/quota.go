@@ -51,7 +51,7 @@ func (l *Limit) checkQuota(all *mistakes) {
 			AlgorithmName(algorithm))
 	}
 	if q.Burst < 0 || q.Burst > MaxQuotaBurst {
-		all.wrong("quota", `"burst" of quota must be from 0s to %s, not %s`, MaxQuotaBurst, q.Burst)
+		all.wrong("quota.burst", `"burst" of quota must be from 0s to %s, not %s`, spanText(MaxQuotaBurst), spanText(q.Burst))
 	}
 	if q.MinTokens == 0 {
 		all.wrong("quota", `"min_tokens" of quota must be at least 1`)

@@ -95,7 +95,7 @@ func (l *Limit) checkReserve(all *mistakes) {
 			`"reserve" has both "amount" and "first"; "first" belongs to "p90: true"; remove one of them`)
 	}
 	if r.TTL < time.Second || r.TTL > MaxTTL || r.TTL%time.Second != 0 {
-		all.wrong("reserve", `"ttl" of reserve must be whole seconds from 1s to %s, not %s`, MaxTTL, r.TTL)
+		all.wrong("reserve.ttl", `"ttl" of reserve must be whole seconds from 1s to %s, not %s`, spanText(MaxTTL), spanText(r.TTL))
 	}
 	p := l.policy()
 	if p.Validate() != nil {
