@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/internal/file"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
@@ -168,7 +167,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 // that writes it. A regular file is replaced when the page is complete. If it is not empty, it must
 // be an earlier report, so that no log or rule file is overwritten.
 func openReport(path string) (write func(page func(io.Writer) error) error, err error) {
-	mode := os.FileMode(0o666)
+	mode := os.FileMode(0o644)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil: // a new file
@@ -191,12 +190,28 @@ func openReport(path string) (write func(page func(io.Writer) error) error, err 
 			return nil, err
 		}
 	}
-	// Replace creates its temporary file and removes it.
 	unchanged := errors.New("unchanged")
-	if err := file.Replace(path, mode, func(io.Writer) error { return unchanged }); !errors.Is(err, unchanged) {
+	if err := replaceReport(path, mode, func(io.Writer) error { return unchanged }); !errors.Is(err, unchanged) {
 		return nil, err
 	}
-	return func(page func(io.Writer) error) error { return file.Replace(path, mode, page) }, nil
+	return func(page func(io.Writer) error) error { return replaceReport(path, mode, page) }, nil
+}
+
+// replaceReport replaces a file by a page when the page is complete. The temporary file has a name that no
+// other file has: even a file that is named like path may be one that the command reads.
+func replaceReport(path string, mode os.FileMode, page func(io.Writer) error) error {
+	out, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(page(out), out.Chmod(mode), out.Close())
+	if err == nil {
+		err = os.Rename(out.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(out.Name())
+	}
+	return err
 }
 
 // read reads the rules and Envoy's configuration, and opens the logs.
