@@ -5,8 +5,8 @@
 #     tools/budget.sh -update   # set each budget to the value of today
 set -euo pipefail
 
-code=85979      # lines of Go that cmd/sluice links, without generated protobuf
-tokens=503549   # Go tokens of these files, without comments
+code=85994      # lines of Go that cmd/sluice links, without generated protobuf
+tokens=503656   # Go tokens of these files, without comments
 several=25    # statements of these files that assign several independent values
 long=771      # lines of these files over 120 columns
 others=126250   # other lines of Go in all modules, without generated code
