@@ -69,10 +69,11 @@ func newLedger() ledger {
 func (l *ledger) addLocked(
 	name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64),
 ) (dropped uint64) {
-	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
+	had := l.entries[string(name)]
+	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && (had == nil || !had.Ends(d)) && !l.sweepLocked(d.At()) {
 		return d.Hits
 	}
-	if had := l.entries[string(name)]; had != nil {
+	if had = l.entries[string(name)]; had != nil { // the sweep may have removed it
 		before := had.LeaseCount()
 		dropped = had.Add(d)
 		l.leases += had.LeaseCount() - before

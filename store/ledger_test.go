@@ -145,11 +145,12 @@ func TestExpiredLeasesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestReturnedLeasesLeaveNoEntry returns leases that were acquired without the store.
+// TestReturnedLeasesLeaveNoEntry returns leases that were acquired without the store, with a full ledger.
 func TestReturnedLeasesLeaveNoEntry(t *testing.T) {
 	t.Parallel()
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: longTimeout, Fallback: Local, Table: newTable(t)})
 	must.OK(t, err)
+	s.main.ledger.maxLeases = 1
 	for n := range uint64(10) {
 		var c caller
 		charge := permitCharge(n, 5)

@@ -53,12 +53,13 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 	if !usesLease(c) && (c.Refund || hits == 0 || decided.Skipped) {
 		return false
 	}
+	policy := *c.Policy
+	policy.Penalty = nil // penalties are not synced
+	policy.Reserve = nil
 	*d = Unsynced{
-		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
+		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: policy.Clone(nil), at: now, Hits: hits,
 		Runs: d.Runs[:0], acquired: d.acquired[:0], released: d.released[:0],
 	}
-	d.Policy.Penalty = nil // penalties are not synced
-	d.Policy.Reserve = nil
 	if usesLease(c) { // reservations have an entry of their own
 		return d.setLease(now, b, i)
 	}

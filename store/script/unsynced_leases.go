@@ -36,6 +36,12 @@ func (d *Unsynced) Released(lease uint64) bool {
 	return slices.ContainsFunc(d.released, func(h heldLease) bool { return h.lease == lease })
 }
 
+// Ends reports whether other only releases leases that d has acquired, so that adding it takes no room.
+func (d *Unsynced) Ends(other *Unsynced) bool {
+	isForeign := func(h heldLease) bool { return d.HitsUnder(h.lease) == 0 }
+	return len(other.acquired) == 0 && !slices.ContainsFunc(other.released, isForeign)
+}
+
 // HitsUnder returns the hits of d under a lease.
 func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 	if i := slices.IndexFunc(d.acquired, func(h heldLease) bool { return h.lease == lease }); i >= 0 {
@@ -49,7 +55,7 @@ func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
-		d.Policy = *c.Policy.Reserve.HoldPolicy()
+		d.Policy = c.Policy.Reserve.HoldPolicy().Clone(nil)
 		d.reserved = true
 	}
 	d.Hits = 0
