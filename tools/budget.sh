@@ -5,11 +5,11 @@
 #     tools/budget.sh -update   # set each budget to the value of today
 set -euo pipefail
 
-code=85994      # lines of Go that cmd/sluice links, without generated protobuf
-tokens=503656   # Go tokens of these files, without comments
+code=86002      # lines of Go that cmd/sluice links, without generated protobuf
+tokens=503746   # Go tokens of these files, without comments
 several=25    # statements of these files that assign several independent values
 long=771      # lines of these files over 120 columns
-others=126250   # other lines of Go in all modules, without generated code
+others=126251   # other lines of Go in all modules, without generated code
 words=57940    # words of Markdown
 flags=84       # flags of serve
 packages=780    # packages that make test compiles
