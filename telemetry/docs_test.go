@@ -42,7 +42,7 @@ Metrics **of limits** have these labels, so any two of them can be joined:
 | ` + "`domain`" + ` | the domain |
 | ` + "`key1`" + `, ` + "`key2`" + ` | the first two levels, as ` + "`key`" + ` or ` + "`key_value`" + `; empty where there is none |
 | ` + "`rule`" + ` | all levels joined by dots |
-| ` + "`limit`" + ` | the limit in a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
+| ` + "`limit`" + ` | the limit in a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `, with its number, such as ` + "` #2`" + `, after an equal one; empty outside lists |
 
 In label values, ` + "`:`" + `, ` + "`|`" + ` and the dots of IPv4 addresses are replaced by ` + "`_`" + `, as in
 envoyproxy/ratelimit. ` + "`--extra-tags`" + ` adds labels to every series.
