@@ -20,7 +20,7 @@ const module = "github.com/sluice-ratelimit/sluice"
 
 // maxDependencies is the maximum number of modules that the shipped programs import directly,
 // because we have to follow the updates and vulnerabilities of each.
-const maxDependencies = 16
+const maxDependencies = 17
 
 // groupedModules are modules that are updated together and count once.
 var groupedModules = []string{"go.opentelemetry.io", "charm.land", "github.com/charmbracelet"}
