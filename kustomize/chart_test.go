@@ -382,19 +382,13 @@ func TestCheckAcceptsLimitsPerReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := bytes.Join(documents, []byte("\n---\n"))
 	file := filepath.Join(t.TempDir(), "rendered.yaml")
-	for text, want := range map[string]string{
-		string(text): "0 warnings",
-		strings.Replace(string(text), "# sluice:allow", "#", 1): "replicas: Deployment sluice has up to 2 replicas",
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := command(binary, "check", "--strict", file)
-		if !strings.Contains(out+fmt.Sprint(err), want) {
-			t.Errorf("sluice check: %v, want %q:\n%s", err, want, out)
-		}
+	if err := os.WriteFile(file, bytes.Join(documents, []byte("\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(binary, "check", "--strict", file)
+	if err != nil || !strings.Contains(out, "0 warnings") {
+		t.Errorf("sluice check: %v, want 0 warnings:\n%s", err, out)
 	}
 }
 
