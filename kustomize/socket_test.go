@@ -27,12 +27,10 @@ func TestEnvoyUserCanUseSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	program, rules, volume := filepath.Join(dir, "sluice"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "run")
-	text, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A copy by this process could be busy: another test may fork while it is open for writing.
 	if err := errors.Join(
-		os.WriteFile(program, text, 0o755),
+		exec.CommandContext(t.Context(), "cp", binary, program).Run(),
+		os.Chmod(program, 0o755),
 		os.WriteFile(rules, []byte("domain: d\n"), 0o644),
 		os.Mkdir(volume, 0o777),
 		os.Chmod(volume, 0o777),
