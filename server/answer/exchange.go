@@ -32,7 +32,7 @@ type Exchange struct {
 	reply       []byte
 	metricKey   []byte // scratch for a metric key with values of the request
 	lookupKey   []byte // scratch for looking up metricKey
-	body        []byte // body of a denial, and scratch behind it
+	body        []byte // body of a denial, and scratch after it
 	named       []int  // charges that the structured headers describe
 	overLimit   bool
 	large       bool         // whether a request was larger than MaxReusableRequest
